@@ -35,6 +35,7 @@ from mnemolog.observability.telemetry import NO_TELEMETRY, Gauges, Telemetry
 from mnemolog.operations.backup import copy_projections
 from mnemolog.operations.maintenance import Maintenance
 from mnemolog.operations.service import AdminService
+from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.history.states import SessionStates
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.recall.prefetch import Prefetcher
@@ -54,6 +55,7 @@ class StoreParts:
     sessions: Sessions
     projections: ProjectionSet
     recalls: Recalls
+    contexts: Contexts
     prefetcher: Prefetcher
     forgetting: Forgetting
     wal_keeper: WalKeeper
@@ -144,6 +146,12 @@ def build(
         timed=recall_timer(measurements),
         boundary=boundary,
     )
+    contexts = Contexts(
+        projections,
+        recalls,
+        state_at=sessions.state_at,
+        moment_at=lambda position: clock.now() if position is None else log.recorded_at(position),
+    )
     forgetting = Forgetting(layout, log, projections, snapshots)
     return StoreParts(
         layout=layout,
@@ -152,6 +160,7 @@ def build(
         sessions=sessions,
         projections=projections,
         recalls=recalls,
+        contexts=contexts,
         prefetcher=_prefetcher(log, sessions, projections, recalls),
         forgetting=forgetting,
         wal_keeper=WalKeeper(log.path, log),
@@ -160,9 +169,7 @@ def build(
         audit=AuditService(log, sessions, projections, recalls, forgetting),
         models=ModelService(layout, log, projections, boundary=boundary),
         admin=AdminService(layout, log, projections, snapshots, forgetting, boundary=boundary),
-        maintenance=Maintenance(
-            layout, log, projections, snapshots, boundary=boundary, telemetry=measurements
-        ),
+        maintenance=Maintenance(layout, log, projections, snapshots, boundary=boundary, telemetry=measurements),
         session_list=SessionList(projections, sessions),
         boundary=boundary,
         scratch=scratch,

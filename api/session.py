@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from mnemolog.application import previews
 from mnemolog.application.session_service import Decision, Sessions
@@ -15,13 +15,15 @@ from mnemolog.domain.result import Results
 from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
 from mnemolog.infra.runtime.fork_guard import OfOneProcess
+from mnemolog.projections.context.answer import Context
+from mnemolog.projections.context.service import TOKENS, Contexts, wanted
+from mnemolog.projections.context.token_counting import Tokenizer
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import PrefetchResult, Request, Ticket
-from mnemolog.projections.recall.question import Mode, question
-from mnemolog.projections.recall.service import Recalls
+from mnemolog.projections.recall.question import Mode, TurnFilters, question
 from mnemolog.results import Checkpoint, NewTurn, RestorePreview
 from mnemolog.working_memory import MemoryView, WorkingMemory
 
@@ -33,13 +35,13 @@ class Session(OfOneProcess, WorkingMemory):
         self,
         sessions: Sessions,
         projections: ProjectionSet,
-        recalls: Recalls,
+        contexts: Contexts,
         prefetcher: Prefetcher,
         session_id: str,
         started: SessionStarted,
     ) -> None:
         self._sessions, self._projections = sessions, projections
-        self._recalls, self._prefetcher = recalls, prefetcher
+        self._contexts, self._prefetcher = contexts, prefetcher
         self.id = session_id
         self.title, self.agent, self.scope = started.title, started.agent, started.scope
 
@@ -133,7 +135,7 @@ class Session(OfOneProcess, WorkingMemory):
             metadata=metadata,
             context_turns=context_turns,
         )
-        return self._recalls.ask(
+        return self._contexts.recalls.ask(
             asked,
             as_of=as_of,
             min_position=min_position,
@@ -142,6 +144,30 @@ class Session(OfOneProcess, WorkingMemory):
             receipt=receipt,
             wait_for_model=wait_for_model,
         )
+
+    def context(
+        self,
+        query: str,
+        tokens: int = TOKENS,
+        *,
+        scope: str | None = None,
+        hidden: bool = False,
+        as_of: When | None = None,
+        min_relevance: float | None = None,
+        tokenizer: Tokenizer | None = None,
+        wait_for_model: bool = True,
+        **filters: Unpack[TurnFilters],
+    ) -> Context:
+        """Return the session's task, values and notes, and what it has on `query`, as a text for a prompt.
+
+        Of at most `tokens` tokens, half of them for working memory. The turns are those that the session sees, or with
+        `scope` those of all sessions at or below it. With `as_of`, working memory is that of then, and values that had
+        expired then are left out. Otherwise like `MemoryStore.context`.
+        """
+        within = {"session": self.id, "lineage": True, "hidden": hidden} if scope is None else {"scope": scope}
+        asked = question(query, **within, **filters)
+        limits = wanted(tokens, tokenizer=tokenizer, min_relevance=min_relevance, of=self.id)
+        return self._contexts.ask(asked, limits, as_of=as_of, wait_for_model=wait_for_model)
 
     def prefetch(self, query: str, *, k: int = 5, mode: Mode = "hybrid", scope: str | None = None) -> Ticket:
         """Start a recall in the background and return at once. A newer prefetch of this session replaces it.
@@ -203,7 +229,7 @@ class Session(OfOneProcess, WorkingMemory):
         """
         position = at.position if isinstance(at, Checkpoint) else at
         made = self._sessions.branch(self.id, to, at=position, title=title)
-        return Session(self._sessions, self._projections, self._recalls, self._prefetcher, made.to, made.started)
+        return Session(self._sessions, self._projections, self._contexts, self._prefetcher, made.to, made.started)
 
     def end(self, *, reason: str = "ended") -> None:
         """End the session: no more turns can be recorded in it. Ending it again changes nothing."""

@@ -35,13 +35,16 @@ from mnemolog.operations.backup import BackupReport
 from mnemolog.operations.known_backups import backup_witnesses
 from mnemolog.operations.rebuild import Rebuildable
 from mnemolog.operations.status import Status
+from mnemolog.projections.context.answer import Context
+from mnemolog.projections.context.service import TOKENS, wanted
+from mnemolog.projections.context.token_counting import Tokenizer
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.replay import Replay, replay
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.read_models import AgentSummary, ScopeSummary, SessionSummary, Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.phrases import find_turns, search_for
-from mnemolog.projections.recall.question import Mode, question
+from mnemolog.projections.recall.question import Mode, TurnFilters, question
 from mnemolog.projections.recall.service import TIMEOUT_S
 from mnemolog.projections.recall.weights import Weights
 from mnemolog.projections.registry.results import RebuildReport
@@ -412,6 +415,35 @@ class MemoryStore(OfOneProcess):
         self.parts.session_list.warn_if_empty(answer.hits, scope)
         return answer
 
+    def context(
+        self,
+        query: str,
+        tokens: int = TOKENS,
+        *,
+        scope: str = "",
+        session: SessionLike | None = None,
+        lineage: bool = False,
+        as_of: When | None = None,
+        min_relevance: float | None = None,
+        tokenizer: Tokenizer | None = None,
+        wait_for_model: bool = True,
+        **filters: Unpack[TurnFilters],
+    ) -> Context:
+        """Return what the store has on `query`, as a text for a prompt of at most `tokens` tokens.
+
+        The most relevant turns, long ones in part, are shown by session in order of time; `Session.context` adds its
+        working memory. `tokenizer` returns the number of tokens of a text; by default they are estimated. What is below
+        `min_relevance` (0 to 1) is left out. Where turns say the same, only the newest is shown. `Context.left_out` has
+        the rest and the reasons. The other arguments, also `roles`, `speakers`, `since`, `until`, `by`, `metadata` and
+        `mode`, are those of `recall`, which says what is raised (docs/context.md).
+        """
+        of = None if session is None else session_id_of(session)
+        asked = question(query, scope=scope, session=of, lineage=lineage, **filters)
+        limits = wanted(tokens, tokenizer=tokenizer, min_relevance=min_relevance)
+        found = self.parts.contexts.ask(asked, limits, as_of=as_of, wait_for_model=wait_for_model)
+        self.parts.session_list.warn_if_empty(found, scope)
+        return found
+
     def find(
         self,
         text: str,
@@ -561,4 +593,4 @@ class MemoryStore(OfOneProcess):
 
     def _handle(self, session_id: str, started: SessionStarted) -> Session:
         parts = self.parts
-        return Session(parts.sessions, parts.projections, parts.recalls, parts.prefetcher, session_id, started)
+        return Session(parts.sessions, parts.projections, parts.contexts, parts.prefetcher, session_id, started)

@@ -47,7 +47,7 @@ async def known_async_session(store: AsyncMemoryStore, session_id: str) -> Async
 
 def recalls_of(session: Session) -> Recalls:
     """Return the recalls of the store that a session is in."""
-    return session._recalls
+    return session._contexts.recalls
 
 
 def discard_prefetch(session: Session) -> None:

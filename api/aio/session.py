@@ -74,6 +74,7 @@ class AsyncSession(AsyncMemoryView[Session]):
     record = in_write_pool(Session.record)
     record_many = in_write_pool(Session.record_many)
     recall = in_recall_pool(Session.recall)
+    context = in_recall_pool(Session.context)
     turns = in_read_pool(Session.turns)
     rewind = in_write_pool(Session.rewind)
     branch = wrapped(lambda of, pools: AsyncSession(of, pools), in_write_pool(Session.branch))

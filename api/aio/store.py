@@ -116,6 +116,7 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
     record = in_write_pool(MemoryStore.record)
     record_many = in_write_pool(MemoryStore.record_many)
     recall = in_recall_pool(MemoryStore.recall)
+    context = in_recall_pool(MemoryStore.context)
     sessions = in_read_pool(MemoryStore.sessions)
     scopes = in_read_pool(MemoryStore.scopes)
     agents = in_read_pool(MemoryStore.agents)

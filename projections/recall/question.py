@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, get_args
 
 import msgspec
 
@@ -91,6 +91,18 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         """Return a digest for cursors that differs if the rankings may differ. It does not depend on `k`."""
         asked = msgspec.to_builtins(msgspec.structs.replace(self, k=1, context_turns=0))
         return sha256(canonical(asked)).digest()[:DIGEST_BYTES]
+
+
+class TurnFilters(TypedDict, total=False):
+    """Which turns may answer. See `MemoryStore.recall`."""
+
+    roles: Sequence[str]
+    speakers: Sequence[str]
+    since: Time | None
+    until: Time | None
+    by: By
+    metadata: Mapping[str, Any] | None
+    mode: Mode
 
 
 def question(

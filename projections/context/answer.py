@@ -1,0 +1,152 @@
+"""The result of a context: a text for a prompt, the blocks it is made of, and what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import ClassVar
+
+from mnemolog.domain.display import counted
+from mnemolog.domain.position import Position
+from mnemolog.domain.result import Result, brief
+from mnemolog.domain.role import Role
+
+
+class BlockKind(StrEnum):
+    """What a block shows."""
+
+    TASK = "task"
+    VALUE = "value"
+    NOTE = "note"
+    PASSAGE = "passage"
+
+
+class WhyLeftOut(StrEnum):
+    """Why something is not in a context."""
+
+    NO_ROOM = "no-room"
+    """The budget of tokens does not hold it."""
+    BELOW_MIN_RELEVANCE = "below-min-relevance"
+    REPETITION = "repetition"
+    """A later turn, `LeftOut.newer`, says the same."""
+
+
+class ContextPassage(Result, frozen=True, kw_only=True):
+    """A turn, or a part of it, in a context."""
+
+    position: Position
+    session: str
+    scope: str
+    role: Role
+    speaker: str | None
+    said_at: datetime
+    text: str
+    """The characters `start` to `end` of the turn's text."""
+    start: int
+    end: int
+    of: int
+    """Characters of the turn's text. The context's text has `…` where something is cut off."""
+    relevance: float | None
+    """As `Hit.relevance`; None for a turn that is shown because it belongs to a hit."""
+    also_said: tuple[datetime, ...] = ()
+    """When earlier turns said the same; newest first. They are not shown."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is the whole turn."""
+        return self.end - self.start == self.of
+
+    def _shown(self) -> Iterable[str]:
+        return (f"@{self.position}", f"{self.speaker or self.role.value}: {brief(self.text)}")
+
+
+class ContextBlock(Result, frozen=True, kw_only=True):
+    """A part of a context's text."""
+
+    _columns: ClassVar[tuple[str, ...]] = ("kind", "text", "tokens", "positions", "relevance", "session")
+
+    kind: BlockKind
+    text: str
+    """As it stands in the text of the context."""
+    tokens: int
+    """Counted by itself."""
+    name: str = ""
+    """The key, for a value."""
+    positions: tuple[Position, ...] = ()
+    """The turns it shows, in order."""
+    passages: tuple[ContextPassage, ...] = ()
+    """Likewise. Turns that follow one another in a session are one block."""
+    relevance: float | None = None
+    """The highest of its passages."""
+    session: str | None = None
+
+    def _shown(self) -> Iterable[str]:
+        return (self.kind.value, brief(self.text), counted(self.tokens, "token"))
+
+
+class LeftOut(Result, frozen=True, kw_only=True):
+    """Something that is not in a context, and why."""
+
+    kind: BlockKind
+    why: WhyLeftOut
+    position: Position | None = None
+    """Of a passage: its turn."""
+    name: str = ""
+    """Of a value: its key."""
+    relevance: float | None = None
+    newer: Position | None = None
+    """Of a repetition: the turn that is shown in its place, or would be if there were room."""
+
+
+class Context(Result, frozen=True, kw_only=True):
+    """What a memory has on a question, as a text for a prompt. `str(context)` is the text.
+
+    A sequence of its blocks: iterate over it, take its length. Without blocks it is false and its text is empty.
+    """
+
+    query: str
+    text: str
+    blocks: tuple[ContextBlock, ...]
+    tokens: int
+    """Tokens of the text, at most `budget`."""
+    budget: int
+    counted_by: str
+    """What counted the tokens: the estimate, or the name of the tokenizer."""
+    left_out: tuple[LeftOut, ...]
+    """What was not found worth showing, or did not fit: the most relevant first."""
+    head: Position
+    """The position that it refers to: `as_of`, or the head of the log at the time of the call."""
+    as_of: Position | None = None
+    """The `as_of` of the call; None for the present."""
+    min_relevance: float
+    vectors_cover: Position | None = None
+    """The vectors searched every turn up to this position; None if they did not answer."""
+    unavailable_legs: dict[str, str]
+    """Why a requested leg of the recall did not answer, by leg."""
+    receipt: Position | None = None
+    """Position of its receipt in the log, if one was requested."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __bool__(self) -> bool:
+        return bool(self.blocks)
+
+    def __iter__(self) -> Iterator[ContextBlock]:
+        return iter(self.blocks)
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    @property
+    def positions(self) -> tuple[Position, ...]:
+        """The turns that are shown, in the order of the text."""
+        return tuple(position for block in self.blocks for position in block.positions)
+
+    def _shown(self) -> Iterable[str]:
+        when = f"head={self.head}" if self.as_of is None else f"as_of={self.as_of}"
+        return (brief(self.query), counted(len(self.blocks), "block"), f"{self.tokens} of {self.budget} tokens", when)
+
+    def _rows(self) -> Sequence[ContextBlock]:
+        return self.blocks

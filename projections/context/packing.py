@@ -1,0 +1,159 @@
+"""Choose what a context shows: whole entries, the most relevant first, within a budget of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from mnemolog.projections.context.answer import BlockKind, ContextBlock, ContextPassage, LeftOut, WhyLeftOut
+from mnemolog.projections.context.rendering import (
+    HEADING,
+    HEADINGS,
+    Excerpt,
+    Static,
+    day,
+    entry,
+    session_heading,
+    written,
+)
+from mnemolog.projections.context.token_counting import Counter
+
+STATIC_SHARE: Final = 0.5
+"""Task, values and notes take at most this share of the budget, whatever the question finds."""
+CHARACTERS_PER_TOKEN_MAX: Final = 100
+"""An entry with more characters for each token that is left is not even counted: it does not fit."""
+
+Consecutive = Callable[[ContextPassage, ContextPassage], bool]
+"""Whether the second passage is of the turn after that of the first."""
+
+
+class Packed(NamedTuple):
+    """A context's text, what it is made of, and what was left out."""
+
+    text: str
+    tokens: int
+    blocks: tuple[ContextBlock, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+class Packing:
+    """Packs blocks into a budget.
+
+    What fits is decided by the sum of what the entries count by themselves. At last the text is counted as a whole, and
+    entries are taken out until it fits: a tokenizer may count more for a whole than for its parts.
+    """
+
+    def __init__(self, budget: int, counter: Counter, *, titles: Mapping[str, str], consecutive: Consecutive) -> None:
+        self._budget, self._counter, self._titles, self._consecutive = budget, counter, titles, consecutive
+        self._none = counter.count("")
+        self._used = self._cost(HEADING, budget)
+        self._headings: set[str] = set()
+        self._static: list[Static] = []
+        self._passages: list[ContextPassage] = []
+        self._left_out: list[LeftOut] = []
+
+    def add_static(self, blocks: Sequence[Static]) -> None:
+        """Add the task, values and notes that fit, in the order given. Of notes the newest are taken first."""
+        room = int(self._budget * STATIC_SHARE)
+        notes = [block for block in blocks if block.kind is BlockKind.NOTE]
+        others = [block for block in blocks if block.kind is not BlockKind.NOTE]
+        taken = [block for block in (*others, *reversed(notes)) if self._take(block.text, HEADINGS[block.kind], room)]
+        while taken and self._counter.count(written(taken, (), {})) > room:
+            taken.pop()
+        kept = set(map(id, taken))
+        for block in blocks:
+            if id(block) in kept:
+                self._static.append(block)
+            else:
+                self._left_out.append(LeftOut(kind=block.kind, why=WhyLeftOut.NO_ROOM, name=block.name))
+
+    def add_passages(self, passages: Sequence[ContextPassage]) -> None:
+        """Add the passages that fit, in the order given: the most relevant first."""
+        for passage in passages:
+            if self._take(entry(passage), session_heading(passage, self._titles), self._budget):
+                self._passages.append(passage)
+            else:
+                self._left_out.append(_no_room(passage))
+
+    def leave_out(self, found: Sequence[LeftOut]) -> None:
+        """Add what was left out before it came to the budget."""
+        self._left_out += found
+
+    def packed(self) -> Packed:
+        """Return the text and its blocks."""
+        while True:
+            excerpts = list(self._excerpts())
+            text = written(self._static, excerpts, self._titles)
+            tokens = self._counter.count(text) if text else 0
+            if tokens <= self._budget:
+                break
+            if self._passages:
+                self._left_out.append(_no_room(self._passages.pop()))
+            else:
+                last = self._static.pop()
+                self._left_out.append(LeftOut(kind=last.kind, why=WhyLeftOut.NO_ROOM, name=last.name))
+        blocks = (*map(self._static_block, self._static), *map(self._passage_block, excerpts))
+        return Packed(text, tokens, blocks, tuple(self._left_out))
+
+    def _take(self, text: str, heading: str, room: int) -> bool:
+        """Whether an entry fits into what is left of `room`; if it does, it is used."""
+        cost = self._cost(text, room)
+        if heading not in self._headings:
+            cost += self._cost(heading, room)
+        if self._used + cost > room:
+            return False
+        self._headings.add(heading)
+        self._used += cost
+        return True
+
+    def _cost(self, text: str, room: int) -> int:
+        if len(text) > CHARACTERS_PER_TOKEN_MAX * room:
+            return room + 1
+        return max(self._counter.count("\n" + text) - self._none, 0)
+
+    def _excerpts(self) -> Iterator[Excerpt]:
+        """Yield the passages as excerpts: by session, the one whose first passage was said first, then by position."""
+        sessions: dict[str, list[ContextPassage]] = {}
+        for passage in sorted(self._passages, key=lambda passage: (passage.said_at, passage.position)):
+            sessions.setdefault(passage.session, []).append(passage)
+        for passages in sessions.values():
+            passages.sort(key=lambda passage: passage.position)
+            begun: list[ContextPassage] = []
+            for passage in passages:
+                if begun and not self._continues(begun[-1], passage):
+                    yield _excerpt(begun)
+                    begun = []
+                begun.append(passage)
+            yield _excerpt(begun)
+
+    def _continues(self, one: ContextPassage, other: ContextPassage) -> bool:
+        return day(one.said_at) == day(other.said_at) and self._consecutive(one, other)
+
+    def _static_block(self, block: Static) -> ContextBlock:
+        tokens = self._counter.count(block.text)
+        return ContextBlock(kind=block.kind, text=block.text, tokens=tokens, name=block.name)
+
+    def _passage_block(self, excerpt: Excerpt) -> ContextBlock:
+        relevances = [passage.relevance for passage in excerpt.passages if passage.relevance is not None]
+        return ContextBlock(
+            kind=BlockKind.PASSAGE,
+            text=excerpt.text,
+            tokens=self._counter.count(excerpt.text),
+            positions=tuple(passage.position for passage in excerpt.passages),
+            passages=excerpt.passages,
+            relevance=max(relevances, default=None),
+            session=excerpt.passages[0].session,
+        )
+
+
+def _excerpt(passages: Sequence[ContextPassage]) -> Excerpt:
+    return Excerpt(tuple(passages), "\n".join(map(entry, passages)))
+
+
+def _no_room(passage: ContextPassage) -> LeftOut:
+    return LeftOut(
+        kind=BlockKind.PASSAGE,
+        why=WhyLeftOut.NO_ROOM,
+        position=passage.position,
+        relevance=passage.relevance,
+    )

@@ -1,0 +1,191 @@
+"""Build contexts: recall, add the working memory of a session, and pack both into a budget of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from mnemolog.domain import errors
+from mnemolog.domain.limits import INTEGER_MAX, RECALL_K_MAX
+from mnemolog.domain.moments import When
+from mnemolog.domain.notes import notes
+from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.spans import Span
+from mnemolog.domain.state import SessionState
+from mnemolog.domain.values import is_expired
+from mnemolog.projections.context.answer import BlockKind, Context, ContextPassage, LeftOut, WhyLeftOut
+from mnemolog.projections.context.packing import Packing
+from mnemolog.projections.context.rendering import Static, note_block, task_block, value_block
+from mnemolog.projections.context.repetitions import repetitions
+from mnemolog.projections.context.token_counting import Counter, Tokenizer, counter_of
+from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.recall.answer import Hit, Recall
+from mnemolog.projections.recall.question import Question
+from mnemolog.projections.recall.service import Recalls
+from mnemolog.projections.sql import queries
+from mnemolog.projections.sql.languages import languages_at
+
+TOKENS: Final = 1_500
+"""The default budget."""
+TOKENS_PER_HIT: Final = 20
+"""So many tokens of the budget for each hit that is asked for: about the shortest entry."""
+HITS_MIN: Final = 10
+HITS_MAX: Final = 200
+MIN_RELEVANCE: Final = 0.0
+PASSAGE_CHARACTERS: Final = 500
+"""A longer turn is shown in part."""
+
+StateAt = Callable[[str, int], SessionState]
+"""Returns the state of a session at a position. Raises `UnknownSession`, `OutsideSession`."""
+
+
+class Wanted(NamedTuple):
+    """What a context is to be like, besides its question."""
+
+    budget: int
+    counter: Counter
+    min_relevance: float
+    of: str | None
+    """The session whose task, values and notes are shown; None for none."""
+
+    @property
+    def k(self) -> int:
+        """How many hits to ask for."""
+        return min(max(self.budget // TOKENS_PER_HIT, HITS_MIN), HITS_MAX, RECALL_K_MAX)
+
+
+def wanted(tokens: int, *, tokenizer: Tokenizer | None, min_relevance: float | None, of: str | None = None) -> Wanted:
+    """Return what a caller wants, validated. Raises `InvalidInput`."""
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= INTEGER_MAX:
+        raise errors.InvalidInput("tokens", f"a whole number from 0 on, got {tokens!r}")
+    least = MIN_RELEVANCE if min_relevance is None else min_relevance
+    if isinstance(least, bool) or not isinstance(least, int | float) or not 0 <= least <= 1:
+        raise errors.InvalidInput("min_relevance", f"a number from 0 to 1, got {least!r}")
+    return Wanted(tokens, counter_of(tokenizer), float(least), of)
+
+
+class Contexts:
+    """Builds the contexts of one store. Safe for many threads.
+
+    `state_at` returns what a session is at a position. `moment_at` returns the time at which the expiry of values is
+    judged: that of a position, or the present for None.
+    """
+
+    def __init__(
+        self,
+        projections: ProjectionSet,
+        recalls: Recalls,
+        *,
+        state_at: StateAt,
+        moment_at: Callable[[Position | None], Micros],
+    ) -> None:
+        self._projections, self.recalls = projections, recalls
+        self._state_at, self._moment_at = state_at, moment_at
+
+    def ask(
+        self, question: Question, wanted: Wanted, *, as_of: When | None = None, wait_for_model: bool = True
+    ) -> Context:
+        """Return the context for a question. See `MemoryStore.context`."""
+        recall = self.recalls.ask(
+            replace(question, k=wanted.k), as_of=as_of, receipt=False, wait_for_model=wait_for_model
+        )
+        return self._built(recall, wanted, self._moment_at(recall.as_of))
+
+    def _built(self, recall: Recall, wanted: Wanted, moment: Micros) -> Context:
+        """Return the context for an answer, with what working memory held then and had not expired at `moment`."""
+        static = [] if wanted.of is None else list(_static(self._state_at(wanted.of, recall.head), moment))
+        relevant = [hit for hit in recall.hits if hit.score >= wanted.min_relevance]
+        with self._projections.current_views().database.reading() as connection:
+            language = languages_at(connection, recall.head).then
+        repeated = repetitions(relevant, language)
+        titles = {hit.session: hit.session_title for hit in relevant}
+        packing = Packing(wanted.budget, wanted.counter, titles=titles, consecutive=self._consecutive)
+        packing.add_static(static)
+        packing.add_passages(list(_passages(relevant, repeated)))
+        packing.leave_out([_repetition(hit, newest) for newest, older in repeated.items() for hit in older])
+        packing.leave_out([_irrelevant(hit) for hit in recall.hits if hit.score < wanted.min_relevance])
+        packed = packing.packed()
+        return Context(
+            query=recall.query,
+            text=packed.text,
+            blocks=packed.blocks,
+            tokens=packed.tokens,
+            budget=wanted.budget,
+            counted_by=wanted.counter.name,
+            left_out=packed.left_out,
+            head=recall.head,
+            as_of=recall.as_of,
+            min_relevance=wanted.min_relevance,
+            vectors_cover=recall.vectors_cover,
+            unavailable_legs=recall.unavailable_legs,
+        )
+
+    def _consecutive(self, one: ContextPassage, other: ContextPassage) -> bool:
+        """Whether no turn lies between two turns of one session. What is hidden since a rewind counts."""
+        between = [Span(one.session, one.position, Position(other.position - 1))]
+        with self._projections.current_views().database.reading() as connection:
+            return not queries.turns_in(connection, between, limit=1)
+
+
+def _static(state: SessionState, moment: Micros) -> Iterator[Static]:
+    """Yield the task, the values by key, and the notes, oldest first."""
+    if state.task is not None:
+        yield task_block(state.task)
+    for key, value in sorted(state.values.items()):
+        if not is_expired(value, moment):
+            yield value_block(key, value.value)
+    yield from map(note_block, notes(state))
+
+
+def _passages(hits: Sequence[Hit], repeated: Mapping[Position, Sequence[Hit]]) -> Iterator[ContextPassage]:
+    """Yield what is shown of hits, best first. The newest of repeated statements takes the place of the best."""
+    newest_of = {hit.position: newest for newest, older in repeated.items() for hit in older}
+    by_position = {hit.position: hit for hit in hits}
+    seen: set[Position] = set()
+    for hit in hits:
+        shown = by_position[newest_of.get(hit.position, hit.position)]
+        if shown.position not in seen:
+            seen.add(shown.position)
+            yield _passage(shown, also_said=tuple(older.said_at for older in repeated.get(shown.position, ())))
+
+
+def _passage(hit: Hit, *, also_said: tuple[datetime, ...]) -> ContextPassage:
+    start, end = 0, len(hit.text)
+    if end > PASSAGE_CHARACTERS:
+        end = hit.text.rfind(" ", 0, PASSAGE_CHARACTERS) + 1 or PASSAGE_CHARACTERS
+    return ContextPassage(
+        position=hit.position,
+        session=hit.session,
+        scope=hit.scope,
+        role=hit.role,
+        speaker=hit.speaker,
+        said_at=hit.said_at,
+        text=hit.text[start:end],
+        start=start,
+        end=end,
+        of=len(hit.text),
+        relevance=hit.score,
+        also_said=also_said,
+    )
+
+
+def _repetition(hit: Hit, newer: Position) -> LeftOut:
+    return LeftOut(
+        kind=BlockKind.PASSAGE,
+        why=WhyLeftOut.REPETITION,
+        position=hit.position,
+        relevance=hit.score,
+        newer=newer,
+    )
+
+
+def _irrelevant(hit: Hit) -> LeftOut:
+    return LeftOut(
+        kind=BlockKind.PASSAGE,
+        why=WhyLeftOut.BELOW_MIN_RELEVANCE,
+        position=hit.position,
+        relevance=hit.score,
+    )
