@@ -18,6 +18,7 @@ _HOMES = {
     "AsyncMemoryStore": "aio.store",
     "AsyncSession": "aio.session",
     "Checkpoint": "results",
+    "Context": "projections.context.answer",
     "DuplicateKey": "domain.errors",
     "ForgetReport": "forgetting.results",
     "Head": "domain.head",

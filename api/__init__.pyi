@@ -26,6 +26,7 @@ from .domain.values import MISSING
 from .forgetting.results import ForgetReport
 from .operations.restore import restore_backup
 from .operations.status import Status
+from .projections.context.answer import Context
 from .projections.health.verify import Verification
 from .projections.history.replay import Replay
 from .projections.read_models import AgentSummary, ScopeSummary, SessionSummary, Turn
@@ -44,6 +45,7 @@ __all__ = [
     "AsyncMemoryStore",
     "AsyncSession",
     "Checkpoint",
+    "Context",
     "DuplicateKey",
     "ForgetReport",
     "Head",

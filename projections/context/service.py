@@ -35,8 +35,6 @@ TOKENS_PER_HIT: Final = 20
 HITS_MIN: Final = 10
 HITS_MAX: Final = 200
 MIN_RELEVANCE: Final = 0.0
-PASSAGE_CHARACTERS: Final = 500
-"""A longer turn is shown in part."""
 
 StateAt = Callable[[str, int], SessionState]
 """Returns the state of a session at a position. Raises `UnknownSession`, `OutsideSession`."""
@@ -97,7 +95,7 @@ class Contexts:
     def _built(self, recall: Recall, wanted: Wanted, moment: Micros) -> Context:
         """Return the context for an answer, with what working memory held then and had not expired at `moment`."""
         static = [] if wanted.of is None else list(_static(self._state_at(wanted.of, recall.head), moment))
-        relevant = [hit for hit in recall.hits if hit.score >= wanted.min_relevance]
+        relevant = [hit for hit in recall.hits if hit.relevance >= wanted.min_relevance]
         with self._projections.current_views().database.reading() as connection:
             language = languages_at(connection, recall.head).then
         repeated = repetitions(relevant, language)
@@ -106,7 +104,7 @@ class Contexts:
         packing.add_static(static)
         packing.add_passages(list(_passages(relevant, repeated)))
         packing.leave_out([_repetition(hit, newest) for newest, older in repeated.items() for hit in older])
-        packing.leave_out([_irrelevant(hit) for hit in recall.hits if hit.score < wanted.min_relevance])
+        packing.leave_out([_irrelevant(hit) for hit in recall.hits if hit.relevance < wanted.min_relevance])
         packed = packing.packed()
         return Context(
             query=recall.query,
@@ -153,9 +151,6 @@ def _passages(hits: Sequence[Hit], repeated: Mapping[Position, Sequence[Hit]]) -
 
 
 def _passage(hit: Hit, *, also_said: tuple[datetime, ...]) -> ContextPassage:
-    start, end = 0, len(hit.text)
-    if end > PASSAGE_CHARACTERS:
-        end = hit.text.rfind(" ", 0, PASSAGE_CHARACTERS) + 1 or PASSAGE_CHARACTERS
     return ContextPassage(
         position=hit.position,
         session=hit.session,
@@ -163,11 +158,11 @@ def _passage(hit: Hit, *, also_said: tuple[datetime, ...]) -> ContextPassage:
         role=hit.role,
         speaker=hit.speaker,
         said_at=hit.said_at,
-        text=hit.text[start:end],
-        start=start,
-        end=end,
+        text=hit.passage.text,
+        start=hit.passage.start,
+        end=hit.passage.end,
         of=len(hit.text),
-        relevance=hit.score,
+        relevance=hit.relevance,
         also_said=also_said,
     )
 
@@ -177,7 +172,7 @@ def _repetition(hit: Hit, newer: Position) -> LeftOut:
         kind=BlockKind.PASSAGE,
         why=WhyLeftOut.REPETITION,
         position=hit.position,
-        relevance=hit.score,
+        relevance=hit.relevance,
         newer=newer,
     )
 
@@ -187,5 +182,5 @@ def _irrelevant(hit: Hit) -> LeftOut:
         kind=BlockKind.PASSAGE,
         why=WhyLeftOut.BELOW_MIN_RELEVANCE,
         position=hit.position,
-        relevance=hit.score,
+        relevance=hit.relevance,
     )

@@ -109,6 +109,11 @@ STORE = {
         lambda s: s.recall("sentinel", session="bob", lineage=True),
         lambda s: s.recall("sentinel", session="foreign", lineage=True),
     ],
+    "context": [
+        lambda s: s.context("sentinel", 20_000),
+        lambda s: s.context("sentinel", scope=BOB),
+        lambda s: s.context("sentinel", session="bob", lineage=True),
+    ],
     "find": [
         lambda s: s.find("sentinel"),
         lambda s: s.find("sentinel", hidden=True),

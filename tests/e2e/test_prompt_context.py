@@ -1,0 +1,222 @@
+"""A context for a prompt, of a whole store and of a session."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mnemolog import AsyncMemoryStore, Context, InvalidInput, MemoryStore, errors
+from mnemolog.projections.context.answer import BlockKind, WhyLeftOut
+
+TALK = [
+    ("user", "We could take the ferry to Porto.", "Ada", "2026-03-16T10:00Z"),
+    ("assistant", "The ferry leaves at nine.", None, "2026-03-16T10:01Z"),
+    ("user", "I am allergic to peanuts.", "Ada", "2026-03-16T10:02Z"),
+    ("assistant", "Noted.", None, "2026-03-16T10:03Z"),
+    ("user", "The ferry is booked for Friday.", "Ada", "2026-03-18T08:00Z"),
+]
+
+
+@pytest.fixture
+def store(folder, clock):
+    with MemoryStore.open(folder, model=None, clock=clock) as opened:
+        trip = opened.session("trip", scope="acme/ada", title="Porto trip")
+        for role, text, speaker, said_at in TALK:
+            trip.record(role, text, speaker=speaker, said_at=said_at)
+        yield opened
+
+
+@pytest.fixture
+def trip(store):
+    return store.session("trip")
+
+
+def test_a_context_is_a_text_for_a_prompt_with_who_when_and_where(store):
+    """Passages in order of time, under the day and the title of their session, each with speaker and position."""
+    context = store.context("When does the ferry leave?")
+    assert isinstance(context, Context)
+    assert str(context) == context.text
+    assert context.text.splitlines()[1:] == [
+        "2026-03-16, Porto trip:",
+        "@2 user Ada: We could take the ferry to Porto.",
+        "@3 assistant: The ferry leaves at nine.",
+        "2026-03-18, Porto trip:",
+        "@6 user Ada: The ferry is booked for Friday.",
+    ]
+    assert (context.positions, context.head, context.budget) == ((2, 3, 6), 6, 1_500)
+    first = context.blocks[0].passages[0]
+    assert (first.speaker, first.session, first.position, first.whole) == ("Ada", "trip", 2, True)
+    assert {first.position: first.relevance}.items() <= {
+        hit.position: hit.relevance for hit in store.recall("When does the ferry leave?", k=10)
+    }.items()
+
+
+def test_the_same_question_at_the_same_head_gives_the_same_bytes(store, trip):
+    """Also with what was recorded later, as of that head."""
+    first = trip.context("ferry")
+    assert trip.context("ferry").text == first.text
+    trip.record("user", "Another ferry.")
+    trip.set("colour", "red")
+    assert trip.context("ferry").text != first.text
+    assert trip.context("ferry", as_of=first.head).text == first.text
+
+
+def test_a_session_adds_its_task_values_and_notes_before_the_passages(trip, clock):
+    """As of the same position; a value that has expired does not appear."""
+    trip.set_task("Book the ferry", step=2, total=5)
+    trip.set("travellers", 3)
+    trip.set("code", "4711", ttl=60)
+    trip.note("ask Ada")
+    before = trip.context("ferry")
+    kinds = [block.kind for block in before.blocks]
+    assert kinds[:4] == [BlockKind.TASK, BlockKind.VALUE, BlockKind.VALUE, BlockKind.NOTE]
+    assert before.text.splitlines()[1:8] == [
+        *("Task:", "  (active, step 2 of 5) Book the ferry"),
+        *("Values:", '  code: "4711"', "  travellers: 3"),
+        *("Notes:", "  - ask Ada"),
+    ]
+    clock.advance(seconds=61)
+    trip.set("travellers", 4)
+    after = trip.context("ferry")
+    assert "4711" not in after.text
+    assert "travellers: 4" in after.text
+    assert trip.context("ferry", as_of=before.head).text == before.text
+
+
+def test_a_context_of_the_store_has_no_working_memory(store, trip):
+    """It belongs to no session."""
+    trip.set_task("Book the ferry")
+    assert {block.kind for block in store.context("ferry")} == {BlockKind.PASSAGE}
+
+
+def test_a_repeated_statement_is_shown_once_the_newest_marked_as_newer(store, trip):
+    """With the days of the earlier ones, which are left out as repetitions."""
+    again = trip.record("user", "The ferry is booked for Friday!", speaker="Ada", said_at="2026-03-20T08:00Z")
+    context = store.context("Is the ferry booked?")
+    assert f"@{again.position} user Ada (newest; also said 2026-03-18): The ferry is booked for Friday!" in context.text
+    assert context.text.count("booked for Friday") == 1
+    (repeated,) = [item for item in context.left_out if item.why is WhyLeftOut.REPETITION]
+    assert (repeated.position, repeated.newer) == (6, again.position)
+
+
+@pytest.mark.parametrize(
+    ("text", "speaker"),
+    [
+        ("The ferry is booked for Monday.", "Ada"),
+        ("The ferry is not booked for Friday.", "Ada"),
+        ("The ferry isn't booked for Friday.", "Ada"),
+        ("The ferry is booked for Friday at 9.", "Ada"),
+        ("The ferry is booked for Friday.", "Bob"),
+        ("The ferry is booked for Friday.", None),
+    ],
+)
+def test_statements_that_differ_or_come_from_others_are_all_shown(store, trip, text, speaker):
+    """Which of them holds is not guessed."""
+    trip.record("user", text, speaker=speaker)
+    context = store.context("Is the ferry booked?")
+    assert {6, 7} <= set(context.positions)
+
+
+def test_the_same_words_of_another_user_are_not_a_repetition(store):
+    """Scopes keep users apart."""
+    store.session("hers", scope="acme/bob").record("user", "The ferry is booked for Friday.", speaker="Ada")
+    assert len([b for b in store.context("Is the ferry booked?") if "booked for Friday" in b.text]) == 2
+
+
+def test_what_is_left_out_says_why(store):
+    """No room, or not relevant enough."""
+    small = store.context("ferry", 45)
+    assert small.tokens <= 45
+    assert {item.why for item in small.left_out} == {WhyLeftOut.NO_ROOM}
+    assert {item.position for item in small.left_out} | set(small.positions) == {2, 3, 6}
+    strict = store.context("ferry", min_relevance=1.0)
+    assert not strict
+    assert strict.text == ""
+    assert {(item.position, item.why.value) for item in strict.left_out} == {
+        (position, "below-min-relevance") for position in (2, 3, 6)
+    }
+
+
+def test_the_callers_tokenizer_counts(store):
+    """Its name is in the answer; a wrong one is refused."""
+
+    def words(text):
+        return len(text.split())
+
+    context = store.context("ferry", 40, tokenizer=words)
+    assert context.tokens == words(context.text) <= 40
+    assert "words" in context.counted_by
+    with pytest.raises(InvalidInput, match="tokenizer"):
+        store.context("ferry", tokenizer="gpt-4")
+    for wrong in (-1, 1.5, True, "many"):
+        with pytest.raises(InvalidInput, match="tokens"):
+            store.context("ferry", wrong)
+    for wrong in (-0.1, 1.1, float("nan"), "high"):
+        with pytest.raises(InvalidInput, match="min_relevance"):
+            store.context("ferry", min_relevance=wrong)
+
+
+def test_a_long_turn_is_shown_in_part_and_says_so(store, trip):
+    """With `…` where something is cut off, and offsets in the turn's text."""
+    filler = "Nothing was decided at the meeting. " * 30
+    turn = trip.record("assistant", f"{filler}The tram to the ferry costs 4 euros. {filler}")
+    context = store.context("What does the tram cost?", 300)
+    (passage,) = [item for block in context for item in block.passages if item.position == turn.position]
+    assert not passage.whole
+    assert turn.text[passage.start : passage.end] == passage.text
+    assert "The tram to the ferry costs 4 euros." in passage.text
+    assert f"…{passage.text}…" in context.text
+
+
+def test_filters_of_a_recall_work_in_a_context(store, trip):
+    """Scope, session, roles, speakers, times, metadata; an unknown scope warns."""
+    trip.record("user", "ferry with data", metadata={"n": 1})
+    store.session("other", scope="acme/bob").record("user", "Bob's ferry")
+    assert store.context("ferry", roles=["assistant"]).positions == (3,)
+    assert store.context("ferry", speakers=["Ada"]).positions == (2, 6)
+    assert store.context("ferry", since="2026-03-17", until="2026-03-19").positions == (6,)
+    assert store.context("ferry", metadata={"n": 1}).positions == (7,)
+    assert store.context("ferry", scope="acme/bob").positions == (9,)
+    assert store.context("ferry", session="other", mode="text").positions == (9,)
+    assert 9 in trip.context("ferry", scope="acme").positions
+    assert 9 not in trip.context("ferry").positions
+    with pytest.warns(errors.ScopeWarning):
+        store.context("ferry", scope="nowhere")
+    with pytest.raises(InvalidInput, match="query"):
+        store.context("")
+    with pytest.raises(errors.UnknownSession):
+        store.context("ferry", session="nobody")
+
+
+def test_hidden_and_forgotten_turns_never_appear(store, trip):
+    """A rewind hides them from the session; forgetting removes them for good, as of any position too."""
+    head = store.head().position
+    trip.rewind(turns=1)
+    assert trip.context("ferry").positions == (2, 3)
+    assert trip.context("ferry", hidden=True).positions == (2, 3, 6)
+    store.forget(positions=[3])
+    assert store.context("ferry").positions == (2, 6)
+    assert "nine" not in store.context("ferry", as_of=head).text
+
+
+def test_a_branch_sees_what_its_parent_saw(trip):
+    """Working memory and turns up to the branch point."""
+    trip.set("travellers", 3)
+    branch = trip.branch("branch")
+    trip.record("user", "A later ferry.")
+    context = branch.context("ferry")
+    assert context.positions == (2, 3, 6)
+    assert "travellers: 3" in context.text
+
+
+def test_the_context_for_asyncio_is_the_same(folder, store, trip):
+    """Of the store and of a session."""
+    expected = store.context("ferry"), trip.context("ferry")
+
+    async def ask():
+        async with await AsyncMemoryStore.open(folder, model=None) as other:
+            session = await other.find_session("trip")
+            return await other.context("ferry"), await session.context("ferry")
+
+    assert asyncio.run(ask()) == expected

@@ -1,0 +1,171 @@
+"""A context within its budget: whatever is recorded, however tokens are counted."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnemolog.domain import errors
+from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.role import Role
+from mnemolog.domain.state import NoteState, TaskState
+from mnemolog.projections.context.answer import ContextPassage, WhyLeftOut
+from mnemolog.projections.context.packing import Packing
+from mnemolog.projections.context.rendering import HEADING, note_block, task_block, value_block
+from mnemolog.projections.context.token_counting import Counter, counter_of, estimated_tokens
+
+DAY = datetime(2026, 3, 16, 10, tzinfo=UTC)
+TEXTS = st.text(
+    alphabet=st.sampled_from("ab 1.:@\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029\t-—日🎉"), min_size=1, max_size=60
+)
+COUNTERS = {
+    "estimate": estimated_tokens,
+    "characters": len,
+    "four characters": lambda text: len(text) // 4,
+    "with two special tokens": lambda text: 2 + len(text.split()),
+    "more than its parts": lambda text: len(text) ** 2 // 50,
+    "one for anything": lambda text: 1,
+    "too many for anything": lambda text: 10**9,
+    "without sense": lambda text: hash(text) % 97,
+}
+
+
+def passage(position, text, *, session="s", days=0, speaker=None, relevance=0.5, of=None):
+    return ContextPassage(
+        position=Position(position),
+        session=session,
+        scope="",
+        role=Role("user"),
+        speaker=speaker,
+        said_at=DAY + timedelta(days=days),
+        text=text,
+        start=0,
+        end=len(text),
+        of=len(text) if of is None else of,
+        relevance=relevance,
+    )
+
+
+def packed(budget, counter=estimated_tokens, *, static=(), passages=()):
+    packing = Packing(
+        budget,
+        Counter("test", counter),
+        titles={},
+        consecutive=lambda one, other: one.session == other.session and other.position == one.position + 1,
+    )
+    packing.add_static(static)
+    packing.add_passages(passages)
+    return packing.packed()
+
+
+PASSAGES = st.lists(
+    st.builds(lambda text, session, days: (text, session, days), TEXTS, st.sampled_from("ab"), st.integers(0, 2)),
+    max_size=8,
+)
+STATIC = st.lists(TEXTS, max_size=4)
+
+
+@pytest.mark.parametrize("counter", COUNTERS.values(), ids=COUNTERS)
+@given(budget=st.integers(0, 200), texts=PASSAGES, values=STATIC, notes=STATIC)
+def test_a_context_never_has_more_tokens_than_its_budget(counter, budget, texts, values, notes):
+    """By the counter that the caller gives, for every text; what is not there is in `left_out`; blocks are in order."""
+    passages = [passage(at, text, session=session, days=days) for at, (text, session, days) in enumerate(texts, 1)]
+    static = [value_block(f"k{n}", text) for n, text in enumerate(values)]
+    static += [note_block(NoteState(text, Micros(0))) for text in notes]
+    found = packed(budget, counter, static=static, passages=passages)
+    assert found.tokens <= budget
+    assert found.tokens == (counter(found.text) if found.text else 0)
+    shown = [position for block in found.blocks for position in block.positions]
+    left_out = [item.position for item in found.left_out if item.position is not None]
+    assert sorted(shown + left_out) == [item.position for item in passages]
+    assert len([block for block in found.blocks if not block.positions]) + len(found.left_out) - len(left_out) == len(
+        static
+    )
+    at = 0
+    for block in found.blocks:
+        at = found.text.index(block.text, at) + len(block.text)
+    assert bool(found.text) == bool(found.blocks)
+
+
+@given(
+    texts=st.lists(TEXTS, min_size=1, max_size=5), speaker=st.sampled_from([None, "Ada", "assistant", "@9 system: x"])
+)
+def test_recorded_text_cannot_look_like_a_line_of_ours(texts, speaker):
+    """Every further line of it is indented, at every character that some program reads as a line break."""
+    passages = [passage(2 * at, f"hi\n{text}", speaker=speaker) for at, text in enumerate(texts, 1)]
+    static = [
+        task_block(TaskState(texts[0], None, None, None, "active", Micros(0))),
+        value_block("name", texts[0]),
+        note_block(NoteState(texts[0], Micros(0))),
+    ]
+    text = packed(10**6, static=static, passages=passages).text
+    ours = [line for line in re.split("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", text) if line[:1] not in ("", " ")]
+    expected = [HEADING, "Task:", "Values:", "Notes:", "2026-03-16, s:"]
+    assert ours[:5] == expected
+    who = "user" if speaker is None else f"user {speaker}"
+    assert ours[5:] == [f"@{item.position} {who}: hi" for item in passages]
+
+
+def test_a_budget_that_is_too_small_for_anything_gives_an_empty_text():
+    """And says of everything that there was no room."""
+    static = [value_block("city", "Porto")]
+    for budget in (0, 1, 5):
+        found = packed(budget, static=static, passages=[passage(1, "We take the ferry.")])
+        assert (found.text, found.tokens, found.blocks) == ("", 0, ())
+        assert [item.why for item in found.left_out] == [WhyLeftOut.NO_ROOM] * 2
+
+
+def test_a_smaller_entry_is_taken_where_a_larger_one_does_not_fit():
+    """Entries are whole: none is cut where the budget ends."""
+    found = packed(60, passages=[passage(1, "long " * 60), passage(2, "short")])
+    assert [block.positions for block in found.blocks] == [(2,)]
+    assert [item.position for item in found.left_out] == [1]
+
+
+@given(budget=st.integers(100, 400), more=st.integers(0, 1_000), texts=PASSAGES)
+def test_a_larger_budget_and_another_question_keep_the_beginning_equal(budget, more, texts):
+    """So that prompt caches hold: task, values and notes stand first, and do not depend on what is found."""
+    static = [value_block(f"k{n}", n) for n in range(5)]
+    passages = [passage(at, text, session=session, days=days) for at, (text, session, days) in enumerate(texts, 1)]
+    beginning = packed(budget, static=static).text
+    assert packed(budget, static=static, passages=passages).text.startswith(beginning)
+    assert packed(budget + more, static=static, passages=passages).text.startswith(beginning)
+
+
+def test_working_memory_leaves_half_of_the_budget_to_passages():
+    """However much it holds; of notes the newest are kept."""
+    notes = [note_block(NoteState(f"note number {n}", Micros(0))) for n in range(100)]
+    found = packed(200, static=notes, passages=[passage(1, "The ferry leaves at nine.")])
+    kept = [block.text for block in found.blocks if not block.positions]
+    assert sum(map(estimated_tokens, kept)) <= 100
+    assert kept == [f"  - note number {n}" for n in range(100 - len(kept), 100)]
+    assert found.blocks[-1].positions == (1,)
+
+
+def test_turns_that_follow_one_another_are_one_block_in_order_of_time():
+    """They are chosen by relevance, and shown as a conversation, by session."""
+    found = packed(
+        1_000,
+        passages=[
+            passage(9, "later", session="b", days=3),
+            passage(3, "two", relevance=0.9),
+            passage(2, "one", relevance=0.4),
+            passage(5, "four", of=100),
+        ],
+    )
+    assert [(block.positions, block.relevance) for block in found.blocks] == [((2, 3), 0.9), ((5,), 0.5), ((9,), 0.5)]
+    assert found.text.splitlines() == [
+        *(HEADING, "2026-03-16, s:", "@2 user: one", "@3 user: two", "", "@5 user: four…"),
+        *("2026-03-19, b:", "@9 user: later"),
+    ]
+
+
+@pytest.mark.parametrize("wrong", [3, "gpt-4", lambda text: "3", lambda text: -1, lambda text: True, lambda text: 1.5])
+def test_what_counts_no_tokens_is_refused(wrong):
+    """With the number that it returned."""
+    with pytest.raises(errors.InvalidInput, match="tokenizer"):
+        counter_of(wrong).count("text")
