@@ -138,20 +138,7 @@ def build(
     measurements = telemetry or NO_TELEMETRY
     if telemetry is not None:
         measure_appends(log, telemetry)
-    recalls = Recalls(
-        projections,
-        spans_at=sessions.spans_at,
-        append=lambda stream, event: log.transact(lambda tx: tx.append(stream, event)).position,
-        receipts=receipts,
-        timed=recall_timer(measurements),
-        boundary=boundary,
-    )
-    contexts = Contexts(
-        projections,
-        recalls,
-        state_at=sessions.state_at,
-        moment_at=lambda position: clock.now() if position is None else log.recorded_at(position),
-    )
+    recalls, contexts = _answering(log, sessions, projections, receipts=receipts, telemetry=measurements)
     forgetting = Forgetting(layout, log, projections, snapshots)
     return StoreParts(
         layout=layout,
@@ -231,6 +218,26 @@ def _open_log(
         log.close()
         raise
     return log
+
+
+def _answering(
+    log: EventLog, sessions: Sessions, projections: ProjectionSet, *, receipts: bool, telemetry: Telemetry
+) -> tuple[Recalls, Contexts]:
+    recalls = Recalls(
+        projections,
+        spans_at=sessions.spans_at,
+        append=lambda stream, event: log.transact(lambda tx: tx.append(stream, event)).position,
+        receipts=receipts,
+        timed=recall_timer(telemetry),
+        boundary=sessions.boundary,
+    )
+    contexts = Contexts(
+        projections,
+        recalls,
+        state_at=sessions.state_at,
+        moment_at=lambda position: sessions.clock.now() if position is None else log.recorded_at(position),
+    )
+    return recalls, contexts
 
 
 def _prefetcher(log: EventLog, sessions: Sessions, projections: ProjectionSet, recalls: Recalls) -> Prefetcher:
