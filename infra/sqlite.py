@@ -109,6 +109,8 @@ def create_engine(
     mode = "mode=rwc" if create else "mode=rw"
 
     def connect() -> Any:
+        if files is not None:
+            files.require_in_place()  # SQLite would create a new `-wal` in place of a deleted one that holds commits.
         if create:
             _make_private(path)
         connection = connect_read_only(path, busy_timeout_s) if read_only else _connect(path, mode, busy_timeout_s)

@@ -217,6 +217,7 @@ def test_every_acknowledged_turn_stays_where_it_was_or_its_writer_is_told(
             if lost := {text for _, _, text in turns} - set(held):
                 told += 1
                 assert idle, (case, lost)
+                assert visited, (case, lost)
                 assert attack in LOSES, (case, lost)
                 assert all("may be lost" in message for _, message in refusals), (case, refusals)
         if not isinstance(visitor, str) and folder.exists():
@@ -308,6 +309,18 @@ def test_what_is_in_a_deleted_write_ahead_log_is_saved_by_the_next_look(processe
     turns, refusals = writers.end()
     assert [kind for kind, _ in refusals] == ["StoreReplaced"] * 2
     assert {text for _, _, text in turns} == set(texts_in(answer, folder))
+
+
+def test_a_new_connection_saves_what_is_in_a_deleted_write_ahead_log_first(recorded, answer, folder):
+    """To open one creates a new `-wal`. It must not pass for that of another process."""
+    store, _ = recorded
+    with pytest.raises(errors.StoreReplaced) as refused, log_of(store).engine.reading():
+        for name in LOG_PARTS:
+            (folder / name).unlink()
+        list(store.turns("trip"))  # The idle connection is in use.
+    assert "may be lost" not in str(refused.value)
+    store.close()
+    assert texts_in(answer, folder) == ["turn 0", "turn 1", "turn 2"]
 
 
 def test_closing_a_store_whose_shared_memory_was_deleted_keeps_what_others_committed(
