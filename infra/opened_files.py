@@ -173,24 +173,23 @@ class OpenedFiles:
 _SPLIT: Final = "it was deleted or replaced while this process had it open"
 
 
-def _identity(path: str) -> _Identity:
+def _stat(path: str) -> os.stat_result | None:
     try:
-        found = os.stat(path)  # noqa: PTH116
+        return os.stat(path)  # noqa: PTH116
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+
+
+def _identity(path: str) -> _Identity:
+    found = _stat(path)
+    return None if found is None else (found.st_dev, found.st_ino)
 
 
 def _is_empty(path: str) -> bool:
-    try:
-        return not os.stat(path).st_size  # noqa: PTH116
-    except OSError:
-        return False
+    found = _stat(path)
+    return found is not None and not found.st_size
 
 
 def _state(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(path)  # noqa: PTH116
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_ctime_ns
+    found = _stat(path)
+    return None if found is None else (found.st_dev, found.st_ino, found.st_ctime_ns)
