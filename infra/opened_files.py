@@ -39,8 +39,16 @@ class _Database:
         self.paths = (path, f"{beside}-wal", f"{beside}-shm")
         self.files: tuple[_Identity, ...] = ()
         self.connections = 0
-        self.kept: Any = None
-        """The driver connection that is used to save what is in a deleted `-wal`."""
+        self.spare: Any = None
+        """A driver connection that is used to save what is in a deleted `-wal`, and for nothing else.
+
+        Two threads must not use a connection that has an authorizer at once: both may wait for one another forever.
+        """
+
+    def open_spare(self) -> None:
+        """Open `spare`, and the files beside the database with it."""
+        self.spare = driver.connect(Path(self.paths[0]), check_same_thread=False)
+        self.spare.execute("SELECT 1 FROM sqlite_master").fetchone()
 
     def found(self) -> tuple[_Identity, ...]:
         """Return the files that are at its paths now."""
@@ -70,7 +78,7 @@ class _Database:
         if shm not in (None, self.files[2]) or (wal is not None and (shm is None or not _is_empty(self.paths[1]))):
             return False
         with suppress(driver.dbapi2.Error):
-            busy, frames, moved = self.kept.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            busy, frames, moved = self.spare.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             return not busy and frames == moved
         return False
 
@@ -90,7 +98,7 @@ class OpenedFiles:
         self._lost: list[_Database] = []
         """Of those, the ones whose `-wal` holds what is nowhere else."""
 
-    def add(self, name: str, connection: Any) -> None:
+    def add(self, name: str) -> None:
         """Note a driver connection that was just opened. Raises `StoreReplaced` if it has other files than the others.
 
         SQLite replaces `-wal` and `-shm` only while no connection is open.
@@ -103,18 +111,19 @@ class OpenedFiles:
             opened = known.files if known.connections else known.files[:1]
             if found[: len(opened)] != opened:
                 raise self._note([path for path, a, b in zip(known.paths, opened, found, strict=False) if a != b])
-            known.files, known.kept = found, (known.kept if known.connections else connection)
+            if not known.connections:
+                known.open_spare()
+            known.files = found
             known.connections += 1
             self._databases, self._unchanged = {**self._databases, name: known}, None
-
-    def keep(self, name: str, connection: Any) -> None:
-        """Note that this connection stays open as long as any other."""
-        self._databases[name].kept = connection
 
     def discard(self, name: str) -> None:
         """Note that a connection is closed."""
         with self._lock:
-            self._databases[name].connections -= 1
+            known = self._databases[name]
+            known.connections -= 1
+            if not known.connections and known.files[0] not in _abandoned:
+                known.spare.close()
 
     def require_in_place(self) -> None:
         """Raise `StoreReplaced` if a file is not in its place, or was not at an earlier call."""
@@ -136,8 +145,7 @@ class OpenedFiles:
         if self._origin.is_here and known is not None and known.is_split():
             self._note(known.changed())
             _abandoned.add(known.files[0])
-            with suppress(errors.MnemologError, sa.exc.SQLAlchemyError):
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine.connect()))  # Or the interpreter would close it.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(known.spare))  # Or the interpreter would close it.
         engine.dispose()
 
     def _changed(self) -> list[str]:

@@ -122,7 +122,7 @@ def create_engine(
                 guard(connection)
             if files is not None:
                 connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # From now on `-wal` and `-shm` are open.
-                files.add(path.name, connection)
+                files.add(path.name)
         except BaseException:
             connection.close()
             raise

@@ -11,7 +11,7 @@ import pytest
 
 from mnemolog import MemoryStore, errors, restore_backup
 from mnemolog.adapters.support.store_access import log_of
-from tests.children.recording import read_sessions, record_some, record_until_refused
+from tests.children.recording import notice_at_once, read_sessions, record_some, record_until_refused
 from tests.support import WAIT_S, HashEncoder, in_thread, turn, wait_until
 
 pytestmark = pytest.mark.promise("P22")
@@ -314,13 +314,23 @@ def test_what_is_in_a_deleted_write_ahead_log_is_saved_by_the_next_look(processe
 def test_a_new_connection_saves_what_is_in_a_deleted_write_ahead_log_first(recorded, answer, folder):
     """To open one creates a new `-wal`. It must not pass for that of another process."""
     store, _ = recorded
-    with pytest.raises(errors.StoreReplaced) as refused, log_of(store).engine.reading():
-        for name in LOG_PARTS:
-            (folder / name).unlink()
-        list(store.turns("trip"))  # The idle connection is in use.
+
+    def read_twice_at_once():
+        with log_of(store).engine.reading():  # It uses the one idle connection.
+            store.turns("trip")
+
+    for name in LOG_PARTS:
+        (folder / name).unlink()
+    with pytest.raises(errors.StoreReplaced) as refused:
+        read_twice_at_once()
     assert "may be lost" not in str(refused.value)
     store.close()
     assert texts_in(answer, folder) == ["turn 0", "turn 1", "turn 2"]
+
+
+def test_threads_that_notice_a_deleted_write_ahead_log_at_once_do_not_wait_for_one_another(answer, tmp_path):
+    """One of them saves what was in it while another one still writes."""
+    assert answer(notice_at_once, str(tmp_path), 40) == 40
 
 
 def test_closing_a_store_whose_shared_memory_was_deleted_keeps_what_others_committed(

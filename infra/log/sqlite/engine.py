@@ -375,7 +375,6 @@ class SqliteEngine:
     def connect(self) -> SqliteConnection:
         """See `LogEngine`."""
         connection = SqliteConnection(self.pool.connect(), self._files)
-        self._files.keep(self.path.name, connection.driver)
         if changed := altered_triggers(dict(connection.driver.execute(SELECT_TRIGGERS))):
             connection.close()
             raise errors.LogWriteFailed(f"the log's triggers are missing or altered: {changed}")
