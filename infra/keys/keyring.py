@@ -26,7 +26,6 @@ CHECKPOINT_POLL_S: Final = 0.02
 _PLACE: Final = b"mnemolog/sealed/1\x00"
 _SELECT_NODES: Final = "SELECT series, depth, prefix, material FROM nodes WHERE stream = ?"
 _SELECT_DESTROYED: Final = "SELECT series, first, last FROM destroyed WHERE stream = ?"
-_SELECT_SERIES: Final = "SELECT stream, series FROM nodes UNION SELECT stream, series FROM destroyed ORDER BY 1, 2"
 _SELECT_REQUESTS: Final = "SELECT request, position, recorded_at, event FROM requests ORDER BY number"
 _REQUEST_TYPES: Final = (str, int, int, bytes)
 _INSERT_NODE: Final = "INSERT INTO nodes (stream, series, depth, prefix, material) VALUES (?, ?, ?, ?, ?)"
@@ -197,10 +196,7 @@ class Keyring:
         Checks every page of the file first. Raises `KeysMissing` if it is damaged.
         """
         with self._lock, self._driver() as driver:
-            checked = driver.execute("PRAGMA integrity_check(1)").fetchone()[0]
-            if checked != "ok":
-                raise errors.KeysMissing(self.path, f"it is damaged: {checked}")
-            found: list[tuple[str, int]] = driver.execute(_SELECT_SERIES).fetchall()
+            found = keys_file.series_in(driver, self.path)
         return [found[at] for at in range(0, len(found), max(1, -(-len(found) // series_max)))]
 
     def is_destroyed(self, stream: str, series: int, version: int) -> bool:

@@ -128,8 +128,7 @@ def log_of(path: Path) -> str | None:
         if not path.stat().st_size:
             return None
         with closing(sqlite.connect_read_only(path)) as connection:
-            whole = connection.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok"
-            return identity(connection).log_id if whole else None
+            return identity(connection).log_id if _damage_in(connection) is None else None
     except (OSError, sqlite.driver.dbapi2.Error, errors.MnemologError):
         return None
 
@@ -213,14 +212,27 @@ def check(path: Path, *, log_id: str) -> CheckedKeys:
     keys = connect(path, log_id=log_id, busy_timeout_s=sqlite.BUSY_TIMEOUT_S, read_only=not is_writable(path.parent))
     try:
         with mapped_errors(path):
-            found = keys.driver.execute("PRAGMA integrity_check(1)").fetchone()[0]
-            if found != "ok":
-                raise errors.KeysMissing(path, f"it is damaged: {found}")
-            query = "SELECT stream, series FROM nodes UNION SELECT stream, series FROM destroyed"
-            return CheckedKeys(keys.secret, frozenset(rows(keys.driver, query, types=(str, int))))
+            return CheckedKeys(keys.secret, frozenset(series_in(keys.driver, path)))
     finally:
         keys.connection.close()
         keys.engine.dispose()
+
+
+def series_in(driver: Any, path: Path) -> list[tuple[str, int]]:
+    """Return the stream and the series of all keys, destroyed ones included, in order.
+
+    Checks every page first. Raises `KeysMissing` for a damaged file, the driver's errors, `LogDamaged`.
+    """
+    if (damage := _damage_in(driver)) is not None:
+        raise errors.KeysMissing(path, f"it is damaged: {damage}")
+    query = "SELECT stream, series FROM nodes UNION SELECT stream, series FROM destroyed ORDER BY 1, 2"
+    return [(stream, series) for stream, series in rows(driver, query, types=(str, int))]
+
+
+def _damage_in(driver: Any) -> str | None:
+    """Return the first fault that SQLite finds in a database, None if it finds none."""
+    found: str = driver.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    return None if found == "ok" else found
 
 
 @contextmanager
