@@ -132,14 +132,7 @@ class EventCodec:
         flaw = flaw_in(event, position=position, recorded_at=recorded_at)
         if flaw is not None:
             event, recorded_at = UnfitEvent(was=topic, why=flaw), within_calendar(recorded_at)
-        return RecordedEvent(
-            position=Position(position),
-            stream=stream,
-            version=Version(version),
-            recorded_at=Micros(recorded_at),
-            key=key,
-            event=event,
-        )
+        return _recorded(event, position, stream, version, key, recorded_at)
 
     def decode_or_set_apart(
         self, stream: str, version: int, topic: str, state: bytes | bytearray, *, position: int
@@ -179,11 +172,17 @@ def _read_without_keys(row: LogRow) -> RecordedEvent | None:
         event = Forgotten(was=topic) if sealed else decode(topic, row.state, position=row.position)
     except errors.UndecodableEvent:
         event = UnfitEvent(was=topic, why=_NOT_OF_ITS_TOPIC)
+    return _recorded(event, row.position, stream, row.version, None, row.recorded_at)
+
+
+def _recorded(
+    event: Event, position: int, stream: str, version: int, key: str | None, recorded_at: int
+) -> RecordedEvent:
     return RecordedEvent(
-        position=Position(row.position),
+        position=Position(position),
         stream=stream,
-        version=Version(row.version),
-        recorded_at=Micros(row.recorded_at),
-        key=None,
+        version=Version(version),
+        recorded_at=Micros(recorded_at),
+        key=key,
         event=event,
     )

@@ -8,16 +8,16 @@ import msgspec
 
 from mnemolog.domain.errors import UndecodableEvent
 from mnemolog.domain.events import CheckpointRestored, RecordedEvent, SessionStarted, UnfitEvent
-from mnemolog.domain.fitting import CreatedCheckpoint, Start, checkpoint_in, flaw_in, start_in, why_unfit
-from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.fitting import CreatedCheckpoint, Start, checkpoint_in, start_in, why_unfit
 from mnemolog.domain.session import session_of, session_stream
 from mnemolog.infra.log.engine import LogReader
-from mnemolog.infra.log.event_codec import EventCodec, decode
+from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.lru_cache import LruCache
 
 STARTS_KEPT_MAX: Final = 10_000
 """Sessions whose start is remembered. It never changes."""
+_PLAIN: Final = EventCodec()
 _LOOKS_FURTHER: Final = (SessionStarted, CheckpointRestored)
 """Events of a session for which it is not enough that the session was started."""
 
@@ -104,21 +104,11 @@ class _Before:
         row = self._reads.first_event(session_stream(session))
         if row is None or row[3] != SessionStarted.topic:
             return None
-        position, stream, version, topic, state, key, recorded_at = row
         try:
-            event = decode(topic, state, position=position)
+            first = _PLAIN.recorded_event(*row)
         except UndecodableEvent:
             return None
-        if flaw_in(event, position=position, recorded_at=recorded_at) is not None:
-            return None
-        return RecordedEvent(
-            position=Position(position),
-            stream=stream,
-            version=Version(version),
-            recorded_at=Micros(recorded_at),
-            key=key,
-            event=event,
-        )
+        return first if isinstance(first.event, SessionStarted) else None
 
 
 class _Ancestors:
