@@ -83,13 +83,12 @@ def verify(
             raise Refused("--contents: an export has no keys", hint="leave it out: the digests need no keys")
         with bar("verifying") as progress:
             answer = verify_export(store, expect_head=expect_head, heads=heads, progress=progress)
-        output.answer(answer, output.show_verification, as_json=as_json)
         keys = None
     else:
         with open_store(store, create=False) as opened, bar("verifying") as progress:
             answer = opened.verify(expect_head=expect_head, heads=heads, contents=contents, progress=progress)
             keys = missing_keys(opened.parts.log)
-        output.answer(answer, output.show_verification, as_json=as_json)
+    output.answer(answer, output.show_verification, as_json=as_json)
     if keys is not None:
         output.note(f"the content cannot be read: {keys}; {typed('doctor', store)} says what to do")
     if not answer.sound:
