@@ -370,25 +370,27 @@ def test_a_write_ahead_log_that_was_deleted_after_a_crash_is_noticed(tmp_path, r
         assert len(store.turns("a")) == 20
 
 
+def noted_until_its_command_ran(run, folders, note, command):
+    """Each folder has a note until the command of the last one is run. Return what doctor printed with that."""
+    for folder in folders:
+        shown = run("doctor", folder)
+        assert (shown.returncode, note in shown.stdout) == (0, True)
+    (printed,) = re.findall(rf"`({command} [^`]*)`", shown.stdout)
+    shell(printed)
+    assert note not in run("doctor", folders[0]).stdout
+    return shown.stdout
+
+
 def test_keys_that_others_may_read_are_noted_and_the_command_closes_them(memory, run):
     """The mode of the log too."""
     (memory / "keys.db").chmod(0o644)
-    shown = run("doctor", memory)
-    assert (shown.returncode, "its mode is 0644" in shown.stdout) == (0, True)
-    (command,) = re.findall(r"`(chmod [^`]*)`", shown.stdout)
-    shell(command)
-    assert "its mode is" not in run("doctor", memory).stdout
+    assert "its mode is 0644" in noted_until_its_command_ran(run, [memory], "its mode is", "chmod")
 
 
 def test_a_store_in_the_folder_of_another_is_noted_from_both_sides(memory, sound, run):
     """A backup of the outer one would leave it out."""
     shutil.copytree(sound / "memory", memory / "inner")
-    for folder in (memory, memory / "inner"):
-        shown = run("doctor", folder)
-        assert (shown.returncode, "in the folder of another" in shown.stdout) == (0, True)
-    (command,) = re.findall(r"`(mv [^`]*)`", shown.stdout)
-    shell(command)
-    assert "in the folder of another" not in run("doctor", memory).stdout
+    noted_until_its_command_ran(run, [memory, memory / "inner"], "in the folder of another", "mv")
 
 
 def test_little_room_is_a_problem(memory, run, monkeypatch):
