@@ -59,7 +59,11 @@ class EventLog(fork_guard.OfOneProcess):
         self._listeners: set[Listener] = set()
         self._listeners_lock = fork_guard.lock()
         self.writer = LogWriter(
-            engine, path=path, clock=clock, codec=codec, genesis=self.genesis, committed=self._notify_listeners
+            engine,
+            path=path,
+            transaction=Transaction(clock, codec, self._fitting),
+            genesis=self.genesis,
+            committed=self._notify_listeners,
         )
         self._around_append: Callable[[], AbstractContextManager[None]] | None = None
         self._origin, self._closed = fork_guard.Origin(), False

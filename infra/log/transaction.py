@@ -45,9 +45,8 @@ class Transaction:
     reads: LogReader
     """Queries on the writer's connection, which sets it. They do not see staged rows."""
 
-    def __init__(self, clock: Clock, codec: EventCodec | None = None) -> None:
-        self._clock, self.codec = clock, codec or EventCodec()
-        self._fitting = FittingEvents(self.codec)
+    def __init__(self, clock: Clock, codec: EventCodec, fitting: FittingEvents) -> None:
+        self._clock, self.codec, self._fitting = clock, codec, fitting
         self.head = Position(0)
         self.head_digest = b""
         self.rows: list[StagedRow] = []

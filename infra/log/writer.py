@@ -8,11 +8,9 @@ from time import perf_counter
 from typing import TypeVar
 
 from mnemolog.domain import errors, structured_log
-from mnemolog.domain.clock import Clock
 from mnemolog.domain.limits import as_invalid_input
 from mnemolog.domain.position import Position
 from mnemolog.infra.log.engine import LogConnection, LogEngine
-from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.group_commit import CommitRequest, GroupCommit
 from mnemolog.infra.log.transaction import Transaction
 
@@ -28,8 +26,7 @@ class LogWriter:
         engine: LogEngine,
         *,
         path: Path,
-        clock: Clock,
-        codec: EventCodec,
+        transaction: Transaction,
         genesis: bytes,
         committed: Callable[[], None],
     ) -> None:
@@ -38,7 +35,7 @@ class LogWriter:
         self._engine = engine
         self._errors: tuple[type[Exception], ...] = (*engine.driver_errors, errors.MnemologError)
         self.connection: LogConnection | None = None
-        self._transaction = Transaction(clock, codec)
+        self._transaction = transaction
         self._knows_head = False
         self._in_doubt: Group | None = None
         """The group that is being written; stays after an interrupt."""
