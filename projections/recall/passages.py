@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from mnemolog.domain.result import Result, brief
 from mnemolog.projections.recall.text_search import Counts
-from mnemolog.projections.sql.words import stems_of_each
+from mnemolog.projections.sql.words import stems_among
 
 PASSAGE_CHARACTERS_MAX: Final = 500
 """A longer turn has a passage of at most so many characters; a shorter one is its own passage."""
@@ -110,9 +110,8 @@ def best_passage(text: str, words: SoughtWords, *, limit: int = PASSAGE_CHARACTE
 
 def _held(text: str, parts: Sequence[_Part], words: SoughtWords) -> dict[int, list[str]]:
     """Return which of the words are in which part, by the numbers of the parts that hold any."""
-    stems = stems_of_each([text[part.start : part.end] for part in parts], words.language)
-    found = ((number, [stem for stem in some if stem in words.worth]) for number, some in enumerate(stems))
-    return {number: some for number, some in found if some}
+    found = stems_among([text[part.start : part.end] for part in parts], words.worth, words.language)
+    return {number: some for number, some in enumerate(found) if some}
 
 
 def _best_start(parts: Sequence[_Part], held: Mapping[int, Sequence[str]], words: SoughtWords, limit: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Final
 
@@ -25,6 +25,7 @@ STEMMED_CHARACTERS_MAX: Final = 1_000
 """Longer words keep their endings: the stemmers of German and Spanish take quadratic time."""
 
 _WORD: Final = re.compile(r"\w+")
+_WHOLE_WORD: Final = re.compile(r"\b\w+")
 _UNSPACED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 
 # Stop words. Dropped from queries only, so the index still contains every word.
@@ -49,11 +50,33 @@ def stems_of(text: str, language: str = DEFAULT_LANGUAGE) -> list[str]:
     return _stemmed(_words_to_stem(text, language), language)
 
 
-def stems_of_each(texts: Sequence[str], language: str = DEFAULT_LANGUAGE) -> list[list[str]]:
-    """Return the stems of each of several texts. Much faster than one by one: the stemmer is called once."""
-    words = [_words_to_stem(text, language) for text in texts]
+def stems_among(texts: Sequence[str], wanted: Collection[str], language: str = DEFAULT_LANGUAGE) -> list[list[str]]:
+    """Return the stems of each text that are among `wanted`, in order. Faster than `stems_of`: few words are stemmed."""
+    if language != DEFAULT_LANGUAGE:
+        words = [_words_to_stem(text, language) for text in texts]
+    else:
+        begin = {_beginning(stem) for stem in wanted}
+        words = [_words_that_begin(begin, text) for text in texts]
     stems = iter(_stemmed([word for some in words for word in some], language))
-    return [list(islice(stems, len(some))) for some in words]
+    return [[stem for stem in islice(stems, len(some)) if stem in wanted] for some in words]
+
+
+def _beginning(stem: str) -> str:
+    """Return what all English words with this stem begin with: not `die`, because of `dying`."""
+    return stem[:-1] if len(stem) > 3 else stem[:1]
+
+
+def _words_that_begin(begin: Collection[str], text: str) -> list[str]:
+    plain = _plain(text)
+    if not text.isascii():
+        return [word for word in _split(text, plain) if word.startswith(tuple(begin))]
+    places = set[int]()
+    for beginning in begin:  # To look for a few words is faster than to look at every word.
+        at = plain.find(beginning)
+        while at >= 0:
+            places.add(at)
+            at = plain.find(beginning, at + 1)
+    return [found[0] for at in sorted(places) if (found := _WHOLE_WORD.match(plain, at))]
 
 
 def terms_of(query: str, language: str = DEFAULT_LANGUAGE) -> list[str]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemolog.domain.normal import without_accents
-from mnemolog.projections.sql.words import STEMMED_CHARACTERS_MAX, TERMS_MAX, stems_of, terms_of, words_of
+from mnemolog.projections.sql.words import STEMMED_CHARACTERS_MAX, TERMS_MAX, stems_among, stems_of, terms_of, words_of
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,19 @@ def test_an_endless_word_keeps_its_ending(language, letter):
     """Some stemmers take quadratic time: seconds for a word of 1 MiB."""
     word = letter * STEMMED_CHARACTERS_MAX + "en"
     assert stems_of(word, language) == [without_accents(word)]
+
+
+ENDINGS = ["", "s", "es", "ies", "ed", "ied", "ing", "ying", "er", "est", "ly", "ily", "ational", "ization", "ability"]
+LIKE_ENGLISH = st.builds(str.__add__, st.text("abcdeghilnoprstuvy", max_size=5), st.sampled_from(ENDINGS))
+WORDS = st.lists(
+    LIKE_ENGLISH | st.sampled_from(["dying", "skies", "Caf\u00e9", "\u65e5\u672c\u8a9e", "ERR_42", "don't"])
+)
+
+
+@given(WORDS, st.sets(LIKE_ENGLISH, max_size=4), st.sampled_from(["en", "de", "fr"]))
+def test_the_stems_among_some_are_those_of_all_words(words, wanted, language):
+    """In their order, with repetitions: what makes it fast leaves nothing out."""
+    text = " ".join(words)
+    stems = {*stems_of(" ".join(wanted), language), *stems_of(text, language)[::2]}
+    expected = [stem for stem in stems_of(text, language) if stem in stems]
+    assert stems_among([text, "", text], stems, language) == [expected, [], expected]
