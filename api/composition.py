@@ -251,4 +251,4 @@ def _prefetcher(log: EventLog, sessions: Sessions, projections: ProjectionSet, r
         )
 
     # A receipt would be an event after the request: `max_behind=0` would then refuse every answer.
-    return Prefetcher(lambda request: recalls.ask(request.question(), receipt=False), moment)
+    return Prefetcher(lambda request: recalls.ask(request.question(), receipt=False).recall, moment)

@@ -143,7 +143,7 @@ class Session(OfOneProcess, WorkingMemory):
             after=after,
             receipt=receipt,
             wait_for_model=wait_for_model,
-        )
+        ).recall
 
     def context(
         self,

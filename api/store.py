@@ -411,7 +411,7 @@ class MemoryStore(OfOneProcess):
             after=after,
             receipt=receipt,
             wait_for_model=wait_for_model,
-        )
+        ).recall
         self.parts.session_list.warn_if_empty(answer.hits, scope)
         return answer
 

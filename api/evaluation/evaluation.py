@@ -138,7 +138,7 @@ def evaluate(
 
 
 def _ask(recalls: Recalls, item: KnownQuestion) -> Recall:
-    return recalls.ask(item.question, as_of=item.as_of, receipt=False)
+    return recalls.ask(item.question, as_of=item.as_of, receipt=False).recall
 
 
 def _measured(item: KnownQuestion, answer: Recall, *, took_ms: float) -> AskedQuestion:

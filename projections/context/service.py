@@ -89,7 +89,7 @@ class Contexts:
         """Return the context for a question. See `MemoryStore.context`."""
         recall = self.recalls.ask(
             replace(question, k=wanted.k), as_of=as_of, receipt=False, wait_for_model=wait_for_model
-        )
+        ).recall
         return self._built(recall, wanted, self._moment_at(recall.as_of))
 
     def _built(self, recall: Recall, wanted: Wanted, moment: Micros) -> Context:

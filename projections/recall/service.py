@@ -123,7 +123,7 @@ class Recalls:
         after: str | None = None,
         receipt: bool | None = None,
         wait_for_model: bool = True,
-    ) -> Recall:
+    ) -> Answer:
         """Answer a question. See `MemoryStore.recall`."""
         question = replace(question, scope=self._boundary.narrow(question.scope))
         with self._timed("mnemolog.recall", mode=question.mode):
@@ -153,9 +153,9 @@ class Recalls:
                 next=self._next(question, basis.page, answer, as_of=is_as_of),
             )
             if not (self._receipts if receipt is None else receipt):
-                return made
+                return answer._replace(recall=made)
             event = receipt_of(question, made, scores=answer.scores, page=basis.page, model=answer.vectors)
-            return replace(made, receipt=self._append(RECALLS_STREAM, event))
+            return answer._replace(recall=replace(made, receipt=self._append(RECALLS_STREAM, event)))
 
     def answer(self, question: Question, basis: Basis) -> Answer:
         """Answer from a basis. Raises `UnknownSession`, `OutsideSession`; if the basis fixes the vectors, also the

@@ -51,7 +51,7 @@ def stems_of(text: str, language: str = DEFAULT_LANGUAGE) -> list[str]:
 
 
 def stems_among(texts: Sequence[str], wanted: Collection[str], language: str = DEFAULT_LANGUAGE) -> list[list[str]]:
-    """Return the stems of each text that are among `wanted`, in order. Faster than `stems_of`: few words are stemmed."""
+    """Return the stems of each text that are among `wanted`, in order. Few words are stemmed, so it is fast."""
     if language != DEFAULT_LANGUAGE:
         words = [_words_to_stem(text, language) for text in texts]
     else:

@@ -170,7 +170,7 @@ def test_every_leg_of_a_recall_sees_what_the_spans_show(spoken, spans, word, num
     def answer(mode, k):
         recalls = Recalls(projections_of(store), spans_at=lambda *_, **__: spans, append=lambda *_: ORIGIN)
         asked = Question(query=query, k=k, mode=mode, session="any", lineage=True)
-        return [hit.position for hit in recalls.ask(asked).hits]
+        return [hit.position for hit in recalls.ask(asked).recall.hits]
 
     matching = {turn.position for turn in visible if set(turn.text.split()) & set(query.split())}
     assert answer("vector", 5) == nearest(visible, query)[:5]
