@@ -183,7 +183,7 @@ def _full(error: errors.MemoryFull, line: CommandLine) -> str:
 
 
 def _damaged(error: errors.LogDamaged, line: CommandLine) -> str:
-    from mnemolog.operations.remedies import put_keys_back, restore_newest_backup
+    from mnemolog.operations.recovery_commands import put_keys_back, restore_newest_backup
 
     if isinstance(error.__cause__, errors.KeysMissing):  # A backup or a restore looked whether the keys fit.
         if line.command == "restore":
@@ -198,7 +198,7 @@ def _damaged(error: errors.LogDamaged, line: CommandLine) -> str:
 
 
 def _keys_missing(error: errors.KeysMissing, line: CommandLine) -> str:
-    from mnemolog.operations.remedies import put_keys_back
+    from mnemolog.operations.recovery_commands import put_keys_back
 
     if error.path != Path(line.value("store")) / error.path.name:
         return error.hint

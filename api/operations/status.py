@@ -22,7 +22,7 @@ from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.operations.doctor.checks import missing_keys
 from mnemolog.operations.known_backups import backup_witnesses
-from mnemolog.operations.remedies import after_findings, put_keys_back
+from mnemolog.operations.recovery_commands import after_findings, put_keys_back
 from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED, with_folder
 from mnemolog.projections.health.verify import quick_verify
 from mnemolog.projections.projection_set import ProjectionSet

@@ -19,7 +19,7 @@ from mnemolog.infra.embedding.model_files import read_profile, resolve_model
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.operations.known_backups import backup_witnesses, last_backup
-from mnemolog.operations.remedies import after_findings, free, put_keys_back, restore_newest_backup
+from mnemolog.operations.recovery_commands import after_findings, free, put_keys_back, restore_newest_backup
 from mnemolog.projections.drift import Drift
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.health.sampling import sample

@@ -15,7 +15,7 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.operations.doctor import checks
 from mnemolog.operations.doctor.report import DoctorReport
-from mnemolog.operations.remedies import restore_newest_backup
+from mnemolog.operations.recovery_commands import restore_newest_backup
 from mnemolog.projections.drift import Drift, with_folder
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
