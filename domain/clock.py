@@ -29,11 +29,7 @@ def to_micros(field: str, value: datetime) -> Micros:
         raise InvalidInput(field, "a time without a time zone is ambiguous; add tzinfo, e.g. UTC")
     try:
         micros = Micros((value - _EPOCH) // _MICROSECOND)
-    except (
-        OverflowError,
-        ValueError,
-        TypeError,
-    ) as error:  # Time zones of other libraries fail at the ends of the calendar.
+    except (OverflowError, ValueError, TypeError) as error:  # Other time zones fail at the ends of the calendar.
         raise InvalidInput(field, f"{value.replace(tzinfo=None)} is not within the years 1 to 9999 in UTC") from error
     if not is_in_calendar(micros):
         raise InvalidInput(field, f"{value.isoformat()} is not within the years 1 to 9999 in UTC")

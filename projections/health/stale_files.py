@@ -19,9 +19,8 @@ from mnemolog.infra.runtime.processes import is_running
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.lock import IndexerLock, read_holder
 
-_TEMPORARY: Final = re.compile(
-    r"\.[a-z]+\.(\d{1,18})\.[0-9a-f]{8}(?:-wal|-shm)?"
-)  # As `atomic_files.temporary_name` makes them.
+_TEMPORARY: Final = re.compile(r"\.[a-z]+\.(\d{1,18})\.[0-9a-f]{8}(?:-wal|-shm)?")
+"""The names that `atomic_files.temporary_name` makes, with the files that SQLite keeps beside them."""
 _LOCK: Final = re.compile(r"\.([0-9a-f]{16})\.lock")
 _HOLDER: Final = re.compile(r"\.([0-9a-f]{16})\.holder\.json")
 
@@ -36,12 +35,8 @@ class StaleFile(NamedTuple):
 def abandoned(projections: Path) -> list[StaleFile]:
     """Return the temporary files and folders whose process no longer runs on this machine."""
     vectors = projections / "vectors"
-    folders = [
-        projections,
-        vectors,
-        projections / "quarantine",
-        *(folder.path for folder in generation_folders(vectors)),
-    ]
+    generations = [folder.path for folder in generation_folders(vectors)]
+    folders = [projections, vectors, projections / "quarantine", *generations]
     return [item for folder in folders for item in abandoned_in(folder)]
 
 
