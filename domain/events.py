@@ -243,7 +243,7 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RecallJudged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """An answer was judged by somebody who knows the right one. Recorded in the stream of recalls.
+    """An answer was judged by a person or a program that knows the right one. Recorded in the stream of recalls.
 
     The last judgement of a receipt counts. It refers to turns by position and holds no content.
     """

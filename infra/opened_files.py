@@ -1,8 +1,8 @@
 """Notice when the files of an open database are moved, deleted or replaced under the process that has it open.
 
-SQLite goes on with the files that it has opened, whatever becomes of their names: it acknowledges commits that nobody
-finds again (https://www.sqlite.org/howtocorrupt.html, section 4). Files are compared by device and inode. None is
-opened for that: to close it again would drop the locks of this process.
+SQLite keeps using the files that it has opened, even after they are renamed or deleted. It acknowledges commits into
+files that are gone (https://www.sqlite.org/howtocorrupt.html, section 4). Files are compared by device and inode. None
+is opened for that: closing it again would drop the locks of this process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SETTLED_NS: Final = 2_000_000_000
 """Age from which the time of a folder's last change is trusted: some file systems count it in steps of two seconds."""
 
 _Identity = tuple[int, int] | None
-"""Device and inode of a file; None where there is none."""
+"""Device and inode of a file; None if it does not exist."""
 
 _abandoned: Final[set[_Identity]] = set()
 """Databases whose connections this process must not close, and which it can therefore not open again."""
@@ -55,7 +55,7 @@ class _Database:
         return tuple(_identity(path) for path in self.paths)
 
     def changed(self) -> list[str]:
-        """Return the paths at which there is no longer the file that was opened."""
+        """Return the paths that no longer lead to the file that was opened."""
         if not self.connections:
             return []
         return [
@@ -68,9 +68,10 @@ class _Database:
         return bool(changed) and self.paths[0] not in changed
 
     def save(self) -> bool:
-        """Move what is committed in a deleted `-wal` into the database. Return whether all of it is there.
+        """Move what is committed in a deleted `-wal` into the database. Return whether all of it was moved.
 
-        Not where another process may have opened the database meanwhile, with a new `-wal` or `-shm`: both would write.
+        Moves nothing if another process may have opened the database since, with a new `-wal` or `-shm`: both would
+        write.
         """
         _, wal, shm = self.found()
         if wal == self.files[1]:
@@ -93,10 +94,10 @@ class OpenedFiles:
         self._unchanged: tuple[int, int, int] | None = None
         """Device, inode and last change of the folder when every file was in its place."""
         self._replaced = ""
-        """The first path at which there was another file, or none."""
+        """The first path that had another file, or no file; empty while all are in place."""
         self._split: list[_Database] = []
         self._lost: list[_Database] = []
-        """Of those, the ones whose `-wal` holds what is nowhere else."""
+        """Of those, the ones whose `-wal` holds commits that are not saved."""
 
     def add(self, name: str) -> None:
         """Note a driver connection that was just opened. Raises `StoreReplaced` if it has other files than the others.
@@ -138,8 +139,8 @@ class OpenedFiles:
     def close(self, name: str, engine: sa.Engine) -> None:
         """Close the idle connections of an engine.
 
-        Not where `-wal` or `-shm` was deleted under them. SQLite would move what it remembers of the deleted one over
-        what another process has committed since. Such a connection stays open until the process ends.
+        If `-wal` or `-shm` was deleted under them, one connection stays open until the process ends. When the last one
+        closes, SQLite would write what it remembers of the deleted file over what other processes committed since.
         """
         known = self._databases.get(name)
         if self._origin.is_here and known is not None and known.is_split():
@@ -149,9 +150,9 @@ class OpenedFiles:
         engine.dispose()
 
     def _changed(self) -> list[str]:
-        """Return the paths at which there is no longer the file that was opened.
+        """Return the paths that no longer lead to the file that was opened.
 
-        The folder changes with its names. While it does not, there is no need to look at each of them.
+        A change of a name changes the folder. While the folder is unchanged, the files need no look.
         """
         if not self._databases:
             return []
@@ -164,7 +165,7 @@ class OpenedFiles:
         return changed
 
     def _note(self, changed: list[str]) -> errors.StoreReplaced:
-        """Refuse from now on, and save what can be saved. Return the error."""
+        """Refuse every later call, and save what can be saved. Return the error."""
         with self._lock:
             if not self._replaced:
                 self._replaced = changed[0]

@@ -62,17 +62,8 @@ _SELECT_GENERATED: Final = (
 )
 _UNCOMPARED: Final = re.compile(r"[\s\"'`\[\]]+")
 
-_BUSY, _READONLY, _IOERR, _CORRUPT, _FULL, _CANTOPEN, _CONSTRAINT, _AUTH, _NOTADB = (
-    5,
-    8,
-    10,
-    11,
-    13,
-    14,
-    19,
-    23,
-    26,
-)
+_BUSY, _READONLY, _IOERR, _CORRUPT, _FULL = 5, 8, 10, 11, 13
+_CANTOPEN, _AUTH, _NOTADB = 14, 23, 26
 
 
 def driver_errors() -> tuple[type[Exception], ...]:
@@ -92,12 +83,12 @@ def create_engine(
     read_only: bool = False,
     files: OpenedFiles | None = None,
 ) -> sa.Engine:
-    """Return an engine on the database at `path`, whose every connection has our settings.
+    """Return an engine on the database at `path`, whose connections all have the same settings.
 
     Unless `create` is set, a missing file is an error instead of a new empty database. Connections are
-    opened lazily; one that answers with another setting than asked raises `StoreError`. `guard` sees every
+    opened lazily; one that does not accept a setting raises `StoreError`. `guard` sees every
     driver connection once, after its settings are made. With `read_only` they are those of `connect_read_only`.
-    `files` is told of every connection that is opened and closed.
+    `files` counts the connections that are open.
     """
     dbapi2 = driver.dbapi2
     if dbapi2.sqlite_version_info < SQLITE_VERSION_MIN:
@@ -145,10 +136,10 @@ def create_engine(
 def connect_read_only(path: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Any:
     """Return a driver connection that reads a database and cannot write it. Its folder may be read-only as well.
 
-    In such a folder SQLite reads a database in WAL mode through the `-wal` and `-shm` that are there. Without them it
-    needs to know that nobody writes the file (`immutable`); a writer would have them open. In a folder that can be
-    written it leaves an empty `-wal` and a `-shm`. Raises the driver's errors, and `StoreNotWritable` if the newest
-    commits are in a `-wal` that cannot be read without a new `-shm`.
+    In such a folder SQLite reads a database in WAL mode through an existing `-wal` and `-shm`. Without them it needs to
+    know that no process writes the file (`immutable`); a writer would have them open. In a folder that can be written
+    it leaves an empty `-wal` and a `-shm`. Raises the driver's errors, and `StoreNotWritable` if the newest commits are
+    in a `-wal` that cannot be read without a new `-shm`.
     """
     connection = _connect(path, "mode=ro", busy_timeout_s)
     try:
@@ -197,20 +188,20 @@ def foreign_in_schema(
     triggers: bool = False,
     virtual: Collection[str] = (),
 ) -> str | None:
-    """Return what is foreign in the schema of a database, which may come from somebody else; None if nothing is.
+    """Return what is foreign in the schema of a database from an untrusted source; None if nothing is.
 
-    That is what would run somebody else's SQL, which may never end: views, triggers (unless allowed), virtual tables
-    (unless named in `virtual`), generated columns; and a known table or index that is missing or other than ours.
-    Further tables do no harm. Reads the schema alone. Raises the driver's errors.
+    Foreign is what would run SQL that may never end: views, triggers (unless allowed), virtual tables (unless named in
+    `virtual`) and generated columns. So is a known table or index that is missing or differs from `known`. Other tables
+    do no harm. Reads only the schema. Raises the driver's errors.
     """
     found = connection.execute(_SELECT_SCHEMA).fetchall()
     for kind, name, sql in found:
         statement = _compared(sql)
         if name in known and statement != known[name]:
-            return f"its {kind} {name!r} is not one of ours"
+            return f"its {kind} {name!r} differs from what mnemolog creates"
         is_plain = kind in ("table", "index") and (name in virtual or not statement.startswith("createvirtual"))
         if name not in known and not is_plain and not (kind == "trigger" and triggers):
-            return f"its schema has a {kind} {name!r}, which is not one of ours"
+            return f"its schema has a {kind} {name!r}, which mnemolog does not create"
     if missing := sorted(known.keys() - {name for _, name, _ in found}):
         return f"its schema has no {missing[0]!r}"
     generated = connection.execute(_SELECT_GENERATED).fetchone()
@@ -222,14 +213,14 @@ def _compared(sql: str | None) -> str:
 
 
 def _make_private(path: Path) -> None:
-    """Have a new file that only its owner may read, for SQLite to fill. Its `-wal` and `-shm` get the same mode.
+    """Create an empty file that only its owner may read, for SQLite to fill. Its `-wal` and `-shm` get the same mode.
 
-    Where that is not possible it is SQLite that says so, or that makes it.
+    If that fails, SQLite creates the file or reports the error.
     """
     try:
         # Not opened: to close a descriptor of a database drops this process' locks on it.
         os.mknod(path, stat.S_IFREG | FILE_MODE)
-    except PermissionError:  # A system where only root may do that, or a folder that is not ours to write in.
+    except PermissionError:  # A system where only root may do that, or a folder that this process may not write.
         with suppress(OSError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE))
     except OSError:
@@ -267,7 +258,7 @@ def _make_wal(connection: Any, *, busy_timeout_s: float) -> None:
                 raise errors.StoreError(f"SQLite answers journal_mode={mode}, wal is needed; nothing was written")
             return
         except driver.dbapi2.OperationalError as error:
-            # Of several who do this to a new file at once SQLite refuses some, without waiting as it else does.
+            # If several do this to a new file at once, SQLite refuses some of them without waiting.
             if "locked" not in str(error) or time.monotonic() >= end:
                 raise
             time.sleep(WAL_RETRY_S)
@@ -283,7 +274,7 @@ def mapped_errors(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Iter
 
 
 def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> errors.MnemologError:
-    """Return the error of our tree that says what an error of the database means to the caller."""
+    """Return mnemolog's error for an error of the database."""
     if isinstance(error, UnicodeEncodeError | OverflowError):
         return as_invalid_input(error)
     cause = error.orig if isinstance(error, sa.exc.DBAPIError) and error.orig is not None else error
@@ -314,8 +305,8 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
 def is_marked_read_only(path: Path) -> bool:
     """Whether the header of a database prevents SQLite from writing it, as a flipped bit does.
 
-    To close a file lets go of the locks that this process has on it. Those that a database in WAL mode is written and
-    read under are on its shared memory file, and the SQLite we ask for also looks there for who has it open still.
+    Closing a file drops the locks that this process has on it. In WAL mode, the locks for reading and writing are on
+    the shared memory file, and the required version of SQLite also finds there who has the database open.
     """
     try:
         with open_file(path) as file:
@@ -334,9 +325,9 @@ def clear_read_only_flag(path: Path) -> None:
 
 
 def _for_want_of_room(path: Path) -> str:
-    """Return what to add to an I/O error where there may be no room: SQLite names none for its shared memory file.
+    """Return what to add to an I/O error if the disk is nearly full, as SQLite does not always say so.
 
-    It stays an I/O error. A sync may have failed beside a full disk, and only of that one nothing is known.
+    It stays an I/O error: if a sync failed, it is unknown whether the commit is on the disk.
     """
     try:
         free = shutil.disk_usage(path.parent).free

@@ -1,7 +1,7 @@
 """The SQLite library of this process. A forked child never touches the connections of its parent.
 
 SQLite keeps in memory, once for each process, which files are open and which locks it holds on them. A child inherits
-that memory, but none of the locks; and a mutex that another thread of the parent held stays locked in it for ever
+that memory, but none of the locks; and a mutex that another thread of the parent held stays locked in it
 (https://www.sqlite.org/howtocorrupt.html, section 2.6). Therefore, in a child:
 
 - Inherited connections and pools raise `StoreForked`. To close them does nothing. They are never freed: that would
@@ -45,7 +45,7 @@ class Pool(sa.pool.QueuePool):
     """A pool of connections of one process."""
 
     __module__ = sa.pool.QueuePool.__module__
-    """SQLAlchemy names the logger of a pool by it. What a pool logs has no `event`: it is none of mnemolog's."""
+    """SQLAlchemy names the logger of a pool by it. A pool's messages have no `event`, unlike those of mnemolog."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -102,7 +102,7 @@ _connections: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 
 
 class _Driver:
-    """The library of this process: of a child that inherited one in use, a copy loaded when it is first needed."""
+    """The library of this process. A child that inherited one in use loads a copy when it first needs one."""
 
     def __init__(self) -> None:
         self._library = _library(_first)
@@ -129,7 +129,7 @@ class _Driver:
         """
         _require_safe(path)
         library, database = self.library(), f"file:{quote(os.fsencode(path.absolute()))}?{parameters}"
-        self._is_used = True  # Before it is: a fork may come while another thread is inside.
+        self._is_used = True  # Set first: another thread may fork during the call.
         options |= {"uri": True, "isolation_level": None, "factory": library.connection}
         connection = library.dbapi2.connect(database, **options)
         connection.opened_in = os.getpid()
@@ -148,14 +148,14 @@ class _Driver:
 
 
 class UnsafeFile(OSError):
-    """A file in place of a database that SQLite must not open. A store may come from somebody else."""
+    """A file in place of a database that SQLite must not open. A store may come from an untrusted source."""
 
 
 def _require_safe(path: Path) -> None:
     """Raise `UnsafeFile` for what leads SQLite out of the folder of a database.
 
     It follows a symbolic link. A rollback journal may name another file, the super-journal, which SQLite reads, and
-    deletes after the rollback (pager_delsuper). No database of ours ever has one.
+    deletes after the rollback (pager_delsuper). mnemolog never writes one.
     """
     journal = path.with_name(f"{path.name}-journal")
     try:

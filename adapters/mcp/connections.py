@@ -1,7 +1,7 @@
 """Accept connections, and bound their number, their time and what the log says of them.
 
-Whoever can reach the port can open connections without a token. They must not take the places, the descriptors or the
-disk of the holder of the token.
+Any client that reaches the port can open connections without a token. They must not take the places, the descriptors
+or the disk of the holder of the token.
 """
 
 from __future__ import annotations

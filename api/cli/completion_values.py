@@ -27,7 +27,7 @@ _FIRST_EVENTS: Final = """
 """
 """The index on events that are no turns answers it."""
 _IS_TABLE: Final = "SELECT 1 FROM sqlite_master WHERE name = 'events' AND type = 'table'"
-"""A view may never end: the store may come from somebody else."""
+"""A view may never end: the store may come from an untrusted source."""
 
 
 class _Started(NamedTuple):

@@ -1,4 +1,4 @@
-"""Notes of the command line about what heals by itself: a damaged file is moved to quarantine and built again."""
+"""Notes of the command line about automatic repairs: a damaged file is moved to quarantine and built again."""
 
 from __future__ import annotations
 

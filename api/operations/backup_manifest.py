@@ -33,7 +33,7 @@ _NAME: Final = re.compile(
     rf"projections/vectors/[0-9a-f]{{16}}-\d{{4,18}}/\d{{12}}-\d{{12}}-[0-9a-f]{{8}}/({_OF_SEGMENT})",
     re.ASCII,
 )
-"""The names of the files of a backup. A backup may come from somebody else: no other name is read or written."""
+"""The names of the files of a backup. A backup may come from an untrusted source: no other name is read or written."""
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 _KEYS: Final = re.compile(r"keys-[0-9a-f]{16}\.db")
 

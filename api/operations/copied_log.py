@@ -45,7 +45,7 @@ def verify_copy(
 
 @contextmanager
 def opened_copy(folder: Path, *, what: str, outcome: str, keys: Path | None = None) -> Iterator[EventLog]:
-    """Give the log in a folder that nobody else has open. Raises `LogDamaged` where there is none to open."""
+    """Give the log in a folder that no other process has open. Raises `LogDamaged` if there is none to open."""
     try:
         log = EventLog.open(folder, clock=SystemClock(), create=False, keys=keys)
     except (errors.NotAStore, errors.StoreNotFound, errors.FormatTooNew) as error:

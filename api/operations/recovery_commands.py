@@ -58,7 +58,7 @@ def after_findings(store: Path, findings: Iterable[Finding]) -> str:
 
 
 def put_keys_back(store: Path) -> str:
-    """Return how to put the newest known copy of the store's keys back, keeping what is there."""
+    """Return how to put the newest known copy of the store's keys back, keeping the present file."""
     folder, keys = last_keys(store), StoreLayout(store.absolute()).keys
     if keys.exists() and not os.access(keys, os.R_OK):
         return f"use the store as its owner: `ls -l {shlex.quote(str(keys))}` shows who that is"

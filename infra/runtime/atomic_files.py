@@ -97,7 +97,7 @@ def write_unsynced(path: Path, data: bytes) -> None:
 
 
 def lock_file(path: Path, *, wait_s: float = -1) -> filelock.BaseFileLock:
-    """Return a lock on a file, not yet taken. It is waited for `wait_s` seconds at most, -1 for ever.
+    """Return a lock on a file, not yet taken. Taking it waits at most `wait_s` seconds, -1 without limit.
 
     Each has a descriptor of its own, so that threads exclude one another as well.
     """

@@ -1,6 +1,6 @@
 """Detect a fork, so that a child process never uses what it inherited from its parent.
 
-A child has a copy of all objects, but none of the other threads: their locks would stay locked for ever. What becomes
+A child has a copy of all objects, but none of the other threads: their locks would never be released. What becomes
 of connections is in `mnemolog.infra.sqlite_driver`. The interpreter reports a fork once; asking for the process id
 would be a system call at every append.
 """

@@ -1,8 +1,8 @@
-"""Open files that somebody else may have made: a store, a backup or an export can come from another person.
+"""Open files from untrusted sources: a store, a backup or an export can come from another person.
 
-Only regular files are opened. A pipe would block its reader for ever, a device may have side effects, and a symbolic
-link leads out of the folder that it is in. What is read as a whole has a limit on its size. Errors are `OSError`, so
-that each caller maps them as it maps all others.
+Only regular files are opened. A pipe would block its reader, a device may have side effects, and a symbolic link leads
+out of its folder. A file that is read as a whole has a size limit. Errors are `OSError`, so that each caller maps them
+as it maps all others.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Schema(NamedTuple):
     """Name and version of the tables; empty if they have no version."""
 
     def why_foreign(self, database: ProjectionDatabase) -> str | None:
-        """Return what is not ours in the schema of a database; None if nothing is, or it is of another version."""
+        """Return what is foreign in the schema of a database; None if nothing is, or if it has another version."""
         with database.reading() as connection:
             driver: Any = connection.connection.driver_connection
             if not fetch(connection, "SELECT 1 FROM sqlite_master LIMIT 1"):
@@ -67,7 +67,7 @@ def _is_tracked(connection: sa.Connection, name: str) -> bool:
 
 
 def _require_harmless_schema(connection: Any) -> None:
-    """Raise `UnsafeFile` for a database whose schema would run somebody else's SQL, which no version has written."""
+    """Raise `UnsafeFile` for a database whose schema would run SQL that no version of mnemolog has written."""
     if (foreign := sqlite.foreign_in_schema(connection, {}, virtual=TEXT_INDEXES)) is not None:
         raise sqlite.UnsafeFile(foreign)
 
@@ -174,7 +174,7 @@ def open_or_rebuild(
     """Open the database at `path` and return the result of `open_projection`.
 
     A file that is damaged or of another history goes to quarantine, and a new one is created.
-    So does one whose schema is not ours: it may come from somebody else, and what it says of its version is no proof.
+    So does a file with a foreign schema: it may come from an untrusted source, and its version number proves nothing.
     Raises `ProjectionUnreadable` if the quarantine is full, and `StorageFull`.
     """
     quarantined = Quarantine(quarantine)

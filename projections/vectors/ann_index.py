@@ -122,8 +122,8 @@ def build(rows: ExactRows, *, dimension: int) -> Coarse:
 def parse(data: bytes, effort: Effort, *, dimension: int, count: int) -> Coarse:
     """Return the index of `count` rows in `data`. Raises `ValueError` if it is not one that `build` may have made.
 
-    The right digest is no proof of that: the manifest may come from somebody else, and FAISS trusts the numbers in the
-    bytes. A wrong one makes it reserve terabytes, or read past the end while it searches.
+    A right digest does not prove that: the manifest may come from an untrusted source. FAISS trusts the numbers in the
+    bytes: a wrong one makes it reserve terabytes, or read past the end while it searches.
     """
     try:
         _require_own_layout(data, dimension=dimension, count=count, has_lists=effort.probes > 0)

@@ -40,7 +40,7 @@ ALWAYS: Final = frozenset({VECTORS_FILE, BLOCKS_FILE, ROWS_FILE})
 OF_INDEX: Final = frozenset({INDEX_FILE, SKETCH_FILE, SKETCH_BLOCKS_FILE})
 FILES: Final = ALWAYS | OF_INDEX | {"open.i64", "members.i64"}
 """Every file that a manifest may name, the last two by earlier versions. Another name is no part of a segment: a store
-may come from somebody else, and a name such as `../../keys.db` leads out of the folder."""
+may come from an untrusted source, and a name such as `../../keys.db` leads out of the folder."""
 FORMAT: Final = 5
 NO_INDEX: Final = "exact"
 """The index kind of a segment small enough to be scanned for every answer."""
@@ -109,7 +109,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 _DECODER: Final = msgspec.json.Decoder(Manifest)  # Made at import: `checked_json` has the reason.
 _GROUPED: Final = " group/"
 _NO_SUCH_FILE: Final = (errno.EINVAL, errno.EFBIG, errno.ENOTDIR, errno.ELOOP)
-"""`regular_files` refuses what is there: it stays that way, unlike what cannot be read just now."""
+"""`regular_files` refuses the file, and will refuse it again, unlike a file that cannot be read just now."""
 _NAME: Final = re.compile(r"(\d{12})-(\d{12})-[0-9a-f]{8}")
 
 

@@ -276,7 +276,7 @@ def test_a_backup_that_names_a_file_outside_of_itself_restores_nothing(scene, se
 @pytest.mark.parametrize("name", ["log.db", "keys.db", "log.db-wal", "keys.db-wal"])
 @pytest.mark.parametrize("kind", ["pipe", "link", "socket", "folder"])
 def test_a_log_or_keys_that_are_no_file_are_refused_by_name_and_never_block(scene, name, kind):
-    """A symbolic link leads to the log of somebody else, a pipe waits for ever."""
+    """A symbolic link leads to the log of another user; a pipe never has a writer."""
     put(scene, scene.store / name, kind)
     before = scene.sentinels()
     with pytest.raises(MnemologError, match=name.removesuffix("-wal")), opened(scene.store) as store:
@@ -301,7 +301,7 @@ def test_a_database_of_projections_that_is_no_file_is_set_apart_and_rebuilt(scen
 
 @pytest.mark.parametrize("folder", ["", "vectors", "quarantine", "projectors"])
 def test_a_folder_of_projections_that_is_a_link_is_refused(scene, folder):
-    """A rebuild deletes old generations: where the link leads to, they are those of somebody else."""
+    """A rebuild deletes old generations: the link leads to those of another store."""
     path = scene.store / "projections" / folder
     if path.is_dir():
         shutil.rmtree(path)

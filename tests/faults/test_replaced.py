@@ -244,7 +244,7 @@ def recorded(folder):
 
 
 def test_an_append_is_refused_once_another_store_is_in_its_place(recorded, folder, tmp_path):
-    """It would be acknowledged into a file that nobody finds again. The other store stays as it is."""
+    """It would be acknowledged into a file that is gone. The other store stays as it is."""
     _, session = recorded
     kept = another_in_place(folder, tmp_path)
     with pytest.raises(errors.StoreReplaced, match=r"memory/log.db is no longer the file that was opened"):

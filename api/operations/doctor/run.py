@@ -42,7 +42,7 @@ def doctor(
 ) -> DoctorReport:
     """Return what is wrong with a store, after fixing it if `fix` is set. The log is never touched.
 
-    A fix deletes nothing but stale files and damaged rows of caches. `model_given`: whether somebody named the model
+    A fix deletes nothing but stale files and damaged rows of caches. `model_given`: whether the caller named the model
     that the store was opened with.
     """
     if fix:

@@ -105,7 +105,7 @@ def _schema() -> Mapping[str, str]:
 
 
 def _refuse_lost(folder: Path, why: str) -> None:
-    """Raise `LogDamaged` for a folder that was a store: what depends on its log is there, but the log is not."""
+    """Raise `LogDamaged` for a folder that was a store: it has files that depend on a log, but no log."""
     layout = StoreLayout(folder)
     derived = (layout.views, layout.embeddings, layout.snapshots, layout.vectors, layout.quarantine)
     left = next((path for path in derived if path.exists()), layout.keys)

@@ -110,7 +110,7 @@ def forbid_rewriting(driver_connection: Any) -> None:
 
 
 def _authorize(action: int, first: str | None, second: str | None, _db: str | None, inside: str | None) -> int:
-    if inside is not None and inside not in APPEND_ONLY_TRIGGERS:  # A trigger or view that somebody else has added.
+    if inside is not None and inside not in APPEND_ONLY_TRIGGERS:  # A trigger or view that mnemolog did not create.
         return _DENY
     if action in _SCHEMA_CHANGES:
         return _DENY
