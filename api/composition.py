@@ -153,7 +153,7 @@ def build(
         wal_keeper=WalKeeper(log.path, log),
         telemetry=measurements,
         gauges=gauges_of(layout, log, projections),
-        audit=AuditService(log, sessions, projections, recalls, forgetting),
+        audit=AuditService(log, sessions, projections, contexts, forgetting),
         models=ModelService(layout, log, projections, boundary=boundary),
         admin=AdminService(layout, log, projections, snapshots, forgetting, boundary=boundary),
         maintenance=Maintenance(layout, log, projections, snapshots, boundary=boundary, telemetry=measurements),

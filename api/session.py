@@ -155,6 +155,7 @@ class Session(OfOneProcess, WorkingMemory):
         as_of: When | None = None,
         min_relevance: float | None = None,
         tokenizer: Tokenizer | None = None,
+        receipt: bool | None = None,
         wait_for_model: bool = True,
         **filters: Unpack[TurnFilters],
     ) -> Context:
@@ -167,7 +168,7 @@ class Session(OfOneProcess, WorkingMemory):
         within = {"session": self.id, "lineage": True, "hidden": hidden} if scope is None else {"scope": scope}
         asked = question(query, **within, **filters)
         limits = wanted(tokens, tokenizer=tokenizer, min_relevance=min_relevance, of=self.id)
-        return self._contexts.ask(asked, limits, as_of=as_of, wait_for_model=wait_for_model)
+        return self._contexts.ask(asked, limits, as_of=as_of, receipt=receipt, wait_for_model=wait_for_model)
 
     def prefetch(self, query: str, *, k: int = 5, mode: Mode = "hybrid", scope: str | None = None) -> Ticket:
         """Start a recall in the background and return at once. A newer prefetch of this session replaces it.

@@ -426,6 +426,7 @@ class MemoryStore(OfOneProcess):
         as_of: When | None = None,
         min_relevance: float | None = None,
         tokenizer: Tokenizer | None = None,
+        receipt: bool | None = None,
         wait_for_model: bool = True,
         **filters: Unpack[TurnFilters],
     ) -> Context:
@@ -440,7 +441,7 @@ class MemoryStore(OfOneProcess):
         of = None if session is None else session_id_of(session)
         asked = question(query, scope=scope, session=of, lineage=lineage, **filters)
         limits = wanted(tokens, tokenizer=tokenizer, min_relevance=min_relevance)
-        found = self.parts.contexts.ask(asked, limits, as_of=as_of, wait_for_model=wait_for_model)
+        found = self.parts.contexts.ask(asked, limits, as_of=as_of, receipt=receipt, wait_for_model=wait_for_model)
         self.parts.session_list.warn_if_empty(found, scope)
         return found
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from mnemolog.domain.events import (
     CheckpointCreated,
+    ContextServed,
     NoteAdded,
     RecallServed,
     SessionStarted,
@@ -30,7 +31,8 @@ HEAD_BYTES: Final = 3 + NONCE_BYTES
 SEALED_TOPICS: Final = frozenset(
     kind.topic
     for kind in (
-        *(TurnRecorded, ValueSet, ValueDeleted, TaskChanged, NoteAdded, CheckpointCreated, RecallServed),
+        *(TurnRecorded, ValueSet, ValueDeleted, TaskChanged, NoteAdded, CheckpointCreated),
+        *(RecallServed, ContextServed),
         *(ThreadCheckpointed, ThreadWritten, ItemPut),
     )
 )

@@ -242,6 +242,46 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """By leg, one for each hit: its rank in that leg, 0 where the leg did not find it."""
 
 
+class ContextServed(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A context for a prompt was built, and the caller requested its receipt. Recorded in the stream of recalls.
+
+    It has the query and the names of values, which are content, and refers to turns by position.
+    """
+
+    topic: ClassVar[str] = "context.served.v1"
+
+    recall: RecallServed
+    """The recall behind it, with everything that it found."""
+    form: str
+    """Name and version of the text and of how its parts are chosen."""
+    budget: int
+    """In tokens."""
+    tokens: int
+    """Tokens of the text."""
+    counted_by: str
+    """Name of the counter of tokens."""
+    min_relevance: float
+    of: str | None = None
+    """The session whose working memory it shows; None for none."""
+    moment: int
+    """When it was judged which values had expired: microseconds since the Unix epoch."""
+    turns: list[int] = []
+    """Log positions of the turns in the text, in its order."""
+    starts: list[int] = []
+    """One for each turn: where what is shown of its text begins, in characters."""
+    ends: list[int] = []
+    """Likewise where it ends."""
+    sessions: list[str] = []
+    """The sessions of these turns, sorted."""
+    has_task: bool = False
+    values: list[str] = []
+    """The keys of the values in the text, in its order."""
+    notes: int = 0
+    """How many notes are in the text."""
+    digest: str
+    """SHA-256 of the text in UTF-8, in hexadecimal digits."""
+
+
 class RecallJudged(Event, frozen=True, kw_only=True, omit_defaults=True):
     """An answer was judged by a person or a program that knows the right one. Recorded in the stream of recalls.
 
@@ -359,6 +399,7 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         ModelActivated,
         LanguageChosen,
         RecallServed,
+        ContextServed,
         RecallJudged,
         ForgetRequested,
         ContentErased,

@@ -20,6 +20,7 @@ from mnemolog.domain.events import (
     CheckpointCreated,
     CheckpointRestored,
     ContentErased,
+    ContextServed,
     Event,
     ForgetRequested,
     Forgotten,
@@ -256,6 +257,21 @@ def _receipt(event: RecallServed, position: int) -> str | None:
     return None
 
 
+def _context(event: ContextServed, position: int) -> str | None:
+    if (why := _receipt(event.recall, position)) is not None:
+        return why
+    if not set(event.turns) <= set(event.recall.hits):
+        return "it shows turns that its recall did not find"
+    if len({len(event.turns), len(event.starts), len(event.ends)}) != 1:
+        return "its turns and what is shown of them are not of one length"
+    if not all(0 <= start <= end <= INTEGER_MAX for start, end in zip(event.starts, event.ends, strict=True)):
+        return "it shows parts of turns that cannot be"
+    numbers = event.budget, event.tokens, event.notes
+    if not all(0 <= number <= INTEGER_MAX for number in numbers) or not 0 <= event.min_relevance <= 1:
+        return "it has numbers that no context can have"
+    return None if is_in_calendar(event.moment) else "it was built at no time"
+
+
 def _judgement(event: RecallJudged, position: int) -> str | None:
     if not 0 < event.receipt < position or not all(0 < turn < event.receipt for turn in (*event.good, *event.bad)):
         return "it judges what does not come before it"
@@ -335,6 +351,7 @@ _FLAWS: Final[dict[type[Event], Callable[[Any, int], str | None]]] = {
     ModelActivated: _activation,
     LanguageChosen: _language,
     RecallServed: _receipt,
+    ContextServed: _context,
     RecallJudged: _judgement,
     ForgetRequested: _request,
     ContentErased: _erased,

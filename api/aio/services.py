@@ -34,6 +34,7 @@ class AsyncAuditService(AsyncWrapper[AuditService]):
     diff = in_background_pool(AuditService.diff)
     export = in_background_pool(AuditService.export)
     recalls = in_background_pool(AuditService.recalls)
+    contexts = in_background_pool(AuditService.contexts)
     judge = in_write_pool(AuditService.judge)
     evaluate = in_background_pool(AuditService.evaluate)
     judgements = in_background_pool(AuditService.judgements)

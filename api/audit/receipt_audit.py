@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -11,7 +11,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.events import RecallServed, RecordedEvent, TurnRecorded
+from mnemolog.domain.events import Event, RecallServed, RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.result import Result
 from mnemolog.forgetting import history as forgetting_record
@@ -19,10 +19,10 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.recall.answer import Hit, Page
 from mnemolog.projections.recall.question import VECTOR
-from mnemolog.projections.recall.receipts import RECALLS_STREAM, model_of, question_of, question_today
-from mnemolog.projections.recall.service import Basis, Fixed, Recalls
+from mnemolog.projections.recall.receipts import RECALLS_STREAM, question_of, question_today
+from mnemolog.projections.recall.service import Basis, Recalls, basis_of
 
-_NO_ANSWER: Final = (
+NO_ANSWER: Final = (
     errors.InvalidInput,
     errors.SessionError,
     errors.ModelError,
@@ -100,14 +100,7 @@ def audit_recalls(
     progress: Progress | None = None,
 ) -> RecallAudit:
     """Repeat up to `limit` receipts after a position that were made at `since` or later."""
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise errors.InvalidInput("limit", f"a whole number from 1 on, got {limit!r}")
-    chosen: list[RecordedEvent] = []
-    for recorded in _receipts(log):
-        if recorded.position > after and (since is None or recorded.recorded_at >= since):
-            chosen.append(recorded)
-            if len(chosen) > limit:
-                break
+    chosen = chosen_receipts(log, RecallServed, since=since, after=after, limit=limit)
     gone = {item.position: item.topic for item in forgetting_record.forgotten(log)}
     audited: list[AuditedRecall] = []
     for recorded in chosen[:limit]:
@@ -127,9 +120,21 @@ def audit_recalls(
     )
 
 
-def _receipts(log: EventLog) -> Iterator[RecordedEvent]:
+def chosen_receipts(
+    log: EventLog, kind: type[Event], *, since: Micros | None, after: int, limit: int
+) -> list[RecordedEvent]:
+    """Return up to `limit` receipts of a kind after a position, made at `since` or later, and one more if there is."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise errors.InvalidInput("limit", f"a whole number from 1 on, got {limit!r}")
+    chosen: list[RecordedEvent] = []
     for batch in log.read_stream(RECALLS_STREAM, upto=log.head().position):
-        yield from (recorded for recorded in batch if isinstance(recorded.event, RecallServed))
+        for recorded in batch:
+            early = recorded.position <= after or (since is not None and recorded.recorded_at < since)
+            if isinstance(recorded.event, kind) and not early:
+                chosen.append(recorded)
+        if len(chosen) > limit:
+            break
+    return chosen[: limit + 1]
 
 
 def _audited(recalls: Recalls, recorded: RecordedEvent, served: RecallServed, gone: Gone) -> AuditedRecall:
@@ -159,17 +164,10 @@ def _lost(served: RecallServed, gone: Gone) -> str:
 
 
 def _asked_again(recalls: Recalls, served: RecallServed) -> tuple[Verdict, str]:
-    fixed = None if served.mode == "text" else Fixed(_position(served.vectors_to), served.model)
-    page = Page(served.k, served.passed_over, served.candidates)
-    basis = Basis(Position(served.head), page, fixed, model_of(served))
     try:
-        answer = recalls.answer(question_of(served), basis)
-    except errors.InvalidInput as error:
-        return Verdict.UNKNOWN, f"this mnemolog cannot ask its question: {error}"
-    except errors.SessionError as error:
-        return Verdict.UNKNOWN, f"it asked about a session that the log did not have then: {error}"
-    except (errors.ModelError, errors.ProjectionError, errors.StorageFull) as error:
-        return Verdict.UNKNOWN, f"the vectors do not answer: {error}"
+        answer = recalls.answer(question_of(served), basis_of(served))
+    except NO_ANSWER as error:
+        return Verdict.UNKNOWN, why_no_answer(error)
     difference = _difference(served, answer.recall.hits, answer.scores)
     if not difference:
         return Verdict.REPRODUCES, ""
@@ -177,6 +175,17 @@ def _asked_again(recalls: Recalls, served: RecallServed) -> tuple[Verdict, str]:
         names = served.reranker or "none", answer.recall.reranker or "none"
         return Verdict.UNKNOWN, f"the reranker was {names[0]}, it is {names[1]} now: {difference}"
     return Verdict.DIFFERS, difference
+
+
+def why_no_answer(error: errors.MnemologError) -> str:
+    """Return in words why a receipt could not be repeated."""
+    match error:
+        case errors.InvalidInput():
+            return f"this mnemolog cannot ask its question: {error}"
+        case errors.SessionError():
+            return f"it asked about a session that the log did not have then: {error}"
+        case _:
+            return f"the vectors do not answer: {error}"
 
 
 def _difference(served: RecallServed, hits: Sequence[Hit], scores: Sequence[float]) -> str:
@@ -203,7 +212,7 @@ def _compared_with_today(recalls: Recalls, served: RecallServed, found: AuditedR
     page = Page(served.k, served.passed_over, served.candidates)
     try:
         answer = recalls.answer(question_today(served), Basis(None, page)).recall
-    except _NO_ANSWER as error:
+    except NO_ANSWER as error:
         return msgspec.structs.replace(found, today=str(error))
     if served.model is not None and answer.model is None:
         return msgspec.structs.replace(found, today=answer.unavailable_legs.get(VECTOR, "the vectors do not answer"))
@@ -214,10 +223,6 @@ def _compared_with_today(recalls: Recalls, served: RecallServed, found: AuditedR
         came=tuple(position for position in now if position not in set(served.hits)),
         went=tuple(position for position in found.hits if position not in set(now)),
     )
-
-
-def _position(value: int | None) -> Position | None:
-    return None if value is None else Position(value)
 
 
 def _listed(positions: Sequence[int]) -> str:

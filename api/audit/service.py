@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from mnemolog.application.session_service import Sessions
+from mnemolog.audit.context_audit import ContextAudit, audit_contexts
 from mnemolog.audit.diff import diff
 from mnemolog.audit.event_lookup import event_at
 from mnemolog.audit.judgements import Judgement, judge, judged_questions, judgements
@@ -26,11 +27,12 @@ from mnemolog.forgetting.results import Erasure, ForgottenEvent
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime.paths import local_path
+from mnemolog.projections.context.service import Contexts
+from mnemolog.projections.context.token_counting import Tokenizer, counter_of
 from mnemolog.projections.history.timeline import Moment, timeline
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.recall.question import Mode, checked_question
-from mnemolog.projections.recall.service import Recalls
 
 if TYPE_CHECKING:  # Imports numpy, which an audit does not need.
     from mnemolog.evaluation.evaluation import Evaluation
@@ -48,11 +50,11 @@ class AuditService:
         log: EventLog,
         sessions: Sessions,
         projections: ProjectionSet,
-        recalls: Recalls,
+        contexts: Contexts,
         forgetting: Forgetting,
     ) -> None:
-        self._log, self._sessions, self._recalls, self._forgetting = log, sessions, recalls, forgetting
-        self._projections = projections
+        self._log, self._sessions, self._contexts, self._forgetting = log, sessions, contexts, forgetting
+        self._projections, self._recalls = projections, contexts.recalls
 
     def append_head(self, file: str | Path) -> Head:
         """Append the head of the log to a file of heads (JSON Lines), which `verify(heads=file)` checks.
@@ -171,6 +173,28 @@ class AuditService:
         moment = None if since is None else parse_time("since", since)
         first = position_at("after", after, self._log)
         return audit_recalls(self._log, self._recalls, since=moment, after=first, limit=limit, progress=progress)
+
+    def contexts(
+        self,
+        *,
+        since: Time | None = None,
+        after: When = ORIGIN,
+        limit: int = LIMIT,
+        tokenizer: Tokenizer | None = None,
+        progress: Progress | None = None,
+    ) -> ContextAudit:
+        """Build the context of every receipt again, as of its head and now.
+
+        Arguments as in `recalls`. A context whose tokens the caller counted needs the same function as `tokenizer`.
+        Reports for each whether its text is reproduced, and which turns it would gain and lose today.
+        """
+        self._sessions.boundary.require_none("audit.contexts")
+        moment = None if since is None else parse_time("since", since)
+        first = position_at("after", after, self._log)
+        counters = {counter.name: counter for counter in (counter_of(None), counter_of(tokenizer))}
+        return audit_contexts(
+            self._log, self._contexts, counters, since=moment, after=first, limit=limit, progress=progress
+        )
 
     def judge(
         self,

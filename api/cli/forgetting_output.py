@@ -22,6 +22,7 @@ _WORDS: Final = {
     events.NoteAdded.topic: ("note", "notes"),
     events.CheckpointCreated.topic: ("checkpoint", "checkpoints"),
     events.RecallServed.topic: ("receipt of a recall", "receipts of recalls"),
+    events.ContextServed.topic: ("receipt of a context", "receipts of contexts"),
 }
 """What holds content, in words. Other events are named by their topic."""
 

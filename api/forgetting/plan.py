@@ -6,17 +6,19 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from mnemolog.domain import errors
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED
 from mnemolog.domain.events import (
+    ContextServed,
     Event,
     ForgetTarget,
     Forgotten,
     RecallServed,
     RecordedEvent,
     SessionStarted,
+    TurnRecorded,
     ValueDeleted,
 )
 from mnemolog.domain.forgetting import ranges_of
@@ -32,6 +34,8 @@ from mnemolog.infra.log.engine import StagedRow
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.recall.receipts import RECALLS_STREAM
+
+Receipt = TypeVar("Receipt", bound=Event)
 
 
 class Wish(NamedTuple):
@@ -127,10 +131,23 @@ class Planner:
             if session_of(stream) not in sessions and self._is_there(position, stream, version, topic, head):
                 found.setdefault(stream, {})[version] = topic
         if sessions or wish.scopes:
-            for version, served in self._receipts():
+            for version, served in self._receipts(RecallServed):
                 if served.session in sessions or wish.holds_scope(served.scope):
                     found.setdefault(RECALLS_STREAM, {})[version] = served.topic
+        for version, context in self._receipts(ContextServed):
+            if self._shows(context, wish, sessions):
+                found.setdefault(RECALLS_STREAM, {})[version] = context.topic
         return found
+
+    def _shows(self, context: ContextServed, wish: Wish, sessions: set[str]) -> bool:
+        """Whether a context names or shows what is to be forgotten. Its digest could be compared with guesses."""
+        recall = context.recall
+        if {recall.session, context.of, *context.sessions} & sessions or wish.holds_scope(recall.scope):
+            return True
+        if wish.positions & set(context.turns):
+            return True
+        rows = (self._tx.reads.state_head_at(position) for position in wish.positions if position <= recall.head)
+        return any(session_of(row[0]) == context.of and row[2] != TurnRecorded.topic for row in rows if row is not None)
 
     def _add_built_on(self, wish: Wish, singled: dict[str, dict[int, str]]) -> int:
         """Add the events of threads that depend on the named ones. Return how many."""
@@ -181,10 +198,10 @@ class Planner:
             if isinstance(event, SessionStarted) and (session := session_of(stream[0])) is not None:
                 yield session, event
 
-    def _receipts(self) -> Iterator[tuple[Version, RecallServed]]:
-        rows = self._tx.reads.states_between(RECALLS_STREAM, RECALLS_STREAM, RecallServed.topic)
-        for (_, version), event in self._decoded(rows, lambda row: row[1] == RECALLS_STREAM):
-            if isinstance(event, RecallServed):
+    def _receipts(self, kind: type[Receipt]) -> Iterator[tuple[Version, Receipt]]:
+        rows = self._tx.reads.states_between(RECALLS_STREAM, RECALLS_STREAM, kind.topic)
+        for (_, version), event in self._decoded(rows, lambda row: row[1] == RECALLS_STREAM and row[3] == kind.topic):
+            if isinstance(event, kind):
                 yield Version(version), event
 
     def _decoded(

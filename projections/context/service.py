@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from mnemolog.domain import errors
+from mnemolog.domain.events import ContextServed
 from mnemolog.domain.limits import INTEGER_MAX, RECALL_K_MAX
 from mnemolog.domain.moments import When
 from mnemolog.domain.notes import notes
@@ -18,13 +19,15 @@ from mnemolog.domain.state import SessionState
 from mnemolog.domain.values import is_expired
 from mnemolog.projections.context.answer import BlockKind, Context, ContextPassage, LeftOut, WhyLeftOut
 from mnemolog.projections.context.packing import Packing
+from mnemolog.projections.context.receipts import receipt_of
 from mnemolog.projections.context.rendering import Static, note_block, task_block, value_block
 from mnemolog.projections.context.repetitions import repetitions
 from mnemolog.projections.context.token_counting import Counter, Tokenizer, counter_of
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.recall.answer import Hit, Recall
+from mnemolog.projections.recall.answer import Hit, Page, Recall
 from mnemolog.projections.recall.question import Question
-from mnemolog.projections.recall.service import Recalls
+from mnemolog.projections.recall.receipts import question_of, question_today
+from mnemolog.projections.recall.service import Basis, Recalls, basis_of
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.languages import languages_at
 
@@ -84,13 +87,33 @@ class Contexts:
         self._state_at, self._moment_at = state_at, moment_at
 
     def ask(
-        self, question: Question, wanted: Wanted, *, as_of: When | None = None, wait_for_model: bool = True
+        self,
+        question: Question,
+        wanted: Wanted,
+        *,
+        as_of: When | None = None,
+        wait_for_model: bool = True,
+        receipt: bool | None = None,
     ) -> Context:
         """Return the context for a question. See `MemoryStore.context`."""
-        recall = self.recalls.ask(
-            replace(question, k=wanted.k), as_of=as_of, receipt=False, wait_for_model=wait_for_model
-        ).recall
-        return self._built(recall, wanted, self._moment_at(recall.as_of))
+        served = self.recalls.serve(replace(question, k=wanted.k), as_of=as_of, wait_for_model=wait_for_model)
+        moment = self._moment_at(served.answer.recall.as_of)
+        made = self._built(served.answer.recall, wanted, moment)
+        if not self.recalls.leaves_receipt(receipt):
+            return made
+        event = receipt_of(made, served.receipt(), of=wanted.of, moment=moment)
+        return replace(made, receipt=self.recalls.keep(event))
+
+    def again(self, served: ContextServed, counter: Counter) -> Context:
+        """Return the context of a receipt, built again as of its position. Raises as `Recalls.answer` does."""
+        recall = self.recalls.answer(question_of(served.recall), basis_of(served.recall)).recall
+        return self._built(recall, _wanted_by(served, counter), Micros(served.moment))
+
+    def today(self, served: ContextServed, counter: Counter) -> Context:
+        """Return the context that the question of a receipt has today."""
+        asked = replace(question_today(served.recall), k=served.recall.k)
+        recall = self.recalls.answer(asked, Basis(None, Page(served.recall.k))).recall
+        return self._built(recall, _wanted_by(served, counter), self._moment_at(None))
 
     def _built(self, recall: Recall, wanted: Wanted, moment: Micros) -> Context:
         """Return the context for an answer, with what working memory held then and had not expired at `moment`."""
@@ -126,6 +149,10 @@ class Contexts:
         between = [Span(one.session, one.position, Position(other.position - 1))]
         with self._projections.current_views().database.reading() as connection:
             return not queries.turns_in(connection, between, limit=1)
+
+
+def _wanted_by(served: ContextServed, counter: Counter) -> Wanted:
+    return Wanted(served.budget, counter, served.min_relevance, served.of)
 
 
 def _static(state: SessionState, moment: Micros) -> Iterator[Static]:

@@ -13,6 +13,7 @@ from mnemolog.domain.events import (
     CheckpointDeleted,
     CheckpointRestored,
     ContentErased,
+    ContextServed,
     Event,
     ForeignEvent,
     ForgetCompleted,
@@ -72,6 +73,9 @@ def _session_event(event: Event) -> str | None:
             return f"language of the text index: {event.language}"
         case RecallServed():
             return f"recall of {event.query!r} answered with {counted(len(event.hits), 'hit')} as of {event.head}"
+        case ContextServed():
+            size = f"{counted(event.tokens, 'token')} and {counted(len(event.turns), 'turn')}"
+            return f"context for {event.recall.query!r} of {size} as of {event.recall.head}"
         case RecallJudged():
             return _judgement(event)
         case _:

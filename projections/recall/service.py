@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from mnemolog.domain import errors
 from mnemolog.domain.embedding_model import Activation
+from mnemolog.domain.events import Event, RecallServed
 from mnemolog.domain.moments import When, checked_position, position_at
 from mnemolog.domain.position import Position
 from mnemolog.domain.scope import UNBOUNDED, Boundary
@@ -27,7 +28,7 @@ from mnemolog.projections.recall.explanation import filters_of
 from mnemolog.projections.recall.passages import SoughtWords, sought
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
 from mnemolog.projections.recall.ranking import Ranking
-from mnemolog.projections.recall.receipts import RECALLS_STREAM, receipt_of
+from mnemolog.projections.recall.receipts import RECALLS_STREAM, model_of, receipt_of
 from mnemolog.projections.recall.reranking import RERANKED_MAX, rerank
 from mnemolog.projections.recall.rules import rule_named
 from mnemolog.projections.sql import queries
@@ -83,6 +84,27 @@ class Answer(NamedTuple):
         return [of[hit.position] for hit in self.recall.hits]
 
 
+class Served(NamedTuple):
+    """An answer, and what its receipt needs."""
+
+    question: Question
+    page: Page
+    answer: Answer
+
+    def receipt(self) -> RecallServed:
+        """Return the receipt."""
+        answer = self.answer
+        return receipt_of(self.question, answer.recall, scores=answer.scores, page=self.page, model=answer.vectors)
+
+
+def basis_of(served: RecallServed) -> Basis:
+    """Return the basis of the answer that a receipt has."""
+    cover = None if served.vectors_to is None else Position(served.vectors_to)
+    fixed = None if served.mode == TEXT else Fixed(cover, served.model)
+    page = Page(served.k, served.passed_over, served.candidates)
+    return Basis(Position(served.head), page, fixed, model_of(served))
+
+
 class _VectorLeg(NamedTuple):
     """How the vector leg answered, or why it did not."""
 
@@ -125,6 +147,38 @@ class Recalls:
         wait_for_model: bool = True,
     ) -> Answer:
         """Answer a question. See `MemoryStore.recall`."""
+        served = self.serve(
+            question,
+            as_of=as_of,
+            min_position=min_position,
+            timeout_s=timeout_s,
+            after=after,
+            wait_for_model=wait_for_model,
+        )
+        if not self.leaves_receipt(receipt):
+            return served.answer
+        kept = self.keep(served.receipt())
+        return served.answer._replace(recall=replace(served.answer.recall, receipt=kept))
+
+    def leaves_receipt(self, receipt: bool | None) -> bool:
+        """Whether an answer leaves a receipt: as the call says, else as the store was opened."""
+        return self._receipts if receipt is None else receipt
+
+    def keep(self, receipt: Event) -> Position:
+        """Append a receipt to the log."""
+        return self._append(RECALLS_STREAM, receipt)
+
+    def serve(
+        self,
+        question: Question,
+        *,
+        as_of: When | None = None,
+        min_position: int | None = None,
+        timeout_s: float = TIMEOUT_S,
+        after: str | None = None,
+        wait_for_model: bool = True,
+    ) -> Served:
+        """Answer a question without leaving a receipt."""
         question = replace(question, scope=self._boundary.narrow(question.scope))
         with self._timed("mnemolog.recall", mode=question.mode):
             then = None if as_of is None else position_at("as_of", as_of, self._projections.log)
@@ -152,10 +206,7 @@ class Recalls:
                 as_of=answer.recall.head if is_as_of else None,
                 next=self._next(question, basis.page, answer, as_of=is_as_of),
             )
-            if not (self._receipts if receipt is None else receipt):
-                return answer._replace(recall=made)
-            event = receipt_of(question, made, scores=answer.scores, page=basis.page, model=answer.vectors)
-            return answer._replace(recall=replace(made, receipt=self._append(RECALLS_STREAM, event)))
+            return Served(question, basis.page, answer._replace(recall=made))
 
     def answer(self, question: Question, basis: Basis) -> Answer:
         """Answer from a basis. Raises `UnknownSession`, `OutsideSession`; if the basis fixes the vectors, also the

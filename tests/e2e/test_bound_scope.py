@@ -140,6 +140,7 @@ AUDIT = {
     "diff": [lambda s: s.audit.diff(0)],
     "export": [lambda s: s.audit.export(s.path.parent / "log.jsonl")],
     "recalls": [lambda s: s.audit.recalls()],
+    "contexts": [lambda s: s.audit.contexts()],
     "judge": [lambda s: s.audit.judge(1, nothing=True)],
     "evaluate": [lambda s: s.audit.evaluate([{"question": "sentinel", "evidence": []}])],
     "judgements": [lambda s: s.audit.judgements()],

@@ -60,6 +60,18 @@ class Crafted(NamedTuple):
 BRANCH = {"name": "", "agent": "a", "reason": "branch"}
 RECEIPT = {"query": "q", "k": 3, "mode": "text", "head": 1, "candidates": 1, "ranking": "r", "hits": [1]}
 CHECKPOINT = {"id": "c", "checkpoint": {"kind": "k"}, "metadata": {"kind": "k"}}
+CONTEXT = {
+    "recall": RECEIPT | {"scores": [1.0], "ranks": {}},
+    **{
+        "form": "context/1",
+        "budget": 9,
+        "tokens": 9,
+        "counted_by": "c",
+        "min_relevance": 0.1,
+        "moment": 0,
+        "digest": "",
+    },
+}
 KINDS = {
     "a turn of a session never started": Crafted("session/bad", TURN, turn(), started=False),
     "a value of a session never started": Crafted(
@@ -117,6 +129,17 @@ KINDS = {
         "recalls", "recall.served.v1", RECEIPT | {"head": NEVER, "scores": [1.0], "ranks": {}}
     ),
     "a receipt without scores": Crafted("recalls", "recall.served.v1", RECEIPT | {"scores": [], "ranks": {}}),
+    "a context of the future": Crafted(
+        "recalls", "context.served.v1", CONTEXT | {"recall": RECEIPT | {"head": NEVER, "scores": [1.0], "ranks": {}}}
+    ),
+    "a context with turns that were not found": Crafted(
+        "recalls", "context.served.v1", CONTEXT | {"turns": [2], "starts": [0], "ends": [1]}
+    ),
+    "a context with a part that cannot be": Crafted(
+        "recalls", "context.served.v1", CONTEXT | {"turns": [1], "starts": [5], "ends": [1]}
+    ),
+    "a context without offsets": Crafted("recalls", "context.served.v1", CONTEXT | {"turns": [1]}),
+    "a context built at no time": Crafted("recalls", "context.served.v1", CONTEXT | {"moment": NEVER}),
     "a judgement of the future": Crafted("recalls", "recall.judged.v1", {"receipt": NEVER, "nothing": True}),
     "a judgement of a later turn": Crafted("recalls", "recall.judged.v1", {"receipt": 1, "good": [NEVER]}),
     "a judgement that contradicts itself": Crafted(

@@ -10,6 +10,7 @@ import numpy as np
 from mnemolog import Hit, Recall
 from mnemolog.audit.receipt_audit import Verdict
 from mnemolog.domain import errors
+from mnemolog.projections.context.token_counting import estimated_tokens
 from tests.faults.simulation.model import Said
 from tests.faults.simulation.world import EVERY_TURN_IN, EVERYTHING, SCOPES, VOCABULARY, Mismatch, World, agree
 from tests.support import projections_of
@@ -66,6 +67,33 @@ class Questions(World):
             self.judged[receipt] = good, bad, not good
 
         self.append(lambda: self.store.audit.judge(receipt, good=good, bad=bad, nothing=not good), judged)
+
+    def context(self, how: int, whom: int, what: int, when: int) -> None:
+        """For the store or a session, now or as of the past: within its budget, of turns that are seen, each once."""
+        mode, query = MODES[how % len(MODES)] if self.with_models else "text", VOCABULARY[what % 10]
+        budget = (0, 30, 200, 2_000)[what // 10 % 4]
+        earlier = self.model.head - self.model.adopted
+        as_of = self.model.adopted + 1 + when // 4 % earlier if when % 4 == 0 and earlier else None
+        position = self.model.head if as_of is None else as_of
+        among, ask = self.model.turns_at(position), self.store.context
+        if whom % 2 and self.model.sessions:
+            now, session = self.pick(whom // 2)
+            then = self.model.past[position].sessions.get(now.name)
+            if then is None:
+                self.refused(errors.OutsideSession, lambda: session.context(query, as_of=as_of))
+                return
+            among, ask = list(then.visible), session.context
+        found = self.attempt(lambda: ask(query, budget, as_of=as_of, mode=mode, min_relevance=0.0))
+        if found.tokens > budget or found.tokens != estimated_tokens(found.text):
+            raise Mismatch(f"context({query!r}, {budget}): {found.tokens} tokens of {found.text!r}")
+        shown = [passage for block in found for passage in block.passages]
+        agree(len({item.position for item in shown}), len(shown), "turns of a context, each once")
+        texts = {said.position: said.text for said in among}
+        agree(
+            {item.position: texts.get(item.position, "")[item.start : item.end] for item in shown},
+            {item.position: item.text for item in shown},
+            "texts of a context",
+        )
 
     def find(self, how: int, _whom: int, what: int, *_: int) -> None:
         """The turns that hold a piece of a word, in order; every other time those that are hidden as well."""

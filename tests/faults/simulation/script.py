@@ -33,6 +33,7 @@ WEIGHTS = {
     "recall": 8,
     "receipt": 1,
     "judge": 1,
+    "context": 3,
     "find": 2,
     "activate": 1,
     "language": 1,

@@ -1,0 +1,237 @@
+"""Receipts of contexts: what was shown to a model, and whether it would differ today."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from hashlib import sha256
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mnemolog import InvalidInput, MemoryStore
+from mnemolog.domain.events import ContextServed
+from mnemolog.projections.context.token_counting import ESTIMATE
+from tests.support import HashEncoder
+
+LONG = "Nothing was decided. " * 40 + "The tram to the ferry costs 4 euros. " + "Nothing was decided. " * 40
+
+
+def words(text):
+    """A caller's tokenizer."""
+    return len(text.split())
+
+
+def letters(text):
+    """Another one."""
+    return len(text)
+
+
+@pytest.fixture
+def store(folder, clock):
+    with MemoryStore.open(folder, model=None, clock=clock) as opened:
+        trip = opened.session("trip", scope="acme/ada")
+        trip.set_task("Book the ferry")
+        trip.set("city", "Porto")
+        trip.set("code", "4711", ttl=60)
+        trip.note("ask Ada")
+        trip.record("user", "We could take the ferry.")
+        trip.record("assistant", LONG)
+        yield opened
+
+
+@pytest.fixture
+def trip(store):
+    return store.session("trip")
+
+
+def receipts_of(store):
+    return [event for event in store.events() if isinstance(event.event, ContextServed)]
+
+
+def verdicts(audit):
+    return [item.verdict.value for item in audit.contexts]
+
+
+def test_a_receipt_records_what_was_shown(store, trip):
+    """Question, budget, counter, position, turns with offsets, names of values and a digest of the text."""
+    context = trip.context("What does the ferry cost?", 600, receipt=True)
+    (recorded,) = receipts_of(store)
+    served = recorded.event
+    assert (context.receipt, recorded.stream) == (recorded.position, "recalls")
+    assert (served.recall.query, served.recall.head) == ("What does the ferry cost?", context.head)
+    assert (served.budget, served.tokens, served.counted_by, served.of) == (600, context.tokens, ESTIMATE, "trip")
+    assert tuple(served.turns) == context.positions
+    shown = [passage for block in context for passage in block.passages]
+    assert list(zip(served.starts, served.ends, strict=True)) == [(item.start, item.end) for item in shown]
+    assert (served.has_task, served.values, served.notes) == (True, ["city", "code"], 1)
+    assert served.digest == sha256(context.text.encode()).hexdigest()
+    assert served.sessions == ["trip"]
+    (moment,) = [item for item in store.audit.timeline() if item.position == recorded.position]
+    assert "context for 'What does the ferry cost?'" in moment.what
+
+
+def test_a_context_without_one_writes_nothing(store, trip):
+    """Unless the store was opened with receipts."""
+    head = store.head()
+    assert store.context("ferry").receipt is None
+    assert trip.context("ferry").receipt is None
+    assert store.head() == head
+
+
+def test_a_store_opened_with_receipts_keeps_one_of_every_context(folder):
+    """And of the recall inside none of its own."""
+    with MemoryStore.open(folder, model=None, receipts=True) as store:
+        trip = store.session("trip")
+        trip.record("user", "We could take the ferry.")
+        first, second = store.context("ferry").receipt, trip.context("ferry").receipt
+        assert store.context("ferry", receipt=False).receipt is None
+        assert [event.position for event in receipts_of(store)] == [first, second]
+        assert store.audit.recalls().recalls == ()
+
+
+def test_the_audit_says_whether_a_context_reproduces_and_would_differ_today(store, trip, clock):
+    """A turn came; a value expired."""
+    context = trip.context("ferry", receipt=True)
+    audit = store.audit.contexts()
+    assert (verdicts(audit), audit.changed_today, audit.sound) == (["reproduces"], 0, True)
+    new = trip.record("user", "The ferry, the ferry!")
+    (item,) = store.audit.contexts().contexts
+    assert (item.verdict.value, item.would_differ_today, item.came, item.went) == (
+        *("reproduces", True),
+        *((new.position,), ()),
+    )
+    assert (item.turns, item.values, item.session) == (context.positions, ("city", "code"), "trip")
+    trip.rewind(turns=1)
+    assert not store.audit.contexts().contexts[0].would_differ_today
+    clock.advance(seconds=61)
+    (item,) = store.audit.contexts().contexts
+    assert (item.verdict.value, item.would_differ_today, item.came, item.went) == ("reproduces", True, (), ())
+
+
+def test_a_context_as_of_a_position_is_the_same_today(store, trip):
+    """Whatever was recorded since."""
+    head = store.head().position
+    trip.record("user", "Another ferry.")
+    trip.context("ferry", as_of=head, receipt=True)
+    trip.record("user", "One more ferry.")
+    (item,) = store.audit.contexts().contexts
+    assert (item.verdict.value, item.would_differ_today) == ("reproduces", False)
+
+
+def test_a_context_counted_by_the_caller_needs_its_tokenizer_again(store):
+    """Without it nothing can be told, and the reason says what to pass."""
+    store.context("ferry", 60, tokenizer=words, receipt=True)
+    store.context("ferry", 600, receipt=True)
+    without = store.audit.contexts()
+    assert verdicts(without) == ["cannot-be-told", "reproduces"]
+    assert "words: pass that function as tokenizer=" in without.contexts[0].why
+    assert verdicts(store.audit.contexts(tokenizer=letters)) == ["cannot-be-told", "reproduces"]
+    assert verdicts(store.audit.contexts(tokenizer=words)) == ["reproduces"] * 2
+
+
+def test_a_receipt_of_another_text_does_not_reproduce(store, trip):
+    """Whoever wrote it."""
+    trip.context("ferry", receipt=True)
+    served = receipts_of(store)[0].event
+    fields = {name: getattr(served, name) for name in served.__struct_fields__}
+    for change in ({"digest": "0" * 64}, {"turns": served.turns[:1], "starts": [0], "ends": [5], "digest": "0" * 64}):
+        forged = ContextServed(**fields | change)
+        store.parts.log.transact(lambda tx, forged=forged: tx.append("recalls", forged))
+    audit = store.audit.contexts()
+    assert verdicts(audit) == ["reproduces", "does-not-reproduce", "does-not-reproduce"]
+    assert not audit.sound
+    assert audit.contexts[1].why == "the same turns, in another text"
+    assert "other turns" in audit.contexts[2].why
+    newer = ContextServed(**fields | {"form": "context/99"})
+    store.parts.log.transact(lambda tx: tx.append("recalls", newer))
+    assert "context/99" in store.audit.contexts(after=audit.contexts[-1].position).contexts[0].why
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    asked=st.lists(
+        st.fixed_dictionaries(
+            {"query": st.sampled_from(["ferry", "tram costs", "?!", "Porto"]), "tokens": st.sampled_from([0, 50, 700])},
+            optional={
+                "mode": st.sampled_from(["text", "vector"]),
+                "roles": st.just(["user"]),
+                "min_relevance": st.sampled_from([0.0, 0.4]),
+                "tokenizer": st.just(words),
+                "scope": st.just("acme"),
+            },
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_whatever_was_asked_reproduces(asked, tmp_path_factory):
+    """Between more turns, values and rewinds; also from nothing but the log."""
+    folder = tmp_path_factory.mktemp("contexts") / "memory"
+    options = {"model": HashEncoder(dimension=32), "background": False}
+    with MemoryStore.open(folder, **options) as store:
+        trip = store.session("trip", scope="acme/ada")
+        for number, how in enumerate(asked):
+            trip.record("user", f"We could take ferry number {number}.")
+            trip.record("assistant", LONG)
+            trip.set("number", number, ttl=3600)
+            trip.context(**how, receipt=True)
+            store.context(**how, receipt=True)
+            if number % 2:
+                trip.rewind(turns=1)
+        assert verdicts(store.audit.contexts(tokenizer=words)) == ["reproduces"] * 2 * len(asked)
+    shutil.rmtree(folder / "projections", ignore_errors=True)
+    with MemoryStore.open(folder, **options) as store:
+        assert verdicts(store.audit.contexts(tokenizer=words)) == ["reproduces"] * 2 * len(asked)
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"session": "trip"},
+        {"scope": "acme"},
+        {"positions": "the turn"},
+        {"positions": "the value"},
+    ],
+    ids=["its session", "its scope", "a turn that it showed", "a value that it may have shown"],
+)
+def test_forgetting_what_a_context_showed_forgets_its_receipt(store, trip, wish):
+    """Also where the question named neither: its digest could be compared with guesses."""
+    turn = trip.turns()[0].position
+    value = next(event.position for event in store.events() if event.event.topic == "value.set.v1")
+    places = {"the turn": turn, "the value": value}
+    other = store.session("other", scope="elsewhere")
+    other.record("user", "A ferry elsewhere.")
+    (store if wish.get("positions") != "the value" else trip).context("ferry", receipt=True)
+    other.context("ferry", receipt=True)
+    wish = {name: places.get(value, value) for name, value in wish.items()}
+    assert store.forget(**wish, dry_run=True).counts["context.served.v1"] == 1
+    store.forget(**wish)
+    audit = store.audit.contexts()
+    assert (audit.forgotten, [item.session for item in audit.contexts]) == (1, ["other"])
+    assert store.verify(contents=True).sound
+
+
+def test_an_unrelated_turn_that_is_forgotten_leaves_the_receipt(store, trip):
+    """What then differs cannot be told from what was forgotten."""
+    extra = trip.record("user", "Nothing to do with it.").position
+    trip.context("ferry", roles=["assistant"], receipt=True)
+    store.forget(positions=[extra])
+    audit = store.audit.contexts()
+    assert audit.forgotten == 0
+    assert verdicts(audit)[0] in ("reproduces", "cannot-be-told")
+
+
+def test_an_audit_is_asked_in_parts(store):
+    """By position, by time, so many at once."""
+    positions = [store.context("ferry", receipt=True).receipt for _ in range(4)]
+    seen = []
+    audit = store.audit.contexts(limit=2, progress=lambda done, total: seen.append((done, total)))
+    assert [item.position for item in audit.contexts] == positions[:2]
+    assert (audit.more, seen) == (True, [(1, 2), (2, 2)])
+    rest = store.audit.contexts(after=positions[1])
+    assert ([item.position for item in rest.contexts], rest.more) == (positions[2:], False)
+    with pytest.raises(InvalidInput):
+        store.audit.contexts(limit=0)
+    assert json.loads(audit.to_json())["reproduced"] == 2
