@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 WRITTEN = ROOT / "benchmarks" / "conversations"
 NAMES = [file.name.removesuffix("-questions.jsonl") for file in sorted(WRITTEN.glob("*-questions.jsonl"))]
-PROJECT, FARMHOUSE = ROOT / "examples" / "project", WRITTEN / "farmhouse"
+PROJECT, FARMHOUSE, TRIP = ROOT / "examples" / "project", WRITTEN / "farmhouse", WRITTEN / "trip"
 CONVERSATIONS = [PROJECT, *(WRITTEN / name for name in NAMES)]
 DIALOGUES = [PROJECT, FARMHOUSE]  # One user and one assistant take turns.
 FIELDS = ["session", "session_name", "scope", "agent", "role", "speaker", "key", "time", "text"]
@@ -91,3 +91,13 @@ def test_the_farmhouse_is_long_varied_and_often_asks():
     counts = Counter(question["category"] for question in questions_of(FARMHOUSE))
     least = {"user-fact": 55, "assistant-said": 35, "update": 10, "temporal": 10, "multi": 8, "user-asked": 6}
     assert all(counts[category] >= number for category, number in {**least, "unanswerable": 12}.items())
+
+
+def test_the_trip_is_a_group_chat_in_which_the_assistant_speaks_when_asked():
+    turns = turns_of(TRIP)
+    assert {turn["speaker"] for turn in turns if turn["role"] == "user"} == {"Ilse", "Joost", "Matteo", "Priya"}
+    assert all(10 <= len(turn["text"]) <= 400 for turn in turns if turn["role"] == "user")
+    assert 0.1 <= sum(turn["role"] == "assistant" for turn in turns) / len(turns) <= 0.2
+    counts = Counter(question["category"] for question in questions_of(TRIP))
+    least = {"user-fact": 40, "assistant-said": 15, "update": 8, "temporal": 8, "multi": 5, "unanswerable": 8}
+    assert all(counts[category] >= number for category, number in least.items())
