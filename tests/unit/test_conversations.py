@@ -11,9 +11,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 WRITTEN = ROOT / "benchmarks" / "conversations"
 NAMES = [file.name.removesuffix("-questions.jsonl") for file in sorted(WRITTEN.glob("*-questions.jsonl"))]
-PROJECT, FARMHOUSE, TRIP = ROOT / "examples" / "project", WRITTEN / "farmhouse", WRITTEN / "trip"
+PROJECT, BATS, FARMHOUSE, TRIP = (
+    ROOT / "examples" / "project",
+    *(WRITTEN / name for name in ("bats", "farmhouse", "trip")),
+)
 CONVERSATIONS = [PROJECT, *(WRITTEN / name for name in NAMES)]
-DIALOGUES = [PROJECT, FARMHOUSE]  # One user and one assistant take turns.
+DIALOGUES = [PROJECT, BATS, FARMHOUSE]  # One user and one assistant take turns.
 FIELDS = ["session", "session_name", "scope", "agent", "role", "speaker", "key", "time", "text"]
 CATEGORIES = {"assistant-said", "multi", "temporal", "unanswerable", "update", "user-asked", "user-fact"}
 
@@ -81,14 +84,15 @@ def test_some_answers_of_the_project_are_short():
     assert sum(length <= 800 for length in lengths) >= 15
 
 
-def test_the_farmhouse_is_long_varied_and_often_asks():
-    turns = turns_of(FARMHOUSE)
+@pytest.mark.parametrize("conversation", [BATS, FARMHOUSE], ids=lambda path: path.name)
+def test_a_long_dialogue_is_varied_and_its_user_often_asks(conversation):
+    turns = turns_of(conversation)
     assert len(turns) >= 220
     said = {role: [turn["text"] for turn in turns if turn["role"] == role] for role in ("user", "assistant")}
     assert all(30 <= len(text) <= 900 for text in said["user"])
     assert 0.4 <= sum(text.endswith("?") for text in said["user"]) / len(said["user"]) <= 0.6
     assert sum(len(text) > 2_000 for text in said["assistant"]) >= len(said["assistant"]) / 3
-    counts = Counter(question["category"] for question in questions_of(FARMHOUSE))
+    counts = Counter(question["category"] for question in questions_of(conversation))
     least = {"user-fact": 55, "assistant-said": 35, "update": 10, "temporal": 10, "multi": 8, "user-asked": 6}
     assert all(counts[category] >= number for category, number in {**least, "unanswerable": 12}.items())
 
