@@ -79,8 +79,9 @@ def test_the_questions_ask_for_turns_of_both_and_come_in_all_categories(conversa
     assert min(said_by.values()) >= 45
 
 
-def test_some_answers_of_the_project_are_short():
-    lengths = [len(turn["text"]) for turn in turns_of(PROJECT) if turn["role"] == "assistant"]
+@pytest.mark.parametrize("conversation", [PROJECT, FARMHOUSE], ids=lambda path: path.name)
+def test_some_answers_are_short(conversation):
+    lengths = [len(turn["text"]) for turn in turns_of(conversation) if turn["role"] == "assistant"]
     assert sum(length <= 800 for length in lengths) >= 15
 
 
