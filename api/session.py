@@ -105,6 +105,7 @@ class Session(OfOneProcess, WorkingMemory):
         by: By = "said",
         metadata: Mapping[str, Any] | None = None,
         context_turns: int = 0,
+        min_relevance: float | None = None,
         after: str | None = None,
         as_of: When | None = None,
         min_position: int | None = None,
@@ -134,6 +135,7 @@ class Session(OfOneProcess, WorkingMemory):
             by=by,
             metadata=metadata,
             context_turns=context_turns,
+            min_relevance=min_relevance,
         )
         return self._contexts.recalls.ask(
             asked,
@@ -170,13 +172,22 @@ class Session(OfOneProcess, WorkingMemory):
         limits = wanted(tokens, tokenizer=tokenizer, min_relevance=min_relevance, of=self.id)
         return self._contexts.ask(asked, limits, as_of=as_of, receipt=receipt, wait_for_model=wait_for_model)
 
-    def prefetch(self, query: str, *, k: int = 5, mode: Mode = "hybrid", scope: str | None = None) -> Ticket:
+    def prefetch(
+        self,
+        query: str,
+        *,
+        k: int = 5,
+        mode: Mode = "hybrid",
+        scope: str | None = None,
+        min_relevance: float | None = None,
+    ) -> Ticket:
         """Start a recall in the background and return at once. A newer prefetch of this session replaces it.
 
         It searches the turns this session sees, or with `scope` every session at or below that scope; either way only
         this session can take the answer. Raises `InvalidInput`, `UnknownSession`, `StoreClosed`, `StoreForked`.
         """
-        return self._prefetcher.submit(Request(session=self.id, query=query, k=k, mode=mode, scope=scope))
+        asked = Request(session=self.id, query=query, k=k, mode=mode, scope=scope, min_relevance=min_relevance)
+        return self._prefetcher.submit(asked)
 
     def prefetch_result(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:
         """Return the answer to this session's newest prefetch, once, or the reason why there is none.

@@ -361,6 +361,7 @@ class MemoryStore(OfOneProcess):
         mode: Mode = "hybrid",
         context_turns: int = 0,
         weights: Weights | None = None,
+        min_relevance: float | None = None,
         after: str | None = None,
         as_of: When | None = None,
         min_position: int | None = None,
@@ -372,17 +373,15 @@ class MemoryStore(OfOneProcess):
 
         Filters: `scope` and all scopes below it; the own turns of `session`, or with `lineage` all turns it sees; any
         of `roles` and `speakers`; said (recorded, with `by="recorded"`) at `since` or later and before `until`; every
-        key of `metadata` with that JSON value. `context_turns` (0 to 20) adds so many turns before and after each hit.
-        `weights`: see docs/recall.md. Warns (`ScopeWarning`) if no session is at or below `scope`.
-        `after` is `Recall.next` of the previous page: ranking continues on the state that the first page saw.
-        `as_of` is a position or a time of recording: the answer is what it would have been then. `receipt`: append
-        question and answer to the log; by default as the store was opened.
+        key of `metadata` with that JSON value; a relevance of `min_relevance` (0 to 1) or more. `context_turns` (0 to
+        20) adds the turns before and after each hit. `weights`: see docs/recall.md. `after` is `Recall.next` of the
+        previous page, and sees what that saw. With `as_of`, a position or a time of recording, the answer is that of
+        then. `receipt` records question and answer. Warns (`ScopeWarning`) if no session is at or below `scope`.
 
         The text leg sees every turn acknowledged before. The vector leg embeds up to 64 new texts during the call;
-        `Recall.vectors_cover` is the last position it covers. If it cannot answer, a `hybrid` recall answers by text
-        alone, with the reason in `Recall.unavailable_legs`; `vector` raises. With `min_position` the vectors must cover
-        that position, or `ProjectionBehind` is raised: after `timeout_s` seconds, or at once if they cannot catch up.
-        Without `wait_for_model`, a `hybrid` recall answers by text alone while the model is not loaded.
+        `Recall.vectors_cover` is the last position it covers. If it cannot answer, `vector` raises and `hybrid` answers
+        by text alone, as without `wait_for_model` while the model is loading (`Recall.unavailable_legs` says why). With
+        `min_position` they cover that position, or `ProjectionBehind` is raised: at the latest after `timeout_s`.
 
         Raises `InvalidInput` for an empty query, an invalid filter, a position past the head or a cursor of
         another question, `UnknownSession`, and `OutsideSession` for a session that did not exist at `as_of`.
@@ -402,6 +401,7 @@ class MemoryStore(OfOneProcess):
             metadata=metadata,
             context_turns=context_turns,
             weights=weights,
+            min_relevance=min_relevance,
         )
         answer = self.parts.recalls.ask(
             asked,

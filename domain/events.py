@@ -217,6 +217,8 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     by: str = "said"
     """Whether `since` and `until` are times when turns were said or recorded."""
     metadata: dict[str, Any] = {}
+    min_relevance: float | None = None
+    """Turns of less relevance were left out; None if none were."""
     passed_over: int = 0
     """Hits of the pages before this one."""
     candidates: int

@@ -252,6 +252,8 @@ def _receipt(event: RecallServed, position: int) -> str | None:
     times = [moment for moment in (event.since, event.until) if moment is not None]
     if not all(0 <= number <= INTEGER_MAX for number in numbers) or not all(map(is_in_calendar, times)):
         return "its question has numbers or times that no recall can have"
+    if event.min_relevance is not None and not 0 <= event.min_relevance <= 1:
+        return "its question has a min_relevance that is not between 0 and 1"
     if not set(event.roles) <= ROLES.keys() or not _is_json(event.metadata) or not _is_json(event.weights):
         return "its question has filters or weights that no recall can have"
     return None

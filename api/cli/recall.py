@@ -97,6 +97,12 @@ ContextTurns = Annotated[
     int,
     typer.Option("--context-turns", metavar="N", min=0, max=CONTEXT_TURNS_MAX, help="Show N turns around each hit."),
 ]
+MinRelevance = Annotated[
+    float | None,
+    typer.Option(
+        "--min-relevance", metavar="X", min=0, max=1, help="Only turns of at least this relevance, from 0 to 1."
+    ),
+]
 After = Annotated[
     str | None, typer.Option("--after", metavar="CURSOR", help="Next page: the cursor that the page before printed.")
 ]
@@ -130,6 +136,7 @@ def recall(
     by: ByTime = "said",
     meta: Meta = None,
     context_turns: ContextTurns = 0,
+    min_relevance: MinRelevance = None,
     after: After = None,
     as_of: AsOf = None,
     receipt: Receipt = False,
@@ -160,6 +167,7 @@ def recall(
             by=by,
             metadata=wanted_metadata(meta or ()),
             context_turns=context_turns,
+            min_relevance=min_relevance,
             after=after,
             as_of=as_of,
             receipt=receipt,

@@ -61,6 +61,8 @@ def _basis(answer: Recall) -> Iterator[str]:
     yield f"{counted(len(answer.hits), 'hit')}, searched {how} up to position {answer.head}{then}"
     if answer.vectors_cover is not None and answer.vectors_cover < answer.head:
         yield f"{_BY[VECTOR]} only up to {answer.vectors_cover}"
+    if answer.left_out:
+        yield f"left out: {answer.left_out} below {answer.filters['min_relevance']:g}"
     if answer.receipt is not None:
         yield f"receipt @{answer.receipt}"
 

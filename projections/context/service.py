@@ -25,8 +25,9 @@ from mnemolog.projections.context.repetitions import repetitions
 from mnemolog.projections.context.token_counting import Counter, Tokenizer, counter_of
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.recall.answer import Hit, Page, Recall
-from mnemolog.projections.recall.question import Question
+from mnemolog.projections.recall.question import Question, checked_min_relevance
 from mnemolog.projections.recall.receipts import question_of, question_today
+from mnemolog.projections.recall.rules import MIN_RELEVANCE
 from mnemolog.projections.recall.service import Basis, Recalls, basis_of
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.languages import languages_at
@@ -37,7 +38,6 @@ TOKENS_PER_HIT: Final = 20
 """So many tokens of the budget for each hit that is asked for: about the shortest entry."""
 HITS_MIN: Final = 10
 HITS_MAX: Final = 200
-MIN_RELEVANCE: Final = 0.0
 
 StateAt = Callable[[str, int], SessionState]
 """Returns the state of a session at a position. Raises `UnknownSession`, `OutsideSession`."""
@@ -63,9 +63,7 @@ def wanted(tokens: int, *, tokenizer: Tokenizer | None, min_relevance: float | N
     if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= INTEGER_MAX:
         raise errors.InvalidInput("tokens", f"a whole number from 0 on, got {tokens!r}")
     least = MIN_RELEVANCE if min_relevance is None else min_relevance
-    if isinstance(least, bool) or not isinstance(least, int | float) or not 0 <= least <= 1:
-        raise errors.InvalidInput("min_relevance", f"a number from 0 to 1, got {least!r}")
-    return Wanted(tokens, counter_of(tokenizer), float(least), of)
+    return Wanted(tokens, counter_of(tokenizer), checked_min_relevance(least), of)
 
 
 class Contexts:

@@ -93,6 +93,8 @@ class Recall(Result, frozen=True, kw_only=True):
     """The filters that were given, by the names of the arguments."""
     searched_turns: int | None = None
     """How many turns the filters left to search; None where they were not counted."""
+    left_out: int = 0
+    """How many of the `k` hits are missing because the turns in their place are below `min_relevance`."""
     receipt: Position | None = None
     """Position of this answer's receipt in the log, if one was requested."""
 

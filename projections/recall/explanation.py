@@ -46,6 +46,7 @@ def filters_of(question: Question) -> dict[str, Any]:
         "until": None if question.until is None else to_datetime(question.until),
         "by": question.by if question.by != "said" else None,
         "metadata": question.metadata,
+        "min_relevance": question.min_relevance,
     }
     return {name: value for name, value in given.items() if value}
 
@@ -69,6 +70,8 @@ def _basis(answer: Recall) -> Iterator[str]:
             yield from _fact(name, f"no: {one_line(why)}")
     if answer.reranker is not None:
         yield from _fact("reranked", f"by {one_line(answer.reranker)}")
+    if answer.left_out:
+        yield from _fact("left out", f"{counted(answer.left_out, 'turn')} below {answer.filters['min_relevance']:g}")
     if answer.receipt is not None:
         yield from _fact("receipt", f"at position {answer.receipt}: `store.audit.recalls` repeats this recall")
 

@@ -50,6 +50,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode = "hybrid"
     scope: str | None = None
     """Search all sessions at or below this scope; None for the turns that the session sees."""
+    min_relevance: float | None = None
 
     def question(self) -> Question:
         """Return the question to recall. Raises `InvalidInput` for one that no recall can answer."""
@@ -61,6 +62,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
             scope=self.scope or "",
             session=self.session if seen else None,
             lineage=seen,
+            min_relevance=self.min_relevance,
         )
 
 

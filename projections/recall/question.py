@@ -67,6 +67,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     context_turns: int = 0
     weights: Weights | parts_1.Weights = DEFAULT
     """Those of the ranking."""
+    min_relevance: float | None = None
+    """Turns of less relevance are left out; None for none."""
     ranking: str = RANKING
     """The rule that orders the answer. Only a receipt may name another one than today's."""
 
@@ -122,6 +124,7 @@ def question(
     metadata: Mapping[str, Any] | None = None,
     context_turns: int = 0,
     weights: Weights | None = None,
+    min_relevance: float | None = None,
 ) -> Question:
     """Return a validated question. Raises `InvalidInput`, `LimitExceeded`; nothing was read or written."""
     query = checked_question(query, k=k, mode=mode)
@@ -149,6 +152,7 @@ def question(
         metadata=_checked_metadata(metadata) if metadata else {},
         context_turns=context_turns,
         weights=DEFAULT if weights is None else checked_weights(weights),
+        min_relevance=None if min_relevance is None else checked_min_relevance(min_relevance),
     )
 
 
@@ -168,6 +172,13 @@ def checked_question(query: str, *, k: int, mode: str) -> str:
     if mode not in MODES:
         raise errors.InvalidInput("mode", f"{mode!r} is none of {', '.join(MODES)}")
     return cleaned
+
+
+def checked_min_relevance(value: float) -> float:
+    """Return `value` if it is a number from 0 to 1. Raises `InvalidInput`."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise errors.InvalidInput("min_relevance", f"a number from 0 to 1, got {value!r}")
+    return float(value)
 
 
 def _is_number(value: Any) -> bool:

@@ -7,7 +7,7 @@ only the new ones, until the legs have no more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -48,6 +48,8 @@ class Ranking:
         """How many of them come from the first stage."""
         self.more = False
         """Whether there may be turns after the first `count`."""
+        self.left_out = 0
+        """How many of the first `count` are missing, because the turns in their place have too little relevance."""
         self._seen: set[Position] = set()
         self._texts: set[str] = set()
 
@@ -56,13 +58,16 @@ class Ranking:
 
         `wanted` is how many turns were requested from each leg. A leg that offers fewer has no more.
         """
-        first, left_out = not self.turns, False
+        first, rest, below, least = not self.turns, False, 0, self._question.min_relevance or 0.0
         for turn, text in _ordered(found, self._question, self._rule):
             if turn.position in self._seen:
                 continue
-            if not self._whole and len(self.turns) == self._count:
-                left_out = True
+            if not self._whole and len(self.turns) + below >= self._count:
+                rest = len(self.turns) == self._count and turn.relevance >= least
                 break
+            if turn.relevance < least:
+                below += 1
+                continue
             self._seen.add(turn.position)
             if self._question.weights.distinct and text is not None:
                 if text in self._texts:
@@ -71,9 +76,14 @@ class Ranking:
             self.turns.append(turn)
         if first:
             self.first_stage = len(self.turns)
-        full = any(len(leg) >= wanted for leg in found.legs.values())
-        self.more = left_out or full or len(self.turns) > self._count
+        full = any(len(leg) >= wanted and self._goes_on(leg) for leg in found.legs.values())
+        self.left_out = min(below, max(self._count - len(self.turns), 0))
+        self.more = rest or full or len(self.turns) > self._count
         return len(self.turns) >= self._count or not full
+
+    def _goes_on(self, leg: Sequence[Position]) -> bool:
+        """Whether a leg may have more turns of enough relevance: one of the last fifth that it offered has."""
+        return not self._question.min_relevance or not self._seen.isdisjoint(leg[-max(len(leg) // 5, 1) :])
 
     def digest(self, count: int) -> bytes:
         """Return a digest of the first `count` turns in order, for a cursor."""

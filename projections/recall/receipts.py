@@ -49,6 +49,7 @@ def receipt_of(
         until=question.until,
         by=question.by,
         metadata=question.metadata,
+        min_relevance=question.min_relevance,
         passed_over=page.passed_over,
         candidates=page.offered(question.mode),
         ranking=question.ranking,
@@ -94,6 +95,7 @@ def _question(served: RecallServed, ranking: str, weights: Weights | parts_1.Wei
         until=None if served.until is None else Micros(served.until),
         by=checked_by(served.by),
         metadata=served.metadata,
+        min_relevance=served.min_relevance,
         weights=weights,
         ranking=ranking,
     )

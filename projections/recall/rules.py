@@ -22,6 +22,8 @@ Change it whenever the ranking changes, and keep the rule before as a module of 
 PARTS_1: Final = "parts/1"
 """The rule before, of `parts_1`."""
 RANKINGS: Final = (PARTS_1, RANKING)
+MIN_RELEVANCE: Final = 0.0
+"""Turns below this relevance have nothing to do with the question. The default where an answer goes to a model."""
 
 
 class Rule(NamedTuple):

@@ -265,6 +265,7 @@ class Recalls:
             reranker=None if reranker is None or failed is not None else reranker.name,
             filters=filters_of(question),
             searched_turns=_searched(offer),
+            left_out=ranking.left_out,
         )
         return Answer(recall, ranking, leg.vectors, words)
 

@@ -21,6 +21,7 @@ from mnemolog.domain.switching import SwitchReason
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.passages import marked
+from mnemolog.projections.recall.rules import MIN_RELEVANCE
 from mnemolog.results import NewTurn
 
 LINE_MAX: Final = 600
@@ -75,16 +76,21 @@ async def recall(
     since: Since = None,
     until: Since = None,
     as_of: AsOf = None,
+    min_relevance: Annotated[float, Meta(description="Leave out turns of less relevance.", ge=0, le=1)] = MIN_RELEVANCE,
     full: Annotated[bool, Meta(description="Whole turns. Default: of a long one, the best passage.")] = False,
 ) -> str:
     """Return the turns that answer a question. While the model is loading, by text search only."""
-    found = await _recalled(memory, query, k=k, session=session, scope=scope, since=since, until=until, as_of=as_of)
+    limits = {"since": since, "until": until, "as_of": as_of, "min_relevance": min_relevance}
+    found = await _recalled(memory, query, k=k, session=session, scope=scope, **limits)
+    below = f"{found.left_out} left out: relevance below {min_relevance:g}" if found.left_out else ""
     if not found.hits:
-        return NOTHING
+        return f"{NOTHING} ({below})" if below else NOTHING
     hits = [_hit(hit, full=full) for hit in found.hits]
     notes = [] if memory.model == NO_MODEL else list(found.unavailable_legs.values())
     if any("of_characters" in hit for hit in hits):
         notes.append(PASSAGES)
+    if below:
+        notes.append(below)
     return lean_json({"hits": hits, "note": "; ".join(notes)})
 
 
@@ -242,6 +248,7 @@ def _hit(hit: Hit, *, full: bool) -> Mapping[str, Any]:
         | length
         | {
             "text": text,
+            "relevance": round(hit.relevance, 2),
             "who": hit.speaker or hit.role.value,
             "when": _when(hit.said_at),
             "session": hit.session,

@@ -82,6 +82,7 @@ def test_a_model_remembers_and_recalls_in_one_call_each(folder):
         assert told == again == {"session": "dogs", "positions": [4]}
         hit = found["hits"][0]
         assert hit.pop("when")
+        assert 0 < hit.pop("relevance") < 1
         assert hit == {"text": "My dog is called Rex.", "who": "user", "session": "helper", "position": 2}
 
     asyncio.run(main())
@@ -191,6 +192,25 @@ def test_a_context_fits_its_budget_and_says_what_it_left_out(folder):
     asyncio.run(main())
 
 
+def test_a_model_is_told_how_many_hits_had_too_little_relevance(folder):
+    """So it knows that there is more to ask for."""
+
+    async def main():
+        async with in_process(folder, tools="core") as (client, _):
+            for text in ("Rex is my dog.", "The dog next door is not mine, and barks all night.", "A dog?"):
+                await answer(client, "remember", text=text)
+            every = await answer(client, "recall", query="Rex the dog", min_relevance=0)
+            relevances = [hit["relevance"] for hit in every["hits"]]
+            least = (relevances[0] + relevances[1]) / 2
+            best = await answer(client, "recall", query="Rex the dog", min_relevance=least)
+            none = await answer(client, "recall", query="Rex the dog", min_relevance=1)
+        assert [hit["text"] for hit in best["hits"]] == ["Rex is my dog."]
+        assert f"2 left out: relevance below {least:g}" in best["note"]
+        assert none == "Nothing was found. (3 left out: relevance below 1)"
+
+    asyncio.run(main())
+
+
 def test_a_long_turn_is_cut_unless_all_of_it_is_asked_for(folder):
     """The answer has its best passage, how long the turn is and how to get all of it."""
     text = "The house is old. " * 100 + "The cellar is dry. " + "The roof is new. " * 100
@@ -207,7 +227,7 @@ def test_a_long_turn_is_cut_unless_all_of_it_is_asked_for(folder):
         assert "full=true" in cut["note"]
         assert whole["hits"][0]["text"] == text
         assert "of_characters" not in whole["hits"][0]
-        assert "note" not in whole
+        assert "full=true" not in whole.get("note", "")
 
     asyncio.run(main())
 

@@ -1,0 +1,242 @@
+"""The relevance of hits, and hits that are left out because they have too little of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
+from mnemolog.domain.events import RecallServed
+from mnemolog.projections.recall.question import Mode
+from tests.support import FakeClock, HashEncoder
+
+MODES = get_args(Mode)
+WORDS = ["ferry", "tea", "dog", "flat", "Lisbon", "when", "does", "it", "leave?", "nine", "I", "like", "you", "ERR_42"]
+EVERYTHING = 1_000
+
+
+def filled(folder, turns, *, seed=7, **options):
+    """Open a store with random turns in three sessions, all embedded."""
+    rng = random.Random(seed)
+    store = MemoryStore.open(folder, model=HashEncoder(dimension=32), clock=FakeClock(), background=False, **options)
+    for name in "abc":
+        store.start_session(name, scope=f"acme/{name}")
+    for n in range(turns):
+        text = " ".join(rng.choices(WORDS, k=rng.randint(1, 9)))
+        store.record("abc"[n % 3], ("user", "assistant")[n % 2], text, speaker=("Ada", None)[n % 2])
+    store.admin.catch_up_vectors()
+    return store
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory):
+    """A store with more turns than the first stage of candidates has."""
+    with filled(tmp_path_factory.mktemp("relevance") / "memory", 400) as store:
+        yield store
+
+
+@pytest.fixture
+def few(folder):
+    """A store whose turns are all candidates at once."""
+    with filled(folder, 40) as store:
+        yield store
+
+
+def between(answer):
+    """A number that leaves some of an answer and leaves some out."""
+    found = sorted({hit.relevance for hit in answer})
+    return (found[len(found) // 2 - 1] + found[len(found) // 2]) / 2
+
+
+def pages(store, query, *, k, **options):
+    """All pages of an answer."""
+    found = [store.recall(query, k, **options)]
+    while found[-1].next is not None:
+        found.append(store.recall(query, k, after=found[-1].next, **options))
+    return found
+
+
+@settings(max_examples=150)
+@given(
+    query=st.lists(st.sampled_from([*WORDS, "Ada", "yesterday", "zebra"]), min_size=1, max_size=6).map(" ".join)
+    | st.text(min_size=1).filter(str.strip),
+    mode=st.sampled_from(MODES),
+    k=st.integers(1, 120),
+)
+def test_relevance_lies_between_zero_and_one(spoken, query, mode, k):
+    """Whatever is asked, in every mode."""
+    answer = spoken.recall(query, k, mode=mode)
+    assert all(0.0 <= hit.relevance <= 1.0 for hit in answer)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_better_hit_has_no_less_relevance(few, mode):
+    """Relevance follows the order."""
+    found = [hit.relevance for hit in few.recall("when does the ferry leave", EVERYTHING, mode=mode)]
+    assert found == sorted(found, reverse=True)
+    assert len(set(found)) > 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_hit_below_min_relevance_is_left_out(few, mode):
+    """The others are the same, in the same order; how many are missing is said."""
+    whole = few.recall("when does the ferry leave", EVERYTHING, mode=mode)
+    least = between(whole)
+    left = few.recall("when does the ferry leave", EVERYTHING, mode=mode, min_relevance=least)
+    assert left.hits == tuple(hit for hit in whole if hit.relevance >= least)
+    assert left.left_out == len(whole) - len(left) > 0
+    assert (left.filters, left.next) == ({"min_relevance": least}, None)
+    assert (whole.left_out, whole.filters) == (0, {})
+
+
+def test_a_turn_of_exactly_min_relevance_stays(few):
+    """The bound belongs to what is left."""
+    whole = few.recall("ferry", EVERYTHING)
+    least = whole[len(whole) // 2].relevance
+    assert few.recall("ferry", EVERYTHING, min_relevance=least)[-1].relevance == least
+    assert few.recall("ferry", EVERYTHING, min_relevance=0).hits == whole.hits
+
+
+def test_an_answer_that_is_full_leaves_nothing_out(few):
+    """What is missing counts, not what lies behind the last hit."""
+    whole = few.recall("ferry", EVERYTHING)
+    least = between(whole)
+    left = sum(hit.relevance >= least for hit in whole)
+    for k in (1, left - 1, left, left + 1, left + 5):
+        answer = few.recall("ferry", k, min_relevance=least)
+        assert (len(answer), answer.left_out) == (min(k, left), min(max(k - left, 0), len(whole) - left))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("k", [1, 3, 7])
+def test_pages_with_min_relevance_give_every_relevant_turn_once(few, mode, k):
+    """All of them are full but the last, and that one ends them."""
+    whole = few.recall("ferry dog", EVERYTHING, mode=mode)
+    least = between(whole)
+    found = pages(few, "ferry dog", k=k, mode=mode, min_relevance=least)
+    assert [hit for page in found for hit in page] == [hit for hit in whole if hit.relevance >= least]
+    assert all(len(page) == k and page.left_out == 0 for page in found[:-1])
+    assert found[-1].left_out == min(k - len(found[-1]), len(whole) - sum(map(len, found)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pages_with_min_relevance_go_on_with_further_candidates(spoken, mode):
+    """No turn twice, none of less relevance, and more than the first stage has where there are more."""
+    least = 0.05
+    found = [hit for page in pages(spoken, "ferry", k=40, mode=mode, min_relevance=least) for hit in page]
+    assert len({hit.position for hit in found}) == len(found)
+    assert all(hit.relevance >= least for hit in found)
+    assert {hit.position for hit in found} >= {
+        hit.position for hit in spoken.recall("ferry", EVERYTHING, mode="text") if "ferry" in hit.text
+    } or mode == "vector"
+    assert len(found) > 60
+
+
+def test_a_question_without_relevant_turns_ends_at_once(spoken):
+    """One answer without hits, and no further page: the rest of the store is not searched for them."""
+    for mode in MODES:
+        answer = spoken.recall("zebra", 5, mode=mode, min_relevance=1.0)
+        assert (answer.hits, answer.next) == ((), None)
+        assert answer.left_out == (0 if mode == "text" else 5)
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan"), float("inf"), True, "0.5", (0.5,)])
+def test_a_min_relevance_that_no_hit_can_have_is_refused(store, wrong):
+    """By name; nothing is read."""
+    session = store.start_session("s")
+    for ask in (store.recall, session.recall, session.prefetch):
+        with pytest.raises(InvalidInput, match="min_relevance"):
+            ask("tea", min_relevance=wrong)
+
+
+def test_a_page_of_another_min_relevance_is_refused(few):
+    """As with any other filter."""
+    first = few.recall("ferry", 2, min_relevance=0.1)
+    assert len(few.recall("ferry", 2, after=first.next, min_relevance=0.1)) == 2
+    for other in ({}, {"min_relevance": 0.2}):
+        with pytest.raises(InvalidInput, match="another question"):
+            few.recall("ferry", 2, after=first.next, **other)
+
+
+def test_a_receipt_has_the_min_relevance_and_is_repeated_with_it(few):
+    """Today too; a receipt of a recall without one has none."""
+    least = between(few.recall("ferry", EVERYTHING))
+    strict = few.recall("ferry", 30, min_relevance=least, receipt=True)
+    few.recall("ferry", 30, receipt=True)
+    served = [event.event for event in few.events() if isinstance(event.event, RecallServed)]
+    assert [one.min_relevance for one in served] == [least, None]
+    assert len(served[0].hits) == len(strict) < 30
+    audit = few.audit.recalls()
+    assert (audit.reproduced, audit.changed_today) == (2, 0)
+
+
+def test_a_session_a_prefetch_and_asyncio_leave_out_the_same(few, folder):
+    """With the same argument."""
+    session = few.session("a")
+    whole = session.recall("ferry", 10)
+    least = between(whole)
+    expected = tuple(hit for hit in whole if hit.relevance >= least)
+    assert 0 < len(expected) < len(whole)
+    assert session.recall("ferry", 10, min_relevance=least).hits == expected
+    session.prefetch("ferry", k=10, min_relevance=least)
+    assert session.prefetch_result(wait_s=60).recall.hits == expected
+    few.close()
+
+    async def asked():
+        async with AsyncMemoryStore.open(folder, model=HashEncoder(dimension=32), background=False) as store:
+            session = await store.session("a")
+            await session.prefetch("ferry", k=10, min_relevance=least)
+            return (
+                await store.recall("ferry", 10, session="a", min_relevance=least),
+                await session.recall("ferry", 10, min_relevance=least),
+                (await session.prefetch_result(wait_s=60)).recall,
+            )
+
+    assert [[hit.position for hit in answer] for answer in asyncio.run(asked())] == [[h.position for h in expected]] * 3
+
+
+class ByLength:
+    """A reranker."""
+
+    name = "by length"
+
+    def score(self, query, texts):
+        return [len(text) for text in texts]
+
+
+def test_a_reranker_orders_what_is_left(folder):
+    """What is below is left out before: it costs the reranker nothing."""
+    with filled(folder, 40, reranker=ByLength()) as store:
+        whole = store.recall("ferry", EVERYTHING)
+        least = between(whole)
+        left = store.recall("ferry", EVERYTHING, min_relevance=least)
+        assert left.reranker == "by length"
+        assert {hit.position for hit in left} == {hit.position for hit in whole if hit.relevance >= least}
+        assert [hit for page in pages(store, "ferry", k=3, min_relevance=least) for hit in page] == list(left)
+
+
+def test_an_explanation_says_what_was_left_out(few):
+    """How many, and below what."""
+    text = few.recall("ferry", 40, min_relevance=0.6).explain()
+    left = few.recall("ferry", 40, min_relevance=0.6).left_out
+    assert left > 1
+    assert "filters     min_relevance 0.6\n" in text
+    assert f"left out    {left} turns below 0.6\n" in text
+    assert "left out" not in few.recall("ferry", 40).explain()
+
+
+def test_the_command_line_leaves_out_and_says_how_many(few, folder, run):
+    """`--min-relevance`, a number from 0 to 1."""
+    expected = few.recall("ferry", 40, mode="text", min_relevance=0.6)
+    assert expected.left_out
+    few.close()
+    asked = ("recall", folder, "ferry", "-k", "40", "--mode", "text", "--min-relevance", "0.6")
+    assert f"; left out: {expected.left_out} below 0.6" in run(*asked).stdout
+    found = run(*asked, "--json").json
+    assert (found["left_out"], len(found["hits"])) == (expected.left_out, len(expected))
+    assert run(*asked[:-1], "7").returncode == 2
