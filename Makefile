@@ -12,8 +12,8 @@ ONLY ?=
 # Files in memory: what a call costs is not to be hidden by what the disk takes.
 ADAPTERS ?=
 BENCH_FOLDER ?= $(wildcard /dev/shm)
-# The data whose questions were looked at while the ranking was made: its figures are optimistic.
-TUNED_ON ?= locomo-dev
+# Conversations that were written for this project, each with its questions beside it.
+CONVERSATIONS ?= examples/project.jsonl $(filter-out %-questions.jsonl,$(wildcard benchmarks/conversations/*.jsonl))
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -86,10 +86,10 @@ else
 	@echo 'no speed of recall: it needs MESSAGES=path/to/messages.jsonl.gz'
 endif
 
-bench-recall: install  ## quality of recall: make bench-recall DATA="path/to/locomo path/to/longmemeval" [STORE=folder]
-	$(BIN)/python -m benchmarks.recall_quality $(DATA) --ablation --targets $(TUNED_ON:%=--tuned-on %) $(RERANKER:%=--reranker %) \
-		$(STORE:%=--store %) --json docs/recall-quality.json \
-		--write docs/recall-quality.md --plot docs/recall-ablation.svg
+bench-recall: install  ## quality of recall: make bench-recall DATA="path/to/set ..." [STORE=folder] [LEFT_OUT=weights.json]
+	$(BIN)/python -m benchmarks.recall_quality $(DATA) $(CONVERSATIONS) --ablation --processes 2 \
+		$(LEFT_OUT:%=--weights-left-out %) $(RERANKER:%=--reranker %) $(STORE:%=--store %) \
+		--json docs/recall-quality.json --page docs/recall-quality.md
 
 faults: install  ## every promise put to the test, in docs/faults.md: [SCALE=nightly] [SEED=1] [ONLY="P1 P3"]
 	$(BIN)/python -m pytest tests/faults --scale $(SCALE) $(SEED:%=--seed %) $(ONLY:%=--promise %) --timeout 7200 -q \

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from mnemolog import Weights
 
-ALL: Final = "all"
+SHIPPED: Final = "shipped"
 """The setting that a user gets, and that the others are compared with."""
+LEFT_OUT: Final = "left out"
+"""The weights of a fit that has not seen the data that is asked."""
+_NO_PARTS: Final = frozenset({"reranker", "recency", "recency_days", "distinct"})
 
-INGREDIENTS: Final = ("vector", "neighbours", "speaker", "date", "question", "session")
-"""Fields of `mnemolog.Weights` that count in the default. What they measure beside the words of a query."""
+
+def ingredients() -> tuple[str, ...]:
+    """Return the fields of `Weights` that count in the default: what is measured beside the words of a query."""
+    defaults = Weights()
+    names = (field.name for field in msgspec.structs.fields(Weights) if field.name not in _NO_PARTS)
+    return tuple(name for name in names if getattr(defaults, name))
 
 
 def settings() -> dict[str, dict[str, Any]]:
-    """Return named settings as arguments of `MemoryStore.recall`: first all, then without each ingredient."""
-    found: dict[str, dict[str, Any]] = {ALL: {}}
-    for name in INGREDIENTS:
+    """Return named settings as arguments of `MemoryStore.recall`, without each ingredient and with few of them."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in ingredients():
         found[f"without {name}"] = {"weights": Weights(**{name: 0.0})}
-    found["words alone"] = {"weights": Weights(**dict.fromkeys(INGREDIENTS, 0.0))}
+    found["words alone"] = {"weights": Weights(**dict.fromkeys(ingredients(), 0.0))}
     return found | {"text only": {"mode": "text"}, "vector only": {"mode": "vector"}}

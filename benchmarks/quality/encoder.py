@@ -31,8 +31,6 @@ class Remembering:
         self.name, self.fingerprint, self.dimension = inner.name, inner.fingerprint, inner.dimension
         self.corpus = EncoderCost()
         self.question_ms: dict[str, float] = {}
-        self.asked_for: set[str] = set()
-        """Questions that were embedded or looked up since this was last emptied."""
         self._asking = False
         self._vectors: dict[str, Any] = {}
 
@@ -61,7 +59,6 @@ class Remembering:
                 started = perf_counter()
                 self._vectors[text] = self._inner.encode([text])[0]
                 self.question_ms[text] = 1e3 * (perf_counter() - started)
-        self.asked_for.update(texts)
         return np.stack([self._vectors[text] for text in texts])
 
 

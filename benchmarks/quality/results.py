@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from benchmarks.quality.encoder import EncoderCost
+from benchmarks.quality.relevance import Relevance
 from mnemolog.evaluation.bootstrap import Interval
 
 LEVELS: Final = ("turn", "session")
@@ -28,14 +29,13 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
-    """What a recall of ten turns takes, with the question embedded already and with embedding it."""
+    """What a recall of ten turns takes: by itself, with the question embedded already, and the model alone."""
 
     recall_p50_ms: float
     recall_p95_ms: float
-    with_question_p50_ms: float
-    with_question_p95_ms: float
-    questions_encoded: int
-    """Questions that went through the model."""
+    model_p50_ms: float | None
+    """What the model takes to embed a question; None where no question went through it."""
+    model_p95_ms: float | None
 
 
 class SettingResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,17 +44,31 @@ class SettingResult(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     arguments: dict[str, Any]
     levels: dict[str, Level]
-    differences: dict[str, dict[str, Interval]]
-    """Level by level, this setting minus the first one, paired by question. Empty for the first."""
+    """By level; parts of the ablation have the turn level only."""
+    differences: dict[str, Interval]
+    """Of turns: this setting minus the shipped one, paired by question. Empty for the shipped one."""
     times: Times
     shallow: int
     """Questions whose ranking of turns came to fewer sessions than the session measures look at and there are."""
+
+
+class BudgetResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a context of so many tokens still holds."""
+
+    tokens: int
+    gold: Interval
+    """The share of the evidence turns of which a part is shown."""
+    words: Interval
+    """The share of the answer's words that is shown."""
+    used: float
+    """The mean share of the budget that the context uses."""
 
 
 class DatasetResult(msgspec.Struct, frozen=True, kw_only=True):
     """All settings on one set of conversations."""
 
     name: str
+    source: str
     shape: str
     turns: int
     characters: int
@@ -70,6 +84,15 @@ class DatasetResult(msgspec.Struct, frozen=True, kw_only=True):
     corpus_cost: EncoderCost
     """What all vectors of the store did cost, in whichever runs."""
     settings: tuple[SettingResult, ...]
+    """The first is the one to believe: with weights that have not seen the set, if such weights were given."""
+    relevance: Relevance
+    """Of the first setting."""
+    budgets: tuple[BudgetResult, ...]
+    """Of the shipped setting."""
+
+    def setting(self, name: str) -> SettingResult | None:
+        """Return a setting by its name."""
+        return next((item for item in self.settings if item.name == name), None)
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,8 +102,6 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     reranker: str | None
     machine: str
-    tuned_on: str | None
-    """The data whose questions were looked at while the ranking was made."""
     depth: int
     resamples: int
     seed: int

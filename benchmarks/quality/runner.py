@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final, NamedTuple
@@ -10,10 +11,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
+from benchmarks.quality.ablation import LEFT_OUT, SHIPPED
 from benchmarks.quality.encoder import Remembering, add_to_ledger
-from benchmarks.quality.results import LEVELS, DatasetResult, Figures, Level, SettingResult, Times
-from benchmarks.quality.shapes import FIELDS, Corpus, Question, reason_against
-from mnemolog import MemoryStore
+from benchmarks.quality.relevance import Graded, Relevance, measure
+from benchmarks.quality.results import LEVELS, BudgetResult, DatasetResult, Figures, Level, SettingResult, Times
+from benchmarks.quality.shapes import Corpus, Question, reason_against
+from mnemolog import MemoryStore, Recall
 from mnemolog.adapters.importers import import_files
 from mnemolog.cli.progress import bar
 from mnemolog.evaluation.bootstrap import intervals
@@ -21,8 +24,22 @@ from mnemolog.evaluation.metrics import CUT, METRICS, scores, session_ranking
 
 DEPTH: Final = 100
 """Turns asked for, so that they come from ten sessions where there are as many."""
+STRANGERS_MAX: Final = 200
+"""Off-topic questions that are asked of a set."""
 
 AGENT: Final = "bench"
+
+
+class Packed(NamedTuple):
+    """What the context of a question holds: shares of the evidence turns, of the answer's words and of the budget."""
+
+    gold: float
+    words: float
+    used: float
+
+
+Pack = Callable[[MemoryStore, Question, int], Packed]
+"""Makes a context of so many tokens for a question, and measures it."""
 
 
 class Ranking(NamedTuple):
@@ -30,6 +47,35 @@ class Ranking(NamedTuple):
 
     turns: list[str]
     sessions: list[str]
+    relevance: list[float]
+
+    def graded(self, evidence: frozenset[str]) -> Graded:
+        """Return the first ten hits with their relevance, and whether each is evidence."""
+        return Graded(tuple(self.relevance[:CUT]), tuple(key in evidence for key in self.turns[:CUT]))
+
+
+class _Asked(NamedTuple):
+    """The answers in one setting."""
+
+    rankings: dict[Question, Ranking]
+    values: dict[str, np.ndarray[Any, Any]]
+    """The measures of every question, by level."""
+    times: Times
+
+
+def strangers_of(corpus: Corpus, corpora: Sequence[Corpus]) -> list[Question]:
+    """Return questions of other sources, evenly from each, each to be asked in one of this corpus's conversations."""
+    others = [
+        [item for item in other.questions if item.turns and not item.refused]
+        for other in corpora
+        if other.source != corpus.source
+    ]
+    if not others:
+        return []
+    each = STRANGERS_MAX // len(others)
+    chosen = [item for items in others for item in items[:: max(1, len(items) // each)][:each]]
+    here = cycle(sorted({item.conversation for item in corpus.questions}))
+    return [msgspec.structs.replace(item, conversation=next(here)) for item in chosen]
 
 
 def run(
@@ -38,12 +84,16 @@ def run(
     *,
     model: Any,
     settings: Mapping[str, Mapping[str, Any]],
+    strangers: Sequence[Question] = (),
+    pack: Pack | None = None,
+    budgets: Iterable[int] = (),
     depth: int = DEPTH,
     **options: Any,
 ) -> DatasetResult:
     """Import a corpus into a store below `folder`, or find it there, and ask all its questions in every setting.
 
-    `options` are further ones of `MemoryStore.open`.
+    The first setting is the one that is reported, `strangers` are questions of other sets, `pack` makes a context for
+    each of `budgets`. `options` are further ones of `MemoryStore.open`.
     """
     for level in LEVELS:
         if not asked(corpus, level):
@@ -53,7 +103,7 @@ def run(
     with MemoryStore.open(folder / "store", model=encoder, background=False, **options) as store:
         started = perf_counter()
         with bar("import") as progress:
-            import_files(store, [corpus.path / "turns.jsonl"], fields=[FIELDS], agent=AGENT, progress=progress)
+            import_files(store, corpus.file, fields=corpus.fields, agent=AGENT, progress=progress)
         store.admin.catch_up_views()
         import_s = perf_counter() - started
         try:
@@ -62,26 +112,17 @@ def run(
         finally:
             cost = add_to_ledger(folder / "encoder.json", store.parts.projections.vectors().fingerprint, encoder.corpus)
         encoder.ask()
-        results: list[SettingResult] = []
-        first: dict[str, np.ndarray[Any, Any]] = {}
-        for name, arguments in settings.items():
-            values, shallow, times = _ask(store, encoder, corpus, name, arguments, depth=depth)
-            first = first or values
-            results.append(
-                SettingResult(
-                    name=name,
-                    arguments=msgspec.to_builtins(dict(arguments)),
-                    levels={level: _level(corpus, level, values[level]) for level in LEVELS},
-                    differences={
-                        level: dict(zip(METRICS, intervals(values[level] - first[level]), strict=True))
-                        for level in (LEVELS if results else ())
-                    },
-                    times=times,
-                    shallow=shallow,
-                )
-            )
+        found = {
+            name: _ask(store, encoder, corpus, name, arguments, depth=depth if name in (LEFT_OUT, SHIPPED) else CUT)
+            for name, arguments in settings.items()
+        }
+        first = next(iter(settings))
+        relevance = _relevance(store, corpus, found[first], strangers, settings[first])
+        packed = tuple(_packed(store, corpus, tokens, pack) for tokens in budgets) if pack is not None else ()
+        shallow = {name: _shallow(store, item.rankings) for name, item in found.items()}
     return DatasetResult(
         name=corpus.name,
+        source=corpus.source,
         shape=corpus.shape,
         turns=corpus.turns,
         characters=corpus.characters,
@@ -93,7 +134,21 @@ def run(
         import_s=round(import_s, 2),
         encoded_now=encoder.corpus.texts,
         corpus_cost=cost,
-        settings=tuple(results),
+        settings=tuple(
+            SettingResult(
+                name=name,
+                arguments=msgspec.to_builtins(dict(settings[name])),
+                levels={level: _level(corpus, level, values) for level, values in item.values.items()},
+                differences={}
+                if name == SHIPPED
+                else dict(zip(METRICS, intervals(item.values["turn"] - found[SHIPPED].values["turn"]), strict=True)),
+                times=item.times,
+                shallow=shallow[name] if len(item.values) > 1 else 0,
+            )
+            for name, item in found.items()
+        ),
+        relevance=relevance,
+        budgets=packed,
     )
 
 
@@ -103,60 +158,88 @@ def asked(corpus: Corpus, level: str) -> list[Question]:
 
 
 def _ask(
-    store: MemoryStore,
-    encoder: Remembering,
-    corpus: Corpus,
-    name: str,
-    arguments: Mapping[str, Any],
-    *,
-    depth: int,
-) -> tuple[dict[str, np.ndarray[Any, Any]], int, Times]:
-    """Return the measures of every question level by level, how many rankings are too short, and the times."""
-    questions = [item for item in corpus.questions if any(reason_against(item, level) is None for level in LEVELS)]
+    store: MemoryStore, encoder: Remembering, corpus: Corpus, name: str, arguments: Mapping[str, Any], *, depth: int
+) -> _Asked:
+    """Ask every question. With a depth of more than ten, ask again for ten, for the time that takes."""
+    levels = LEVELS if depth > CUT else LEVELS[:1]
+    questions = [item for item in corpus.questions if any(reason_against(item, level) is None for level in levels)]
     rankings: dict[Question, Ranking] = {}
     durations: list[float] = []
-    encoder.asked_for.clear()
-    with bar(name) as progress:
+    with bar(f"{corpus.name}: {name}") as progress:
         for number, item in enumerate(questions, 1):
-            hits = store.recall(item.text, k=depth, scope=item.conversation, **arguments).hits
-            rankings[item] = Ranking([str(hit.key) for hit in hits], session_ranking(hit.session for hit in hits))
-            progress(number, 2 * len(questions))
-        # Again, as deep as one asks otherwise: by now the question's vector is remembered, and the pages are read.
-        for number, item in enumerate(questions, 1):
+            if depth > CUT:
+                rankings[item] = _ranking(_recall(store, item, arguments, depth))
             started = perf_counter()
-            store.recall(item.text, k=CUT, scope=item.conversation, **arguments)
+            answer = _recall(store, item, arguments, CUT)
             durations.append(1e3 * (perf_counter() - started))
-            progress(len(questions) + number, 2 * len(questions))
+            rankings.setdefault(item, _ranking(answer))
+            progress(number, len(questions))
     values = {
         "turn": [scores(rankings[item].turns, item.turns) for item in asked(corpus, "turn")],
-        "session": [scores(rankings[item].sessions, item.sessions) for item in asked(corpus, "session")],
+        "session": [scores(rankings[item].sessions, item.sessions) for item in asked(corpus, "session")]
+        if depth > CUT
+        else [],
     }
-    there = {item.conversation: 0 for item in questions}
+    p50, p95 = np.quantile(durations, [0.5, 0.95])
+    model = np.quantile([*encoder.question_ms.values()] or [np.nan], [0.5, 0.95])
+    return _Asked(
+        rankings,
+        {level: np.array(values[level]) for level in levels},
+        Times(
+            recall_p50_ms=round(float(p50), 2),
+            recall_p95_ms=round(float(p95), 2),
+            model_p50_ms=None if np.isnan(model[0]) else round(float(model[0]), 2),
+            model_p95_ms=None if np.isnan(model[1]) else round(float(model[1]), 2),
+        ),
+    )
+
+
+def _recall(store: MemoryStore, item: Question, arguments: Mapping[str, Any], k: int) -> Recall:
+    return store.recall(item.text, k=k, scope=item.conversation, **arguments)
+
+
+def _ranking(answer: Recall) -> Ranking:
+    return Ranking(
+        [str(hit.key) for hit in answer],
+        session_ranking(hit.session for hit in answer),
+        [hit.relevance for hit in answer],
+    )
+
+
+def _shallow(store: MemoryStore, rankings: Mapping[Question, Ranking]) -> int:
+    there = {item.conversation: 0 for item in rankings}
     for summary in store.sessions():
         if summary.scope in there:
             there[summary.scope] += 1
-    shallow = sum(len(rankings[item].sessions) < min(CUT, there[item.conversation]) for item in questions)
-    return (
-        {level: np.array(rows).reshape(-1, len(METRICS)) for level, rows in values.items()},
-        shallow,
-        _times(encoder, questions, durations),
-    )
+    return sum(len(found.sessions) < min(CUT, there[item.conversation]) for item, found in rankings.items())
 
 
-def _times(encoder: Remembering, questions: Sequence[Question], durations: Sequence[float]) -> Times:
-    # A question costs the same to embed in every setting. It was measured when it came up first.
-    whole = [
-        took + (encoder.question_ms[item.text] if item.text in encoder.asked_for else 0.0)
-        for item, took in zip(questions, durations, strict=True)
-    ]
-    (p50, p95), (whole_p50, whole_p95) = np.quantile(durations, [0.5, 0.95]), np.quantile(whole, [0.5, 0.95])
-    return Times(
-        recall_p50_ms=round(float(p50), 2),
-        recall_p95_ms=round(float(p95), 2),
-        with_question_p50_ms=round(float(whole_p50), 2),
-        with_question_p95_ms=round(float(whole_p95), 2),
-        questions_encoded=len(encoder.asked_for),
-    )
+def _relevance(
+    store: MemoryStore, corpus: Corpus, found: _Asked, strangers: Sequence[Question], arguments: Mapping[str, Any]
+) -> Relevance:
+    """Measure the relevance of answers, of off-topic questions and of those that nothing answers."""
+    own = [found.rankings[item].graded(item.turns) for item in asked(corpus, "turn")]
+    refused = [item for item in corpus.questions if item.refused]
+    others = []
+    for kind in (strangers, refused):
+        with bar(f"{corpus.name}: without an answer") as progress:
+            graded = []
+            for number, item in enumerate(kind, 1):
+                graded.append(_ranking(_recall(store, item, arguments, CUT)).graded(frozenset()))
+                progress(number, len(kind))
+        others.append(graded)
+    return measure(own, *others)
+
+
+def _packed(store: MemoryStore, corpus: Corpus, tokens: int, pack: Pack) -> BudgetResult:
+    with bar(f"{corpus.name}: {tokens} tokens") as progress:
+        rows = []
+        questions = asked(corpus, "turn")
+        for number, item in enumerate(questions, 1):
+            rows.append(pack(store, item, tokens))
+            progress(number, len(questions))
+    gold, words, used = intervals(rows)
+    return BudgetResult(tokens=tokens, gold=gold, words=words, used=used.mean)
 
 
 def _level(corpus: Corpus, level: str, values: np.ndarray[Any, Any]) -> Level:

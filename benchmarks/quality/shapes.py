@@ -1,24 +1,29 @@
-"""Questions with known evidence, read from a folder of `turns.jsonl` and `questions.jsonl`.
+"""Questions with known evidence: a folder with `turns.jsonl` and `questions.jsonl`, or conversations of our own.
 
 `turns.jsonl`: {conversation, session, session_time, turn_id, speaker, text[, image_caption]}.
-`questions.jsonl`, one of two shapes, told apart by their fields:
+`questions.jsonl`, one of three shapes, told apart by their fields:
 
 - LoCoMo (Maharana et al., ACL 2024): {conversation, question, category, evidence, adversarial}.
 - LongMemEval (Wu et al., ICLR 2025): {conversation, question, category, evidence, evidence_sessions, abstention,
   official, split}. Its sessions are evidence too, also where no turn is.
+- plain: {conversation, question, evidence[, category]}. Without evidence, nothing answers the question.
 
-A conversation is what a question may see: a dialogue of LoCoMo, a haystack of LongMemEval.
+A conversation of our own is `NAME.jsonl`, turns as `mnemolog import` reads them, with `NAME-questions.jsonl`, questions
+as `mnemolog eval` reads them.
+
+A conversation is what a question may see: a dialogue of LoCoMo, a haystack of LongMemEval, a scope of our own.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 
+from benchmarks.quality.left_out import OURS, source_of
 from mnemolog.adapters.importers import parse_field_map, read_turns
 
 FIELDS: Final = (
@@ -27,7 +32,7 @@ FIELDS: Final = (
 )
 """How the importer reads `turns.jsonl`: a session is known as `conversation/session`, a turn by its `turn_id`."""
 
-Shape = Literal["locomo", "longmemeval"]
+Shape = Literal["locomo", "longmemeval", "plain"]
 
 LOCOMO_CATEGORIES: Final = {
     "1": "multi-hop",
@@ -53,14 +58,21 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """Why it is asked at no level: no answer of it could be right or wrong."""
     groups: tuple[str, ...] = ()
     """What it is also reported under."""
+    answer: str = ""
+    """The answer in words, where the data has it."""
 
 
 class Corpus(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder of conversations and the questions about them."""
+    """A set of conversations and the questions about them."""
 
     name: str
+    source: str
+    """Sets of one source share conversations, or were written by the same hand."""
     shape: Shape
-    path: Path
+    file: Path
+    """The file of its turns."""
+    fields: tuple[str, ...]
+    """How the importer reads it."""
     turns: int
     conversations: int
     sessions: int
@@ -69,6 +81,8 @@ class Corpus(msgspec.Struct, frozen=True, kw_only=True):
     questions: tuple[Question, ...]
     unknown_evidence: int
     """Evidence that names no turn of its conversation. It is passed over."""
+    texts: dict[tuple[str, str], str]
+    """The texts of the turns with evidence, by conversation and key."""
 
     def left_out(self) -> dict[str, dict[str, int]]:
         """Return, level by level, how many questions are not asked, by reason."""
@@ -88,25 +102,45 @@ def reason_against(question: Question, level: str) -> str | None:
     return None
 
 
-def read_corpus(path: Path, *, name: str | None = None) -> Corpus:
-    """Read a folder. Raises `ValueError` where its questions have neither shape."""
-    session_of: dict[tuple[str, str], str] = {}
-    characters = 0
-    for turn in read_turns(path / "turns.jsonl", fields=parse_field_map([FIELDS])):
-        session_of[turn.scope, turn.key] = turn.session
-        characters += len(turn.text) + (len(f"{turn.speaker}: ") if turn.speaker else 0)
-    rows = [msgspec.json.decode(line) for line in (path / "questions.jsonl").read_bytes().splitlines() if line.strip()]
-    shape = shape_of(rows)
-    read = _locomo if shape == "locomo" else _longmemeval
+def read_set(path: Path) -> Corpus:
+    """Read a set: a folder, or a conversation of our own. Raises `ValueError` for questions of no known shape."""
+    if path.suffix == ".jsonl":
+        rows = _rows(path.with_name(f"{path.stem}-questions.jsonl"))
+        own = [row | {"conversation": row.get("scope", "")} for row in rows]
+        return _corpus(path.stem, OURS, "plain", path, (), own)
+    rows, name = _rows(path / "questions.jsonl"), path.resolve().name
+    return _corpus(name, source_of(name), shape_of(rows), path / "turns.jsonl", (FIELDS,), rows)
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(line) for line in file.read_bytes().splitlines() if line.strip()]
+
+
+def _corpus(
+    name: str, source: str, shape: Shape, file: Path, fields: tuple[str, ...], rows: Sequence[dict[str, Any]]
+) -> Corpus:
     known = [frozenset(map(str, row["evidence"])) for row in rows]
+    wanted = {(str(row["conversation"]), key) for row, keys in zip(rows, known, strict=True) for key in keys}
+    session_of: dict[tuple[str, str], str] = {}
+    texts: dict[tuple[str, str], str] = {}
+    characters = 0
+    for turn in read_turns(file, fields=parse_field_map(fields) if fields else None):
+        place = turn.scope, turn.key
+        session_of[place] = turn.session
+        characters += len(turn.text) + (len(f"{turn.speaker}: ") if turn.speaker else 0)
+        if place in wanted:
+            texts[place] = turn.text
+    read = {"locomo": _locomo, "longmemeval": _longmemeval, "plain": _plain}[shape]
     found = [
         frozenset(key for key in keys if (str(row["conversation"]), key) in session_of)
         for row, keys in zip(rows, known, strict=True)
     ]
     return Corpus(
-        name=name or path.resolve().name,
+        name=name,
+        source=source,
         shape=shape,
-        path=path,
+        file=file,
+        fields=fields,
         turns=len(session_of),
         conversations=len({conversation for conversation, _ in session_of}),
         sessions=len(set(session_of.values())),
@@ -115,6 +149,7 @@ def read_corpus(path: Path, *, name: str | None = None) -> Corpus:
             read(row, number, turns, session_of) for number, (row, turns) in enumerate(zip(rows, found, strict=True))
         ),
         unknown_evidence=sum(len(keys) for keys in known) - sum(len(keys) for keys in found),
+        texts=texts,
     )
 
 
@@ -125,8 +160,22 @@ def shape_of(rows: Iterable[dict[str, Any]]) -> Shape:
         return "longmemeval"
     if "adversarial" in fields:
         return "locomo"
-    raise ValueError(
-        "questions.jsonl is neither of LoCoMo's shape (field `adversarial`) nor of LongMemEval's (`evidence_sessions`)"
+    if {"conversation", "question", "evidence"} <= fields:
+        return "plain"
+    raise ValueError("questions.jsonl has no fields `conversation`, `question` and `evidence`")
+
+
+def _plain(row: dict[str, Any], number: int, turns: frozenset[str], session_of: dict[tuple[str, str], str]) -> Question:
+    conversation = str(row["conversation"])
+    return Question(
+        id=str(row.get("question_id", number)),
+        conversation=conversation,
+        text=row["question"],
+        category=str(row.get("category") or "all"),
+        turns=turns,
+        sessions=frozenset(session_of[conversation, key] for key in turns),
+        refused=None if row["evidence"] else "unanswerable",
+        answer=str(row.get("note") or row.get("answer") or ""),
     )
 
 
@@ -142,6 +191,7 @@ def _locomo(
         turns=turns,
         sessions=frozenset(session_of[conversation, key] for key in turns),
         refused="adversarial" if row["adversarial"] else None,
+        answer=str(row.get("answer") or ""),
     )
 
 

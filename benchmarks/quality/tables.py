@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from benchmarks.quality.results import LEVELS, DatasetResult, Figures
+from benchmarks.quality.ablation import LEFT_OUT, SHIPPED
+from benchmarks.quality.results import DatasetResult, Figures
 from benchmarks.quality.targets import verdicts
 from mnemolog.evaluation.bootstrap import Interval
 from mnemolog.evaluation.metrics import METRICS
 
-ABLATION = (*(("turn", metric) for metric in METRICS), ("session", "hit@5"), ("session", "evidence recall@10"))
+WHOLE = (LEFT_OUT, SHIPPED)
+"""The settings that are measured at every level."""
+
+
+NONE = "-"
+"""A cell without a figure."""
 
 
 class Table(NamedTuple):
@@ -28,115 +34,148 @@ class Table(NamedTuple):
             f"| --- |{' ---: |' * (len(self.columns) - 1)}",
             *(f"| {' | '.join(row)} |" for row in self.rows),
         ]
-        return "\n".join([f"### {self.title}", "", *([self.note, ""] if self.note else []), *lines])
+        heading = [f"### {self.title}", ""] if self.title else []
+        return "\n".join([*heading, *([self.note, ""] if self.note else []), *lines])
 
 
-def tables(dataset: DatasetResult, *, targets: bool) -> Iterator[Table]:
-    """Yield all tables about a data set."""
-    yield _overall(dataset)
-    if targets and (found := list(verdicts(dataset))):
-        rows = [
-            (f"{v.level}, {v.metric}", f"{v.measured:.3f}", f">= {v.wanted:.2f}", "holds" if v.holds else "missed")
-            for v in found
-        ]
-        yield Table("Targets", ("what", "measured", "wanted", ""), rows)
-    first = dataset.settings[0]
-    for level in LEVELS:
-        categories = first.levels[level].categories
-        if len(categories) > 1:
-            yield Table(
-                f"By category, {level} level",
-                ("category", "questions", *METRICS),
-                [_row(name, figures) for name, figures in categories.items()],
-            )
-    if first.levels["session"].groups:
-        yield _groups(dataset)
-    if len(dataset.settings) > 1:
-        yield _ablation(dataset)
-        yield _differences(dataset)
-    yield _times(dataset)
-    yield _cost(dataset)
-
-
-def _overall(dataset: DatasetResult) -> Table:
+def overall(datasets: Sequence[DatasetResult], level: str) -> Table:
+    """Return the measures of every set, each with the weights that have not seen it first."""
     rows = [
-        _row(f"{level}, {setting.name}", setting.levels[level].overall)
-        for level in LEVELS
-        for setting in dataset.settings[:1]
-    ]
-    return Table("All questions", ("level, setting", "questions", *METRICS), rows)
-
-
-def _groups(dataset: DatasetResult) -> Table:
-    rows = []
-    for level in LEVELS:
-        for name, figures in dataset.settings[0].levels[level].groups.items():
-            reached = round(figures.metrics["hit@5"].mean * figures.questions)
-            rows.append((*_row(f"{name}, {level}", figures), f"{reached} of {figures.questions}"))
-    return Table("Official questions", ("group, level", "questions", *METRICS, "questions with hit@5 = 1"), rows)
-
-
-def _ablation(dataset: DatasetResult) -> Table:
-    rows = [
-        (setting.name, *(with_interval(setting.levels[level].overall.metrics[metric]) for level, metric in ABLATION))
+        _row(f"{dataset.name}, {setting.name}", setting.levels[level].overall)
+        for dataset in datasets
         for setting in dataset.settings
+        if setting.name in WHOLE
     ]
-    return Table("Ablation", ("setting", *_ablation_columns()), rows)
+    return Table(f"By {level}", ("set, weights", "questions", *METRICS), rows)
 
 
-def _differences(dataset: DatasetResult) -> Table:
-    first, *others = dataset.settings
-    rows = [
-        (setting.name, *(difference(setting.differences[level][metric]) for level, metric in ABLATION))
-        for setting in others
-    ]
-    note = f'Each setting minus "{first.name}", paired by question. In bold where the interval leaves out 0.'
-    return Table("Ablation, differences", ("setting", *_ablation_columns()), rows, note)
-
-
-def _times(dataset: DatasetResult) -> Table:
+def targets(datasets: Sequence[DatasetResult]) -> Table | None:
+    """Return what was to be reached and what was; None where nothing was to be."""
     rows = [
         (
-            setting.name,
-            f"{times.recall_p50_ms:.1f}",
-            f"{times.recall_p95_ms:.1f}",
-            f"{times.with_question_p50_ms:.1f}",
-            f"{times.with_question_p95_ms:.1f}",
-            f"{times.questions_encoded}",
+            f"{dataset.name}, {verdict.metric}",
+            f"{verdict.measured:.3f}",
+            f"≥ {verdict.wanted:.3f}",
+            "holds" if verdict.holds else "**missed**",
         )
-        for setting in dataset.settings
-        if (times := setting.times)
+        for dataset in datasets
+        for verdict in verdicts(dataset)
     ]
-    columns = ("setting", "p50 ms", "p95 ms", "p50 ms, question embedded too", "p95 ms", "questions through the model")
-    return Table("Time of a recall of ten turns, in its conversation", columns, rows)
+    return Table("What was to be reached", ("set, measure", "measured", "wanted", ""), rows) if rows else None
 
 
-def _cost(dataset: DatasetResult) -> Table:
-    cost = dataset.corpus_cost
+def categories(dataset: DatasetResult) -> Iterator[Table]:
+    """Yield the measures of a set by category, and by group, in each whole setting."""
+    for setting in dataset.settings:
+        turns = setting.levels["turn"]
+        parts = turns.categories if len(turns.categories) > 1 else {}
+        named = [*parts.items(), *(turns.groups.items() if len(turns.groups) > 1 else ())]
+        if setting.name in WHOLE and named:
+            rows = [_row(name, figures) for name, figures in named]
+            yield Table(f"{dataset.name}, {setting.name}", ("category", "questions", *METRICS), rows)
+
+
+def calibration(datasets: Sequence[DatasetResult]) -> Table:
+    """Return how relevance and share of evidence agree."""
     rows = [
-        ("texts", f"{cost.texts:,}", f"{dataset.turns:,}", f"{cost.texts / dataset.turns:.2f}"),
         (
-            "characters",
-            f"{cost.characters:,}",
-            f"{dataset.characters:,}",
-            f"{cost.characters / dataset.characters:.2f}",
-        ),
-        ("seconds", f"{cost.seconds:,.0f}", "", ""),
+            dataset.name,
+            f"{sum(part.hits for part in found.bins):,}",
+            f"{found.calibration_error:.3f}",
+            f"{found.brier:.3f}",
+            _optional(found.right),
+        )
+        for dataset in datasets
+        if (found := dataset.relevance)
     ]
-    note = (
-        f"What the model read to embed the corpus, beside one text for every turn ({dataset.encoded_now:,} texts in "
-        "this run; the others were kept from an earlier one). A text said twice is read once, a long one in "
-        "overlapping pieces."
-    )
-    return Table("Cost of embedding", ("", "through the model", "one text a turn", "ratio"), rows, note)
+    return Table("", ("set", "hits", "calibration error", "Brier score", "AUROC: the best hit is evidence"), rows)
 
 
-def _ablation_columns() -> list[str]:
-    return [metric if level == "turn" else f"{level} {metric}" for level, metric in ABLATION]
+def told_apart(datasets: Sequence[DatasetResult]) -> Table:
+    """Return how well questions without an answer are told apart."""
+    rows = [
+        (
+            dataset.name,
+            f"{found.off_topic_questions}",
+            _optional(found.off_topic),
+            f"{found.near_miss_questions}",
+            _optional(found.near_miss),
+        )
+        for dataset in datasets
+        if (found := dataset.relevance)
+    ]
+    columns = ("set", "off-topic questions", "AUROC", "unanswerable ones about the set", "AUROC")
+    return Table("", columns, rows)
 
 
-def _row(name: str, figures: Figures) -> tuple[str, ...]:
-    return name, str(figures.questions), *(with_interval(figures.metrics[metric]) for metric in METRICS)
+def thresholds(dataset: DatasetResult) -> Table:
+    """Return what a smallest relevance does to the answers of a set."""
+    rows = [
+        (f"{item.min_relevance:.2f}", f"{item.answered:.2f}", _share(item.off_topic), _share(item.near_miss))
+        for item in dataset.relevance.thresholds
+    ]
+    columns = ("min_relevance", "evidence kept", "off-topic questions with a hit", "unanswerable ones with a hit")
+    return Table(dataset.name, columns, rows)
+
+
+def budgets(datasets: Sequence[DatasetResult]) -> Table:
+    """Return what contexts of some sizes hold."""
+    rows = [
+        (
+            f"{dataset.name}, {item.tokens:,} tokens",
+            with_interval(item.gold),
+            with_interval(item.words),
+            f"{item.used:.2f}",
+        )
+        for dataset in datasets
+        for item in dataset.budgets
+    ]
+    return Table("", ("set, budget", "evidence shown", "words of the answer shown", "budget used"), rows)
+
+
+def ablation(dataset: DatasetResult) -> Table:
+    """Return each setting of a set minus the shipped one, paired by question."""
+    rows = [
+        (setting.name, *(difference(setting.differences[metric]) for metric in METRICS))
+        for setting in dataset.settings
+        if setting.differences
+    ]
+    return Table(dataset.name, ("setting", *METRICS), rows)
+
+
+def times(datasets: Sequence[DatasetResult]) -> Table:
+    """Return what a recall takes beside its model."""
+    rows = [
+        (
+            dataset.name,
+            f"{dataset.turns:,}",
+            f"{found.recall_p50_ms:.1f}",
+            f"{found.recall_p95_ms:.1f}",
+            _ms(found.model_p50_ms),
+            _ms(found.model_p95_ms),
+        )
+        for dataset in datasets
+        if (setting := dataset.setting(SHIPPED)) and (found := setting.times)
+    ]
+    columns = ("set", "turns", "recall p50 ms", "p95 ms", "model p50 ms", "p95 ms")
+    return Table("", columns, rows)
+
+
+def costs(datasets: Sequence[DatasetResult]) -> Table:
+    """Return what the model read to embed the sets."""
+    rows = [
+        (
+            dataset.name,
+            f"{cost.texts:,}",
+            f"{cost.texts / dataset.turns:.2f}",
+            f"{cost.characters / dataset.characters:.2f}",
+            f"{cost.seconds:,.0f}",
+        )
+        for dataset in datasets
+        if (cost := dataset.corpus_cost)
+    ]
+    columns = ("set", "texts", "texts for each turn", "characters for each character said", "seconds")
+    return Table("", columns, rows)
 
 
 def with_interval(interval: Interval) -> str:
@@ -149,3 +188,19 @@ def difference(interval: Interval) -> str:
     mean = f"{interval.mean:+.3f}"
     shown = f"**{mean}**" if interval.leaves_out_zero else mean
     return f"{shown} [{interval.low:+.3f}, {interval.high:+.3f}]"
+
+
+def _row(name: str, figures: Figures) -> tuple[str, ...]:
+    return name, str(figures.questions), *(with_interval(figures.metrics[metric]) for metric in METRICS)
+
+
+def _optional(interval: Interval | None) -> str:
+    return NONE if interval is None else with_interval(interval)
+
+
+def _share(value: float | None) -> str:
+    return NONE if value is None else f"{value:.2f}"
+
+
+def _ms(value: float | None) -> str:
+    return NONE if value is None else f"{value:.1f}"

@@ -5,16 +5,22 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
-import mnemolog
 from benchmarks.quality import ablation
-from benchmarks.quality.plot import draw
-from benchmarks.quality.shapes import read_corpus, shape_of
+from benchmarks.quality.left_out import left_out_arguments
+from benchmarks.quality.plot import draw_all
+from benchmarks.quality.relevance import Graded, measure
+from benchmarks.quality.results import Results
+from benchmarks.quality.runner import strangers_of
+from benchmarks.quality.shapes import read_set, shape_of
 from benchmarks.recall_quality import command_line, main
+from mnemolog import Weights
 from mnemolog.evaluation import bootstrap, metrics
 from tests.support import HashEncoder
 
@@ -159,7 +165,7 @@ def longmemeval(tmp_path):
 
 def test_questions_of_locomo_are_read_and_what_is_left_out_is_counted(locomo):
     """Sessions follow from the evidence turns, and bear the names they have in the store."""
-    corpus = read_corpus(locomo)
+    corpus = read_set(locomo)
     assert (corpus.name, corpus.shape, corpus.turns, corpus.sessions, corpus.conversations) == (
         "talks",
         "locomo",
@@ -180,7 +186,7 @@ def test_questions_of_locomo_are_read_and_what_is_left_out_is_counted(locomo):
 
 def test_questions_of_longmemeval_may_have_evidence_in_sessions_only(longmemeval):
     """Such a question is left out among turns and asked among sessions."""
-    corpus = read_corpus(longmemeval)
+    corpus = read_set(longmemeval)
     assert corpus.shape == "longmemeval"
     assert corpus.questions[0].sessions == {"garden/1", "garden/2"}
     assert corpus.questions[0].groups == ("official", "official, s_haystack")
@@ -188,37 +194,133 @@ def test_questions_of_longmemeval_may_have_evidence_in_sessions_only(longmemeval
     assert corpus.left_out() == {"turn": {"abstention": 1, "without evidence turn": 1}, "session": {"abstention": 1}}
 
 
+def test_plain_questions_without_evidence_are_unanswerable(tmp_path):
+    """A note says what the answer is."""
+    rows = [
+        {"conversation": "garden", "question": "What is red?", "category": "fact", "evidence": ["D2:1"], "note": "red"},
+        {"conversation": "garden", "question": "Who has a dog?", "category": "none", "evidence": []},
+        {"conversation": "music", "question": "Who plays the flute?", "evidence": ["D9:9"]},
+    ]
+    corpus = read_set(written(tmp_path / "plain", rows))
+    assert (corpus.shape, corpus.source, corpus.unknown_evidence) == ("plain", "plain", 1)
+    assert [item.refused for item in corpus.questions] == [None, "unanswerable", None]
+    assert corpus.questions[0].answer == "red"
+    assert corpus.texts == {("garden", "D2:1"): "The tomatoes behind the shed are red now."}
+    assert corpus.left_out()["turn"] == {"unanswerable": 1, "without evidence turn": 1}
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A conversation of a user and an assistant, with questions as `mnemolog eval` reads them."""
+    told = {"session": "plan", "scope": "acme/boat", "agent": "sol"}
+    turns = [
+        told | {"role": "user", "key": "p:1", "text": "The boat needs a new keel."},
+        told | {"role": "assistant", "key": "p:2", "text": "A keel of lead weighs two tonnes."},
+        told | {"role": "user", "key": "p:3", "text": "Then the crane must lift the boat."},
+    ]
+    asked = [
+        {"question": "What does the boat need?", "scope": "acme/boat", "category": "user-fact", "evidence": ["p:1"]},
+        {"question": "How heavy is a keel?", "scope": "acme/boat", "category": "assistant-said", "evidence": ["p:2"]},
+        {"question": "What colour is the boat?", "scope": "acme/boat", "category": "unanswerable", "evidence": []},
+    ]
+    for name, rows in (("boat", turns), ("boat-questions", asked)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path / "boat.jsonl"
+
+
+def test_a_conversation_of_our_own_is_a_set(own):
+    """Its scope is the conversation; all of them are one source."""
+    corpus = read_set(own)
+    assert (corpus.name, corpus.source, corpus.turns, corpus.sessions) == ("boat", "ours", 3, 1)
+    assert [item.conversation for item in corpus.questions] == ["acme/boat"] * 3
+    assert corpus.questions[1].sessions == {"plan"}
+
+
 def test_questions_of_no_known_shape_are_refused():
-    """Nothing is guessed about adversarial questions."""
-    with pytest.raises(ValueError, match="neither of LoCoMo's shape"):
-        shape_of([{"conversation": "a", "question": "b", "evidence": []}])
+    """Nothing is guessed about fields that are not there."""
+    with pytest.raises(ValueError, match="has no fields `conversation`, `question` and `evidence`"):
+        shape_of([{"conversation": "a", "question": "b"}])
 
 
-def test_a_run_asks_every_question_in_its_own_conversation(locomo, longmemeval, tmp_path, capsys):
-    """From files to JSON, page and picture; the words of the other conversation are never found."""
-    out, page, picture = tmp_path / "out.json", tmp_path / "page.md", tmp_path / "bars.svg"
-    options = ["--store", tmp_path / "stores", "--json", out, "--write", page, "--plot", picture]
-    flags = ["--ablation", "--targets", "--tuned-on", "talks"]
-    arguments = [str(word) for word in (locomo, longmemeval, *options, *flags)]
+def test_off_topic_questions_come_from_other_sources(own, locomo, longmemeval):
+    """And are asked in a conversation of the set."""
+    boat, talks, haystacks = (read_set(path) for path in (own, locomo, longmemeval))
+    strangers = strangers_of(boat, [boat, talks, haystacks])
+    assert {item.text for item in strangers} == {
+        *("Who planted tomatoes behind the shed?", "What does the cello need?", "What is red now?")
+    }
+    assert {item.conversation for item in strangers} == {"acme/boat"}
+    assert strangers_of(boat, [boat]) == []
+
+
+def test_weights_that_have_not_seen_a_set_are_chosen_by_its_source(tmp_path):
+    """A set without such weights has none."""
+    file = tmp_path / "weights.json"
+    file.write_text('{"ours": {"vector": 0.5}}')
+    assert left_out_arguments(file, "ours") == {"weights": Weights(vector=0.5)}
+    assert left_out_arguments(file, "qmsum-dev") is None
+
+
+def test_relevance_that_is_a_chance_is_calibrated():
+    """Of ten hits with relevance 0.7 seven are evidence; one that is always sure is off by what it misses."""
+    sevenths = [Graded((0.7,), (number < 7,)) for number in range(10)]
+    found = measure(sevenths, [], [])
+    assert (found.calibration_error, found.brier) == (0.0, pytest.approx(0.21))
+    assert [(part.low, part.hits, part.relevance, part.evidence) for part in found.bins] == [(0.7, 10, 0.7, 0.7)]
+    sure = measure([Graded((1.0,), (number < 7,)) for number in range(10)], [], [])
+    assert (sure.calibration_error, sure.brier) == (0.3, 0.3)
+    assert (found.off_topic, found.near_miss) == (None, None)
+
+
+def test_relevance_tells_questions_apart_by_the_best_hit():
+    """Off-topic ones all lower; of the unanswerable ones half. A threshold keeps and refuses what counting says."""
+    own = [Graded((0.9, 0.4), (True, False)), Graded((0.6, 0.5), (False, True))]
+    off_topic, near_miss = (
+        [Graded((), ()), Graded((0.1,), (False,))],
+        [Graded((0.95,), (False,)), Graded((0.2,), (False,))],
+    )
+    found = measure(own, off_topic, near_miss)
+    assert (found.off_topic.mean, found.near_miss.mean, found.right.mean) == (1.0, 0.5, 1.0)
+    at = {item.min_relevance: (item.answered, item.off_topic, item.near_miss) for item in found.thresholds}
+    assert (at[0.1], at[0.2], at[0.6]) == ((1.0, 0.5, 1.0), (1.0, 0.0, 1.0), (0.5, 0.0, 0.5))
+    assert found.best["off-topic"] == [1, 1, 0, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_auroc_is_the_share_of_pairs_in_order():
+    """A tie counts half."""
+    higher, lower = [0.9, 0.5, 0.5], [0.5, 0.1]
+    pairs = [(a > b) + (a == b) / 2 for a in higher for b in lower]
+    assert metrics.auroc(higher, lower) == pytest.approx(sum(pairs) / len(pairs))
+    interval = bootstrap.auroc_interval(higher * 10, lower * 10)
+    assert interval == bootstrap.auroc_interval(higher * 10, lower * 10)
+    assert interval.low < interval.mean < interval.high
+
+
+def test_a_run_measures_every_set_and_writes_a_page_of_all(own, locomo, longmemeval, tmp_path, capsys):
+    """From files to JSON, page and pictures; the words of other conversations are never found."""
+    page, out, weights = tmp_path / "page.md", tmp_path / "out.json", tmp_path / "weights.json"
+    weights.write_text(json.dumps({"ours": {"vector": 0.5}, "talks": {}, "haystacks": {}}))
+    options = ["--store", tmp_path / "stores", "--json", out, "--page", page, "--weights-left-out", weights]
+    arguments = [str(word) for word in (own, locomo, longmemeval, *options, "--ablation")]
     encoder = HashEncoder()
     main(arguments, encoder=encoder)
-    talks, haystacks = json.loads(out.read_text())["datasets"]
+    boat, talks, haystacks = json.loads(out.read_text())["datasets"]
 
-    first, *others = talks["settings"]
-    assert first["name"] == "all"
+    first, shipped, *others = talks["settings"]
+    assert (first["name"], shipped["name"]) == ("left out", "shipped")
     assert {"text only", "vector only"} <= {setting["name"] for setting in others}
     turn, session = (first["levels"][level]["overall"] for level in ("turn", "session"))
     assert (turn["questions"], session["questions"]) == (2, 2)
     assert turn["metrics"]["evidence recall@10"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
     assert turn["metrics"]["hit@1"]["mean"] == 1.0
     assert set(first["levels"]["turn"]["categories"]) == {"multi-hop", "single-hop"}
-    assert first["differences"] == {}
-    assert others[0]["differences"]["turn"]["hit@10"] == {"mean": 0.0, "low": 0.0, "high": 0.0}
-    text_only = next(setting for setting in others if setting["name"] == "text only")
-    assert text_only["times"]["questions_encoded"] == 0
-    assert first["times"]["questions_encoded"] == 2
+    assert shipped["differences"] == {}
+    assert others[0]["differences"]["hit@10"] == {"mean": 0.0, "low": 0.0, "high": 0.0}
+    assert others[0]["levels"].keys() == {"turn"}
     assert first["shallow"] == 0
     assert talks["corpus_cost"]["texts"] == talks["encoded_now"] > 0
+    assert talks["relevance"]["off_topic_questions"] == 3
+    assert boat["relevance"]["near_miss_questions"] == 1
 
     found = haystacks["settings"][0]["levels"]
     assert (found["turn"]["overall"]["questions"], found["session"]["overall"]["questions"]) == (1, 2)
@@ -227,32 +329,47 @@ def test_a_run_asks_every_question_in_its_own_conversation(locomo, longmemeval, 
     text = page.read_text()
     assert "1 adversarial" in text
     assert str(tmp_path) not in text
-    assert "**talks**. Its figures are optimistic." in text
-    assert "knowledge-update" in capsys.readouterr().out
+    assert text.index("| talks, left out | 2 |") < text.index("| talks, shipped | 2 |")
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
+    assert headings == [
+        "## Does it find the answer?",
+        "## Which questions are hard?",
+        "## Does the relevance mean something?",
+        "## Does it notice a question that nothing answers?",
+        "## What does each part bring?",
+        "## How long does it take?",
+        "## What recall is bad at",
+        "## The sets",
+    ]
+    assert "assistant-said" in capsys.readouterr().out
+    pictures = set(re.findall(r"\((recall-\S+\.svg)\)", text))
+    assert pictures == {path.name for path in tmp_path.glob("*.svg")}
+    assert len(pictures) == 6
 
-    again = tmp_path / "again.svg"
-    draw(talks, again)
-    assert again.read_bytes() == picture.read_bytes()
+    (tmp_path / "again").mkdir()
+    for picture in draw_all(msgspec.json.decode(out.read_bytes(), type=Results), tmp_path / "again"):
+        assert picture.read_bytes() == (tmp_path / picture.name).read_bytes()
+    main(["--read", str(out), "--page", str(tmp_path / "again" / "page.md")])
+    assert (tmp_path / "again" / "page.md").read_text() == text
 
     embedded = encoder.texts_encoded
-    main(arguments, encoder=encoder)
-    assert (
-        encoder.texts_encoded - embedded == 2 + 2 + 2
-    )  # Questions, and a first text for each store; the corpora are there.
-    kept = json.loads(out.read_text())["datasets"][0]
+    main([word for word in arguments if word != "--ablation"], encoder=encoder)
+    own_questions, off_topic, warm_ups = 3 + 3 + 3, 3 + 3 + 4, 3
+    assert encoder.texts_encoded - embedded == own_questions + off_topic + warm_ups, "the corpora are there"
+    kept = json.loads(out.read_text())["datasets"][1]
     assert (kept["encoded_now"], kept["corpus_cost"]) == (0, talks["corpus_cost"])
-    assert [setting["levels"] for setting in kept["settings"]] == [setting["levels"] for setting in talks["settings"]]
+    assert [item["levels"] for item in kept["settings"]] == [item["levels"] for item in talks["settings"][:2]]
 
 
 def test_the_ablation_takes_away_one_ingredient_at_a_time():
-    """The first setting is what a user gets; each name is there once."""
-    first, *others = ablation.settings().items()
-    assert first == ("all", {})
-    assert [name for name, arguments in others if not arguments] == []
-    if (weights := getattr(mnemolog, "Weights", None)) is not None:
-        for name in ablation.INGREDIENTS:
-            assert getattr(weights(), name) > 0
-            assert ablation.settings()[f"without {name}"] == {"weights": weights(**{name: 0.0})}
+    """Each name is there once."""
+    settings = ablation.settings()
+    assert {"words alone", "text only", "vector only"} <= set(settings)
+    assert all(settings.values())
+    assert len(ablation.ingredients()) > 3
+    for name in ablation.ingredients():
+        assert getattr(Weights(), name) > 0
+        assert settings[f"without {name}"] == {"weights": Weights(**{name: 0.0})}
 
 
 def test_the_command_in_a_report_names_no_place_on_this_machine():
