@@ -124,9 +124,9 @@ def _calibration(datasets: Sequence[DatasetResult]) -> Iterator[str]:
     yield "## Does the relevance mean something?"
     off = _between((dataset.relevance.calibration_error for dataset in datasets), ".2f")
     yield (
-        "If relevance were the chance that a hit is evidence, seven of ten hits with relevance 0.7 would be. On average "
-        f"it is off by {off}, depending on the set. The sets cite a fact once or twice, so a hit that repeats it "
-        "counts as wrong."
+        "If relevance were the chance that a hit is evidence, seven of ten hits with relevance 0.7 would be. On "
+        f"average it is off by {off}, depending on the set. The sets cite a fact once or twice, so a hit that repeats "
+        "it counts as wrong."
     )
     yield "![relevance and share of evidence](recall-calibration.svg)"
     yield tables.calibration(datasets).as_markdown()
