@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.quality import ablation, report
-from benchmarks.quality.left_out import left_out_arguments
+from benchmarks.quality.left_out import has_fit, ranked_without
 from benchmarks.quality.results import DatasetResult, Results
 from benchmarks.quality.runner import DEPTH, run, strangers_of
 from benchmarks.quality.shapes import Corpus, read_set
@@ -81,23 +82,17 @@ def measured(arguments: argparse.Namespace, encoder: Any, command: str) -> Resul
 
 def _measured(task: tuple[Corpus, Sequence[Corpus], argparse.Namespace, Path, Any]) -> DatasetResult:
     corpus, corpora, arguments, where, encoder = task
+    fits = arguments.weights_left_out
     return run(
         corpus,
         where / corpus.name,
         model=encoder or SentenceTransformerEncoder(arguments.model),
-        settings=settings_of(corpus, arguments),
+        settings=ablation.settings() if arguments.ablation else {},
+        left_out=partial(ranked_without, fits, corpus.source) if fits and has_fit(fits, corpus.source) else None,
         strangers=strangers_of(corpus, corpora),
         depth=arguments.depth,
         **({"reranker": arguments.reranker} if arguments.reranker else {}),
     )
-
-
-def settings_of(corpus: Corpus, arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Return the settings to compare, that with weights which have not seen the set first."""
-    file = arguments.weights_left_out
-    left_out = None if file is None else left_out_arguments(file, corpus.source)
-    found: dict[str, dict[str, Any]] = {} if left_out is None else {ablation.LEFT_OUT: left_out}
-    return found | {ablation.SHIPPED: {}} | (ablation.settings() if arguments.ablation else {})
 
 
 def parser() -> argparse.ArgumentParser:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from mnemolog import Weights
+from mnemolog.projections.recall import question
 
 OURS: Final = "ours"
 """The source of all conversations that this project has written itself."""
@@ -26,11 +29,24 @@ def source_of(name: str) -> str:
     return SOURCES.get(name, name)
 
 
-def left_out_arguments(file: Path, source: str) -> dict[str, Any] | None:
-    """Return the arguments of a recall with weights that were fitted without a source; None if the file has none.
+def has_fit(file: Path, source: str) -> bool:
+    """Return whether a file of weights has a fit that has not seen a source."""
+    return source in _fits(file)
 
-    The file is a JSON object: for each source, the coefficients of the fit that has not seen it.
+
+@contextmanager
+def ranked_without(file: Path, source: str) -> Iterator[None]:
+    """Have every recall in the block use the fit that has not seen a source.
+
+    The file is a JSON object. Its `left_out` has, for each source, the fit without it.
     """
-    fits = msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, Any]])
-    found = fits.get(source)
-    return None if found is None else {"weights": Weights(**found)}
+    before, question.DEFAULT = question.DEFAULT, Weights(**_fits(file)[source])
+    try:
+        yield
+    finally:
+        question.DEFAULT = before
+
+
+def _fits(file: Path) -> dict[str, dict[str, Any]]:
+    fits: dict[str, dict[str, Any]] = msgspec.json.decode(file.read_bytes())["left_out"]
+    return fits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import cycle
 from pathlib import Path
 from time import perf_counter
@@ -84,16 +85,18 @@ def run(
     *,
     model: Any,
     settings: Mapping[str, Mapping[str, Any]],
+    left_out: Callable[[], AbstractContextManager[None]] | None = None,
     strangers: Sequence[Question] = (),
     pack: Pack | None = None,
     budgets: Iterable[int] = (),
     depth: int = DEPTH,
     **options: Any,
 ) -> DatasetResult:
-    """Import a corpus into a store below `folder`, or find it there, and ask all its questions in every setting.
+    """Import a corpus into a store below `folder`, or find it there, and ask all its questions.
 
-    The first setting is the one that is reported, `strangers` are questions of other sets, `pack` makes a context for
-    each of `budgets`. `options` are further ones of `MemoryStore.open`.
+    As shipped, in the other `settings`, and first of all, if given, while `left_out` has recall use weights that have
+    not seen the corpus. `strangers` are questions of other sets, `pack` makes a context for each of `budgets`.
+    `options` are further ones of `MemoryStore.open`.
     """
     for level in LEVELS:
         if not asked(corpus, level):
@@ -112,12 +115,15 @@ def run(
         finally:
             cost = add_to_ledger(folder / "encoder.json", store.parts.projections.vectors().fingerprint, encoder.corpus)
         encoder.ask()
-        found = {
-            name: _ask(store, encoder, corpus, name, arguments, depth=depth if name in (LEFT_OUT, SHIPPED) else CUT)
-            for name, arguments in settings.items()
-        }
-        first = next(iter(settings))
-        relevance = _relevance(store, corpus, found[first], strangers, settings[first])
+        found: dict[str, _Asked] = {}
+        with nullcontext() if left_out is None else left_out():
+            first = SHIPPED if left_out is None else LEFT_OUT
+            found[first] = _ask(store, encoder, corpus, first, {}, depth=depth)
+            relevance = _relevance(store, corpus, found[first], strangers)
+        if SHIPPED not in found:
+            found[SHIPPED] = _ask(store, encoder, corpus, SHIPPED, {}, depth=depth)
+        for name, arguments in settings.items():
+            found[name] = _ask(store, encoder, corpus, name, arguments, depth=CUT)
         packed = tuple(_packed(store, corpus, tokens, pack) for tokens in budgets) if pack is not None else ()
         shallow = {name: _shallow(store, item.rankings) for name, item in found.items()}
     return DatasetResult(
@@ -137,7 +143,7 @@ def run(
         settings=tuple(
             SettingResult(
                 name=name,
-                arguments=msgspec.to_builtins(dict(settings[name])),
+                arguments=msgspec.to_builtins(dict(settings.get(name, {}))),
                 levels={level: _level(corpus, level, values) for level, values in item.values.items()},
                 differences={}
                 if name == SHIPPED
@@ -214,9 +220,7 @@ def _shallow(store: MemoryStore, rankings: Mapping[Question, Ranking]) -> int:
     return sum(len(found.sessions) < min(CUT, there[item.conversation]) for item, found in rankings.items())
 
 
-def _relevance(
-    store: MemoryStore, corpus: Corpus, found: _Asked, strangers: Sequence[Question], arguments: Mapping[str, Any]
-) -> Relevance:
+def _relevance(store: MemoryStore, corpus: Corpus, found: _Asked, strangers: Sequence[Question]) -> Relevance:
     """Measure the relevance of answers, of off-topic questions and of those that nothing answers."""
     own = [found.rankings[item].graded(item.turns) for item in asked(corpus, "turn")]
     refused = [item for item in corpus.questions if item.refused]
@@ -225,7 +229,7 @@ def _relevance(
         with bar(f"{corpus.name}: without an answer") as progress:
             graded = []
             for number, item in enumerate(kind, 1):
-                graded.append(_ranking(_recall(store, item, arguments, CUT)).graded(frozenset()))
+                graded.append(_ranking(_recall(store, item, {}, CUT)).graded(frozenset()))
                 progress(number, len(kind))
         others.append(graded)
     return measure(own, *others)

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from benchmarks.quality import ablation
-from benchmarks.quality.left_out import left_out_arguments
+from benchmarks.quality.left_out import has_fit, ranked_without
 from benchmarks.quality.plot import draw_all
 from benchmarks.quality.relevance import Graded, measure
 from benchmarks.quality.results import Results
 from benchmarks.quality.runner import strangers_of
 from benchmarks.quality.shapes import read_set, shape_of
 from benchmarks.recall_quality import command_line, main
-from mnemolog import Weights
+from mnemolog import MemoryStore, Weights
 from mnemolog.evaluation import bootstrap, metrics
 from tests.support import HashEncoder
 
@@ -253,12 +253,18 @@ def test_off_topic_questions_come_from_other_sources(own, locomo, longmemeval):
     assert strangers_of(boat, [boat]) == []
 
 
-def test_weights_that_have_not_seen_a_set_are_chosen_by_its_source(tmp_path):
-    """A set without such weights has none."""
+def test_a_recall_can_use_the_fit_that_has_not_seen_a_source(tmp_path, folder):
+    """Within a block; a source without such a fit has none."""
     file = tmp_path / "weights.json"
-    file.write_text('{"ours": {"vector": 0.5}}')
-    assert left_out_arguments(file, "ours") == {"weights": Weights(vector=0.5)}
-    assert left_out_arguments(file, "qmsum-dev") is None
+    file.write_text('{"left_out": {"ours": {"speaker": 0.0}}}')
+    assert has_fit(file, "ours")
+    assert not has_fit(file, "qmsum-dev")
+    with MemoryStore.open(folder, model=None) as store:
+        store.session("s").record("user", "We took the ferry.", speaker="Ada")
+        before = store.recall("Did Ada take the ferry?")
+        with ranked_without(file, "ours"):
+            assert "speaker" not in store.recall("Did Ada take the ferry?")[0].score_parts
+        assert store.recall("Did Ada take the ferry?") == before
 
 
 def test_relevance_that_is_a_chance_is_calibrated():
@@ -299,7 +305,7 @@ def test_auroc_is_the_share_of_pairs_in_order():
 def test_a_run_measures_every_set_and_writes_a_page_of_all(own, locomo, longmemeval, tmp_path, capsys):
     """From files to JSON, page and pictures; the words of other conversations are never found."""
     page, out, weights = tmp_path / "page.md", tmp_path / "out.json", tmp_path / "weights.json"
-    weights.write_text(json.dumps({"ours": {"vector": 0.5}, "talks": {}, "haystacks": {}}))
+    weights.write_text(json.dumps({"left_out": {"ours": {"vector": 0.5}, "talks": {}, "haystacks": {}}}))
     options = ["--store", tmp_path / "stores", "--json", out, "--page", page, "--weights-left-out", weights]
     arguments = [str(word) for word in (own, locomo, longmemeval, *options, "--ablation")]
     encoder = HashEncoder()
