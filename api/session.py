@@ -106,6 +106,7 @@ class Session(OfOneProcess, WorkingMemory):
         metadata: Mapping[str, Any] | None = None,
         context_turns: int = 0,
         min_relevance: float | None = None,
+        exchange: bool = False,
         after: str | None = None,
         as_of: When | None = None,
         min_position: int | None = None,
@@ -118,7 +119,8 @@ class Session(OfOneProcess, WorkingMemory):
         Turns of sibling sessions are excluded. So are turns hidden by a rewind or a restore, unless `hidden` is set.
         With `as_of`, a position or a time of recording, it searches what the session saw then; `OutsideSession` if it
         did not exist yet.
-        `context_turns` come from the turns it sees, across the branch point. Otherwise like `MemoryStore.recall`.
+        `context_turns` and `exchange` come from the turns it sees, across the branch point. Otherwise like
+        `MemoryStore.recall`.
         """
         asked = question(
             query,
@@ -136,6 +138,7 @@ class Session(OfOneProcess, WorkingMemory):
             metadata=metadata,
             context_turns=context_turns,
             min_relevance=min_relevance,
+            exchange=exchange,
         )
         return self._contexts.recalls.ask(
             asked,

@@ -360,6 +360,7 @@ class MemoryStore(OfOneProcess):
         metadata: Mapping[str, Any] | None = None,
         mode: Mode = "hybrid",
         context_turns: int = 0,
+        exchange: bool = False,
         weights: Weights | None = None,
         min_relevance: float | None = None,
         after: str | None = None,
@@ -374,17 +375,14 @@ class MemoryStore(OfOneProcess):
         Filters: `scope` and all scopes below it; the own turns of `session`, or with `lineage` all turns it sees; any
         of `roles` and `speakers`; said (recorded, with `by="recorded"`) at `since` or later and before `until`; every
         key of `metadata` with that JSON value; a relevance of `min_relevance` (0 to 1) or more. `context_turns` (0 to
-        20) adds the turns before and after each hit. `weights`: see docs/recall.md. `after` is `Recall.next` of the
-        previous page, and sees what that saw. With `as_of`, a position or a time of recording, the answer is that of
-        then. `receipt` records question and answer. Warns (`ScopeWarning`) if no session is at or below `scope`.
+        20) adds the turns before and after each hit, `exchange` the reply to it or what it replies to. `weights`: see
+        docs/recall.md. `after` is `Recall.next` of the page before, and sees what that saw. With `as_of`, a position or
+        time, the answer is that of then. `receipt` records it. Warns (`ScopeWarning`) if no session is within `scope`.
 
-        The text leg sees every turn acknowledged before. The vector leg embeds up to 64 new texts during the call;
-        `Recall.vectors_cover` is the last position it covers. If it cannot answer, `vector` raises and `hybrid` answers
-        by text alone, as without `wait_for_model` while the model is loading (`Recall.unavailable_legs` says why). With
-        `min_position` they cover that position, or `ProjectionBehind` is raised: at the latest after `timeout_s`.
-
-        Raises `InvalidInput` for an empty query, an invalid filter, a position past the head or a cursor of
-        another question, `UnknownSession`, and `OutsideSession` for a session that did not exist at `as_of`.
+        The text leg sees every turn acknowledged before; the vector leg, which embeds up to 64 new texts, those up to
+        `Recall.vectors_cover`. If it cannot answer, `vector` raises and `hybrid` answers by text alone, as without
+        `wait_for_model` while the model is loading. With `min_position` it covers that, or raises `ProjectionBehind`
+        within `timeout_s`. Raises `InvalidInput`, `UnknownSession`, and `OutsideSession` for one not begun at `as_of`.
         """
         asked = question(
             query,
@@ -400,6 +398,7 @@ class MemoryStore(OfOneProcess):
             by=by,
             metadata=metadata,
             context_turns=context_turns,
+            exchange=exchange,
             weights=weights,
             min_relevance=min_relevance,
         )

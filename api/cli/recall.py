@@ -137,6 +137,9 @@ def recall(
     meta: Meta = None,
     context_turns: ContextTurns = 0,
     min_relevance: MinRelevance = None,
+    exchange: Annotated[
+        bool, typer.Option("--exchange", help="Show the reply to a hit, or what it replies to.")
+    ] = False,
     after: After = None,
     as_of: AsOf = None,
     receipt: Receipt = False,
@@ -168,6 +171,7 @@ def recall(
             metadata=wanted_metadata(meta or ()),
             context_turns=context_turns,
             min_relevance=min_relevance,
+            exchange=exchange,
             after=after,
             as_of=as_of,
             receipt=receipt,

@@ -36,9 +36,10 @@ def show_recall(answer: Recall, *, full: bool) -> None:
         out.line(*place, (who, "dim"), "  ", (f"relevance {hit.relevance:.2f}", "green"), f" ({found}){like}")
         source = named(hit.session, hit.session_title) + (f" in {hit.scope}" if hit.scope else "")
         out.line(f"   {source}", style="dim")
-        _show_neighbours(out, hit.before, full=full)
+        around = sorted({turn.position: turn for turn in (*hit.before, *hit.after, *hit.exchange)}.items())
+        _show_neighbours(out, [turn for position, turn in around if position < hit.position], full=full)
         out.text(TEXT_INDENT, text=hit.text if full else _passage(hit), full=True, margin=TEXT_INDENT)
-        _show_neighbours(out, hit.after, full=full)
+        _show_neighbours(out, [turn for position, turn in around if position > hit.position], full=full)
     out.line("; ".join(_basis(answer)), style="dim")
     if answer.next is not None:
         out.advice(f"next page: `--after {answer.next}`", style="dim")
@@ -92,7 +93,7 @@ def _from_phrase(text: str, at: int | None) -> str:
     return ("…" if start else "") + one_line(text[start:])
 
 
-def _show_neighbours(out: Terminal, turns: tuple[Turn, ...], *, full: bool) -> None:
+def _show_neighbours(out: Terminal, turns: Sequence[Turn], *, full: bool) -> None:
     for turn in turns:
         who = f"   @{turn.position} {turn.speaker or turn.role.value}: "
         out.text((who, "dim"), text=turn.text, full=full, style="dim")

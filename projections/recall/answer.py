@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final, NamedTuple, overload
 
@@ -15,9 +15,10 @@ from mnemolog.domain.result import Result, brief
 from mnemolog.domain.role import Role
 from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.projections.read_models import Turn
+from mnemolog.projections.recall.exchange import exchange_of
 from mnemolog.projections.recall.explanation import explain
 from mnemolog.projections.recall.passages import Passage, SoughtWords, best_passage
-from mnemolog.projections.recall.question import VECTOR, Mode
+from mnemolog.projections.recall.question import VECTOR, Mode, Question
 from mnemolog.projections.recall.ranking import CANDIDATES_MIN, Ranked
 from mnemolog.projections.sql import queries
 
@@ -55,6 +56,8 @@ class Hit(Result, frozen=True, kw_only=True):
     """With `context_turns`: the turns before it in its session, or as the recalling session sees them; in order."""
     after: tuple[Turn, ...] = ()
     """Likewise the turns after it."""
+    exchange: tuple[Turn, ...] = ()
+    """With `exchange`: the assistant's reply to a user's turn, or the user's turns that an assistant's turn answers."""
 
     def _shown(self) -> Iterable[str]:
         return (f"@{self.position}", brief(self.text), f"relevance={self.relevance:.2f}")
@@ -156,14 +159,15 @@ def hits_of(
     ranked: Sequence[Ranked],
     *,
     words: SoughtWords,
-    context_turns: int,
+    question: Question,
     spans: Spans | None,
     head: Position,
+    seen_by: Callable[[str], Spans],
 ) -> tuple[Hit, ...]:
-    """Return ranked turns as hits, each with its best passage for `words` and `context_turns` turns before and after.
+    """Return ranked turns as hits, each with its best passage for `words` and the turns around it that are asked for.
 
-    Neighbours come from `spans`, or else from the turn's own session, up to `head`. A turn that was forgotten since the
-    ranking is left out.
+    Neighbours come from `spans`, or else from the turn's own session; an exchange from `spans`, or else from what that
+    session sees, `seen_by`; none of them is after `head`. A turn that was forgotten since the ranking is left out.
     """
     turns = queries.turns_at(connection, [turn.position for turn in ranked])
     titles = queries.titles_of(connection, {turn.session for turn in turns.values()})
@@ -171,7 +175,9 @@ def hits_of(
     for place in ranked:
         if (turn := turns.get(place.position)) is None:
             continue
-        before, after = _neighbours(connection, turn, context_turns, spans, head) if context_turns else ((), ())
+        count = question.context_turns
+        before, after = _neighbours(connection, turn, count, spans, head) if count else ((), ())
+        seen = cut(seen_by(turn.session) if spans is None else spans, upto=head) if question.exchange else ()
         hits.append(
             Hit(
                 text=turn.text,
@@ -191,6 +197,7 @@ def hits_of(
                 score_parts=place.parts,
                 before=before,
                 after=after,
+                exchange=exchange_of(connection, turn, seen=seen, scope=question.scope),
             )
         )
     return tuple(hits)

@@ -65,6 +65,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """Whether `since` and `until` are times when turns were said or recorded."""
     metadata: dict[str, Any] = {}
     context_turns: int = 0
+    exchange: bool = False
     weights: Weights | parts_1.Weights = DEFAULT
     """Those of the ranking."""
     min_relevance: float | None = None
@@ -91,7 +92,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     def digest(self) -> bytes:
         """Return a digest for cursors that differs if the rankings may differ. It does not depend on `k`."""
-        asked = msgspec.to_builtins(msgspec.structs.replace(self, k=1, context_turns=0))
+        asked = msgspec.to_builtins(msgspec.structs.replace(self, k=1, context_turns=0, exchange=False))
         return sha256(canonical(asked)).digest()[:DIGEST_BYTES]
 
 
@@ -123,6 +124,7 @@ def question(
     by: By = "said",
     metadata: Mapping[str, Any] | None = None,
     context_turns: int = 0,
+    exchange: bool = False,
     weights: Weights | None = None,
     min_relevance: float | None = None,
 ) -> Question:
@@ -151,6 +153,7 @@ def question(
         by=checked_by(by),
         metadata=_checked_metadata(metadata) if metadata else {},
         context_turns=context_turns,
+        exchange=exchange,
         weights=DEFAULT if weights is None else checked_weights(weights),
         min_relevance=None if min_relevance is None else checked_min_relevance(min_relevance),
     )

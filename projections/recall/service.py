@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -16,8 +17,9 @@ from mnemolog.domain import errors
 from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.events import Event, RecallServed
 from mnemolog.domain.moments import When, checked_position, position_at
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.scope import UNBOUNDED, Boundary
+from mnemolog.domain.spans import Span, Spans
 from mnemolog.projections.ports import Append, Reranker, SpansAt, Timed, untimed
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.recall import cursor as cursors
@@ -248,9 +250,8 @@ class Recalls:
                 connection = snapshot.enter_context(views.database.reading())
             ranked, spans = ranking.turns[page.passed_over : page.end], filters.spans
             words = sought(offer.terms.stems, offer.found.counts, language=offer.language)
-            hits = hits_of(
-                connection, ranked, words=words, context_turns=question.context_turns, spans=spans, head=head
-            )
+            seen_by = partial(self._seen_by, head=head)
+            hits = hits_of(connection, ranked, words=words, question=question, spans=spans, head=head, seen_by=seen_by)
         recall = Recall(
             query=question.query,
             hits=hits,
@@ -275,6 +276,13 @@ class Recalls:
             return question.filters(None, self._projections.log)
         spans = self._spans_at(question.session, head, hidden=question.hidden)
         return question.filters(spans if question.lineage else None, self._projections.log)
+
+    def _seen_by(self, session: str, *, head: Position) -> Spans:
+        """Return what a session sees at `head`; of one that inherits from outside of the boundary, its own turns."""
+        try:
+            return self._spans_at(session, head)
+        except errors.UnknownSession:
+            return (Span(session, ORIGIN),)
 
     def _ask_vectors(self, question: Question, basis: Basis, offer: Offer, wanted: int) -> _VectorLeg:
         """Return the answer of the vectors. In `hybrid` mode, unless the basis fixes them, they may be unavailable."""

@@ -141,6 +141,12 @@ def _keyed(connection: sa.Connection, condition: str, values: Sequence[Any]) -> 
     return [KeyedTurn(*row) for row in fetch(connection, query, listed(values))]
 
 
+def roles_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[Position, Role]:
+    """Return the roles of the turns at `positions`, by position."""
+    query = "SELECT position, role FROM turns WHERE position IN (SELECT value FROM json_each(?))"
+    return {Position(position): Role(role) for position, role in fetch(connection, query, listed(positions))}
+
+
 def titles_of(connection: sa.Connection, sessions: Collection[str]) -> dict[str, str]:
     """Return the titles of sessions by id; empty titles for sessions without one."""
     query = "SELECT session, title FROM sessions WHERE session IN (SELECT value FROM json_each(?))"

@@ -102,11 +102,11 @@ STORE = {
     "events": [lambda s: s.events()],
     "replay": [lambda s: s.replay(), lambda s: s.replay(session="bob")],
     "recall": [
-        lambda s: s.recall("sentinel", k=50, context_turns=5),
+        lambda s: s.recall("sentinel", k=50, context_turns=5, exchange=True),
         lambda s: s.recall("sentinel", scope="acme"),
         lambda s: s.recall("sentinel", scope=BOB),
         lambda s: s.recall("sentinel", session="bob"),
-        lambda s: s.recall("sentinel", session="bob", lineage=True),
+        lambda s: s.recall("sentinel", session="bob", lineage=True, exchange=True),
         lambda s: s.recall("sentinel", session="foreign", lineage=True),
     ],
     "context": [

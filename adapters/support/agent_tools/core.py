@@ -19,6 +19,7 @@ from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.position import Position
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.projections.history.timeline import Moment
+from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.passages import marked
 from mnemolog.projections.recall.rules import MIN_RELEVANCE
@@ -78,10 +79,11 @@ async def recall(
     as_of: AsOf = None,
     min_relevance: Annotated[float, Meta(description="Leave out turns of less relevance.", ge=0, le=1)] = MIN_RELEVANCE,
     full: Annotated[bool, Meta(description="Whole turns. Default: of a long one, the best passage.")] = False,
+    exchange: Annotated[bool, Meta(description="Add the reply to a hit, or what it replies to.")] = False,
 ) -> str:
     """Return the turns that answer a question. While the model is loading, by text search only."""
     limits = {"since": since, "until": until, "as_of": as_of, "min_relevance": min_relevance}
-    found = await _recalled(memory, query, k=k, session=session, scope=scope, **limits)
+    found = await _recalled(memory, query, k=k, session=session, scope=scope, exchange=exchange, **limits)
     below = f"{found.left_out} left out: relevance below {min_relevance:g}" if found.left_out else ""
     if not found.hits:
         return f"{NOTHING} ({below})" if below else NOTHING
@@ -253,8 +255,14 @@ def _hit(hit: Hit, *, full: bool) -> Mapping[str, Any]:
             "when": _when(hit.said_at),
             "session": hit.session,
             "position": hit.position,
+            "exchange": [_line(turn, full=full) for turn in hit.exchange],
         }
     )
+
+
+def _line(turn: Turn, *, full: bool) -> Mapping[str, Any]:
+    text = turn.text if full else _cut(turn.text, LINE_MAX)
+    return {"text": text, "who": turn.speaker or turn.role.value, "position": turn.position}
 
 
 def _when(moment: Any) -> str:
