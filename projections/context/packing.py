@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Final, NamedTuple
 
 from mnemolog.projections.context.answer import BlockKind, ContextBlock, ContextPassage, LeftOut, WhyLeftOut
@@ -27,6 +30,26 @@ Consecutive = Callable[[ContextPassage, ContextPassage], bool]
 """Whether the second passage is of the turn after that of the first."""
 
 
+LENGTHS: Final = (300, 500, 900, 1_500, None)
+"""The lengths at which a turn can be shown, in characters; None for all of it."""
+SHARE_POWER: Final = 0.4
+"""A passage of a share of its turn holds about share ** 0.4 of what the turn answers."""
+RANK_POWER: Final = 1.3
+"""The turn at a rank is worth 1 / rank ** 1.3. These numbers were chosen on assistant-dev (docs/recall-quality.md)."""
+
+
+class GrowingTurn:
+    """A turn that can be shown at several lengths. `cut` returns its passage of at most so many characters."""
+
+    def __init__(self, size: int, cut: Callable[[int | None], ContextPassage]) -> None:
+        self.size, self.at = size, cache(cut)
+
+    def share(self, step: int) -> float:
+        """Return how much of what it answers a passage of a length holds, about."""
+        length = LENGTHS[step]
+        return 1.0 if length is None else math.pow(min(length / max(self.size, 1), 1.0), SHARE_POWER)
+
+
 class Packed(NamedTuple):
     """A context's text, what it is made of, and what was left out."""
 
@@ -48,6 +71,7 @@ class Packing:
         self._none = counter.count("")
         self._used = self._cost(HEADING, budget)
         self._headings: set[str] = set()
+        self._costs: dict[tuple[int, int, int], int] = {}
         self._static: list[Static] = []
         self._passages: list[ContextPassage] = []
         self._left_out: list[LeftOut] = []
@@ -67,13 +91,52 @@ class Packing:
             else:
                 self._left_out.append(LeftOut(kind=block.kind, why=WhyLeftOut.NO_ROOM, name=block.name))
 
-    def add_passages(self, passages: Sequence[ContextPassage]) -> None:
-        """Add the passages that fit, in the order given: the most relevant first."""
-        for passage in passages:
-            if self._take(entry(passage), session_heading(passage, self._titles), self._budget):
-                self._passages.append(passage)
+    def add_turns(self, turns: Sequence[GrowingTurn]) -> None:
+        """Add the turns that fit, each at the length that is worth its tokens. The most relevant one is given first.
+
+        Again and again, the step that gains most for each token is taken: another turn at its shortest, or one that is
+        shown already at its next length. A step that does not fit is not tried again.
+        """
+        shown: dict[int, ContextPassage] = {}
+        steps: list[tuple[float, int, int]] = []
+        for rank, turn in enumerate(turns):
+            heapq.heappush(steps, (-self._gain(turn, rank, 0), rank, 0))
+        while steps:
+            _, rank, step = heapq.heappop(steps)
+            turn, passage = turns[rank], turns[rank].at(LENGTHS[step])
+            cost, heading = self._more(turn, step), session_heading(passage, self._titles)
+            if self._used + cost > self._budget:
+                continue
+            self._used += cost
+            self._headings.add(heading)
+            shown[rank] = passage
+            if step + 1 < len(LENGTHS) and not passage.whole:
+                heapq.heappush(steps, (-self._gain(turn, rank, step + 1), rank, step + 1))
+        for rank, turn in enumerate(turns):
+            if rank in shown:
+                self._passages.append(shown[rank])
             else:
-                self._left_out.append(_no_room(passage))
+                self._left_out.append(_no_room(turn.at(LENGTHS[0])))
+
+    def _gain(self, turn: GrowingTurn, rank: int, step: int) -> float:
+        """Return what a step gains for each of its tokens."""
+        share = turn.share(step) - (turn.share(step - 1) if step else 0)
+        return share / (rank + 1) ** RANK_POWER / max(self._more(turn, step), 1)
+
+    def _more(self, turn: GrowingTurn, step: int) -> int:
+        """Return what a step costs more than the one before: first the heading, unless it is there, and the entry."""
+        passage = turn.at(LENGTHS[step])
+        cost = self._entry_cost(passage)
+        if step:
+            return cost - self._entry_cost(turn.at(LENGTHS[step - 1]))
+        heading = session_heading(passage, self._titles)
+        return cost + (0 if heading in self._headings else self._cost(heading, self._budget))
+
+    def _entry_cost(self, passage: ContextPassage) -> int:
+        place = passage.position, passage.start, passage.end
+        if place not in self._costs:
+            self._costs[place] = self._cost(entry(passage), self._budget)
+        return self._costs[place]
 
     def leave_out(self, found: Sequence[LeftOut]) -> None:
         """Add what was left out before it came to the budget."""

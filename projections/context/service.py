@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -18,25 +19,25 @@ from mnemolog.domain.spans import Span
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.values import is_expired
 from mnemolog.projections.context.answer import BlockKind, Context, ContextPassage, LeftOut, WhyLeftOut
-from mnemolog.projections.context.packing import Packing
+from mnemolog.projections.context.packing import GrowingTurn, Packing
 from mnemolog.projections.context.receipts import receipt_of
 from mnemolog.projections.context.rendering import Static, note_block, task_block, value_block
 from mnemolog.projections.context.repetitions import repetitions
 from mnemolog.projections.context.token_counting import Counter, Tokenizer, counter_of
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.recall.answer import Hit, Page, Recall
+from mnemolog.projections.recall.answer import Hit, Page
+from mnemolog.projections.recall.passages import SoughtWords, best_passage
 from mnemolog.projections.recall.question import Question, checked_min_relevance
 from mnemolog.projections.recall.receipts import question_of, question_today
 from mnemolog.projections.recall.rules import MIN_RELEVANCE
-from mnemolog.projections.recall.service import Basis, Recalls, basis_of
+from mnemolog.projections.recall.service import Answer, Basis, Recalls, basis_of
 from mnemolog.projections.sql import queries
-from mnemolog.projections.sql.languages import languages_at
 
 TOKENS: Final = 1_500
 """The default budget."""
-TOKENS_PER_HIT: Final = 20
-"""So many tokens of the budget for each hit that is asked for: about the shortest entry."""
-HITS_MIN: Final = 10
+TOKENS_PER_HIT: Final = 25
+"""So many tokens of the budget for each hit that is asked for: more hits than fit, for short ones may fit."""
+HITS_MIN: Final = 20
 HITS_MAX: Final = 200
 
 StateAt = Callable[[str, int], SessionState]
@@ -96,7 +97,7 @@ class Contexts:
         """Return the context for a question. See `MemoryStore.context`."""
         served = self.recalls.serve(replace(question, k=wanted.k), as_of=as_of, wait_for_model=wait_for_model)
         moment = self._moment_at(served.answer.recall.as_of)
-        made = self._built(served.answer.recall, wanted, moment)
+        made = self._built(served.answer, wanted, moment)
         if not self.recalls.leaves_receipt(receipt):
             return made
         event = receipt_of(made, served.receipt(), of=wanted.of, moment=moment)
@@ -104,26 +105,25 @@ class Contexts:
 
     def again(self, served: ContextServed, counter: Counter) -> Context:
         """Return the context of a receipt, built again as of its position. Raises as `Recalls.answer` does."""
-        recall = self.recalls.answer(question_of(served.recall), basis_of(served.recall)).recall
-        return self._built(recall, _wanted_by(served, counter), Micros(served.moment))
+        answer = self.recalls.answer(question_of(served.recall), basis_of(served.recall))
+        return self._built(answer, _wanted_by(served, counter), Micros(served.moment))
 
     def today(self, served: ContextServed, counter: Counter) -> Context:
         """Return the context that the question of a receipt has today."""
         asked = replace(question_today(served.recall), k=served.recall.k)
-        recall = self.recalls.answer(asked, Basis(None, Page(served.recall.k))).recall
-        return self._built(recall, _wanted_by(served, counter), self._moment_at(None))
+        answer = self.recalls.answer(asked, Basis(None, Page(served.recall.k)))
+        return self._built(answer, _wanted_by(served, counter), self._moment_at(None))
 
-    def _built(self, recall: Recall, wanted: Wanted, moment: Micros) -> Context:
+    def _built(self, answer: Answer, wanted: Wanted, moment: Micros) -> Context:
         """Return the context for an answer, with what working memory held then and had not expired at `moment`."""
+        recall = answer.recall
         static = [] if wanted.of is None else list(_static(self._state_at(wanted.of, recall.head), moment))
         relevant = [hit for hit in recall.hits if hit.relevance >= wanted.min_relevance]
-        with self._projections.current_views().database.reading() as connection:
-            language = languages_at(connection, recall.head).then
-        repeated = repetitions(relevant, language)
+        repeated = repetitions(relevant, answer.words.language)
         titles = {hit.session: hit.session_title for hit in relevant}
         packing = Packing(wanted.budget, wanted.counter, titles=titles, consecutive=self._consecutive)
         packing.add_static(static)
-        packing.add_passages(list(_passages(relevant, repeated)))
+        packing.add_turns(list(_turns(relevant, repeated, answer.words)))
         packing.leave_out([_repetition(hit, newest) for newest, older in repeated.items() for hit in older])
         packing.leave_out([_irrelevant(hit) for hit in recall.hits if hit.relevance < wanted.min_relevance])
         packed = packing.packed()
@@ -163,8 +163,10 @@ def _static(state: SessionState, moment: Micros) -> Iterator[Static]:
     yield from map(note_block, notes(state))
 
 
-def _passages(hits: Sequence[Hit], repeated: Mapping[Position, Sequence[Hit]]) -> Iterator[ContextPassage]:
-    """Yield what is shown of hits, best first. The newest of repeated statements takes the place of the best."""
+def _turns(
+    hits: Sequence[Hit], repeated: Mapping[Position, Sequence[Hit]], words: SoughtWords
+) -> Iterator[GrowingTurn]:
+    """Yield the turns to show, best first. The newest of repeated statements takes the place of the best."""
     newest_of = {hit.position: newest for newest, older in repeated.items() for hit in older}
     by_position = {hit.position: hit for hit in hits}
     seen: set[Position] = set()
@@ -172,10 +174,13 @@ def _passages(hits: Sequence[Hit], repeated: Mapping[Position, Sequence[Hit]]) -
         shown = by_position[newest_of.get(hit.position, hit.position)]
         if shown.position not in seen:
             seen.add(shown.position)
-            yield _passage(shown, also_said=tuple(older.said_at for older in repeated.get(shown.position, ())))
+            also_said = tuple(older.said_at for older in repeated.get(shown.position, ()))
+            yield GrowingTurn(len(shown.text), partial(_passage, shown, words, also_said))
 
 
-def _passage(hit: Hit, *, also_said: tuple[datetime, ...]) -> ContextPassage:
+def _passage(hit: Hit, words: SoughtWords, also_said: tuple[datetime, ...], length: int | None) -> ContextPassage:
+    """Return the best passage of a hit of at most `length` characters; all of it for None."""
+    found = best_passage(hit.text, words, limit=len(hit.text) if length is None else length)
     return ContextPassage(
         position=hit.position,
         session=hit.session,
@@ -183,9 +188,9 @@ def _passage(hit: Hit, *, also_said: tuple[datetime, ...]) -> ContextPassage:
         role=hit.role,
         speaker=hit.speaker,
         said_at=hit.said_at,
-        text=hit.passage.text,
-        start=hit.passage.start,
-        end=hit.passage.end,
+        text=found.text,
+        start=found.start,
+        end=found.end,
         of=len(hit.text),
         relevance=hit.relevance,
         also_said=also_said,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.role import Role
 from mnemolog.domain.state import NoteState, TaskState
 from mnemolog.projections.context.answer import ContextPassage, WhyLeftOut
-from mnemolog.projections.context.packing import Packing
+from mnemolog.projections.context.packing import GrowingTurn, Packing
 from mnemolog.projections.context.rendering import HEADING, note_block, task_block, value_block
 from mnemolog.projections.context.token_counting import Counter, counter_of, estimated_tokens
 
@@ -50,6 +53,12 @@ def passage(position, text, *, session="s", days=0, speaker=None, relevance=0.5,
     )
 
 
+def cut(whole, length):
+    """The beginning of a passage, as if a turn were cut there."""
+    text = whole.text if length is None else whole.text[:length]
+    return replace(whole, text=text, end=len(text))
+
+
 def packed(budget, counter=estimated_tokens, *, static=(), passages=()):
     packing = Packing(
         budget,
@@ -58,7 +67,7 @@ def packed(budget, counter=estimated_tokens, *, static=(), passages=()):
         consecutive=lambda one, other: one.session == other.session and other.position == one.position + 1,
     )
     packing.add_static(static)
-    packing.add_passages(passages)
+    packing.add_turns([GrowingTurn(item.of, partial(cut, item)) for item in passages])
     return packing.packed()
 
 
@@ -169,3 +178,17 @@ def test_what_counts_no_tokens_is_refused(wrong):
     """With the number that it returned."""
     with pytest.raises(errors.InvalidInput, match="tokenizer"):
         counter_of(wrong).count("text")
+
+
+def test_a_more_relevant_turn_is_shown_at_greater_length():
+    """And with more room all of them are longer; a short one is always whole."""
+    turns = [passage(at, "word " * 400) for at in (1, 2, 3)] + [passage(4, "short")]
+    lengths = []
+    for budget in (500, 1_000, 3_000):
+        found = packed(budget, passages=turns)
+        shown = {item.position: item.end - item.start for block in found.blocks for item in block.passages}
+        lengths.append([shown[position] for position in sorted(shown)])
+    assert lengths[0][0] > lengths[0][-2]
+    assert all(more >= less for short, long in pairwise(lengths) for less, more in zip(short, long, strict=False))
+    assert lengths[-1] == [2_000, 2_000, 2_000, 5]
+    assert lengths[0][-1] == 5
