@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from mnemolog.adapters.support.store_access import log_of
+from mnemolog.audit.context_audit import AuditedContext
 from mnemolog.audit.receipt_audit import LIMIT, AuditedRecall
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import output, recall_output
@@ -40,7 +41,7 @@ from mnemolog.projections.recall.phrases import search_for
 from mnemolog.projections.recall.question import Mode
 from mnemolog.store import MemoryStore
 
-audit = typer.Typer(cls=Group, help="Repeat earlier recalls and compare the answers.")
+audit = typer.Typer(cls=Group, help="Repeat earlier recalls and contexts and compare them.")
 app.add_typer(audit, name="audit")
 
 FILTERS: Final = "Filters"
@@ -118,6 +119,11 @@ Receipt = Annotated[
         "--receipt/--no-receipt", envvar=RECEIPTS_VARIABLE, help="Record query and answer in the log, for audits."
     ),
 ]
+ReceiptsSince = Annotated[
+    datetime | None, typer.Option(metavar="TIME", parser=given_time, help="Receipts of this time or later.")
+]
+ReceiptsAfter = Annotated[Any, typer.Option(metavar=WHEN, parser=position_or_time, help="Receipts recorded after it.")]
+ReceiptsLimit = Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of receipts.")]
 Modes = Annotated[str, typer.Option("--mode", autocompletion=known.modes, help="hybrid, vector or text.")]
 
 
@@ -255,14 +261,9 @@ def find(
 @audit.command("recalls", cls=StoreCommand)
 def recalls(
     store: Store,
-    since: Annotated[
-        datetime | None,
-        typer.Option(metavar="TIME", parser=given_time, help="Receipts of this time or later."),
-    ] = None,
-    after: Annotated[
-        Any, typer.Option(metavar=WHEN, parser=position_or_time, help="Receipts recorded after it.")
-    ] = "0",
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of receipts.")] = LIMIT,
+    since: ReceiptsSince = None,
+    after: ReceiptsAfter = "0",
+    limit: ReceiptsLimit = LIMIT,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -277,6 +278,30 @@ def recalls(
         output.print_csv(AuditedRecall, answer.recalls)
     else:
         output.answer(answer, recall_output.show_audit, as_json=as_json)
+    if not answer.sound:
+        raise typer.Exit(EXIT_FAILED)
+
+
+@audit.command("contexts", cls=StoreCommand)
+def contexts(
+    store: Store,
+    since: ReceiptsSince = None,
+    after: ReceiptsAfter = "0",
+    limit: ReceiptsLimit = LIMIT,
+    model: ModelName = DEFAULT_MODEL,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """Build the context of every receipt again, as of its head and now. Exit status 1 if one does not reproduce.
+
+    Example: mnemolog audit contexts memory/ --since 2026-11-01
+    """
+    with store_with_model(store, model) as opened, bar("auditing") as progress:
+        answer = opened.audit.contexts(since=since, after=after, limit=limit, progress=progress)
+    if as_csv:
+        output.print_csv(AuditedContext, answer.contexts)
+    else:
+        output.answer(answer, recall_output.show_context_audit, as_json=as_json)
     if not answer.sound:
         raise typer.Exit(EXIT_FAILED)
 

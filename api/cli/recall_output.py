@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from mnemolog.audit.context_audit import AuditedContext, ContextAudit
 from mnemolog.audit.receipt_audit import AuditedRecall, RecallAudit, Verdict
 from mnemolog.cli.output import console, note
 from mnemolog.domain.display import counted, dated, named, one_line
@@ -22,6 +23,7 @@ TEXT_INDENT: Final = "   │ "
 BEFORE_PHRASE: Final = 40
 """Characters that are shown before a phrase."""
 _BY: Final = {TEXT: "by words", VECTOR: "by meaning"}
+_SAME_TURNS: Final = {AuditedRecall: "another order", AuditedContext: "the same turns, in another text"}
 _COLOURS: Final = {Verdict.REPRODUCES: "green", Verdict.DIFFERS: "red", Verdict.UNKNOWN: "yellow"}
 
 
@@ -103,24 +105,42 @@ def show_audit(answer: RecallAudit) -> None:
     """Print the verdict on every receipt, and how today's answer would differ."""
     out = console()
     for item in answer.recalls:
-        place = (f"@{item.position}", "cyan"), f" {dated(item.served_at)} as of {item.head} "
-        out.line(*place, (item.verdict.value.replace("-", " "), _COLOURS[item.verdict]), f" {item.query}")
-        if item.why:
-            out.line(f"   {item.why}")
-        _show_today(out, item)
+        _show_verdict(out, item)
+    _show_counts(out, answer, answer.recalls)
+
+
+def show_context_audit(answer: ContextAudit) -> None:
+    """Print the verdict on every receipt of a context, and how today's text would differ."""
+    out = console()
+    for item in answer.contexts:
+        _show_verdict(out, item)
+    _show_counts(out, answer, answer.contexts)
+
+
+def _show_verdict(out: Terminal, item: AuditedRecall | AuditedContext) -> None:
+    place = (f"@{item.position}", "cyan"), f" {dated(item.served_at)} as of {item.head} "
+    out.line(*place, (item.verdict.value.replace("-", " "), _COLOURS[item.verdict]), f" {item.query}")
+    if item.why:
+        out.line(f"   {item.why}")
+    _show_today(out, item)
+
+
+def _show_counts(
+    out: Terminal, answer: RecallAudit | ContextAudit, items: Sequence[AuditedRecall | AuditedContext]
+) -> None:
     out.line(
-        f"{counted(len(answer.recalls), 'receipt')}: {answer.reproduced:,} reproduce, {answer.differing:,} do not, "
+        f"{counted(len(items), 'receipt')}: {answer.reproduced:,} reproduce, {answer.differing:,} do not, "
         f"{answer.unknown:,} cannot be told; {answer.changed_today:,} would differ today",
         style="dim",
     )
     if answer.more:
-        out.line(f"more receipts: --after {answer.recalls[-1].position}", style="dim")
+        out.line(f"more receipts: --after {items[-1].position}", style="dim")
 
 
-def _show_today(out: Terminal, item: AuditedRecall) -> None:
+def _show_today(out: Terminal, item: AuditedRecall | AuditedContext) -> None:
     if item.today:
         out.line(f"   today: cannot be told: {item.today}")
     elif item.would_differ_today:
         came, went = (", ".join(f"@{position}" for position in turns) for turns in (item.came, item.went))
         parts = [f"{came} came" if came else "", f"{went} went" if went else ""]
-        out.line(f"   would differ today: {'; '.join(filter(None, parts)) or 'another order'}")
+        out.line(f"   would differ today: {'; '.join(filter(None, parts)) or _SAME_TURNS[type(item)]}")

@@ -30,7 +30,7 @@ Consecutive = Callable[[ContextPassage, ContextPassage], bool]
 """Whether the second passage is of the turn after that of the first."""
 
 
-LENGTHS: Final = (300, 500, 900, 1_500, None)
+LENGTHS: Final[tuple[int | None, ...]] = (300, 500, 900, 1_500, None)
 """The lengths at which a turn can be shown, in characters; None for all of it."""
 SHARE_POWER: Final = 0.4
 """A passage of a share of its turn holds about share ** 0.4 of what the turn answers."""
@@ -121,7 +121,7 @@ class Packing:
     def _gain(self, turn: GrowingTurn, rank: int, step: int) -> float:
         """Return what a step gains for each of its tokens."""
         share = turn.share(step) - (turn.share(step - 1) if step else 0)
-        return share / (rank + 1) ** RANK_POWER / max(self._more(turn, step), 1)
+        return share / math.pow(rank + 1, RANK_POWER) / max(self._more(turn, step), 1)
 
     def _more(self, turn: GrowingTurn, step: int) -> int:
         """Return what a step costs more than the one before: first the heading, unless it is there, and the entry."""

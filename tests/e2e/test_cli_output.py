@@ -32,6 +32,7 @@ READS = {
     "head": ["head"],
     "recall": ["recall", "forged", "--mode", "text", "--model", "none", "--context-turns", "1"],
     "recall --explain": ["recall", "forged", "--mode", "text", "--model", "none", "--explain"],
+    "context": ["context", "forged", "--mode", "text", "--model", "none", "--session", "evil"],
     "find": ["find", "forged"],
     "find --full": ["find", "forged", "--full"],
     "show": ["show", "evil"],
@@ -63,6 +64,7 @@ READS = {
     "eval": ["eval", "--judged", "-k", "1", "--model", "none"],
     "judge": ["judge", "{receipt}", "--nothing"],
     "audit recalls": ["audit", "recalls", "--model", "none"],
+    "audit contexts": ["audit", "contexts", "--model", "none"],
     "rebuild": ["rebuild", "views", "--dry-run", "--model", "none"],
 }
 """Commands that print what was stored. `{head}` is the last position, `{receipt}` that of a receipt."""

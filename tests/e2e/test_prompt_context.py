@@ -220,3 +220,31 @@ def test_the_context_for_asyncio_is_the_same(folder, store, trip):
             return await other.context("ferry"), await session.context("ferry")
 
     assert asyncio.run(ask()) == expected
+
+
+def test_the_command_prints_the_text_and_notes_what_was_left_out(folder, store, trip, run):
+    """Text on stdout, so that it can be piped into a prompt; the rest on stderr."""
+    trip.set("travellers", 3)
+    expected = trip.context("ferry", mode="text")
+    ran = run("context", folder, "ferry", "--session", "trip", "--model", "none")
+    assert ran.stdout == f"{expected.text}\n"
+    assert f"note: {expected.tokens} of 1,500 tokens (estimate/1)" in ran.stderr
+    small = run("context", folder, "ferry", "--tokens", "45", "--model", "none")
+    assert small.stdout == f"{store.context('ferry', 45).text}\n"
+    assert "did not fit" in small.stderr
+    found = run("context", folder, "ferry", "--speaker", "Ada", "--model", "none", "--json").json
+    assert [position for block in found["blocks"] for position in block["positions"]] == [2, 6]
+    nothing = run("context", folder, "ferry", "--min-relevance", "1", "--model", "none")
+    assert (nothing.returncode, nothing.stdout) == (0, "")
+    assert "3 not relevant enough" in nothing.stderr
+
+
+def test_the_command_keeps_receipts_and_audits_them(folder, store, trip, run):
+    """Exit status 0 where all reproduce."""
+    assert "receipt @" in run("context", folder, "ferry", "--receipt", "--model", "none").stderr
+    trip.record("user", "One more ferry.")
+    audited = run("audit", "contexts", folder, "--model", "none")
+    assert audited.returncode == 0
+    assert "reproduces ferry" in audited.stdout
+    assert "would differ today: @" in audited.stdout
+    assert run("audit", "contexts", folder, "--model", "none", "--json").json["changed_today"] == 1

@@ -112,7 +112,11 @@ def test_recorded_text_cannot_look_like_a_line_of_ours(texts, speaker):
         note_block(NoteState(texts[0], Micros(0))),
     ]
     text = packed(10**6, static=static, passages=passages).text
-    ours = [line for line in re.split("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", text) if line[:1] not in ("", " ")]
+    lines = [line for line in re.split("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", text) if line]
+    assert [line.lstrip()[0] for line in lines if re.match(" {1,3}[^ ]", line)] == ["(", "n", "-"], (
+        "one of each heading"
+    )
+    ours = [line for line in lines if not line.startswith(" ")]
     expected = [HEADING, "Task:", "Values:", "Notes:", "2026-03-16, s:"]
     assert ours[:5] == expected
     who = "user" if speaker is None else f"user {speaker}"

@@ -58,7 +58,8 @@ TOOLS: Final[dict[str, Tool]] = {
             "context",
             "reads",
             core.context,
-            """Return working memory and relevant earlier turns as one text. Use it at the start of a task.""",
+            """Return working memory and relevant earlier turns as one text, in order of time. Use it at the start of a
+            task, or to read up on a subject; use recall to find the turn that answers one question.""",
         ),
         made(
             "timeline",

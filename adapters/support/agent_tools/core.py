@@ -10,7 +10,6 @@ from msgspec import Meta
 
 from mnemolog.adapters.support.agent_tools.memory import NO_MODEL, Memory
 from mnemolog.adapters.support.agent_tools.tool import lean_json
-from mnemolog.adapters.support.context import SIMILARITY_MIN
 from mnemolog.adapters.support.store_access import known_async_session
 from mnemolog.aio.session import AsyncSession
 from mnemolog.application.session_service import checked_turn
@@ -18,6 +17,8 @@ from mnemolog.domain.clock import local_time
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.position import Position
 from mnemolog.domain.switching import SwitchReason
+from mnemolog.projections.context.answer import WhyLeftOut
+from mnemolog.projections.context.service import TOKENS
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit, Recall
@@ -26,9 +27,7 @@ from mnemolog.projections.recall.rules import MIN_RELEVANCE
 from mnemolog.results import NewTurn
 
 LINE_MAX: Final = 600
-"""Characters of a turn in a context."""
-TOKEN_CHARS: Final = 4
-"""Characters that are counted as one token. An estimate for English."""
+"""Characters of an event in a timeline."""
 SCANNED_MAX: Final = 5_000
 """Positions that a timeline without `since` and `after` looks back."""
 NOTHING: Final = "Nothing was found."
@@ -102,27 +101,16 @@ async def context(
     query: str,
     session: Session = None,
     scope: str = "",
-    tokens: Annotated[int, Meta(description="Size of the answer.", ge=100, le=100_000)] = 1_500,
+    tokens: Annotated[int, Meta(description="Maximum size of the answer.", ge=100, le=100_000)] = TOKENS,
+    as_of: AsOf = None,
 ) -> str:
     """Return the working memory of the session, and what was said that has to do with the query, as text."""
-    room = tokens * TOKEN_CHARS
-    lines = list[str]()
-    if (held := await _found(memory, session)) is not None and (mind := await _mind(held, as_of=None)) != "{}":
-        lines.append(f"Working memory of session {held.id}: {mind}")
-    found = await _recalled(memory, query, k=50, scope=scope)
-    for hit in found.hits:
-        if "text" in hit.ranks or (hit.similarity or 0.0) >= SIMILARITY_MIN:
-            who = f"{hit.speaker or hit.role.value} ({hit.session} @{hit.position})"
-            lines.append(f"- {_when(hit.said_at)} {who}: {_cut(hit.text, LINE_MAX)}")
-    packed = list[str]()
-    for line in lines:
-        if len(line) < room:  # Whole entries: a shorter one may still fit.
-            packed.append(line)
-            room -= len(line) + 1
-    left_out = len(lines) - len(packed)
-    if left_out:
-        packed.append(f"({left_out} more did not fit into {tokens} tokens)")
-    return "\n".join(packed) or NOTHING
+    held = await _found(memory, session)
+    ask = memory.store.context if held is None else held.context
+    found = await ask(query, tokens, scope=scope, as_of=as_of, wait_for_model=memory.model != "loading")
+    left_out = sum(item.why is WhyLeftOut.NO_ROOM for item in found.left_out)
+    more = f"\n({left_out} more did not fit into {tokens} tokens)" if left_out else ""
+    return (found.text or NOTHING) + more
 
 
 async def timeline(

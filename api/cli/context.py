@@ -1,0 +1,110 @@
+"""The command that prints what the memory has on a question, for a prompt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any, cast
+
+import typer
+
+from mnemolog.cli import completion_values as known
+from mnemolog.cli import output
+from mnemolog.cli.app import AsJson, ModelName, Store, StoreCommand, app
+from mnemolog.cli.arguments import ByTime, session_called, store_with_model
+from mnemolog.cli.progress import bar
+from mnemolog.cli.recall import (
+    FILTERS,
+    AsOf,
+    Meta,
+    Modes,
+    Query,
+    Receipt,
+    Roles,
+    Since,
+    Speakers,
+    Until,
+    wanted_metadata,
+)
+from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.domain.display import visible_lines
+from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.projections.context.answer import Context, WhyLeftOut
+from mnemolog.projections.context.service import TOKENS
+from mnemolog.projections.recall.question import Mode, TurnFilters
+
+_REASONS = {
+    WhyLeftOut.NO_ROOM: "did not fit",
+    WhyLeftOut.BELOW_MIN_RELEVANCE: "not relevant enough",
+    WhyLeftOut.REPETITION: "repeated later",
+}
+
+
+@app.command("context", cls=StoreCommand)
+def context(
+    store: Store,
+    query: Query,
+    tokens: Annotated[
+        int, typer.Option("--tokens", "-t", metavar="N", min=0, max=INTEGER_MAX, help="Maximum size, in tokens.")
+    ] = TOKENS,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            autocompletion=known.sessions,
+            help="Add the task, values and notes of this session, and search what it sees.",
+        ),
+    ] = None,
+    scope: Annotated[
+        str | None,
+        typer.Option(
+            autocompletion=known.scopes,
+            help="Search at or below this scope, also with --session.",
+            rich_help_panel=FILTERS,
+        ),
+    ] = None,
+    role: Roles = None,
+    speaker: Speakers = None,
+    since: Since = None,
+    until: Until = None,
+    by: ByTime = "said",
+    meta: Meta = None,
+    min_relevance: Annotated[
+        float | None, typer.Option(metavar="X", min=0, max=1, help="Leave out turns of less relevance, 0 to 1.")
+    ] = None,
+    as_of: AsOf = None,
+    receipt: Receipt = False,
+    mode: Modes = "hybrid",
+    model: ModelName = DEFAULT_MODEL,
+    as_json: AsJson = False,
+) -> None:
+    """Print what the memory has on a question, as a text for a prompt. What was left out is noted on stderr.
+
+    Example: mnemolog context memory/ "where does she live?" --tokens 1000 --session trip
+    """
+    filters = TurnFilters(
+        roles=role or (),
+        speakers=speaker or (),
+        since=since,
+        until=until,
+        by=by,
+        metadata=wanted_metadata(meta or ()),
+        mode=cast(Mode, mode),
+    )
+    how: dict[str, Any] = {"min_relevance": min_relevance, "as_of": as_of, "receipt": receipt, **filters}
+    with store_with_model(store, model) as opened, bar("searching"):
+        if session is None:
+            found = opened.context(query, tokens, scope=scope or "", **how)
+        else:
+            found = session_called(opened, session).context(query, tokens, scope=scope, **how)
+    output.answer(found, _show, as_json=as_json)
+
+
+def _show(found: Context) -> None:
+    if found.text:
+        print(visible_lines(found.text))
+    left_out = Counter(item.why for item in found.left_out)
+    parts = [f"{count:,} {_REASONS[why]}" for why, count in sorted(left_out.items())]
+    output.note("; ".join([f"{found.tokens:,} of {found.budget:,} tokens ({found.counted_by})", *parts]))
+    for leg, why in found.unavailable_legs.items():
+        output.note(f"the {leg} did not answer: {why}")
+    if found.receipt is not None:
+        output.note(f"receipt @{found.receipt}")
