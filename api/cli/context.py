@@ -16,6 +16,7 @@ from mnemolog.cli.recall import (
     FILTERS,
     AsOf,
     Meta,
+    MinRelevance,
     Modes,
     Query,
     Receipt,
@@ -67,9 +68,7 @@ def context(
     until: Until = None,
     by: ByTime = "said",
     meta: Meta = None,
-    min_relevance: Annotated[
-        float | None, typer.Option(metavar="X", min=0, max=1, help="Leave out turns of less relevance, 0 to 1.")
-    ] = None,
+    min_relevance: MinRelevance = None,
     as_of: AsOf = None,
     receipt: Receipt = False,
     mode: Modes = "hybrid",

@@ -182,7 +182,7 @@ def test_a_context_fits_its_budget_and_says_what_it_left_out(folder):
         async with in_process(folder, tools="core") as (client, _):
             await answer(client, "working_memory", values={"budget": 900})
             for number in range(20):
-                await answer(client, "remember", text=f"train {number} " + "x" * 300)
+                await answer(client, "remember", text=f"train {number} " + "and so on " * 28)
             whole = await answer(client, "context", query="train", tokens=10_000)
             small = await answer(client, "context", query="train", tokens=300)
         assert whole.splitlines()[1:3] == ["Values:", "  budget: 900"]
