@@ -20,7 +20,7 @@ from mnemolog.domain.result import Result
 from mnemolog.evaluation.questions import KnownQuestion
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.recall.question import Mode
-from mnemolog.projections.recall.receipts import RECALLS_STREAM, question_of
+from mnemolog.projections.recall.receipts import RECALLS_STREAM, question_today
 from mnemolog.projections.recall.weights import DEFAULT
 
 
@@ -116,7 +116,7 @@ def judged_questions(log: EventLog, *, k: int, mode: Mode) -> tuple[list[KnownQu
             left_out["no good turn is named"] += 1
         else:
             served = receipt_at(log, judgement.receipt)
-            asked = replace(question_of(served), k=k, mode=mode, weights=DEFAULT)
+            asked = replace(question_today(served, weights=DEFAULT), k=k, mode=mode, min_relevance=None)
             found.append(KnownQuestion(asked, frozenset(judgement.good), as_of=Position(served.head)))
     if not found:
         why = "no receipt is judged in a way that can be measured; `store.audit.judge` judges one"

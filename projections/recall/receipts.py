@@ -69,11 +69,14 @@ def question_of(served: RecallServed) -> Question:
     return _question(served, served.ranking, stored_weights(served.ranking, served.weights))
 
 
-def question_today(served: RecallServed) -> Question:
+def question_today(served: RecallServed, *, weights: Weights | None = None) -> Question:
     """Return the question of a receipt as it would be asked today, ranked by today's rule.
 
-    Raises `InvalidInput` if it has weights of its own and was ranked by another rule: they say nothing about today's.
+    Without `weights` it has those of the receipt. Raises `InvalidInput` if the receipt has weights of its own and was
+    ranked by another rule: they say nothing about today's.
     """
+    if weights is not None:
+        return _question(served, RANKING, weights)
     if served.ranking != RANKING and served.weights.keys() - {"distinct"}:
         why = f"the receipt has weights of {served.ranking}, and today's ranking is {RANKING}"
         raise InvalidInput("weights", why)

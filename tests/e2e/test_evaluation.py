@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 
 from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
+from tests.golden.make_receipts import options
 from tests.support import HashEncoder
 
 SAID = {
@@ -157,6 +160,22 @@ def test_judged_receipts_are_questions_too(talks):
     ]
     assert found.left_out == {"no good turn is named": 1, "forgotten": 1}
     assert found.head == ferry.head
+
+
+def test_a_judged_receipt_is_measured_with_todays_ranking(tmp_path):
+    """Whatever ranked it then, with which weights, and whatever was left out for too little relevance."""
+    golden = Path(__file__).parents[1] / "golden" / "receipts" / "parts-1" / "store"
+    with MemoryStore.open(shutil.copytree(golden, tmp_path / "copy"), create=False, **options()) as store:
+        strict = store.recall("When does the ferry leave?", min_relevance=1.0, receipt=True)
+        assert (strict.hits, strict.left_out) == ((), 5)
+        earlier = [item for item in store.audit.recalls().recalls if item.position != strict.receipt]
+        for item in (earlier[0], earlier[-1]):
+            store.audit.judge(item.position, good=[item.hits[0]])
+        store.audit.judge(strict.receipt, good=[earlier[0].hits[0]])
+        asked = store.audit.evaluate(k=10).asked
+        assert [item.question for item in asked] == [earlier[0].query, earlier[-1].query, strict.query]
+        for item, head in zip(asked, (earlier[0].head, earlier[-1].head, strict.head), strict=True):
+            assert item.hits == tuple(hit.position for hit in store.recall(item.question, 10, as_of=head))
 
 
 def test_a_store_that_is_only_read_can_be_measured_and_receipts_are_not_made(folder, questions):
