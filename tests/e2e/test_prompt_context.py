@@ -248,3 +248,52 @@ def test_the_command_keeps_receipts_and_audits_them(folder, store, trip, run):
     assert "reproduces ferry" in audited.stdout
     assert "would differ today: @" in audited.stdout
     assert run("audit", "contexts", folder, "--model", "none", "--json").json["changed_today"] == 1
+
+
+@pytest.fixture(scope="module")
+def minilm(tmp_path_factory):
+    """A store with vectors of the real model."""
+    folder = tmp_path_factory.mktemp("minilm") / "memory"
+    with MemoryStore.open(folder, background=False) as store:
+        for number, (question, reply) in enumerate(
+            [
+                (
+                    "Can you recommend a place for my parents? They are vegetarians.",
+                    "Try the Green Door, it has no meat.",
+                ),
+                (
+                    "How do I sort a list in Python?",
+                    "Call sorted(items, key=...).\n    sorted(items)\nIt returns a new list.",
+                ),
+                ("My dentist appointment is on May 4.", "I will remind you the day before."),
+            ]
+        ):
+            session = store.session(f"chat-{number}")
+            session.record("user", question)
+            session.record("assistant", reply)
+        yield store
+
+
+def test_with_the_real_model_a_context_has_what_is_meant_within_its_budget(minilm):
+    """The question shares no word with the turn; the estimate is close to the count of the model's tokenizer."""
+    from tokenizers import Tokenizer
+
+    from mnemolog.infra.embedding.model_files import MINILM, resolve_model
+
+    tokenizer = Tokenizer.from_file(str(resolve_model(MINILM) / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+
+    def tokens(text):
+        return len(tokenizer.encode(text, add_special_tokens=False).ids)
+
+    context = minilm.context("Which restaurants suit mum and dad?", 60)
+    assert context.positions[0] == 2
+    assert context.tokens <= 60
+    assert 0.8 < context.tokens / tokens(context.text) < 1.3
+    exact = minilm.context("Which restaurants suit mum and dad?", 60, tokenizer=tokens)
+    assert exact.tokens == tokens(exact.text) <= 60
+    receipt = minilm.context("When must I go to the dentist?", 200, receipt=True)
+    assert "May 4" in receipt.text
+    audit = minilm.audit.contexts()
+    assert [item.verdict.value for item in audit.contexts] == ["reproduces"]
