@@ -16,7 +16,7 @@ _NO_PARTS: Final = frozenset({"reranker", "recency", "recency_days", "distinct"}
 
 
 def ingredients() -> tuple[str, ...]:
-    """Return the fields of `Weights` that count in the default: what is measured beside the words of a query."""
+    """Return the fields of `Weights` that count in the default."""
     defaults = Weights()
     names = (field.name for field in msgspec.structs.fields(Weights) if field.name not in _NO_PARTS)
     return tuple(name for name in names if getattr(defaults, name))
@@ -27,5 +27,5 @@ def settings() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name in ingredients():
         found[f"without {name}"] = {"weights": Weights(**{name: 0.0})}
-    found["words alone"] = {"weights": Weights(**dict.fromkeys(ingredients(), 0.0))}
+    found["words alone"] = {"weights": Weights(**{name: 0.0 for name in ingredients() if name != "words"})}
     return found | {"text only": {"mode": "text"}, "vector only": {"mode": "vector"}}
