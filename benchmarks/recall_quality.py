@@ -27,6 +27,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.quality import ablation, report
+from benchmarks.quality.budget import BUDGETS, packer, tokens_of_model
 from benchmarks.quality.left_out import has_fit, ranked_without
 from benchmarks.quality.results import DatasetResult, Results
 from benchmarks.quality.runner import DEPTH, run, strangers_of
@@ -90,6 +91,8 @@ def _measured(task: tuple[Corpus, Sequence[Corpus], argparse.Namespace, Path, An
         settings=ablation.settings() if arguments.ablation else {},
         left_out=partial(ranked_without, fits, corpus.source) if fits and has_fit(fits, corpus.source) else None,
         strangers=strangers_of(corpus, corpora),
+        pack=packer(None if encoder else tokens_of_model(arguments.model)),
+        budgets=BUDGETS,
         depth=arguments.depth,
         **({"reranker": arguments.reranker} if arguments.reranker else {}),
     )

@@ -342,6 +342,7 @@ def test_a_run_measures_every_set_and_writes_a_page_of_all(own, locomo, longmeme
         "## Which questions are hard?",
         "## Does the relevance mean something?",
         "## Does it notice a question that nothing answers?",
+        "## Does the answer fit into a prompt?",
         "## What does each part bring?",
         "## How long does it take?",
         "## What recall is bad at",
