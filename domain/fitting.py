@@ -262,8 +262,8 @@ def _receipt(event: RecallServed, position: int) -> str | None:
 def _context(event: ContextServed, position: int) -> str | None:
     if (why := _receipt(event.recall, position)) is not None:
         return why
-    if not set(event.turns) <= set(event.recall.hits):
-        return "it shows turns that its recall did not find"
+    if not all(0 < turn <= event.recall.head for turn in event.turns):
+        return "it shows turns that do not come before it"
     if len({len(event.turns), len(event.starts), len(event.ends)}) != 1:
         return "its turns and what is shown of them are not of one length"
     if not all(0 <= start <= end <= INTEGER_MAX for start, end in zip(event.starts, event.ends, strict=True)):

@@ -91,9 +91,20 @@ class Packing:
             else:
                 self._left_out.append(LeftOut(kind=block.kind, why=WhyLeftOut.NO_ROOM, name=block.name))
 
-    def add_turns(self, turns: Sequence[GrowingTurn]) -> None:
+    @property
+    def left(self) -> int:
+        """Tokens that are left, about."""
+        return self._budget - self._used
+
+    @property
+    def passages(self) -> Sequence[ContextPassage]:
+        """What is shown of turns so far, in the order in which they were given."""
+        return tuple(self._passages)
+
+    def add_turns(self, turns: Sequence[GrowingTurn], *, found: bool = True) -> None:
         """Add the turns that fit, each at the length that is worth its tokens. The most relevant one is given first.
 
+        Without `found`, a turn that does not fit is not reported: no recall has found it.
         Again and again, the step that gains most for each token is taken: another turn at its shortest, or one that is
         shown already at its next length. A step that does not fit is not tried again.
         """
@@ -115,7 +126,7 @@ class Packing:
         for rank, turn in enumerate(turns):
             if rank in shown:
                 self._passages.append(shown[rank])
-            else:
+            elif found:
                 self._left_out.append(_no_room(turn.at(LENGTHS[0])))
 
     def _gain(self, turn: GrowingTurn, rank: int, step: int) -> float:
@@ -151,7 +162,9 @@ class Packing:
             if tokens <= self._budget:
                 break
             if self._passages:
-                self._left_out.append(_no_room(self._passages.pop()))
+                last_passage = self._passages.pop()
+                if last_passage.relevance is not None:
+                    self._left_out.append(_no_room(last_passage))
             else:
                 last = self._static.pop()
                 self._left_out.append(LeftOut(kind=last.kind, why=WhyLeftOut.NO_ROOM, name=last.name))

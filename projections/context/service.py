@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from mnemolog.domain.limits import INTEGER_MAX, RECALL_K_MAX
 from mnemolog.domain.moments import When
 from mnemolog.domain.notes import notes
 from mnemolog.domain.position import Micros, Position
-from mnemolog.domain.spans import Span
+from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.values import is_expired
 from mnemolog.projections.context.answer import BlockKind, Context, ContextPassage, LeftOut, WhyLeftOut
@@ -25,7 +25,9 @@ from mnemolog.projections.context.rendering import Static, note_block, task_bloc
 from mnemolog.projections.context.repetitions import repetitions
 from mnemolog.projections.context.token_counting import Counter, Tokenizer, counter_of
 from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit, Page
+from mnemolog.projections.recall.exchange import exchange_of
 from mnemolog.projections.recall.passages import SoughtWords, best_passage
 from mnemolog.projections.recall.question import Question, checked_min_relevance
 from mnemolog.projections.recall.receipts import question_of, question_today
@@ -39,6 +41,11 @@ TOKENS_PER_HIT: Final = 25
 """So many tokens of the budget for each hit that is asked for: more hits than fit, for short ones may fit."""
 HITS_MIN: Final = 20
 HITS_MAX: Final = 200
+EXCHANGES_FROM: Final = 1_000
+"""From this budget on, what is left of it is filled with the question or the reply to the turns that are shown.
+
+Below it, exchanges cost more than they bring.
+"""
 
 StateAt = Callable[[str, int], SessionState]
 """Returns the state of a session at a position. Raises `UnknownSession`, `OutsideSession`."""
@@ -97,7 +104,7 @@ class Contexts:
         """Return the context for a question. See `MemoryStore.context`."""
         served = self.recalls.serve(replace(question, k=wanted.k), as_of=as_of, wait_for_model=wait_for_model)
         moment = self._moment_at(served.answer.recall.as_of)
-        made = self._built(served.answer, wanted, moment)
+        made = self._built(served.question, served.answer, wanted, moment)
         if not self.recalls.leaves_receipt(receipt):
             return made
         event = receipt_of(made, served.receipt(), of=wanted.of, moment=moment)
@@ -105,16 +112,17 @@ class Contexts:
 
     def again(self, served: ContextServed, counter: Counter) -> Context:
         """Return the context of a receipt, built again as of its position. Raises as `Recalls.answer` does."""
-        answer = self.recalls.answer(question_of(served.recall), basis_of(served.recall))
-        return self._built(answer, _wanted_by(served, counter), Micros(served.moment))
+        asked = question_of(served.recall)
+        answer = self.recalls.answer(asked, basis_of(served.recall))
+        return self._built(asked, answer, _wanted_by(served, counter), Micros(served.moment))
 
     def today(self, served: ContextServed, counter: Counter) -> Context:
         """Return the context that the question of a receipt has today."""
         asked = replace(question_today(served.recall), k=served.recall.k)
         answer = self.recalls.answer(asked, Basis(None, Page(served.recall.k)))
-        return self._built(answer, _wanted_by(served, counter), self._moment_at(None))
+        return self._built(asked, answer, _wanted_by(served, counter), self._moment_at(None))
 
-    def _built(self, answer: Answer, wanted: Wanted, moment: Micros) -> Context:
+    def _built(self, question: Question, answer: Answer, wanted: Wanted, moment: Micros) -> Context:
         """Return the context for an answer, with what working memory held then and had not expired at `moment`."""
         recall = answer.recall
         static = [] if wanted.of is None else list(_static(self._state_at(wanted.of, recall.head), moment))
@@ -124,8 +132,21 @@ class Contexts:
         packing = Packing(wanted.budget, wanted.counter, titles=titles, consecutive=self._consecutive)
         packing.add_static(static)
         packing.add_turns(list(_turns(relevant, repeated, answer.words)))
+        if wanted.budget >= EXCHANGES_FROM and packing.left >= EXCHANGES_FROM // 20 and not _chooses_turns(question):
+            others = self._exchanges(question, packing.passages, answer.recall.head)
+            found = {hit.position for hit in relevant}
+            packing.add_turns(
+                [
+                    GrowingTurn(len(turn.text), partial(_passage_of, turn, answer.words))
+                    for turn in others
+                    if turn.position not in found
+                ],
+                found=False,
+            )
         packing.leave_out([_repetition(hit, newest) for newest, older in repeated.items() for hit in older])
-        packing.leave_out([_irrelevant(hit) for hit in recall.hits if hit.relevance < wanted.min_relevance])
+        shown = {passage.position for passage in packing.passages}
+        irrelevant = [hit for hit in recall.hits if hit.relevance < wanted.min_relevance and hit.position not in shown]
+        packing.leave_out(list(map(_irrelevant, irrelevant)))
         packed = packing.packed()
         return Context(
             query=recall.query,
@@ -141,6 +162,24 @@ class Contexts:
             vectors_cover=recall.vectors_cover,
             unavailable_legs=recall.unavailable_legs,
         )
+
+    def _exchanges(self, question: Question, shown: Sequence[ContextPassage], head: Position) -> list[Turn]:
+        """Return the question or the reply to each turn that is shown, as far as its session saw it at `head`."""
+
+        @cache
+        def seen_by(session: str) -> Spans:
+            return cut(self._state_at(session, head).spans, upto=head)
+
+        of = question.session if question.lineage else None
+        spans = [seen_by(passage.session if of is None else of) for passage in shown]
+        found: dict[Position, Turn] = {}
+        with self._projections.current_views().database.reading() as connection:
+            turns = queries.turns_at(connection, [passage.position for passage in shown])
+            for passage, seen in zip(shown, spans, strict=True):
+                if (turn := turns.get(passage.position)) is not None:
+                    others = exchange_of(connection, turn, seen=seen, scope=question.scope)
+                    found |= {other.position: other for other in others}
+        return list(found.values())
 
     def _consecutive(self, one: ContextPassage, other: ContextPassage) -> bool:
         """Whether no turn lies between two turns of one session. What is hidden since a rewind counts."""
@@ -175,24 +214,38 @@ def _turns(
         if shown.position not in seen:
             seen.add(shown.position)
             also_said = tuple(older.said_at for older in repeated.get(shown.position, ()))
-            yield GrowingTurn(len(shown.text), partial(_passage, shown, words, also_said))
+            cut_at = partial(_passage_of, shown, words, relevance=shown.relevance, also_said=also_said)
+            yield GrowingTurn(len(shown.text), cut_at)
 
 
-def _passage(hit: Hit, words: SoughtWords, also_said: tuple[datetime, ...], length: int | None) -> ContextPassage:
-    """Return the best passage of a hit of at most `length` characters; all of it for None."""
-    found = best_passage(hit.text, words, limit=len(hit.text) if length is None else length)
+def _chooses_turns(question: Question) -> bool:
+    """Whether a question wants turns of some kind only, so that the other side of an exchange is not wanted."""
+    chosen = question.roles, question.speakers, question.since, question.until, question.metadata
+    return any(item not in (None, (), {}) for item in chosen)
+
+
+def _passage_of(
+    turn: Turn | Hit,
+    words: SoughtWords,
+    length: int | None,
+    *,
+    relevance: float | None = None,
+    also_said: tuple[datetime, ...] = (),
+) -> ContextPassage:
+    """Return the best passage of a turn of at most `length` characters; all of it for None."""
+    found = best_passage(turn.text, words, limit=len(turn.text) if length is None else length)
     return ContextPassage(
-        position=hit.position,
-        session=hit.session,
-        scope=hit.scope,
-        role=hit.role,
-        speaker=hit.speaker,
-        said_at=hit.said_at,
+        position=turn.position,
+        session=turn.session,
+        scope=turn.scope,
+        role=turn.role,
+        speaker=turn.speaker,
+        said_at=turn.said_at,
         text=found.text,
         start=found.start,
         end=found.end,
-        of=len(hit.text),
-        relevance=hit.relevance,
+        of=len(turn.text),
+        relevance=relevance,
         also_said=also_said,
     )
 

@@ -189,6 +189,21 @@ def test_filters_of_a_recall_work_in_a_context(store, trip):
         store.context("ferry", session="nobody")
 
 
+def test_what_is_left_of_a_large_budget_holds_the_other_side_of_exchanges(store, trip):
+    """The reply to a turn that is shown, or its question; not below 1,000 tokens, and not where roles are chosen."""
+    asked = trip.record("user", "Which hotel is near the river?").position
+    reply = trip.record("assistant", "Take the Ribeira House.").position
+    small, large = store.context("river", 999), store.context("river", 1_000)
+    assert (small.positions, large.positions) == ((asked,), (asked, reply))
+    (block,) = large.blocks
+    assert [passage.relevance is None for passage in block.passages] == [False, True]
+    assert trip.context("Ribeira").positions == (6, asked, reply), "all that the user said before it"
+    assert store.context("river", roles=["user"]).positions == (asked,)
+    assert trip.context("river", as_of=asked).positions == (asked,)
+    strict = store.context("river Ribeira", min_relevance=1.0)
+    assert not strict
+
+
 def test_hidden_and_forgotten_turns_never_appear(store, trip):
     """A rewind hides them from the session; forgetting removes them for good, as of any position too."""
     head = store.head().position
@@ -196,7 +211,8 @@ def test_hidden_and_forgotten_turns_never_appear(store, trip):
     assert trip.context("ferry").positions == (2, 3)
     assert trip.context("ferry", hidden=True).positions == (2, 3, 6)
     store.forget(positions=[3])
-    assert store.context("ferry").positions == (2, 6)
+    assert store.context("ferry", 500).positions == (2, 6)
+    assert 3 not in store.context("ferry").positions
     assert "nine" not in store.context("ferry", as_of=head).text
 
 

@@ -132,7 +132,7 @@ KINDS = {
     "a context of the future": Crafted(
         "recalls", "context.served.v1", CONTEXT | {"recall": RECEIPT | {"head": NEVER, "scores": [1.0], "ranks": {}}}
     ),
-    "a context with turns that were not found": Crafted(
+    "a context with later turns": Crafted(
         "recalls", "context.served.v1", CONTEXT | {"turns": [2], "starts": [0], "ends": [1]}
     ),
     "a context with a part that cannot be": Crafted(
