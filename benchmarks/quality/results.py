@@ -88,7 +88,7 @@ class DatasetResult(msgspec.Struct, frozen=True, kw_only=True):
     relevance: Relevance
     """Of the first setting."""
     budgets: tuple[BudgetResult, ...]
-    """Of the shipped setting."""
+    """Likewise."""
 
     def setting(self, name: str) -> SettingResult | None:
         """Return a setting by its name."""

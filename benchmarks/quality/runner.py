@@ -120,11 +120,11 @@ def run(
             first = SHIPPED if left_out is None else LEFT_OUT
             found[first] = _ask(store, encoder, corpus, first, {}, depth=depth)
             relevance = _relevance(store, corpus, found[first], strangers)
+            packed = tuple(_packed(store, corpus, tokens, pack) for tokens in budgets) if pack is not None else ()
         if SHIPPED not in found:
             found[SHIPPED] = _ask(store, encoder, corpus, SHIPPED, {}, depth=depth)
         for name, arguments in settings.items():
             found[name] = _ask(store, encoder, corpus, name, arguments, depth=CUT)
-        packed = tuple(_packed(store, corpus, tokens, pack) for tokens in budgets) if pack is not None else ()
         shallow = {name: _shallow(store, item.rankings) for name, item in found.items()}
     return DatasetResult(
         name=corpus.name,
