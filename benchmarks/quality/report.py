@@ -14,6 +14,7 @@ from benchmarks.quality import tables
 from benchmarks.quality.ablation import SHIPPED
 from benchmarks.quality.left_out import OURS
 from benchmarks.quality.results import LEVELS, DatasetResult, Results
+from benchmarks.quality.runner import PACKED_MAX
 from benchmarks.quality.tables import Table
 from benchmarks.quality.targets import verdicts
 
@@ -165,7 +166,8 @@ def _budgets(datasets: Sequence[DatasetResult]) -> Iterator[str]:
     words = _between(item.words.mean for dataset in datasets for item in dataset.budgets if item.tokens == most)
     yield (
         f"A context of {most:,} tokens holds {words} of the answer's words, depending on the set. The evidence "
-        "counts as shown if any part of the turn is shown; the words tell whether it was the right part."
+        "counts as shown if any part of the turn is shown; the words tell whether it was the right part. Measured on "
+        f"up to {PACKED_MAX} questions of a set."
     )
     yield "![what a context holds](recall-budget.svg)"
     yield table.as_markdown()

@@ -27,6 +27,8 @@ DEPTH: Final = 100
 """Turns asked for, so that they come from ten sessions where there are as many."""
 STRANGERS_MAX: Final = 200
 """Off-topic questions that are asked of a set."""
+PACKED_MAX: Final = 250
+"""Questions of a set for which contexts are made, evenly from all."""
 
 AGENT: Final = "bench"
 
@@ -239,6 +241,7 @@ def _packed(store: MemoryStore, corpus: Corpus, tokens: int, pack: Pack) -> Budg
     with bar(f"{corpus.name}: {tokens} tokens") as progress:
         rows = []
         questions = asked(corpus, "turn")
+        questions = questions[:: -(-len(questions) // PACKED_MAX)]
         for number, item in enumerate(questions, 1):
             rows.append(pack(store, item, tokens))
             progress(number, len(questions))

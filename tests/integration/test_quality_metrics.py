@@ -351,7 +351,7 @@ def test_a_run_measures_every_set_and_writes_a_page_of_all(own, locomo, longmeme
     assert "assistant-said" in capsys.readouterr().out
     pictures = set(re.findall(r"\((recall-\S+\.svg)\)", text))
     assert pictures == {path.name for path in tmp_path.glob("*.svg")}
-    assert len(pictures) == 6
+    assert len(pictures) == 7
 
     (tmp_path / "again").mkdir()
     for picture in draw_all(msgspec.json.decode(out.read_bytes(), type=Results), tmp_path / "again"):
