@@ -14,6 +14,8 @@ SAME_STEMS: Final = 0.9
 
 A fact that changed has other words or other numbers. Which of two different statements holds takes a reader.
 """
+COMPARED_CHARACTERS_MAX: Final = 1_000
+"""A longer text repeats only one that is equal to it: statements are short, and a long answer has many."""
 NEGATIONS: Final = frozenset(("no", "not", "never", "none", "nothing", "nobody", "without", "cannot", "t"))
 """English words that turn a statement into its opposite (`t` is that of `don't`). Texts must agree in them."""
 
@@ -26,6 +28,10 @@ def repetitions(hits: Sequence[Hit], language: str) -> Mapping[Position, list[Hi
     """
     alike: dict[object, list[tuple[frozenset[str], list[Hit]]]] = {}
     for hit in hits:
+        if len(hit.text) > COMPARED_CHARACTERS_MAX:
+            groups = alike.setdefault((hit.role, hit.speaker, hit.scope, hit.text), [(frozenset(), [])])
+            groups[0][1].append(hit)
+            continue
         decisive = frozenset(word for word in words_of(hit.text) if word in NEGATIONS or any(map(str.isdigit, word)))
         stems = frozenset(stems_of(hit.text, language))
         groups = alike.setdefault((hit.role, hit.speaker, hit.scope, decisive), [])

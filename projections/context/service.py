@@ -28,7 +28,7 @@ from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit, Page
 from mnemolog.projections.recall.exchange import exchange_of
-from mnemolog.projections.recall.passages import SoughtWords, best_passage
+from mnemolog.projections.recall.passages import PASSAGE_CHARACTERS_MAX, SoughtWords, best_passage
 from mnemolog.projections.recall.question import Question, checked_min_relevance
 from mnemolog.projections.recall.receipts import question_of, question_today
 from mnemolog.projections.recall.rules import MIN_RELEVANCE
@@ -233,7 +233,10 @@ def _passage_of(
     also_said: tuple[datetime, ...] = (),
 ) -> ContextPassage:
     """Return the best passage of a turn of at most `length` characters; all of it for None."""
-    found = best_passage(turn.text, words, limit=len(turn.text) if length is None else length)
+    if isinstance(turn, Hit) and length == PASSAGE_CHARACTERS_MAX:
+        found = turn.passage
+    else:
+        found = best_passage(turn.text, words, limit=len(turn.text) if length is None else length)
     return ContextPassage(
         position=turn.position,
         session=turn.session,

@@ -118,6 +118,17 @@ def test_statements_that_differ_or_come_from_others_are_all_shown(store, trip, t
     assert {6, 7} <= set(context.positions)
 
 
+def test_a_long_turn_repeats_only_an_equal_one(store, trip):
+    """Of long answers each may add something."""
+    answer = "The ferry leaves at nine. " * 50
+    first = trip.record("assistant", answer).position
+    again = trip.record("assistant", answer).position
+    other = trip.record("assistant", f"{answer} Sharp.").position
+    context = store.context("ferry", 5_000)
+    assert {again, other} <= set(context.positions)
+    assert first not in context.positions
+
+
 def test_the_same_words_of_another_user_are_not_a_repetition(store):
     """Scopes keep users apart."""
     store.session("hers", scope="acme/bob").record("user", "The ferry is booked for Friday.", speaker="Ada")
