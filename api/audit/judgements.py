@@ -25,7 +25,7 @@ from mnemolog.projections.recall.weights import DEFAULT
 
 
 class Judgement(Result, frozen=True, kw_only=True):
-    """What somebody who knows the right answer said about a recall."""
+    """A verdict on an answer, by a judge who knows the right one."""
 
     _columns: ClassVar[tuple[str, ...]] = ("receipt", "query", "good", "bad", "nothing", "by", "judged_at", "unusable")
 

@@ -1,7 +1,7 @@
 """Intervals of confidence by drawing questions again.
 
 The percentile method of Efron, "Bootstrap methods: another look at the jackknife", Annals of Statistics 7(1), 1979;
-Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13. What varies is which questions are asked;
+Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13. What varies is the choice of questions;
 the conversations are taken as given.
 """
 

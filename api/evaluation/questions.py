@@ -30,7 +30,7 @@ class KnownQuestion(NamedTuple):
     """Empty if nothing answers it."""
     category: str = ""
     as_of: Position | None = None
-    """The position that it is asked as of; None for the present."""
+    """The position to recall as of; None for the present."""
 
 
 class _Line(msgspec.Struct):
