@@ -153,7 +153,7 @@ def _why_not(served: ContextServed, counters: dict[str, Counter]) -> str | None:
     if served.form != FORMAT:
         return f"it was built as {served.form}, this mnemolog builds {FORMAT}"
     if served.counted_by not in counters:
-        return f"its tokens were counted by {served.counted_by}: pass that function as tokenizer="
+        return f"{served.counted_by} counted its tokens: pass that function to store.audit.contexts(tokenizer=...)"
     return None
 
 

@@ -126,7 +126,7 @@ def test_a_context_counted_by_the_caller_needs_its_tokenizer_again(store):
     store.context("ferry", 600, receipt=True)
     without = store.audit.contexts()
     assert verdicts(without) == ["cannot-be-told", "reproduces"]
-    assert "words: pass that function as tokenizer=" in without.contexts[0].why
+    assert "words counted its tokens: pass that function to" in without.contexts[0].why
     assert verdicts(store.audit.contexts(tokenizer=letters)) == ["cannot-be-told", "reproduces"]
     assert verdicts(store.audit.contexts(tokenizer=words)) == ["reproduces"] * 2
 
