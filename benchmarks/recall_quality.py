@@ -3,7 +3,7 @@
     python -m benchmarks.recall_quality SET... [--ablation] [--weights-left-out FILE] [--store FOLDER] [--page PAGE]
     python -m benchmarks.recall_quality --read RESULTS.json --page PAGE
 
-A set is a folder with `turns.jsonl` and `questions.jsonl`, whose shape is told by their fields
+A set is a folder with `turns.jsonl` and `questions.jsonl`, whose fields show the shape
 (benchmarks/quality/shapes.py); its name is the name of the set in the report. Or it is `NAME.jsonl` with
 `NAME-questions.jsonl`, a conversation of our own. The pictures of the page are drawn beside it, and need matplotlib.
 """

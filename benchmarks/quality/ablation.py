@@ -11,7 +11,7 @@ from mnemolog import Weights
 SHIPPED: Final = "shipped"
 """The setting that a user gets, and that the others are compared with."""
 LEFT_OUT: Final = "left out"
-"""The weights of a fit that has not seen the data that is asked."""
+"""The weights of a fit that has not seen the set."""
 _NO_PARTS: Final = frozenset({"reranker", "recency", "recency_days", "distinct"})
 
 

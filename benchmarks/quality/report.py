@@ -31,7 +31,7 @@ always, 0.5 is chance. In brackets: 95 % intervals by bootstrap (Efron, 1979; pe
 of the questions, seed {seed}). They show the effect of other questions, not of other conversations.
 
 **left out**: the weights of the ranking were fitted without this set and those that share conversations with it. That
-is what to expect on conversations that nobody has fitted anything to. **shipped**: the weights that a user gets; they
+is what to expect on conversations that nothing was fitted to. **shipped**: the weights that a user gets; they
 have seen all sets, so these figures are a little too good."""
 BAD_AT: Final = """\
 - **It does not know that it knows nothing.** A question about the conversation that nothing answers gets hits as
@@ -256,7 +256,7 @@ def about(dataset: DatasetResult) -> Iterator[str]:
 def show(results: Results) -> None:
     """Print the tables."""
     console = Console()
-    # Where nobody watches, lines are as long as they need to be.
+    # Without a terminal, lines are as long as they need to be.
     if not console.is_terminal:
         console = Console(width=240)
     datasets = results.datasets

@@ -92,7 +92,7 @@ def calibration(datasets: Sequence[DatasetResult]) -> Table:
 
 
 def told_apart(datasets: Sequence[DatasetResult]) -> Table:
-    """Return how well questions without an answer are told apart."""
+    """Return how well relevance separates questions without an answer."""
     rows = [
         (
             dataset.name,
