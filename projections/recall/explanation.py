@@ -28,7 +28,6 @@ _PARTS: Final = {
     "question": "is a question itself",
     "session": "other turns of its session",
     "recency": "recent",
-    "reranker": "reranker",
 }
 _BY: Final = {TEXT: "by words", VECTOR: "by meaning"}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import numpy as np
@@ -19,6 +19,9 @@ from mnemolog.projections.recall.dates import Dates, dates_of
 from mnemolog.projections.recall.scoring import Scored, Scores
 from mnemolog.projections.recall.text_search import Counts
 from mnemolog.projections.sql.conversation_views import PLACES
+
+if TYPE_CHECKING:
+    from mnemolog.projections.recall.ranking import Ranked
 
 BEFORE: Final = 2
 AFTER: Final = 3
@@ -84,6 +87,14 @@ def score(
     total = np.round(total, 9)
     relevance: Scores = np.clip(total / (1 + np.abs(total)), 0.0, 1.0)
     return Scored(positions=positions, total=total, relevance=relevance, parts=parts, direct=direct)
+
+
+def reranked(turns: Sequence[Ranked], scores: Sequence[float], weights: Weights) -> list[Ranked]:
+    """Order turns by their score plus the reranker's: the best of its scores adds `weights.reranker`, the worst 0."""
+    least, most = min(scores), max(scores)
+    added = [weights.reranker * (score - least) / (most - least) if most > least else 0.0 for score in scores]
+    totals = [turn._replace(score=round(turn.score + part, 9)) for turn, part in zip(turns, added, strict=True)]
+    return sorted(totals, key=lambda turn: (-turn.score, turn.position))
 
 
 def _words(

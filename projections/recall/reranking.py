@@ -1,4 +1,4 @@
-"""Rerank the best turns with a model that reads the query and a turn together."""
+"""Order the best turns by a model that reads the query and a turn together."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ from typing import Final
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.projections.ports import Reranker
+from mnemolog.projections.recall.question import Question
 from mnemolog.projections.recall.ranking import Ranked
+from mnemolog.projections.recall.rules import Rule
 
 RERANKED_MAX: Final = 50
 """Number of turns to rerank, from the best one on. Each costs one pass of the model."""
 
 
 def rerank(
-    reranker: Reranker, query: str, turns: Sequence[Ranked], texts: Mapping[Position, str], *, weight: float
+    reranker: Reranker, question: Question, rule: Rule, turns: Sequence[Ranked], texts: Mapping[Position, str]
 ) -> list[Ranked]:
-    """Return `turns`, best first. The first ones have the reranker's score as an additional part.
+    """Return `turns`, the first ones in the order of the reranker, whose ties keep their order.
 
-    The reranker's scores are scaled: the best is `weight`, the worst 0. So any range of scores works. Raises
-    `EncodingFailed` for invalid scores.
+    Turns without a text follow. Raises `EncodingFailed` for invalid scores.
     """
     looked_at = [turn for turn in turns[:RERANKED_MAX] if turn.position in texts]
     if not looked_at:
         return list(turns)
-    scores = [float(score) for score in reranker.score(query, [texts[turn.position] for turn in looked_at])]
+    scores = [float(score) for score in reranker.score(question.query, [texts[turn.position] for turn in looked_at])]
     if len(scores) != len(looked_at) or not all(map(isfinite, scores)):
         why = (
             f"reranker {reranker.name!r} gave {len(scores)} scores for {len(looked_at)} texts, or none that are numbers"
         )
         raise errors.EncodingFailed(why)
-    least, most = min(scores), max(scores)
-    found = {}
-    for turn, score in zip(looked_at, scores, strict=True):
-        part = weight * (score - least) / (most - least) if most > least else 0.0
-        total = round(turn.score + part, 9)
-        found[turn.position] = turn._replace(score=total, parts=turn.parts | {"reranker": round(part, 6)})
-    return sorted((found.get(turn.position, turn) for turn in turns), key=lambda turn: (-turn.score, turn.position))
+    if rule.reranked is not None:
+        best = rule.reranked(looked_at, scores, question.weights)
+    else:
+        scored = [turn._replace(score=score) for turn, score in zip(looked_at, scores, strict=True)]
+        best = sorted(scored, key=lambda turn: -turn.score)
+    seen = {turn.position for turn in looked_at}
+    return best + [turn for turn in turns if turn.position not in seen]

@@ -12,6 +12,7 @@ from mnemolog.projections.recall.weights import Weights, checked_weights
 
 if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
     from mnemolog.projections.recall import parts_1
+    from mnemolog.projections.recall.ranking import Ranked
     from mnemolog.projections.recall.scoring import Scored
 
 RANKING: Final = "relevance/2"
@@ -34,6 +35,8 @@ class Rule(NamedTuple):
     """How many neighbours of each offered turn are read and ranked with it."""
     score: Callable[..., Scored]
     """Scores rows. Takes the arguments of `scoring.score`."""
+    reranked: Callable[..., list[Ranked]] | None = None
+    """Orders turns by the scores of a reranker. Takes turns, scores and weights. None: by these scores alone."""
 
 
 def rule_named(ranking: str) -> Rule:
@@ -41,7 +44,7 @@ def rule_named(ranking: str) -> Rule:
     if ranking == PARTS_1:
         from mnemolog.projections.recall import parts_1
 
-        return Rule(parts_1.BEFORE, parts_1.AFTER, parts_1.score)
+        return Rule(parts_1.BEFORE, parts_1.AFTER, parts_1.score, parts_1.reranked)
     from mnemolog.projections.recall import context_rows, scoring
 
     return Rule(context_rows.BEFORE, context_rows.AFTER, scoring.score)

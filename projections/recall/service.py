@@ -32,7 +32,7 @@ from mnemolog.projections.recall.question import TEXT, VECTOR, Question
 from mnemolog.projections.recall.ranking import Ranking
 from mnemolog.projections.recall.receipts import RECALLS_STREAM, model_of, receipt_of
 from mnemolog.projections.recall.reranking import RERANKED_MAX, rerank
-from mnemolog.projections.recall.rules import rule_named
+from mnemolog.projections.recall.rules import Rule, rule_named
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import Views
 from mnemolog.projections.sql.queries import Filters
@@ -68,6 +68,8 @@ class Basis(NamedTuple):
     fixed: Fixed | None = None
     model: Activation | None = None
     """The model that must answer; None for the one active at `head`."""
+    reranked: bool = True
+    """Whether the store's reranker orders the best turns, if there is one."""
 
 
 class Answer(NamedTuple):
@@ -104,7 +106,7 @@ def basis_of(served: RecallServed) -> Basis:
     cover = None if served.vectors_to is None else Position(served.vectors_to)
     fixed = None if served.mode == TEXT else Fixed(cover, served.model)
     page = Page(served.k, served.passed_over, served.candidates)
-    return Basis(Position(served.head), page, fixed, model_of(served))
+    return Basis(Position(served.head), page, fixed, model_of(served), reranked=bool(served.reranker))
 
 
 class _VectorLeg(NamedTuple):
@@ -223,7 +225,7 @@ class Recalls:
         are read afterwards, so that a turn forgotten meanwhile is not returned.
         """
         page, leg = basis.page, _VectorLeg()
-        reranker = self._projections.reranker if question.weights.reranker and question.mode != VECTOR else None
+        reranker = self._projections.reranker if basis.reranked and question.mode != VECTOR else None
         rule = rule_named(question.ranking)
         ranking = Ranking(question, rule, count=page.end, to_be_reranked=reranker is not None)
         wanted, failed = page.offered(question.mode), None
@@ -246,7 +248,7 @@ class Recalls:
                 best = ranking.turns[: min(ranking.first_stage, RERANKED_MAX)]
                 texts = queries.turns_at(connection, [turn.position for turn in best])
                 snapshot.close()
-                failed = _rerank(reranker, question, ranking, {at: turn.text for at, turn in texts.items()})
+                failed = _rerank(reranker, question, rule, ranking, {at: turn.text for at, turn in texts.items()})
                 connection = snapshot.enter_context(views.database.reading())
             ranked, spans = ranking.turns[page.passed_over : page.end], filters.spans
             words = sought(offer.terms.stems, offer.found.counts, language=offer.language)
@@ -381,11 +383,13 @@ def _searched(offer: Offer) -> int | None:
     return offer.found.counts.turns or None if all_turns else None
 
 
-def _rerank(reranker: Reranker, question: Question, ranking: Ranking, texts: Mapping[Position, str]) -> str | None:
+def _rerank(
+    reranker: Reranker, question: Question, rule: Rule, ranking: Ranking, texts: Mapping[Position, str]
+) -> str | None:
     """Rerank the first stage of a ranking. On failure, keep the order and return the reason."""
     first = ranking.first_stage
     try:
-        best = rerank(reranker, question.query, ranking.turns[:first], texts, weight=question.weights.reranker)
+        best = rerank(reranker, question, rule, ranking.turns[:first], texts)
     except Exception as error:  # Not loaded, out of memory, invalid scores: the answer is complete without it.
         return str(error) or repr(error)
     ranking.turns[:first] = best

@@ -31,8 +31,6 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Subtracted from a turn that is itself a question."""
     session: float = 0.2
     """A share of the best score in its session."""
-    reranker: float = 2.0
-    """The score of the reranker, if the store has one: as much as words and similarity together."""
     recency: float = 0.0
     """Recently recorded: this much for the present, divided by e for every `recency_days`."""
     recency_days: float = 30.0

@@ -169,34 +169,65 @@ class ByLength:
         return [len(text) for text in texts]
 
 
-def test_a_reranker_has_a_second_look_at_the_best_turns(folder, encoder):
-    """At so many and no more; what it says is one more part, and the same on every page."""
-    reranker = ByLength()
-    with MemoryStore.open(folder, model=encoder, reranker=reranker, background=False) as store:
+def every_page(store):
+    """The hits of all pages of five."""
+    page = store.recall("tea", k=5)
+    hits = list(page.hits)
+    while page.next is not None:
+        page = store.recall("tea", k=5, after=page.next)
+        hits += page.hits
+    return hits
+
+
+def test_a_reranker_orders_the_best_turns_by_its_scores_alone(folder, encoder):
+    """The best 50 and no more; the same on every page; relevance and parts stay those of the ranking."""
+    with MemoryStore.open(folder, model=encoder, background=False) as store:
         session = store.start_session("s")
         for n in range(80):
             session.record("user", "tea " + "x" * (n % 60))
         store.admin.catch_up_vectors()
-        first = store.recall("tea", k=5)
-        assert first.reranker == "by length"
-        assert (first.hits[0].score_parts["reranker"], max(len(hit.text) for hit in first.hits)) == (
-            2.0,
-            len(first.hits[0].text),
-        )
+        ranked = every_page(store)
+    reranker = ByLength()
+    with MemoryStore.open(folder, model=encoder, reranker=reranker, background=False) as store:
+        assert store.recall("tea").reranker == "by length"
         assert reranker.asked == [("tea", 50)]
-        pages, after = list(first.hits), first.next
-        while after is not None:
-            page = store.recall("tea", k=5, after=after)
-            pages, after = pages + list(page.hits), page.next
-        scores = [round(sum(hit.score_parts.values()), 4) for hit in pages[:50]]
-        assert scores == sorted(scores, reverse=True)
-        assert len({hit.position for hit in pages}) == 80
-        assert store.recall("tea", weights=Weights(reranker=0)).reranker is None
-        store.recall("tea", receipt=True)
-        assert store.audit.recalls().reproduced == 1
+        pages = every_page(store)
+        assert pages[:50] == sorted(ranked[:50], key=lambda hit: -len(hit.text))
+        assert pages[50:] == ranked[50:]
+
+
+def test_turns_that_a_reranker_finds_equal_keep_their_order(folder, encoder):
+    """A model that gives marks from 1 to 3 moves little."""
+
+    class Equal(ByLength):
+        def score(self, query, texts):
+            return [1.0 + ("milk" in text) for text in texts]
+
     with MemoryStore.open(folder, model=encoder, background=False) as store:
-        (item,) = store.audit.recalls().recalls
-        assert (item.verdict, "the reranker was by length" in item.why) == ("cannot-be-told", True)
+        session = store.start_session("s")
+        for text in ("my tea at home in the evening", "no", "tea with milk", "green tea", "tea"):
+            session.record("user", text)
+        store.admin.catch_up_vectors()
+        ranked = [hit.text for hit in store.recall("tea")]
+    with MemoryStore.open(folder, model=encoder, reranker=Equal(), background=False) as store:
+        ranked.remove("tea with milk")
+        assert [hit.text for hit in store.recall("tea")] == ["tea with milk", *ranked]
+
+
+def test_a_receipt_says_whether_a_reranker_ordered_its_hits(folder):
+    """An audit uses the reranker for the receipts that name it, and for no others."""
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("s")
+        for text in ("tea", "green tea", "black tea with milk"):
+            session.record("user", text)
+        plain = store.recall("tea", receipt=True)
+    with MemoryStore.open(folder, model=None, reranker=ByLength()) as store:
+        assert [hit.text for hit in store.recall("tea", receipt=True)] != [hit.text for hit in plain]
+        assert [item.verdict for item in store.audit.recalls().recalls] == ["reproduces", "reproduces"]
+    with MemoryStore.open(folder, model=None) as store:
+        first, second = store.audit.recalls().recalls
+        assert (first.verdict, second.verdict) == ("reproduces", "cannot-be-told")
+        assert "the reranker was by length" in second.why
 
 
 @pytest.mark.parametrize("scores", [[], [float("nan")] * 3, ["x"] * 3, MemoryError()])
@@ -209,14 +240,16 @@ def test_a_reranker_that_fails_leaves_the_order_with_its_reason(folder, encoder,
                 raise scores
             return scores
 
-    with MemoryStore.open(folder, model=encoder, reranker=Broken(), background=False) as store:
+    with MemoryStore.open(folder, model=encoder, background=False) as store:
         session = store.start_session("s")
         for text in ("tea", "green tea", "no"):
             session.record("user", text)
+        ranked = store.recall("tea").hits
+    with MemoryStore.open(folder, model=encoder, reranker=Broken(), background=False) as store:
         answer = store.recall("tea")
         assert answer.unavailable_legs["reranker"]
         assert answer.reranker is None
-        assert answer.hits == store.recall("tea", weights=Weights(reranker=0)).hits
+        assert answer.hits == ranked
 
 
 def test_what_is_no_reranker_is_refused(folder):
@@ -240,7 +273,7 @@ def test_a_cross_encoder_is_loaded_from_a_folder_when_it_is_needed(folder, tmp_p
         session = store.start_session("s")
         for text in ("green tea", "no tea"):
             session.record("user", text)
-        hits = {hit.text: hit.score_parts["reranker"] for hit in store.recall("tea").hits}
-        assert hits == {"green tea": 2.0 * (expected[0] > expected[1]), "no tea": 2.0 * (expected[1] > expected[0])}
+        best_first = ["green tea", "no tea"] if expected[0] > expected[1] else ["no tea", "green tea"]
+        assert [hit.text for hit in store.recall("tea").hits] == best_first
     with MemoryStore.open(folder, model=encoder, reranker="no/such-reranker", background=False) as store:
         assert "no/such-reranker" in store.recall("tea").unavailable_legs["reranker"]
