@@ -58,7 +58,7 @@ class Models:
         self.trouble = error
         if isinstance(error, errors.ModelUnavailable) and not self._warned:
             self._warned = True
-            warnings.warn(f"recalls search by words only: {error}; {error.hint}", errors.ModelWarning, stacklevel=6)
+            warnings.warn(f"recalls search by words only: {error}; {error.hint}", errors.ModelWarning, stacklevel=7)
 
     def active(self, *, upto: Position | None = None) -> Activation | None:
         """Return the active model at position `upto`, by default the head; None before any activation."""
