@@ -16,6 +16,7 @@ from mnemolog import MemoryStore, Session
 from mnemolog.audit.service import AuditService
 from mnemolog.domain.event import Event
 from mnemolog.domain.result import Result, Results
+from mnemolog.evaluation.evaluation import Evaluation
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.session import SessionAt
@@ -34,6 +35,10 @@ def filled(store):
     return store
 
 
+LAZY = {"Evaluation": Evaluation}
+"""Types that a module names without importing them, because theirs imports numpy."""
+
+
 def structs_in(annotation):
     """The structs that an annotation names."""
     if inspect.isclass(annotation) and issubclass(annotation, msgspec.Struct):
@@ -46,7 +51,7 @@ def returned_by(kind):
     """The structs that the public methods of a class return."""
     for name, method in inspect.getmembers(kind, inspect.isfunction):
         if not name.startswith("_"):
-            yield from structs_in(typing.get_type_hints(method).get("return"))
+            yield from structs_in(typing.get_type_hints(method, localns=LAZY).get("return"))
 
 
 def test_a_recall_can_be_iterated_counted_and_indexed(filled):
