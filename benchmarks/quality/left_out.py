@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from mnemolog import Weights
-from mnemolog.projections.recall import question
+from mnemolog.projections.recall import scoring
 
 OURS: Final = "ours"
 """The source of all conversations that this project has written itself."""
@@ -34,19 +33,23 @@ def has_fit(file: Path, source: str) -> bool:
     return source in _fits(file)
 
 
+class _File(msgspec.Struct):
+    left_out: dict[str, scoring.Fitted]
+
+
 @contextmanager
 def ranked_without(file: Path, source: str) -> Iterator[None]:
     """Have every recall in the block use the fit that has not seen a source.
 
-    The file is a JSON object. Its `left_out` has, for each source, the fit without it.
+    The file is that of the ranking, written by `benchmarks.fit_recall`.
     """
-    before, question.DEFAULT = question.DEFAULT, Weights(**_fits(file)[source])
+    before, fit = scoring.fitted, _fits(file)[source]
+    scoring.fitted = lambda: fit
     try:
         yield
     finally:
-        question.DEFAULT = before
+        scoring.fitted = before
 
 
-def _fits(file: Path) -> dict[str, dict[str, Any]]:
-    fits: dict[str, dict[str, Any]] = msgspec.json.decode(file.read_bytes())["left_out"]
-    return fits
+def _fits(file: Path) -> dict[str, scoring.Fitted]:
+    return msgspec.json.decode(file.read_bytes(), type=_File).left_out

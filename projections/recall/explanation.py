@@ -21,13 +21,14 @@ _NAME_COLUMNS: Final = 12
 _PART_COLUMNS: Final = 28
 _BAR_COLUMNS: Final = 32
 _PARTS: Final = {
-    "words": "words in and around it",
+    "words": "words in it",
+    "neighbours": "turns next to it",
     "vector": "meaning",
     "speaker": "the speaker you named",
     "date": "the time you named",
-    "question": "is a question itself",
-    "session": "other turns of its session",
+    "role": "who said it",
     "recency": "recent",
+    "base": "any turn",
 }
 _BY: Final = {TEXT: "by words", VECTOR: "by meaning"}
 

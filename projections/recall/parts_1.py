@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.domain.position import Micros, Position
-from mnemolog.projections.recall.context_rows import Row
 from mnemolog.projections.recall.dates import Dates, dates_of
-from mnemolog.projections.recall.scoring import Scored, Scores
-from mnemolog.projections.recall.text_search import Counts
+from mnemolog.projections.recall.scoring import Column as Scores
+from mnemolog.projections.recall.scoring import Scored
 from mnemolog.projections.sql.conversation_views import PLACES
 
 if TYPE_CHECKING:
+    from mnemolog.projections.recall.candidates import Candidates
     from mnemolog.projections.recall.ranking import Ranked
+    from mnemolog.projections.recall.text_search import Counts
 
 BEFORE: Final = 2
 AFTER: Final = 3
@@ -53,18 +54,15 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     distinct: bool = False
 
 
-def score(
-    rows: Sequence[Row],
-    *,
-    query: str,
-    terms: Sequence[str],
-    speakers: frozenset[str],
-    counts: Counts,
-    similarity: Mapping[Position, float] | None,
-    now: Micros,
-    weights: Weights,
-) -> Scored:
-    """Score rows: at least one, ordered by place. `similarity` is None if no vectors answered."""
+def score_by_vectors(similarity: float) -> float:
+    """Return the score of a turn in the mode `vector`."""
+    return similarity
+
+
+def score(found: Candidates, *, query: str, weights: Weights) -> Scored:
+    """Score the candidates' rows: at least one, ordered by place."""
+    rows, now, similarity = found.rows, found.now, found.similarity
+    terms, speakers, counts = found.terms.stems, found.terms.speakers, found.counts
     position, said = [row.position for row in rows], [Micros(row.at) for row in rows]
     places, positions = np.array([row.place for row in rows], dtype=np.int64), np.array(position, dtype=np.int64)
     at, asks = np.array(said, dtype=np.float64), np.array([row.asks for row in rows], dtype=np.float64)
@@ -84,9 +82,7 @@ def score(
     if weights.session:
         parts["session"] = weights.session * _best_of_session(places, total)
         total = total + parts["session"]
-    total = np.round(total, 9)
-    relevance: Scores = np.clip(total / (1 + np.abs(total)), 0.0, 1.0)
-    return Scored(positions=positions, total=total, relevance=relevance, parts=parts, direct=direct)
+    return Scored(positions=positions, total=np.round(total, 9), parts=parts, direct=direct)
 
 
 def reranked(turns: Sequence[Ranked], scores: Sequence[float], weights: Weights) -> list[Ranked]:

@@ -26,6 +26,8 @@ class QueryTerms(NamedTuple):
     """The stems to search for in the text index."""
     speakers: frozenset[str]
     """The named speakers."""
+    language: str
+    """The language of the stems."""
 
 
 def read_query(connection: sa.Connection, query: str, *, scope: Scope, upto: Position, language: str) -> QueryTerms:
@@ -39,4 +41,4 @@ def read_query(connection: sa.Connection, query: str, *, scope: Scope, upto: Pos
     if names:
         rest = " ".join(_NAMED.sub(lambda said: " " if names.issuperset(words_of(said[1])) else said[0], query).split())
         about = rest if words_of(rest) else query
-    return QueryTerms(about, tuple(terms_of(about, language)), frozenset(speaker for _, speaker in found))
+    return QueryTerms(about, tuple(terms_of(about, language)), frozenset(speaker for _, speaker in found), language)

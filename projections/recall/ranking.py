@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
+from math import exp
 from typing import Final, NamedTuple
 
 from mnemolog.domain.position import Position
@@ -97,25 +98,21 @@ def _ordered(found: Candidates, question: Question, rule: Rule) -> Iterator[tupl
     if TEXT not in found.legs:
         for position, rank in ranks.get(VECTOR, {}).items():
             near = similarity[position]
-            yield Ranked(position, near, round(min(max(near, 0.0), 1.0), 6), {VECTOR: rank}, near, {}), None
+            total = rule.score_by_vectors(near)
+            yield Ranked(position, total, _relevance(total), {VECTOR: rank}, near, {}), None
         return
     if not found.rows:
         return
-    scored = rule.score(
-        found.rows,
-        query=question.query,
-        terms=found.terms.stems,
-        speakers=found.terms.speakers,
-        counts=found.counts,
-        similarity=found.similarity if VECTOR in found.legs else None,
-        now=found.now,
-        weights=question.weights,
-    )
+    scored = rule.score(found, query=question.query, weights=question.weights)
     for n in scored.order():
-        if VECTOR not in found.legs and not scored.direct[n]:
-            continue  # Text only: skip neighbours that contain no word of the query.
         row = found.rows[n]
+        if not row.may_be_hit or (VECTOR not in found.legs and not scored.direct[n]):
+            continue  # Text only: a neighbour that contains no word of the query is no hit.
         ranked = {leg: places[row.position] for leg, places in ranks.items() if row.position in places}
         parts = {name: round(float(part[n]), 6) + 0.0 for name, part in scored.parts.items()}
-        total, relevance = float(scored.total[n]), round(float(scored.relevance[n]), 6)
-        yield Ranked(row.position, total, relevance, ranked, similarity.get(row.position), parts), row.stems
+        total = float(scored.total[n])
+        yield Ranked(row.position, total, _relevance(total), ranked, similarity.get(row.position), parts), row.stems
+
+
+def _relevance(log_odds: float) -> float:
+    return round(1.0 / (1.0 + exp(-max(-50.0, min(50.0, log_odds)))), 6)

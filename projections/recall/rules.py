@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.projections.recall.context_rows import Window
 from mnemolog.projections.recall.weights import Weights, checked_weights
 
 if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
@@ -23,18 +24,21 @@ Change it whenever the ranking changes, and keep the rule before as a module of 
 PARTS_1: Final = "parts/1"
 """The rule before, of `parts_1`."""
 RANKINGS: Final = (PARTS_1, RANKING)
-MIN_RELEVANCE: Final = 0.0
-"""Turns below this relevance have nothing to do with the question. The default where an answer goes to a model."""
+MIN_RELEVANCE: Final = 0.1
+"""Turns below this relevance mostly have nothing to do with the question. The default where an answer goes to a model.
+
+docs/recall-quality.md has what share of questions, about a conversation and about others, have a hit above it.
+"""
 
 
 class Rule(NamedTuple):
     """How turns are ranked."""
 
-    before: int
-    after: int
-    """How many neighbours of each offered turn are read and ranked with it."""
+    window: Window
     score: Callable[..., Scored]
-    """Scores rows. Takes the arguments of `scoring.score`."""
+    """Scores candidates. Takes the arguments of `scoring.score`."""
+    score_by_vectors: Callable[[float], float]
+    """Returns the score of a turn in the mode `vector` from its similarity."""
     reranked: Callable[..., list[Ranked]] | None = None
     """Orders turns by the scores of a reranker. Takes turns, scores and weights. None: by these scores alone."""
 
@@ -44,10 +48,12 @@ def rule_named(ranking: str) -> Rule:
     if ranking == PARTS_1:
         from mnemolog.projections.recall import parts_1
 
-        return Rule(parts_1.BEFORE, parts_1.AFTER, parts_1.score, parts_1.reranked)
-    from mnemolog.projections.recall import context_rows, scoring
+        window = Window(parts_1.BEFORE, parts_1.AFTER, None)
+        return Rule(window, parts_1.score, parts_1.score_by_vectors, parts_1.reranked)
+    from mnemolog.projections.recall import scoring
 
-    return Rule(context_rows.BEFORE, context_rows.AFTER, scoring.score)
+    window = Window(scoring.AROUND, scoring.AROUND, scoring.HITS_AROUND)
+    return Rule(window, scoring.score, scoring.score_by_vectors)
 
 
 def stored_weights(ranking: str, stored: Mapping[str, Any]) -> Weights | parts_1.Weights:

@@ -1,46 +1,105 @@
-"""Score turns: by query words in them and their neighbours, by meaning, speaker and date.
+"""Score turns for a question: the log-odds that a turn answers it.
 
-Tuned on five conversations of LoCoMo, each part measured separately (docs/recall.md). Every part lies between 0 and its
-weight, so scoring needs statistics of these rows only.
+A linear model over `FEATURES`, the same for every kind of conversation. A feature of a turn depends on the question,
+the turn and the turns up to `AROUND` places away, on nothing else that was found. So a turn has the same relevance
+whatever else an answer holds. `make fit-recall` writes the coefficients (docs/recall-quality.md, ADR 32).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemolog.domain.position import Micros, Position
-from mnemolog.projections.recall.context_rows import Row
+from mnemolog.domain.position import Micros
+from mnemolog.domain.role import Role
+from mnemolog.projections.recall.asked import Whose, whose_statement
 from mnemolog.projections.recall.dates import Dates, dates_of
-from mnemolog.projections.recall.text_search import Counts
+from mnemolog.projections.recall.rules import RANKING
 from mnemolog.projections.recall.weights import Weights
-from mnemolog.projections.sql.conversation_views import PLACES
+
+if TYPE_CHECKING:
+    from mnemolog.projections.recall.candidates import Candidates
+    from mnemolog.projections.recall.text_search import Counts
 
 K1: Final = 1.2
-B: Final = 0.4
-"""BM25's constants (Robertson and Zaragoza, 2009). Turns are short: their lengths tell less than those of documents."""
-LENDS: Final = {-3: 0.4, -2: 0.5, -1: 0.7, 1: 0.5, 2: 0.4}
+B: Final = 0.75
+"""BM25's constants (Robertson and Zaragoza, 2009)."""
+USUAL_CHARACTERS: Final = 400
+"""The length of stems at which BM25 corrects nothing. A constant, so that no score depends on the other turns."""
+LENDS: Final = {-2: 0.5, -1: 0.7, 1: 0.5, 2: 0.4}
 """The share of its neighbours' word scores that a turn gets, by their distance in places."""
 ANSWERS: Final = 1.0
 """The share from the turn before, if that is a question."""
+NEAR_PLACES: Final = 2
+"""How far away the neighbours in meaning may be."""
 NEAR_DAYS: Final = 21.0
-"""Distance in time from the requested span at which the date score falls to 1 / e."""
+"""Distance in time from the requested span at which the date feature falls to 1 / e."""
+HITS_AROUND: Final = 1
+"""How far from a turn that a leg offers a hit may be."""
+AROUND: Final = HITS_AROUND + max(NEAR_PLACES, *LENDS)
+"""How many neighbours of an offered turn are read, before it and after it."""
 _DAY: Final = 86_400e6
 
-Scores = NDArray[np.float64]
+FEATURES: Final = {
+    "words_present": "words",
+    "words": "words",
+    "words_near": "neighbours",
+    "meaning": "vector",
+    "meaning_near": "neighbours",
+    "speaker": "speaker",
+    "date": "date",
+    "assistant_if_user": "role",
+    "assistant_if_mine": "role",
+    "assistant_if_open": "role",
+    "user_if_assistant": "role",
+    "user_if_advice": "role",
+}
+"""The features, and the part of the score that each belongs to: a name of `Weights`."""
+
+Column = NDArray[np.float64]
+
+
+class Coefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A linear model: log-odds are `offset` plus the features times their coefficients."""
+
+    offset: float
+    features: dict[str, float]
+
+
+class Fitted(msgspec.Struct, frozen=True):
+    """The fitted models of a ranking, from its file."""
+
+    ranking: str
+    with_vectors: Coefficients
+    without_vectors: Coefficients
+    """For turns without a vector, and where no vectors answer."""
+    vectors_alone: Coefficients
+    """For the mode `vector`."""
+
+
+_DECODER: Final = msgspec.json.Decoder(Fitted)
+
+
+@cache
+def fitted() -> Fitted:
+    """Return the models that the package ships."""
+    file = resources.files("mnemolog.projections.recall").joinpath(f"{RANKING.replace('/', '_')}.json")
+    return _DECODER.decode(file.read_bytes())
 
 
 class Scored(NamedTuple):
     """Scores of rows, in total and by part. Shape (rows,)."""
 
     positions: NDArray[np.int64]
-    total: Scores
-    relevance: Scores
-    """In [0, 1], and in the order of `total`."""
-    parts: dict[str, Scores]
+    total: Column
+    """Log-odds."""
+    parts: dict[str, Column]
     direct: NDArray[np.bool_]
     """Whether any word of the query is in the turn itself."""
 
@@ -50,70 +109,99 @@ class Scored(NamedTuple):
         return numbers
 
 
-def score(
-    rows: Sequence[Row],
-    *,
-    query: str,
-    terms: Sequence[str],
-    speakers: frozenset[str],
-    counts: Counts,
-    similarity: Mapping[Position, float] | None,
-    now: Micros,
-    weights: Weights,
-) -> Scored:
-    """Score rows: at least one, ordered by place. `similarity` is None if no vectors answered.
+class Features(NamedTuple):
+    """The features of rows. Each column has the shape (rows,); a feature that is 0 for all is left out."""
 
-    A row without a similarity, because it is not embedded yet, gains and loses nothing. "Last week" and the age of a
-    turn are relative to `now`.
+    columns: dict[str, Column]
+    embedded: NDArray[np.bool_]
+    """Whether the row has a vector."""
+    direct: NDArray[np.bool_]
+    """Whether any word of the query is in the row itself."""
+
+
+def score(found: Candidates, *, query: str, weights: Weights) -> Scored:
+    """Score the candidates' rows: at least one, ordered by place.
+
+    "Last week" and the age of a turn are relative to `found.now`.
     """
-    place, position, speaker, said, asking, stems = zip(*rows, strict=True)
-    places, positions = (np.array(column, dtype=np.int64) for column in (place, position))
-    at, asks = (np.array(column, dtype=np.float64) for column in (said, asking))
-    words, direct = _words(stems, places, asks, terms, counts, weights.neighbours)
-    parts = {"words": words}
-    if similarity is not None and weights.vector:
-        parts["vector"] = weights.vector * _near(position, similarity)
-    if speakers and weights.speaker:
-        parts["speaker"] = weights.speaker * np.array([float(one in speakers) for one in speaker])
-    if weights.date and (dates := dates_of(query, now=now, first=min(said), last=max(said))):
-        parts["date"] = weights.date * _then(at, dates)
-    if weights.question:
-        parts["question"] = -weights.question * asks
+    features, models = features_of(found, query), fitted()
+    columns, rows = features.columns, found.rows
+    parts: dict[str, Column] = {}
+    for name, column in columns.items():
+        part = FEATURES[name]
+        if weight := getattr(weights, part):
+            embedded, bare = (model.features.get(name, 0.0) for model in (models.with_vectors, models.without_vectors))
+            scored = weight * np.where(features.embedded, embedded, bare) * column
+            parts[part] = parts[part] + scored if part in parts else scored
     if weights.recency:
-        parts["recency"] = weights.recency * np.exp(-np.maximum(now - at, 0) / _DAY / weights.recency_days)
-    total = np.sum(list(parts.values()), axis=0)
-    if weights.session:
-        parts["session"] = weights.session * _best_of_session(places, total)
-        total = total + parts["session"]
-    total = np.round(total, 9)
-    relevance: Scores = np.clip(total / (1 + np.abs(total)), 0.0, 1.0)
-    return Scored(positions, total, relevance, parts, direct)
+        at = np.array([row.at for row in rows], dtype=np.float64)
+        parts["recency"] = weights.recency * np.exp(-np.maximum(found.now - at, 0) / _DAY / weights.recency_days)
+    parts["base"] = np.where(features.embedded, models.with_vectors.offset, models.without_vectors.offset)
+    total = np.round(np.sum(list(parts.values()), axis=0), 9)
+    positions = np.array([row.position for row in rows], dtype=np.int64)
+    return Scored(positions, total, parts, features.direct)
+
+
+def score_by_vectors(similarity: float) -> float:
+    """Return the log-odds of a turn from its cosine similarity alone."""
+    model = fitted().vectors_alone
+    return round(model.offset + model.features["meaning"] * similarity, 9)
+
+
+def features_of(found: Candidates, query: str) -> Features:
+    """Return the features of the candidates' rows: at least one, ordered by place."""
+    rows = found.rows
+    places = np.array([row.place for row in rows], dtype=np.int64)
+    asks = np.array([row.asks for row in rows], dtype=np.float64)
+    columns, direct = _words([row.stems for row in rows], places, asks, found.terms.stems, found.counts)
+    embedded = np.zeros(len(rows), dtype=np.bool_)
+    if found.similarity is not None:
+        near = np.array([found.similarity.get(row.position, np.nan) for row in rows])
+        embedded = ~np.isnan(near)
+        columns["meaning"] = np.where(embedded, near, 0.0)
+        columns["meaning_near"] = np.where(embedded, _best_near(places, np.where(embedded, near, -1.0)), 0.0)
+    if found.terms.speakers:
+        columns["speaker"] = np.array([float(row.speaker in found.terms.speakers) for row in rows])
+    said = [row.at for row in rows]
+    if dates := dates_of(query, now=found.now, first=Micros(min(said)), last=Micros(max(said))):
+        columns["date"] = _then(np.array(said, dtype=np.float64), dates)
+    whose = whose_statement(query, found.terms.language)
+    other = Role.USER if whose in (Whose.ASSISTANT, Whose.ADVICE) else Role.ASSISTANT
+    columns[f"{other}_if_{whose}"] = np.array([float(row.role == other) for row in rows])
+    return Features(columns, embedded, direct)
 
 
 def _words(
-    stems: Sequence[str], places: NDArray[np.int64], asks: Scores, terms: Sequence[str], counts: Counts, lent: float
-) -> tuple[Scores, NDArray[np.bool_]]:
-    """Return BM25 scores. For each word, the best of the turn's own score and the shares from its neighbours counts."""
+    stems: Sequence[str], places: NDArray[np.int64], asks: Column, terms: Sequence[str], counts: Counts
+) -> tuple[dict[str, Column], NDArray[np.bool_]]:
+    """Return the features of words, as shares of what all words of the query are worth.
+
+    The words that nobody said count for the whole: a turn with one of two words holds less of the question if the other
+    occurs nowhere. `words_near` is what neighbours add: for each word, the best of the turn's own score and of the
+    shares lent counts.
+    """
     known = [term for term in terms if term in counts.holding]
     if not known:
-        return np.zeros(len(stems)), np.zeros(len(stems), dtype=np.bool_)
+        return {}, np.zeros(len(stems), dtype=np.bool_)
     sizes = np.array([len(words) for words in stems], dtype=np.int64)
     frequencies = _frequencies("".join(stems), np.cumsum(sizes), known)
     # Lengths in characters of stems: as good as counts of words, and no counting is needed.
-    lengths = K1 * (1 - B + B * sizes / sizes.mean())
+    lengths = K1 * (1 - B + B * sizes / USUAL_CHARACTERS)
     own = frequencies * (K1 + 1) / (frequencies + lengths[:, None])
     best = own
-    if lent:
-        for away, share in LENDS.items():
-            there, found = _at(places, away)
-            shares = np.where(asks[there] > 0, ANSWERS, share) if away == -1 else share
-            best = np.maximum(best, own[there] * (found * shares * min(lent, 1.0))[:, None])
+    for away, share in LENDS.items():
+        there, found = _at(places, away)
+        shares = np.where(asks[there] > 0, ANSWERS, share) if away == -1 else share
+        best = np.maximum(best, own[there] * (found * shares)[:, None])
     worth = np.array([counts.rarity(term) for term in known])
-    total: Scores = best @ worth
-    return np.divide(total, max(float(total.max()), 1e-9)), np.asarray(frequencies.max(axis=1) > 0)
+    worth = worth / sum(counts.rarity(term) for term in terms)
+    scored = own @ worth
+    present = frequencies > 0
+    columns = {"words_present": present @ worth, "words": scored, "words_near": best @ worth - scored}
+    return columns, np.asarray(present.any(axis=1))
 
 
-def _frequencies(text: str, ends: NDArray[np.int64], terms: Sequence[str]) -> Scores:
+def _frequencies(text: str, ends: NDArray[np.int64], terms: Sequence[str]) -> Column:
     """Return how often each row, concatenated in `text`, contains each term. Shape (rows, terms)."""
     counted = [np.bincount(np.searchsorted(ends, _find(text, f" {t} "), "right"), minlength=len(ends)) for t in terms]
     return np.stack(counted, axis=1).astype(np.float64)
@@ -128,31 +216,25 @@ def _find(text: str, word: str) -> NDArray[np.int64]:
     return np.array(found, dtype=np.int64)
 
 
-def _near(positions: Sequence[Position], similarity: Mapping[Position, float]) -> Scores:
-    usual = sum(similarity.values()) / len(similarity) if similarity else 0.0
-    found = np.array([similarity.get(position, usual) for position in positions])
-    best = found.max()
-    scaled: Scores = found / best if best > 0 else found
-    return scaled
-
-
-def _then(at: Scores, dates: Dates) -> Scores:
+def _then(at: Column, dates: Dates) -> Column:
     """Return 1 within the requested spans of time, and less with distance."""
     away = np.full(len(at), np.inf)
     for start, end in dates:
         away = np.minimum(away, np.where(at < start, start - at, np.maximum(at - end, 0)))
-    near: Scores = np.exp(-away / _DAY / NEAR_DAYS)
+    near: Column = np.exp(-away / _DAY / NEAR_DAYS)
     return near
 
 
-def _best_of_session(places: NDArray[np.int64], total: Scores) -> Scores:
-    _, session = np.unique(places // PLACES, return_inverse=True)
-    best = np.full(session.max() + 1, -np.inf)
-    np.maximum.at(best, session, total)
-    return best[session]
+def _best_near(places: NDArray[np.int64], values: Column) -> Column:
+    """Return for each row the highest value among it and the rows up to `NEAR_PLACES` away."""
+    best = values
+    for away in range(-NEAR_PLACES, NEAR_PLACES + 1):
+        there, found = _at(places, away)
+        best = np.maximum(best, np.where(found > 0, values[there], -np.inf))
+    return best
 
 
-def _at(places: NDArray[np.int64], away: int) -> tuple[NDArray[np.int64], Scores]:
+def _at(places: NDArray[np.int64], away: int) -> tuple[NDArray[np.int64], Column]:
     """Return for each row the index of the row that is `away` places away, and 1 if it exists, else 0."""
     where = np.minimum(np.searchsorted(places, places + away), len(places) - 1)
     return where, (places[where] == places + away).astype(np.float64)

@@ -24,7 +24,7 @@ from mnemolog.projections.ports import Append, Reranker, SpansAt, Timed, untimed
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.recall import cursor as cursors
 from mnemolog.projections.recall.answer import RERANKER, Page, Recall, hits_of
-from mnemolog.projections.recall.candidates import Offer, from_views, with_neighbours
+from mnemolog.projections.recall.candidates import Candidates, Offer, from_views, with_neighbours
 from mnemolog.projections.recall.cursor import Cursor
 from mnemolog.projections.recall.explanation import filters_of
 from mnemolog.projections.recall.passages import SoughtWords, sought
@@ -217,6 +217,17 @@ class Recalls:
         error that makes them unavailable.
         """
         return self._answer(question, basis, self._projections.current_views())
+
+    def candidates(self, question: Question) -> Candidates:
+        """Return what the first stage of a recall ranks now, for fitting the ranking (`make fit-recall`)."""
+        basis, views = Basis(None, Page(question.k)), self._projections.current_views()
+        wanted = basis.page.offered(question.mode)
+        with views.database.reading() as connection:
+            head = tracked(connection, views.name).position
+            offer = from_views(connection, question, self._filters(question, head), head=head, wanted=wanted)
+        leg = self._ask_vectors(question, basis, offer, wanted)
+        with views.database.reading() as connection:
+            return with_neighbours(connection, question, offer, leg.answer, rule_named(question.ranking))
 
     def _answer(self, question: Question, basis: Basis, views: Views) -> Answer:
         """Answer as of the position that the basis fixes, or else that of the views at the first read.

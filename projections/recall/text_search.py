@@ -33,8 +33,8 @@ class Counts(NamedTuple):
     holding: Mapping[str, int]
 
     def rarity(self, word: str) -> float:
-        """Return BM25's weight of a word that occurs: the fewer turns contain it, the higher."""
-        holding = self.holding[word]
+        """Return BM25's weight of a word: the fewer turns contain it, the higher."""
+        holding = self.holding.get(word, 0)
         return math.log(1 + (max(self.turns - holding, 0) + 0.5) / (holding + 0.5))
 
 

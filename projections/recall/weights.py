@@ -14,25 +14,25 @@ DAYS_MAX: Final = 36_500.0
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The weight of each part of the score. The words of the query have weight 1. 0 switches a part off.
+    """How much of each part of the score counts: 1 as fitted, 0 not at all.
 
-    The defaults were chosen on five conversations of LoCoMo; docs/recall.md shows what each gives and costs.
+    The fit and what each part gives are on docs/recall-quality.md.
     """
 
-    vector: float = 1.0
-    """Similarity of the turn's vector to the query's, the best one being 1."""
+    words: float = 1.0
+    """Words of the query in the turn."""
     neighbours: float = 1.0
-    """Words of the query in neighbouring turns: an answer seldom repeats the words of its question."""
-    speaker: float = 0.5
+    """Words and meaning of the turns next to it: an answer seldom repeats the words of its question."""
+    vector: float = 1.0
+    """Similarity of the turn's vector to the query's."""
+    speaker: float = 1.0
     """The query names the speaker of the turn."""
     date: float = 1.0
     """Said at or near the date that the query names."""
-    question: float = 0.2
-    """Subtracted from a turn that is itself a question."""
-    session: float = 0.2
-    """A share of the best score in its session."""
+    role: float = 1.0
+    """Subtracted from a turn of the role whose words the query does not ask for ("What did I…", "What did you…")."""
     recency: float = 0.0
-    """Recently recorded: this much for the present, divided by e for every `recency_days`."""
+    """Recently recorded: so much log-odds for the present, divided by e for every `recency_days`."""
     recency_days: float = 30.0
     distinct: bool = False
     """Of several turns with the same words, return only the best."""

@@ -29,7 +29,7 @@ from mnemolog.projections.sql.projection import SqlProjection
 from mnemolog.projections.sql.tracking import METADATA
 from mnemolog.projections.sql.words import stems_of
 
-VIEWS: Final = "views/9"
+VIEWS: Final = "views/10"
 """Name and version of this projection. Increase the number when the tables or the code that fills them change."""
 
 _INDEXED_AT_ONCE: Final = 1_000
@@ -79,6 +79,7 @@ WORDS: Final = sa.Table(
     METADATA,
     sa.Column("place", sa.Integer, primary_key=True),
     sa.Column("position", sa.Integer, nullable=False, unique=True),
+    sa.Column("role", sa.Text, nullable=False),
     sa.Column("speaker", sa.Text),
     sa.Column("at", sa.Integer, nullable=False),
     sa.Column("asks", sa.Integer, nullable=False),
@@ -266,6 +267,7 @@ def words_row(recorded: RecordedEvent, turn: TurnRecorded, places: dict[str, int
     return {
         "place": place,
         "position": recorded.position,
+        "role": turn.role,
         "speaker": turn.speaker,
         "at": recorded.recorded_at if turn.said_at is None else turn.said_at,
         "asks": int(turn.text.rstrip().endswith(_ASKING)),

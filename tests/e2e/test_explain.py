@@ -49,8 +49,8 @@ def test_an_explanation_shows_what_each_hit_scored_for_as_bars(store, trip):
         )
         assert f"relevance {hit.relevance:.2f}; " in block
     assert "the speaker you named" in text
-    assert "is a question itself        ░" in text
-    assert max(line.count("█") for line in text.splitlines()) == 32
+    assert "any turn                    ░" in text
+    assert max(line.count("█") + line.count("░") for line in text.splitlines()) == 32
 
 
 def test_an_explanation_says_why_the_meaning_was_not_searched(folder, store, trip):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from mnemolog import InvalidInput, MemoryStore, ModelUnavailable
 from mnemolog.domain.errors import ProjectionError
 from mnemolog.projections.recall import service
+from mnemolog.projections.recall.scoring import fitted
 from mnemolog.projections.vectors import projection as vectors
 from tests.support import HashEncoder, projections_of
 
@@ -38,35 +39,43 @@ def naive(turns, visible, query, k):
         place[position] = session, counted[session]
         counted[session] += 1
     seen = {place[p]: (p, text) for p, text, _ in turns if p in visible}
-    average = sum(len(text) + 2 for _, text in seen.values()) / max(len(seen), 1)
+
+    def rarity(term):
+        having = sum(term in text.split() for _, text, _ in turns)
+        return math.log(1 + (len(turns) - having + 0.5) / (having + 0.5))
 
     def own(at, term):
         if at not in seen:
             return 0.0
         text = seen[at][1]
         frequency = text.split().count(term)
-        return frequency * 2.2 / (frequency + 1.2 * (0.6 + 0.4 * (len(text) + 2) / average))
+        return frequency * 2.2 / (frequency + 1.2 * (0.25 + 0.75 * (len(text) + 2) / 400))
 
     def best(at, term):
         session, n = at
-        lent = {0: 1.0, -3: 0.4, -2: 0.5, -1: 0.7, 1: 0.5, 2: 0.4}
+        lent = {0: 1.0, -2: 0.5, -1: 0.7, 1: 0.5, 2: 0.4}
         return max(share * own((session, n + away), term) for away, share in lent.items())
 
-    words = dict.fromkeys(seen, 0.0)
-    for term in known:
-        having = sum(term in text.split() for _, text, _ in turns)
-        rarity = math.log(1 + (len(turns) - having + 0.5) / (having + 0.5))
-        for at in seen:
-            words[at] += rarity * best(at, term)
+    asked = sum(rarity(term) for term in terms)
     encoder = HashEncoder(dimension=32)
     wanted = encoder.encode([query])[0].astype(np.float64)
     near = {
         at: round(float(encoder.encode([said])[0].astype(np.float64) @ wanted), 6) for at, (_, said) in seen.items()
     }
-    most, nearest = max([*words.values(), 1e-9]), max(near.values(), default=0.0)
-    total = {at: words[at] / most + (near[at] / nearest if nearest > 0 else near[at]) for at in seen}
-    top = {session: max(total[at] for at in seen if at[0] == session) for session, _ in seen}
-    worth = {seen[at][0]: round(total[at] + 0.2 * top[at[0]], 9) for at in seen}
+    model = fitted().with_vectors
+    worth = {}
+    for (session, n), (position, text) in seen.items():
+        at = session, n
+        here = sum(rarity(term) * own(at, term) for term in known) / asked
+        features = {
+            "words_present": sum(rarity(term) for term in known if term in text.split()) / asked,
+            "words": here,
+            "words_near": sum(rarity(term) * best(at, term) for term in known) / asked - here,
+            "meaning": near[at],
+            "meaning_near": max(near[session, n + away] for away in range(-2, 3) if (session, n + away) in near),
+        }
+        scored = model.offset + sum(model.features[name] * value for name, value in features.items())
+        worth[position] = round(scored, 9)
     return sorted(worth, key=lambda p: (-worth[p], p))[:k]
 
 

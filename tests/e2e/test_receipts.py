@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pysqlite3 import dbapi2
 
-from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
+from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore, Weights
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.audit.receipt_audit import RecallAudit
 from mnemolog.domain.clock import to_datetime
@@ -115,7 +115,7 @@ def test_a_recall_without_one_writes_nothing(store):
 def test_a_receipt_reproduces_and_says_what_would_differ_today(store):
     """A better turn came, so another went; the receipt before stays what it was."""
     session = fill(store)
-    answer = store.recall("tea word1", k=3, receipt=True)
+    answer = store.recall("tea word1", k=3, weights=Weights(neighbours=0.0), receipt=True)
     assert store.audit.recalls().recalls[0].would_differ_today is False
     new = session.record("user", "tea word1")
     (item,) = store.audit.recalls().recalls

@@ -240,3 +240,29 @@ def test_the_command_line_leaves_out_and_says_how_many(few, folder, run):
     found = run(*asked, "--json").json
     assert (found["left_out"], len(found["hits"])) == (expected.left_out, len(expected))
     assert run(*asked[:-1], "7").returncode == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("query", ["when does the ferry leave", "Ada dog tea", "ERR_42"])
+def test_the_same_question_gives_a_turn_the_same_relevance_whatever_k_is(spoken, mode, query):
+    """And on whatever page it comes: relevance does not depend on what else was found."""
+    found = {}
+    for k in (1, 5, 50, 60, 130):
+        for page in (spoken.recall(query, k, mode=mode), *pages(spoken, query, k=max(k, 50), mode=mode)[:4]):
+            for hit in page:
+                found.setdefault(hit.position, set()).add(hit.relevance)
+    assert {position: seen for position, seen in found.items() if len(seen) > 1} == {}
+
+
+def test_a_turn_keeps_its_relevance_when_nothing_but_the_filter_changes(few):
+    """A min_relevance, and a smaller answer, change no number."""
+    whole = {hit.position: hit.relevance for hit in few.recall("ferry dog", EVERYTHING)}
+    for hit in (*few.recall("ferry dog", 3), *few.recall("ferry dog", EVERYTHING, min_relevance=0.3)):
+        assert hit.relevance == whole[hit.position]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_relevance_falls_along_every_stage(spoken, mode):
+    """`Ranking.add` stops at the first turn below `min_relevance`: so relevance must not rise again behind it."""
+    found = [hit.relevance for hit in spoken.recall("when does the ferry leave", 50, mode=mode)]
+    assert found == sorted(found, reverse=True)

@@ -14,7 +14,7 @@ FIRST = datetime(2023, 5, 1, 9, tzinfo=UTC)
 
 def only(**weights):
     """Nothing but words and these."""
-    off = dict.fromkeys(("vector", "neighbours", "speaker", "date", "question", "session"), 0.0)
+    off = dict.fromkeys(("vector", "neighbours", "speaker", "date", "role"), 0.0)
     return Weights(**off | weights)
 
 
@@ -28,14 +28,15 @@ def session(store):
 
 
 def test_an_answer_is_found_by_the_words_of_its_question(store, session):
-    """It holds none of them itself, and stands first once its own question is taken back."""
+    """It holds none of them itself, and comes before the question that does."""
     for text in ("nice weather", "When does the ferry leave?", "At nine.", "fine then", "so be it"):
         session.record("user", text)
     plain = store.recall("when does the ferry leave", weights=only())
-    around = store.recall("when does the ferry leave", weights=only(neighbours=1.0, question=0.2))
-    assert plain.hits[0].text == "When does the ferry leave?"
-    assert around.hits[0].text == "At nine."
-    assert around.hits[0].score_parts["words"] == 1.0
+    around = store.recall("when does the ferry leave", weights=only(neighbours=1.0))
+    assert plain[0].text == "When does the ferry leave?"
+    assert around[0].text == "At nine."
+    assert around[0].score_parts["neighbours"] > around[2].score_parts["neighbours"]
+    assert around[0].score_parts["words"] == 0
 
 
 def test_no_neighbour_is_of_another_session(store, session):
@@ -43,10 +44,52 @@ def test_no_neighbour_is_of_another_session(store, session):
     session.record("user", "When does the ferry leave?")
     store.start_session("t").record("user", "At nine.")
     session.record("user", "At ten.")
-    hits = {
-        hit.text: hit.score_parts["words"] for hit in store.recall("ferry leave", weights=only(neighbours=1.0)).hits
-    }
-    assert hits["At ten."] > hits.get("At nine.", 0.0) == 0.0
+    hits = {hit.text: hit.score_parts for hit in store.recall("ferry leave", weights=only(neighbours=1.0)).hits}
+    assert hits["At ten."]["neighbours"] > 0
+    assert hits["At nine."]["neighbours"] == pytest.approx(0, abs=0.01)  # How near its own meaning is.
+
+
+def test_words_count_as_the_share_of_what_was_asked_that_is_here(store, session):
+    """The same turn holds half of a question with one more word, also where nobody said that word."""
+    session.record("user", "the tea is green")
+    whole, half = (store.recall(query, weights=only())[0] for query in ("green tea", "green tea submarine periscope"))
+    assert whole.score_parts["words"] > 1.9 * half.score_parts["words"] > 0
+    assert whole.relevance > half.relevance
+
+
+def test_a_long_turn_needs_more_of_the_words_than_a_short_one(store, session):
+    """An assistant's answer of three thousand characters holds every word once."""
+    session.record("assistant", "the ferry " + "and many more words about boats " * 100)
+    session.record("user", "the ferry")
+    assert texts(store, "ferry", weights=only()) == ["the ferry", session.turns()[0].text]
+
+
+def test_the_question_says_whose_words_are_asked_for(store):
+    """What did I: not the assistant's. What did you, how should: not the user's."""
+    for name, roles in (("a", ("user", "assistant")), ("b", ("assistant", "user"))):
+        session = store.start_session(name)
+        for role in roles:
+            session.record(role, "the ferry at nine")
+    for query, first in (
+        ("Which ferry did I take?", "user"),
+        ("my ferry", "user"),
+        ("ferry at nine", "user"),
+        ("Which ferry did you suggest?", "assistant"),
+        ("What ferry should one take?", "assistant"),
+    ):
+        hits = store.recall(query, weights=only(role=1.0)).hits
+        assert [hit.role for hit in hits] == [first] * 2 + [
+            other for other in ("user", "assistant") if other != first
+        ] * 2
+        assert hits[0].score_parts["role"] == 0 > hits[-1].score_parts["role"]
+
+
+def test_a_user_who_asks_loses_nothing(store, session):
+    """A user's turns hold the facts, whether or not they end with a question."""
+    session.record("user", "we pay nine euros for the ferry. is that much?")
+    session.record("user", "we pay nine euros for the ferry. that is much.")
+    first, second = store.recall("what do we pay for the ferry", weights=only(role=1.0)).hits
+    assert first.score_parts == second.score_parts
 
 
 def test_who_is_named_has_said_it(store, session):
@@ -55,10 +98,11 @@ def test_who_is_named_has_said_it(store, session):
         session.record("user", "I like tea", speaker=speaker)
     session.record("user", "ann ann ann", speaker="Bob")
     for query in ("does ann like tea", "Lee's tea", "LEE: tea"):
-        (first, *_) = store.recall(query, weights=only(speaker=0.5)).hits
-        assert (first.text, first.speaker, first.score_parts["speaker"]) == ("I like tea", "Ann Lee", 0.5)
-    assert store.recall("tea", weights=only(speaker=0.5)).hits[0].speaker == "Ann Lee"
-    assert "speaker" not in store.recall("tea", weights=only(speaker=0.5)).hits[0].score_parts
+        (first, *_) = store.recall(query, weights=only(speaker=1.0)).hits
+        assert (first.text, first.speaker) == ("I like tea", "Ann Lee")
+        assert first.score_parts["speaker"] > 0
+    assert store.recall("tea", weights=only(speaker=1.0)).hits[0].speaker == "Ann Lee"
+    assert "speaker" not in store.recall("tea", weights=only(speaker=1.0)).hits[0].score_parts
     assert texts(store, "ann")[0] == "ann ann ann"  # Nothing else was asked: then the name is the word.
 
 
@@ -67,7 +111,8 @@ def test_a_speaker_of_another_scope_is_only_a_word(store):
     store.start_session("a", scope="acme/a").record("user", "tea", speaker="Rose")
     other = store.start_session("b", scope="acme/b")
     other.record("user", "a rose and tea")
-    assert store.recall("rose tea", scope="acme/b").hits[0].score_parts["words"] == 1.0
+    words, without = (store.recall(query, scope="acme/b")[0].score_parts["words"] for query in ("rose tea", "lily tea"))
+    assert words > without
     assert "speaker" not in store.recall("rose tea", scope="acme/b").hits[0].score_parts
     head = store.head().position
     other.record("user", "hello", speaker="Rose")
@@ -81,21 +126,7 @@ def test_what_was_said_then_comes_before_what_was_said_at_another_time(store, se
         session.record("user", "I had tea", said_at=FIRST + n * DAY)
     hits = store.recall("tea in July 2023", weights=only(date=1.0)).hits
     assert [hit.said_at for hit in hits] == [FIRST + n * DAY for n in (80, 40, 0)]
-    assert hits[0].score_parts["date"] == 1.0 > hits[1].score_parts["date"] > hits[2].score_parts["date"] > 0
-
-
-def test_what_asks_counts_less_and_what_is_of_a_good_session_more(store, session):
-    """A little of each."""
-    session.record("user", "tea?")
-    session.record("user", "tea!")
-    assert texts(store, "tea", weights=only()) == ["tea?", "tea!"]
-    assert texts(store, "tea", weights=only(question=0.2)) == ["tea!", "tea?"]
-    other = store.start_session("t")
-    other.record("user", "green tea and a long walk to the harbour with friends")
-    other.record("user", "green tea")
-    found = store.recall("green tea", weights=only(session=0.2)).hits
-    assert found[0].score_parts["session"] == found[1].score_parts["session"] == 0.2
-    assert found[-1].score_parts["session"] < 0.2
+    assert hits[0].score_parts["date"] > 1.0 > hits[1].score_parts["date"] > hits[2].score_parts["date"] > 0
 
 
 def test_recency_is_off_unless_asked_for(store, session):
@@ -135,7 +166,7 @@ def test_turns_without_any_word_are_not_returned_for_words_alone(store, session)
         {"date": float("nan")},
         {"speaker": 1e9},
         {"recency_days": 0.0},
-        {"session": True},
+        {"role": True},
         {"date": "x"},
     ],
 )
@@ -151,7 +182,7 @@ def test_weights_are_part_of_receipts(store, session):
     """An audit asks with the same ones."""
     for text in ("tea?", "tea!"):
         session.record("user", text)
-    store.recall("tea", weights=Weights(question=0.0, session=0.0), receipt=True)
+    store.recall("tea", weights=Weights(role=0.0, neighbours=0.0), receipt=True)
     audited = store.audit.recalls()
     assert (audited.reproduced, audited.differing, audited.changed_today) == (1, 0, 0)
 

@@ -34,6 +34,7 @@ ALLOWED = {
     "infra/log/head_file.py": "a descriptor of `regular_files`",
     "infra/log/sqlite/wal_checkpointer.py": "/proc/locks",
     "infra/filesystems.py": "/proc/self/mounts",
+    "projections/recall/scoring.py": "a file of the package",
     "projections/vectors/checked_rows.py": "a descriptor of `regular_files`",
     "adapters/importers/formats/chroma.py": "the database of another program, read-only, which the user has named",
     "api/cli/completion_values.py": "the log, read-only, after a look at it: completion loads no library",

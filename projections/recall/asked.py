@@ -1,0 +1,81 @@
+"""Read from the words of a question whose statement it asks for.
+
+People ask about their own facts ("What did I pay for the boat?") in other words than about advice that they were given
+("What did you suggest for the mast?", "How should the mast be painted?"). Patterns of English; of the other languages
+only the pronouns.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+
+class Whose(StrEnum):
+    """Whose statement a question asks for."""
+
+    USER = "user"
+    """What the one who asks said or did: "What did I pay?"."""
+    ASSISTANT = "assistant"
+    """What the assistant said: "Which did you suggest?"."""
+    MINE = "mine"
+    """A fact about the one who asks: "my boat", "our plan"."""
+    ADVICE = "advice"
+    """An explanation or advice: "How should the mast be painted?"."""
+    OPEN = "open"
+    """None of these."""
+
+
+class _Pronouns(NamedTuple):
+    mine: re.Pattern[str]
+    yours: re.Pattern[str]
+
+
+def whose_statement(query: str, language: str) -> Whose:
+    """Return whose statement a question in a language asks for."""
+    pronouns = _PRONOUNS.get(language)
+    if pronouns is not None:
+        if pronouns.mine.search(query):
+            return Whose.MINE
+        return Whose.ASSISTANT if pronouns.yours.search(query) else Whose.OPEN
+    if _I_DID.search(query):
+        return Whose.USER
+    if _YOU_DID.search(query):
+        return Whose.ASSISTANT
+    if _ADVICE.search(query):
+        return Whose.ADVICE
+    return Whose.MINE if _MINE.search(query) else Whose.OPEN
+
+
+def _words(pattern: str) -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE)
+
+
+_I_DID: Final = _words(
+    r"(?:did|do|had|have|was|were|am|would|could|should) (?:i|we)"
+    r"(?! (?:get|do|find|use|avoid|make|need|have to|set|add)\b)|(?:i|we) (?:\w+ )?"
+    r"(?:said|told|asked|gave|wanted|mention\w*|call\w*|chose|picked|complain\w*|decid\w*|plann?\w*|bought|paid|started|thought|worr\w*|liked|prefer\w*|went|met|saw|used)"
+)
+_YOU_DID: Final = _words(
+    r"(?:did|do|had|have|was|were|would|could|can) you|your (?!own\b)\w+|according to you"
+    r"|the (?:assistant|ai|bot|agent)"
+    r"|you(?:'d| \w+ed| said| told| gave| made| put| think| thought| chose| found| wrote| drew| came| once)"
+)
+_ADVICE: Final = _words(
+    r"suggest\w*|recommend\w*|advis\w*|advice|propos\w*|explain\w*|argument\w*|alternatives?|steps?|recipe|formula|code"
+    r"|checklist|estimat\w*|tips?|example|why|what does|supposed to|how (?:do|can|does|would|could)"
+    r"|(?:how|what|which|where|when|why|who) (?:\w+ ){0,3}(?:should|must|ought)"
+)
+_MINE: Final = _words("i|i'm|i've|i'd|my|me|mine|myself|we|our|us")
+_PRONOUNS: Final = {
+    "de": _Pronouns(_words(r"ich|mich|mir|mein\w*|wir|uns|unser\w*"), _words(r"du|dich|dir|dein\w*|euch|euer\w*")),
+    "fr": _Pronouns(_words("je|j|me|m|moi|mon|ma|mes|nous|notre|nos"), _words("tu|te|t|toi|ton|ta|tes|vous|votre|vos")),
+    "es": _Pronouns(_words("yo|me|mi|mis|mí|nosotr[oa]s|nuestr[oa]s?"), _words("tú|tu|tus|te|ti|usted|ustedes")),
+    "pt": _Pronouns(
+        _words("eu|me|mim|meu|minha|meus|minhas|nós|noss[oa]s?"), _words("tu|te|ti|você|vocês|teu|tua|teus|tuas")
+    ),
+    "it": _Pronouns(
+        _words("io|mi|me|mio|mia|miei|mie|noi|nostr[oaie]"), _words("tu|ti|te|tuo|tua|tuoi|tue|voi|vostr[oaie]")
+    ),
+}
