@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 SOURCES := $(shell find api domain infra projections adapters -name '*.py' | sort)
 
-.PHONY: help install check unit test adapters lint types demo docs bench bench-sessions bench-vectors bench-recall-speed bench-recall faults clean
+.PHONY: help install check unit test adapters lint types demo docs bench bench-sessions bench-vectors bench-recall-speed bench-recall fit-recall faults clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -90,6 +90,9 @@ bench-recall: install  ## quality of recall: make bench-recall DATA="path/to/set
 	$(BIN)/python -m benchmarks.recall_quality $(DATA) $(CONVERSATIONS) --ablation --processes 2 \
 		$(LEFT_OUT:%=--weights-left-out %) $(RERANKER:%=--reranker %) $(STORE:%=--store %) \
 		--json docs/recall-quality.json --page docs/recall-quality.md
+
+fit-recall: install  ## fit the ranking of recall anew: make fit-recall DATA="path/to/set path/to/conversation.jsonl" [STORE=folder]
+	$(BIN)/python -m benchmarks.fit_recall $(DATA) $(STORE:%=--store %) --write projections/recall/relevance_2.json
 
 faults: install  ## every promise put to the test, in docs/faults.md: [SCALE=nightly] [SEED=1] [ONLY="P1 P3"]
 	$(BIN)/python -m pytest tests/faults --scale $(SCALE) $(SEED:%=--seed %) $(ONLY:%=--promise %) --timeout 7200 -q \

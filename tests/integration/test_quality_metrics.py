@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from benchmarks import fit_recall
 from benchmarks.quality import ablation
 from benchmarks.quality.left_out import has_fit, ranked_without
 from benchmarks.quality.plot import draw_all
@@ -23,6 +24,7 @@ from benchmarks.recall_quality import command_line, main
 from mnemolog import MemoryStore, Weights
 from mnemolog.evaluation import bootstrap, metrics
 from mnemolog.projections.recall import scoring
+from mnemolog.projections.recall.rules import RANKING
 from tests.support import HashEncoder
 
 ITEMS = "abcdef"
@@ -309,6 +311,23 @@ def test_auroc_is_the_share_of_pairs_in_order():
     interval = bootstrap.auroc_interval(higher * 10, lower * 10)
     assert interval == bootstrap.auroc_interval(higher * 10, lower * 10)
     assert interval.low < interval.mean < interval.high
+
+
+def test_a_fit_gives_the_same_file_every_time_with_the_fits_that_have_not_seen_a_source(
+    own, locomo, longmemeval, tmp_path, capsys
+):
+    """And says how good each is on the source that it has not seen."""
+    sets = [str(path) for path in (own, locomo, longmemeval)]
+    files = [tmp_path / name for name in ("first.json", "second.json")]
+    for file in files:
+        fit_recall.main([*sets, "--store", str(tmp_path / "fits"), "--write", str(file)], encoder=HashEncoder())
+    assert files[0].read_bytes() == files[1].read_bytes()
+    fitted = json.loads(files[0].read_text())
+    assert fitted["ranking"] == RANKING
+    assert fitted["with_vectors"]["features"].keys() == scoring.FEATURES.keys()
+    assert set(fitted["left_out"]) == {"ours", "talks", "haystacks"}
+    assert fitted["without_the_source"]["boat"]["questions"] == 2
+    assert has_fit(files[0], "talks")
 
 
 def test_a_run_measures_every_set_and_writes_a_page_of_all(own, locomo, longmemeval, tmp_path, capsys):
