@@ -233,6 +233,7 @@ def _hit(hit: Hit, *, full: bool) -> Mapping[str, Any]:
     title = {"title": hit.session_title} if hit.session_title else {}
     text = hit.text if full else marked(hit.passage, hit.text)
     length = {} if text == hit.text else {"of_characters": len(hit.text)}
+    exchange = {"exchange": [_line(turn, full=full) for turn in hit.exchange]} if hit.exchange else {}
     return (
         title
         | length
@@ -243,8 +244,8 @@ def _hit(hit: Hit, *, full: bool) -> Mapping[str, Any]:
             "when": _when(hit.said_at),
             "session": hit.session,
             "position": hit.position,
-            "exchange": [_line(turn, full=full) for turn in hit.exchange],
         }
+        | exchange
     )
 
 
