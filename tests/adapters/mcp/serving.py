@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
@@ -49,12 +50,11 @@ async def in_process(folder, *, model=None, mode="auto", agent="agent", read_onl
 @contextmanager
 def http_server(folder, *options, run=command):
     """A server process that several clients share: gives its URL and the process, whose `errors` returns its stderr."""
-    with tempfile.TemporaryFile("a+") as stderr:
+    with tempfile.NamedTemporaryFile("a") as stderr:
         process = subprocess.Popen(run(folder, "--http", "--port", "0", *options), stderr=stderr, stdout=stderr)
 
         def errors():
-            stderr.seek(0)
-            return stderr.read()
+            return Path(stderr.name).read_text()  # Not through `stderr`: the server shares its place in the file.
 
         process.errors = errors
         try:
