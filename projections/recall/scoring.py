@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mnemolog.domain.position import Micros
 from mnemolog.domain.role import Role
-from mnemolog.projections.recall.asked import Whose, whose_statement
+from mnemolog.projections.recall.whose_statement import Whose, whose_statement
 from mnemolog.projections.recall.dates import Dates, dates_of
 from mnemolog.projections.recall.rules import RANKING
 from mnemolog.projections.recall.weights import Weights
