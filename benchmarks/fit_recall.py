@@ -31,8 +31,8 @@ from mnemolog.adapters.importers import import_files
 from mnemolog.cli.progress import bar
 from mnemolog.domain.position import Position
 from mnemolog.projections.recall.question import question
-from mnemolog.projections.recall.rules import RANKING
 from mnemolog.projections.recall.scoring import FEATURES, Coefficients, Fitted, features_of
+from mnemolog.projections.recall.weights import RANKING
 
 VECTOR_FEATURES: Final = ("meaning", "meaning_near")
 WITH_VECTORS: Final = tuple(FEATURES)

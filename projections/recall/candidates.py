@@ -10,10 +10,9 @@ from msgspec.structs import replace
 
 from mnemolog.domain.position import Micros, Position
 from mnemolog.projections.recall import text_search
-from mnemolog.projections.recall.context_rows import Row, in_language, rows_around
+from mnemolog.projections.recall.context_rows import Row, Window, in_language, rows_around
 from mnemolog.projections.recall.query_terms import QueryTerms, read_query
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
-from mnemolog.projections.recall.rules import Rule
 from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.languages import languages_at
@@ -53,6 +52,20 @@ class Candidates(NamedTuple):
     now: Micros
 
 
+class Ranked(NamedTuple):
+    """A ranked turn."""
+
+    position: Position
+    score: float
+    """The number that orders turns: higher is better."""
+    relevance: float
+    """See `Hit.relevance`."""
+    ranks: dict[str, int]
+    similarity: float | None
+    parts: dict[str, float]
+    """The parts of its score; empty if the score is the similarity."""
+
+
 def from_views(
     connection: sa.Connection, question: Question, filters: Filters, *, head: Position, wanted: int
 ) -> Offer:
@@ -75,9 +88,9 @@ def from_views(
 
 
 def with_neighbours(
-    connection: sa.Connection, question: Question, offer: Offer, vectors: VectorAnswer | None, rule: Rule
+    connection: sa.Connection, question: Question, offer: Offer, vectors: VectorAnswer | None, window: Window
 ) -> Candidates:
-    """Return the candidates of both legs, with the neighbours that the rule asks for and similarities to the query."""
+    """Return the candidates of both legs, with their neighbours and similarities to the query."""
     legs: dict[str, Sequence[Position]] = {} if question.mode == VECTOR else {TEXT: offer.found.positions}
     similarity: dict[Position, float] | None = None
     if vectors is not None:
@@ -86,7 +99,7 @@ def with_neighbours(
     rows: list[Row] = []
     if question.mode != VECTOR:
         offered = [position for leg in legs.values() for position in leg]
-        rows = rows_around(connection, offered, window=rule.window, filters=offer.filters, upto=offer.head)
+        rows = rows_around(connection, offered, window=window, filters=offer.filters, upto=offer.head)
         # Read again: the text index may have changed its language since the offer was made.
         if languages_at(connection, offer.head).indexed != offer.language:
             rows = in_language(connection, rows, offer.language)

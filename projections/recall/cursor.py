@@ -11,7 +11,7 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.position import Position
-from mnemolog.projections.recall.rules import PARTS_1
+from mnemolog.projections.recall.weights import PARTS_1
 
 FORMAT: Final = 1
 _CHECK: Final = 4

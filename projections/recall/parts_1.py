@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,11 +16,11 @@ from mnemolog.domain.position import Micros, Position
 from mnemolog.projections.recall.dates import Dates, dates_of
 from mnemolog.projections.recall.scoring import Column as Scores
 from mnemolog.projections.recall.scoring import Scored
+from mnemolog.projections.recall.weights import Parts1Weights as Weights
 from mnemolog.projections.sql.conversation_views import PLACES
 
 if TYPE_CHECKING:
-    from mnemolog.projections.recall.candidates import Candidates
-    from mnemolog.projections.recall.ranking import Ranked
+    from mnemolog.projections.recall.candidates import Candidates, Ranked
     from mnemolog.projections.recall.text_search import Counts
 
 BEFORE: Final = 2
@@ -35,23 +34,6 @@ ANSWERS: Final = 1.0
 """The share from the turn before, if that is a question."""
 NEAR_DAYS: Final = 21.0
 _DAY: Final = 86_400e6
-
-_Weight = Annotated[float, msgspec.Meta(ge=0, le=100)]
-
-
-class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The weight of each part of the score. The words of the query have weight 1."""
-
-    vector: _Weight = 1.0
-    neighbours: _Weight = 1.0
-    speaker: _Weight = 0.5
-    date: _Weight = 1.0
-    question: _Weight = 0.2
-    session: _Weight = 0.2
-    reranker: _Weight = 2.0
-    recency: _Weight = 0.0
-    recency_days: Annotated[float, msgspec.Meta(ge=0.01, le=36_500)] = 30.0
-    distinct: bool = False
 
 
 def score_by_vectors(similarity: float) -> float:

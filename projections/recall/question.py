@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, get_args
+from typing import Any, Final, Literal, TypedDict, get_args
 
 import msgspec
 
@@ -25,12 +25,8 @@ from mnemolog.domain.position import Micros
 from mnemolog.domain.role import Role, parse_role
 from mnemolog.domain.scope import ROOT, Scope, parse_scope
 from mnemolog.domain.spans import Spans
-from mnemolog.projections.recall.rules import RANKING
-from mnemolog.projections.recall.weights import DEFAULT, Weights, checked_weights
+from mnemolog.projections.recall.weights import DEFAULT, RANKING, Parts1Weights, Weights, checked_weights
 from mnemolog.projections.sql.queries import Filters
-
-if TYPE_CHECKING:  # Imports numpy: load it only for a receipt of that ranking.
-    from mnemolog.projections.recall import parts_1
 
 Mode = Literal["hybrid", "vector", "text"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
@@ -66,7 +62,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
     context_turns: int = 0
     exchange: bool = False
-    weights: Weights | parts_1.Weights = DEFAULT
+    weights: Weights | Parts1Weights = DEFAULT
     """Those of the ranking."""
     min_relevance: float | None = None
     """Turns of less relevance are left out; None for none."""

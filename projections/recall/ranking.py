@@ -10,29 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from math import exp
-from typing import Final, NamedTuple
+from typing import Final
 
 from mnemolog.domain.position import Position
-from mnemolog.projections.recall.candidates import Candidates
+from mnemolog.projections.recall.candidates import Candidates, Ranked
 from mnemolog.projections.recall.question import DIGEST_BYTES, TEXT, VECTOR, Question
 from mnemolog.projections.recall.rules import Rule
 
 CANDIDATES_MIN: Final = 50
 """Minimum turns that each leg offers. Twice as many gave no measurably better answers on LoCoMo."""
-
-
-class Ranked(NamedTuple):
-    """A ranked turn."""
-
-    position: Position
-    score: float
-    """The number that orders turns: higher is better."""
-    relevance: float
-    """See `Hit.relevance`."""
-    ranks: dict[str, int]
-    similarity: float | None
-    parts: dict[str, float]
-    """The parts of its score; empty if the score is the similarity."""
 
 
 class Ranking:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -15,12 +15,8 @@ from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import Scope
 from mnemolog.projections.recall.answer import Page, Recall
 from mnemolog.projections.recall.question import MODES, Mode, Question
-from mnemolog.projections.recall.rules import RANKING, stored_weights
-from mnemolog.projections.recall.weights import Weights
+from mnemolog.projections.recall.weights import RANKING, Parts1Weights, Weights, stored_weights
 from mnemolog.projections.vectors.model_vectors import Vectors
-
-if TYPE_CHECKING:  # Imports numpy: load it only for a receipt of that ranking.
-    from mnemolog.projections.recall import parts_1
 
 RECALLS_STREAM: Final = "recalls"
 """The stream of receipts."""
@@ -83,7 +79,7 @@ def question_today(served: RecallServed, *, weights: Weights | None = None) -> Q
     return _question(served, RANKING, stored_weights(RANKING, served.weights))
 
 
-def _question(served: RecallServed, ranking: str, weights: Weights | parts_1.Weights) -> Question:
+def _question(served: RecallServed, ranking: str, weights: Weights | Parts1Weights) -> Question:
     return Question(
         query=served.query,
         k=served.k,

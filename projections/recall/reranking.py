@@ -9,8 +9,8 @@ from typing import Final
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.projections.ports import Reranker
+from mnemolog.projections.recall.candidates import Ranked
 from mnemolog.projections.recall.question import Question
-from mnemolog.projections.recall.ranking import Ranked
 from mnemolog.projections.recall.rules import Rule
 
 RERANKED_MAX: Final = 50

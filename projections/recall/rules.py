@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
-
-from mnemolog.domain.errors import InvalidInput
+from mnemolog.projections.recall.candidates import Ranked
 from mnemolog.projections.recall.context_rows import Window
-from mnemolog.projections.recall.weights import Weights, checked_weights
+from mnemolog.projections.recall.weights import PARTS_1
 
 if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
-    from mnemolog.projections.recall import parts_1
-    from mnemolog.projections.recall.ranking import Ranked
     from mnemolog.projections.recall.scoring import Scored
 
-RANKING: Final = "relevance/2"
-"""Name and version of today's rule, stored in receipts and cursors.
-
-Change it whenever the ranking changes, and keep the rule before as a module of its own.
-"""
-PARTS_1: Final = "parts/1"
-"""The rule before, of `parts_1`."""
-RANKINGS: Final = (PARTS_1, RANKING)
 MIN_RELEVANCE: Final = 0.1
 """Turns below this relevance mostly have nothing to do with the question. The default where an answer goes to a model.
 
@@ -54,17 +42,3 @@ def rule_named(ranking: str) -> Rule:
 
     window = Window(scoring.AROUND, scoring.AROUND, scoring.HITS_AROUND)
     return Rule(window, scoring.score, scoring.score_by_vectors)
-
-
-def stored_weights(ranking: str, stored: Mapping[str, Any]) -> Weights | parts_1.Weights:
-    """Return the weights of a receipt that names this ranking. Raises `InvalidInput`, also for an unknown ranking."""
-    if ranking not in RANKINGS:
-        raise InvalidInput("ranking", f"the receipt names {ranking!r}, and this mnemolog has {' and '.join(RANKINGS)}")
-    try:
-        if ranking == PARTS_1:
-            from mnemolog.projections.recall import parts_1
-
-            return msgspec.convert(stored, parts_1.Weights)
-        return checked_weights(msgspec.convert(stored, Weights))
-    except msgspec.ValidationError as error:
-        raise InvalidInput("weights", str(error)) from error

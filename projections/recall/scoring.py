@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from mnemolog.domain.position import Micros
 from mnemolog.domain.role import Role
-from mnemolog.projections.recall.whose_statement import Whose, whose_statement
 from mnemolog.projections.recall.dates import Dates, dates_of
-from mnemolog.projections.recall.rules import RANKING
-from mnemolog.projections.recall.weights import Weights
+from mnemolog.projections.recall.weights import RANKING, Weights
+from mnemolog.projections.recall.whose_statement import Whose, whose_statement
 
 if TYPE_CHECKING:
     from mnemolog.projections.recall.candidates import Candidates

@@ -227,7 +227,7 @@ class Recalls:
             offer = from_views(connection, question, self._filters(question, head), head=head, wanted=wanted)
         leg = self._ask_vectors(question, basis, offer, wanted)
         with views.database.reading() as connection:
-            return with_neighbours(connection, question, offer, leg.answer, rule_named(question.ranking))
+            return with_neighbours(connection, question, offer, leg.answer, rule_named(question.ranking).window)
 
     def _answer(self, question: Question, basis: Basis, views: Views) -> Answer:
         """Answer as of the position that the basis fixes, or else that of the views at the first read.
@@ -251,7 +251,7 @@ class Recalls:
                     snapshot.close()
                     leg = self._ask_vectors(question, basis, offer, wanted)
                     connection = snapshot.enter_context(views.database.reading())
-                found = with_neighbours(connection, question, offer, leg.answer, rule)
+                found = with_neighbours(connection, question, offer, leg.answer, rule.window)
                 if ranking.add(found, wanted=wanted):
                     break
                 wanted *= 2

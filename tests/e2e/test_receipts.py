@@ -19,7 +19,7 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import RecallServed
 from mnemolog.infra.log.event_codec import encode
 from mnemolog.projections.recall import cursor
-from mnemolog.projections.recall.rules import RANKING
+from mnemolog.projections.recall.weights import RANKING
 from tests.support import EPOCH_2024, HalfEncoder, HashEncoder, Picky
 
 

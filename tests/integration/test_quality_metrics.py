@@ -24,7 +24,7 @@ from benchmarks.recall_quality import command_line, main
 from mnemolog import MemoryStore, Weights
 from mnemolog.evaluation import bootstrap, metrics
 from mnemolog.projections.recall import scoring
-from mnemolog.projections.recall.rules import RANKING
+from mnemolog.projections.recall.weights import RANKING
 from tests.support import HashEncoder
 
 ITEMS = "abcdef"
