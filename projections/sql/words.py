@@ -95,7 +95,9 @@ def _words_to_stem(text: str, language: str) -> list[str]:
 
 def _split(text: str, plain: str) -> list[str]:
     words = _WORD.findall(plain)
-    return words if text.isascii() else [part for word in words for part in _parts(word)]
+    if text.isascii() or not _UNSPACED.search(plain):
+        return words
+    return [part for word in words for part in _parts(word)]
 
 
 def _plain(text: str) -> str:
@@ -130,4 +132,5 @@ def _stemmed(words: list[str], language: str) -> list[str]:
     if language == DEFAULT_LANGUAGE:
         return list(stemmer.stemWords(words))
     stems = stemmer.stemWords([word if len(word) <= STEMMED_CHARACTERS_MAX else "" for word in words])
-    return [without_accents(stem or word) for stem, word in zip(stems, words, strict=True)]
+    stems = [stem or word for stem, word in zip(stems, words, strict=True)]
+    return without_accents("\n".join(stems)).split("\n") if stems else []
