@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -44,11 +45,6 @@ class _Database:
 
         Two threads must not use a connection that has an authorizer at once: both may wait for one another forever.
         """
-
-    def open_spare(self) -> None:
-        """Open `spare`, and the files beside the database with it."""
-        self.spare = driver.connect(Path(self.paths[0]), check_same_thread=False)
-        self.spare.execute("SELECT 1 FROM sqlite_master").fetchone()
 
     def found(self) -> tuple[_Identity, ...]:
         """Return the files that are at its paths now."""
@@ -99,10 +95,11 @@ class OpenedFiles:
         self._lost: list[_Database] = []
         """Of those, the ones whose `-wal` holds commits that are not saved."""
 
-    def add(self, name: str) -> None:
+    def add(self, name: str, connect: Callable[[], Any]) -> None:
         """Note a driver connection that was just opened. Raises `StoreReplaced` if it has other files than the others.
 
-        SQLite replaces `-wal` and `-shm` only while no connection is open.
+        `connect` opens one more, whose files beside the database are open too: one is kept in reserve while there are
+        any. SQLite replaces `-wal` and `-shm` only while no connection is open.
         """
         with self._lock:
             known = self._databases.get(name) or _Database(f"{self._folder}/{name}")
@@ -113,7 +110,7 @@ class OpenedFiles:
             if found[: len(opened)] != opened:
                 raise self._note([path for path, a, b in zip(known.paths, opened, found, strict=False) if a != b])
             if not known.connections:
-                known.open_spare()
+                known.spare = connect()
             known.files = found
             known.connections += 1
             self._databases, self._unchanged = {**self._databases, name: known}, None

@@ -99,21 +99,30 @@ def create_engine(
     path = path.absolute()  # The working directory may change before the first connection is opened.
     mode = "mode=rwc" if create else "mode=rw"
 
-    def connect() -> Any:
-        if files is not None:
-            files.require_in_place()  # SQLite would create a new `-wal` in place of a deleted one that holds commits.
-        if create:
-            _make_private(path)
+    def open_one() -> Any:
         connection = connect_read_only(path, busy_timeout_s) if read_only else _connect(path, mode, busy_timeout_s)
         try:
             if not read_only:
                 _make_wal(connection, busy_timeout_s=busy_timeout_s)
             _apply_settings(connection, synchronous=synchronous, busy_timeout_s=busy_timeout_s, cache_bytes=cache_bytes)
+            if files is not None:
+                connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # From now on `-wal` and `-shm` are open.
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def connect() -> Any:
+        if files is not None:
+            files.require_in_place()  # SQLite would create a new `-wal` in place of a deleted one that holds commits.
+        if create:
+            _make_private(path)
+        connection = open_one()
+        try:
             if guard is not None:
                 guard(connection)
             if files is not None:
-                connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # From now on `-wal` and `-shm` are open.
-                files.add(path.name)
+                files.add(path.name, open_one)
         except BaseException:
             connection.close()
             raise
