@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from mnemolog.audit.receipt_audit import NO_ANSWER, Verdict, chosen_receipts, why_no_answer
+from mnemolog.audit.recall_audit import NO_ANSWER, Verdict, chosen_receipts, why_no_answer
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import ContextServed, RecordedEvent
 from mnemolog.domain.position import Micros, Position

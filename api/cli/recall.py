@@ -12,7 +12,7 @@ import typer
 
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.audit.context_audit import AuditedContext
-from mnemolog.audit.receipt_audit import LIMIT, AuditedRecall
+from mnemolog.audit.recall_audit import LIMIT, AuditedRecall
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import output, recall_output
 from mnemolog.cli.app import (

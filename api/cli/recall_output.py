@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mnemolog.audit.context_audit import AuditedContext, ContextAudit
-from mnemolog.audit.receipt_audit import AuditedRecall, RecallAudit, Verdict
+from mnemolog.audit.recall_audit import AuditedRecall, RecallAudit, Verdict
 from mnemolog.cli.output import console, note
 from mnemolog.domain.display import counted, dated, named, one_line
 from mnemolog.projections.read_models import Turn

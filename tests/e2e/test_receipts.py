@@ -14,7 +14,7 @@ from pysqlite3 import dbapi2
 
 from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore, Weights
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.audit.receipt_audit import RecallAudit
+from mnemolog.audit.recall_audit import RecallAudit
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import RecallServed
 from mnemolog.infra.log.event_codec import encode
