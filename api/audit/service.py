@@ -12,7 +12,8 @@ from mnemolog.audit.diff import diff
 from mnemolog.audit.event_lookup import event_at
 from mnemolog.audit.judgements import Judgement, judge, judged_questions, judgements
 from mnemolog.audit.log_export import export_log
-from mnemolog.audit.recall_audit import LIMIT, RecallAudit, audit_recalls
+from mnemolog.audit.recall_audit import RecallAudit, audit_recalls
+from mnemolog.audit.receipt_audit import LIMIT
 from mnemolog.audit.results import Diff, LogExport, StoredEvent
 from mnemolog.audit.verification import append_head
 from mnemolog.domain import errors

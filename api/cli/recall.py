@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,8 @@ import typer
 
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.audit.context_audit import AuditedContext
-from mnemolog.audit.recall_audit import LIMIT, AuditedRecall
+from mnemolog.audit.recall_audit import AuditedRecall
+from mnemolog.audit.receipt_audit import LIMIT, AuditedReceipt, ReceiptAudit
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import output, recall_output
 from mnemolog.cli.app import (
@@ -274,12 +276,7 @@ def recalls(
     """
     with store_with_model(store, model) as opened, bar("auditing") as progress:
         answer = opened.audit.recalls(since=since, after=after, limit=limit, progress=progress)
-    if as_csv:
-        output.print_csv(AuditedRecall, answer.recalls)
-    else:
-        output.answer(answer, recall_output.show_audit, as_json=as_json)
-    if not answer.sound:
-        raise typer.Exit(EXIT_FAILED)
+    _print_audit(answer, AuditedRecall, answer.recalls, as_json=as_json, as_csv=as_csv)
 
 
 @audit.command("contexts", cls=StoreCommand)
@@ -298,11 +295,23 @@ def contexts(
     """
     with store_with_model(store, model) as opened, bar("auditing") as progress:
         answer = opened.audit.contexts(since=since, after=after, limit=limit, progress=progress)
+    _print_audit(answer, AuditedContext, answer.contexts, as_json=as_json, as_csv=as_csv)
+
+
+def _print_audit(
+    audit: ReceiptAudit,
+    kind: type[AuditedReceipt],
+    receipts: Sequence[AuditedReceipt],
+    *,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """Print an audit, and exit with a failure if a receipt does not reproduce."""
     if as_csv:
-        output.print_csv(AuditedContext, answer.contexts)
+        output.print_csv(kind, receipts)
     else:
-        output.answer(answer, recall_output.show_context_audit, as_json=as_json)
-    if not answer.sound:
+        output.answer(audit, partial(recall_output.show_audit, receipts=receipts), as_json=as_json)
+    if not audit.sound:
         raise typer.Exit(EXIT_FAILED)
 
 

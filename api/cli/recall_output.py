@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from mnemolog.audit.context_audit import AuditedContext, ContextAudit
-from mnemolog.audit.recall_audit import AuditedRecall, RecallAudit, Verdict
+from mnemolog.audit.context_audit import AuditedContext
+from mnemolog.audit.recall_audit import AuditedRecall
+from mnemolog.audit.receipt_audit import AuditedReceipt, ReceiptAudit, Verdict
 from mnemolog.cli.output import console, note
 from mnemolog.domain.display import counted, dated, named, one_line
 from mnemolog.projections.read_models import Turn
@@ -101,23 +102,21 @@ def _show_neighbours(out: Terminal, turns: Sequence[Turn], *, full: bool) -> Non
         out.text((who, "dim"), text=turn.text, full=full, style="dim")
 
 
-def show_audit(answer: RecallAudit) -> None:
+def show_audit(audit: ReceiptAudit, receipts: Sequence[AuditedReceipt]) -> None:
     """Print the verdict on every receipt, and how today's answer would differ."""
     out = console()
-    for item in answer.recalls:
+    for item in receipts:
         _show_verdict(out, item)
-    _show_counts(out, answer, answer.recalls)
+    out.line(
+        f"{counted(len(receipts), 'receipt')}: {audit.reproduced:,} reproduce, {audit.differing:,} do not, "
+        f"{audit.unknown:,} cannot be told; {audit.changed_today:,} would differ today",
+        style="dim",
+    )
+    if audit.more:
+        out.line(f"more receipts: --after {receipts[-1].position}", style="dim")
 
 
-def show_context_audit(answer: ContextAudit) -> None:
-    """Print the verdict on every receipt of a context, and how today's text would differ."""
-    out = console()
-    for item in answer.contexts:
-        _show_verdict(out, item)
-    _show_counts(out, answer, answer.contexts)
-
-
-def _show_verdict(out: Terminal, item: AuditedRecall | AuditedContext) -> None:
+def _show_verdict(out: Terminal, item: AuditedReceipt) -> None:
     place = (f"@{item.position}", "cyan"), f" {dated(item.served_at)} as of {item.head} "
     out.line(*place, (item.verdict.value.replace("-", " "), _COLOURS[item.verdict]), f" {item.query}")
     if item.why:
@@ -125,19 +124,7 @@ def _show_verdict(out: Terminal, item: AuditedRecall | AuditedContext) -> None:
     _show_today(out, item)
 
 
-def _show_counts(
-    out: Terminal, answer: RecallAudit | ContextAudit, items: Sequence[AuditedRecall | AuditedContext]
-) -> None:
-    out.line(
-        f"{counted(len(items), 'receipt')}: {answer.reproduced:,} reproduce, {answer.differing:,} do not, "
-        f"{answer.unknown:,} cannot be told; {answer.changed_today:,} would differ today",
-        style="dim",
-    )
-    if answer.more:
-        out.line(f"more receipts: --after {items[-1].position}", style="dim")
-
-
-def _show_today(out: Terminal, item: AuditedRecall | AuditedContext) -> None:
+def _show_today(out: Terminal, item: AuditedReceipt) -> None:
     if item.today:
         out.line(f"   today: cannot be told: {item.today}")
     elif item.would_differ_today:

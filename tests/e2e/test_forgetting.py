@@ -11,7 +11,7 @@ import pytest
 from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore, NewTurn, UnknownSession
 from mnemolog.adapters.importers import import_files
 from mnemolog.adapters.support.reconcile import reconcile
-from mnemolog.audit.recall_audit import Verdict
+from mnemolog.audit.receipt_audit import Verdict
 from mnemolog.domain.errors import ContentForgotten, NoTask, UnknownCheckpoint
 from mnemolog.domain.events import Forgotten, TurnRecorded
 from mnemolog.projections.history import states

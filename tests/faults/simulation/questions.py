@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mnemolog import Hit, Recall
-from mnemolog.audit.recall_audit import Verdict
+from mnemolog.audit.receipt_audit import Verdict
 from mnemolog.domain import errors
 from mnemolog.projections.context.token_counting import estimated_tokens
 from tests.faults.simulation.model import Said

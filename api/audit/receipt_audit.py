@@ -1,0 +1,149 @@
+"""What audits of receipts share: which receipts are repeated, the verdict on each, and how often each was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+from mnemolog.domain import errors
+from mnemolog.domain.events import ContextServed, Event, RecallServed, RecordedEvent
+from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.result import Result
+from mnemolog.forgetting import history as forgetting_record
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.projections.ports import Progress
+from mnemolog.projections.recall.receipts import RECALLS_STREAM
+
+NO_ANSWER: Final = (
+    errors.InvalidInput,
+    errors.SessionError,
+    errors.ModelError,
+    errors.ProjectionError,
+    errors.StorageFull,
+)
+"""Errors that leave a receipt without a verdict."""
+LIMIT = 1_000
+"""Default number of receipts that one audit repeats."""
+
+Gone = Mapping[Position, str]
+"""Topics of what was forgotten, by position."""
+
+
+class Verdict(StrEnum):
+    """The outcome for a receipt."""
+
+    REPRODUCES = "reproduces"
+    DIFFERS = "does-not-reproduce"
+    """Repeated as of its head, the answer differs: the log, the model or this program has changed."""
+    UNKNOWN = "cannot-be-told"
+    """It cannot be repeated here as it was: `why` says what is missing."""
+
+
+class AuditedReceipt(Result, frozen=True, kw_only=True):
+    """A receipt and the result of repeating it."""
+
+    position: Position
+    """Position of the receipt in the log."""
+    served_at: datetime
+    query: str
+    head: Position
+    """The position that its answer refers to."""
+    verdict: Verdict
+    why: str = ""
+    """What differs, or why that is unknown."""
+    would_differ_today: bool | None = None
+    """Whether the same call has another answer now; None if that is unknown."""
+    came: tuple[Position, ...] = ()
+    """Turns of today's answer that were not in it then, in the order of the answer."""
+    went: tuple[Position, ...] = ()
+    """Turns that are not in today's answer."""
+    today: str = ""
+    """Why today's answer is unknown; empty if it is known."""
+
+
+class ReceiptAudit(Result, frozen=True, kw_only=True):
+    """The results for receipts, in the order they were recorded."""
+
+    reproduced: int
+    differing: int
+    unknown: int
+    changed_today: int
+    forgotten: int
+    """Receipts whose content is forgotten; they are not repeated."""
+    more: bool
+    """Whether there are more receipts: continue with the last one's position as `after`."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether no receipt failed to reproduce."""
+        return self.differing == 0
+
+
+Served = TypeVar("Served", RecallServed, ContextServed)
+Audited = TypeVar("Audited", bound=AuditedReceipt)
+
+
+def audited_receipts(
+    log: EventLog,
+    kind: type[Served],
+    audited: Callable[[RecordedEvent, Served, Gone], Audited],
+    *,
+    since: Micros | None,
+    after: int,
+    limit: int,
+    progress: Progress | None = None,
+) -> tuple[tuple[Audited, ...], dict[str, Any]]:
+    """Return up to `limit` audited receipts of a kind, and the fields of their `ReceiptAudit`.
+
+    Takes the receipts after a position that were recorded at `since` or later.
+    """
+    chosen = _chosen(log, kind, since=since, after=after, limit=limit)
+    gone = {item.position: item.topic for item in forgetting_record.forgotten(log)}
+    found: list[Audited] = []
+    for recorded in chosen[:limit]:
+        if isinstance(recorded.event, kind):
+            found.append(audited(recorded, recorded.event, gone))
+        if progress is not None:
+            progress(len(found), min(limit, len(chosen)))
+    verdicts = [item.verdict for item in found]
+    return tuple(found), {
+        "reproduced": verdicts.count(Verdict.REPRODUCES),
+        "differing": verdicts.count(Verdict.DIFFERS),
+        "unknown": verdicts.count(Verdict.UNKNOWN),
+        "changed_today": sum(item.would_differ_today is True for item in found),
+        "forgotten": sum(topic == kind.topic for topic in gone.values()),
+        "more": len(chosen) > limit,
+    }
+
+
+def why_no_answer(error: errors.MnemologError) -> str:
+    """Return in words why a receipt could not be repeated as of its head."""
+    match error:
+        case errors.InvalidInput():
+            return f"this mnemolog cannot ask its question: {error}"
+        case errors.SessionError():
+            return f"it asked about a session that the log did not have then: {error}"
+        case _:
+            return f"the vectors do not answer: {error}"
+
+
+def listed(positions: Iterable[int]) -> str:
+    """Return positions in words."""
+    return ", ".join(map(str, positions)) or "none"
+
+
+def _chosen(log: EventLog, kind: type[Event], *, since: Micros | None, after: int, limit: int) -> list[RecordedEvent]:
+    """Return up to `limit` receipts of a kind, and one more if there is."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise errors.InvalidInput("limit", f"a whole number from 1 on, got {limit!r}")
+    chosen: list[RecordedEvent] = []
+    for batch in log.read_stream(RECALLS_STREAM, upto=log.head().position):
+        for recorded in batch:
+            early = recorded.position <= after or (since is not None and recorded.recorded_at < since)
+            if isinstance(recorded.event, kind) and not early:
+                chosen.append(recorded)
+        if len(chosen) > limit:
+            break
+    return chosen[: limit + 1]
