@@ -14,6 +14,8 @@ from mnemolog.audit.receipt_audit import (
     Verdict,
     audited_receipts,
     listed,
+    no_vectors_today,
+    other_reranker,
     why_no_answer,
 )
 from mnemolog.domain.clock import to_datetime
@@ -101,14 +103,17 @@ def _why_not(served: ContextServed, counters: dict[str, Counter]) -> str | None:
 
 def _built_again(contexts: Contexts, served: ContextServed, counter: Counter) -> tuple[Verdict, str]:
     try:
-        again = contexts.again(served, counter)
+        again, recall = contexts.again(served, counter)
     except NO_ANSWER as error:
         return Verdict.UNKNOWN, why_no_answer(error)
     if digest_of(again) == served.digest:
         return Verdict.REPRODUCES, ""
+    difference = "the same turns, in another text"
     if list(again.positions) != served.turns:
-        return Verdict.DIFFERS, f"other turns: {listed(again.positions)} instead of {listed(served.turns)}"
-    return Verdict.DIFFERS, "the same turns, in another text"
+        difference = f"other turns: {listed(again.positions)} instead of {listed(served.turns)}"
+    if other := other_reranker(served.recall, recall):
+        return Verdict.UNKNOWN, f"{other}: {difference}"
+    return Verdict.DIFFERS, difference
 
 
 def _compared_with_today(
@@ -118,9 +123,11 @@ def _compared_with_today(
     if served.recall.as_of:
         return replace(found, would_differ_today=False)
     try:
-        now = contexts.today(served, counter)
+        now, recall = contexts.today(served, counter)
     except NO_ANSWER as error:
-        return replace(found, today=why_no_answer(error))
+        return replace(found, today=str(error))
+    if why := no_vectors_today(served.recall, recall):
+        return replace(found, today=why)
     return replace(
         found,
         would_differ_today=digest_of(now) != served.digest,

@@ -15,6 +15,8 @@ from mnemolog.audit.receipt_audit import (
     Verdict,
     audited_receipts,
     listed,
+    no_vectors_today,
+    other_reranker,
     why_no_answer,
 )
 from mnemolog.domain.clock import to_datetime
@@ -23,7 +25,6 @@ from mnemolog.domain.position import Micros, Position
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.recall.answer import Hit, Page
-from mnemolog.projections.recall.question import VECTOR
 from mnemolog.projections.recall.receipts import question_of, question_today
 from mnemolog.projections.recall.service import Basis, Recalls, basis_of
 
@@ -94,9 +95,8 @@ def _asked_again(recalls: Recalls, served: RecallServed) -> tuple[Verdict, str]:
     difference = _difference(served, answer.recall.hits, answer.scores)
     if not difference:
         return Verdict.REPRODUCES, ""
-    if served.reranker != (answer.recall.reranker or ""):
-        names = served.reranker or "none", answer.recall.reranker or "none"
-        return Verdict.UNKNOWN, f"the reranker was {names[0]}, it is {names[1]} now: {difference}"
+    if other := other_reranker(served, answer.recall):
+        return Verdict.UNKNOWN, f"{other}: {difference}"
     return Verdict.DIFFERS, difference
 
 
@@ -126,8 +126,8 @@ def _compared_with_today(recalls: Recalls, served: RecallServed, found: AuditedR
         answer = recalls.answer(question_today(served), Basis(None, page)).recall
     except NO_ANSWER as error:
         return replace(found, today=str(error))
-    if served.model is not None and answer.model is None:
-        return replace(found, today=answer.unavailable_legs.get(VECTOR, "the vectors do not answer"))
+    if why := no_vectors_today(served, answer):
+        return replace(found, today=why)
     now = [hit.position for hit in answer.hits]
     return replace(
         found,

@@ -14,6 +14,8 @@ from mnemolog.domain.result import Result
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress
+from mnemolog.projections.recall.answer import Recall
+from mnemolog.projections.recall.question import VECTOR
 from mnemolog.projections.recall.receipts import RECALLS_STREAM
 
 NO_ANSWER: Final = (
@@ -127,6 +129,19 @@ def why_no_answer(error: errors.MnemologError) -> str:
             return f"it asked about a session that the log did not have then: {error}"
         case _:
             return f"the vectors do not answer: {error}"
+
+
+def other_reranker(served: RecallServed, again: Recall) -> str:
+    """Return in words that a recall was repeated with another reranker; empty if it was not."""
+    before, now = served.reranker or "none", again.reranker or "none"
+    return "" if before == now else f"the reranker was {before}, it is {now} now"
+
+
+def no_vectors_today(served: RecallServed, now: Recall) -> str:
+    """Return why the vectors, which answered then, do not answer today; empty if they do."""
+    if served.model is None or now.model is not None:
+        return ""
+    return now.unavailable_legs.get(VECTOR, "the vectors do not answer")
 
 
 def listed(positions: Iterable[int]) -> str:

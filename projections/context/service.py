@@ -26,7 +26,7 @@ from mnemolog.projections.context.repetitions import repetitions
 from mnemolog.projections.context.token_counting import Counter, Tokenizer, counter_of
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall.answer import Hit, Page
+from mnemolog.projections.recall.answer import Hit, Page, Recall
 from mnemolog.projections.recall.exchange import exchange_of
 from mnemolog.projections.recall.passages import PASSAGE_CHARACTERS_MAX, SoughtWords, best_passage
 from mnemolog.projections.recall.question import Question, checked_min_relevance
@@ -74,6 +74,13 @@ def wanted(tokens: int, *, tokenizer: Tokenizer | None, min_relevance: float | N
     return Wanted(tokens, counter_of(tokenizer), checked_min_relevance(least), of)
 
 
+class Rebuilt(NamedTuple):
+    """A context that was built again, and the recall behind it."""
+
+    context: Context
+    recall: Recall
+
+
 class Contexts:
     """Builds the contexts of one store. Safe for many threads.
 
@@ -110,17 +117,22 @@ class Contexts:
         event = receipt_of(made, served.receipt(), of=wanted.of, moment=moment)
         return replace(made, receipt=self.recalls.keep(event))
 
-    def again(self, served: ContextServed, counter: Counter) -> Context:
+    def again(self, served: ContextServed, counter: Counter) -> Rebuilt:
         """Return the context of a receipt, built again as of its position. Raises as `Recalls.answer` does."""
-        asked = question_of(served.recall)
-        answer = self.recalls.answer(asked, basis_of(served.recall))
-        return self._built(asked, answer, _wanted_by(served, counter), Micros(served.moment))
+        question, moment = question_of(served.recall), Micros(served.moment)
+        return self._rebuilt(served, counter, question, basis_of(served.recall), moment)
 
-    def today(self, served: ContextServed, counter: Counter) -> Context:
+    def today(self, served: ContextServed, counter: Counter) -> Rebuilt:
         """Return the context that the question of a receipt has today."""
-        asked = replace(question_today(served.recall), k=served.recall.k)
-        answer = self.recalls.answer(asked, Basis(None, Page(served.recall.k)))
-        return self._built(asked, answer, _wanted_by(served, counter), self._moment_at(None))
+        question = replace(question_today(served.recall), k=served.recall.k)
+        return self._rebuilt(served, counter, question, Basis(None, Page(served.recall.k)), self._moment_at(None))
+
+    def _rebuilt(
+        self, served: ContextServed, counter: Counter, question: Question, basis: Basis, moment: Micros
+    ) -> Rebuilt:
+        answer = self.recalls.answer(question, basis)
+        wanted = Wanted(served.budget, counter, served.min_relevance, served.of)
+        return Rebuilt(self._built(question, answer, wanted, moment), answer.recall)
 
     def _built(self, question: Question, answer: Answer, wanted: Wanted, moment: Micros) -> Context:
         """Return the context for an answer, with what working memory held then and had not expired at `moment`."""
@@ -186,10 +198,6 @@ class Contexts:
         between = [Span(one.session, one.position, Position(other.position - 1))]
         with self._projections.current_views().database.reading() as connection:
             return not queries.turns_in(connection, between, limit=1)
-
-
-def _wanted_by(served: ContextServed, counter: Counter) -> Wanted:
-    return Wanted(served.budget, counter, served.min_relevance, served.of)
 
 
 def _static(state: SessionState, moment: Micros) -> Iterator[Static]:

@@ -149,6 +149,45 @@ def test_a_receipt_of_another_text_does_not_reproduce(store, trip):
     assert "context/99" in store.audit.contexts(after=audit.contexts[-1].position).contexts[0].why
 
 
+def test_a_context_is_not_compared_without_the_model_that_answered(folder, clock):
+    """Neither as it was nor with today's: without the vectors other turns come, and that says nothing of the memory."""
+    with MemoryStore.open(folder, model=HashEncoder(dimension=32), clock=clock, background=False) as store:
+        trip = store.session("trip")
+        trip.record("user", "We could take the ferry.")
+        trip.record("user", "The tram is cheap.")
+        assert store.context("A boat?", min_relevance=0.0, receipt=True).positions
+    with MemoryStore.open(folder, model=None, clock=clock) as store:
+        (item,) = store.audit.contexts().contexts
+        assert (item.verdict.value, item.would_differ_today, item.came) == ("cannot-be-told", None, ())
+        assert item.why
+        assert item.today
+
+
+class ByLength:
+    """A reranker that puts short turns first."""
+
+    name = "by length"
+
+    def score(self, query, texts):
+        return [1 / len(text) for text in texts]
+
+
+def test_a_context_without_the_reranker_that_ordered_it_cannot_be_told(folder, clock):
+    """As a recall: the other order is no damage."""
+    with MemoryStore.open(folder, model=None, clock=clock, reranker=ByLength()) as store:
+        trip = store.session("trip")
+        trip.record("user", "The ferry, the ferry, I want the ferry!")
+        short = trip.record("user", "We could take the ferry.")
+        assert store.context("ferry", 50, min_relevance=0.0, receipt=True).positions == (short.position,)
+        assert verdicts(store.audit.contexts()) == ["reproduces"]
+    with MemoryStore.open(folder, model=None, clock=clock) as store:
+        (item,) = store.audit.contexts().contexts
+        assert (item.verdict.value, item.why.partition(":")[0]) == (
+            "cannot-be-told",
+            "the reranker was by length, it is none now",
+        )
+
+
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     asked=st.lists(
