@@ -20,17 +20,14 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.session import session_of
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.sql.conversation_views import (
-    PLACES,
     SESSIONS,
     TEXT_INDEX,
     TURNS,
-    WORDS,
-    turn_row,
-    words_row,
+    turn_rows,
 )
 from mnemolog.projections.sql.database import faults_of
-from mnemolog.projections.sql.erasing import passing_over
 from mnemolog.projections.sql.languages import languages_at
+from mnemolog.projections.sql.places import PLACES
 from mnemolog.projections.sql.turn_metadata import TURN_METADATA, rows_of
 
 BATCH_MAX: Final = 500
@@ -94,7 +91,6 @@ class _Expected:
         self.chosen = DEFAULT_LANGUAGE
         """The language after the events so far."""
         self.sessions: dict[Any, dict[str, Any]] = {}
-        self.scopes: dict[str, str] = {}
         self.places: dict[str, int] = {}
 
     def take(self, events: list[RecordedEvent]) -> None:
@@ -104,7 +100,7 @@ class _Expected:
             if session is None:
                 continue
             if isinstance(event, SessionStarted):
-                self.sessions[session], self.scopes[session] = _started(event), event.scope
+                self.sessions[session] = _started(event)
                 self.places[session] = recorded.position * PLACES
             self._follow(session, recorded)
 
@@ -140,21 +136,13 @@ def _started(event: SessionStarted) -> dict[str, Any]:
 def _compare_turns(
     connection: sa.Connection, events: list[RecordedEvent], expected: _Expected, found: Disagreements
 ) -> None:
-    told = {
-        recorded.position: turn_row(recorded, recorded.event, expected.scopes)
-        for recorded in events
-        if isinstance(recorded.event, TurnRecorded)
-    }
+    rows = (
+        dict(zip(TURNS.c.keys(), row, strict=True)) for row in turn_rows(events, expected.places, expected.language)
+    )
+    told = {row["position"]: row for row in rows}
     within = TURNS.c.position.between(events[0].position, events[-1].position)
     held = {row.position: dict(row._mapping) for row in connection.execute(sa.select(TURNS).where(within))}
     _compare(held, told, "turn", found)
-    words = {
-        recorded.position: words_row(recorded, turn, expected.places, expected.language)
-        for recorded, turn in passing_over(events, expected.places)
-    }
-    within = WORDS.c.position.between(events[0].position, events[-1].position)
-    held = {row.position: dict(row._mapping) for row in connection.execute(sa.select(WORDS).where(within))}
-    _compare(held, words, "words of turn", found)
     _compare_metadata(connection, events, found)
 
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain.position import Position
 from mnemolog.projections.sql import queries
-from mnemolog.projections.sql.conversation_views import TURNS, stems_row
+from mnemolog.projections.sql.conversation_views import TURNS, stems_rows
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.queries import Filters, conditions, one_of
 
@@ -86,12 +86,13 @@ def in_language(connection: sa.Connection, rows: Iterable[Row], language: str) -
     """Return rows with the stems of another language than that of the text index."""
     rows = list(rows)
     texts = queries.turns_at(connection, [row.position for row in rows])
-    return [row._replace(stems=stems_row(texts[row.position].text, language)) for row in rows]
+    stems = stems_rows([texts[row.position].text for row in rows], language)
+    return [row._replace(stems=words) for row, words in zip(rows, stems, strict=True)]
 
 
 _SELECT_AROUND: Final = (
-    "SELECT near.place, near.position, near.role, near.speaker, near.at, near.asks, near.stems "
-    "FROM json_each(?) AS offered CROSS JOIN words AS one ON one.position = offered.value "
-    "CROSS JOIN words AS near ON near.place BETWEEN one.place - ? AND one.place + ?"
+    "SELECT near.place, near.position, near.role, near.speaker, coalesce(near.said_at, near.recorded_at), near.asks, "
+    "near.stems FROM json_each(?) AS offered CROSS JOIN turns AS one ON one.position = offered.value "
+    "CROSS JOIN turns AS near ON near.place BETWEEN one.place - ? AND one.place + ?"
 )
 """Returns a row once for each turn that it is a neighbour of. `CROSS JOIN` makes SQLite join in the order written."""

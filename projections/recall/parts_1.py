@@ -17,7 +17,7 @@ from mnemolog.projections.recall.dates import Dates, dates_of
 from mnemolog.projections.recall.scoring import Column as Scores
 from mnemolog.projections.recall.scoring import Scored
 from mnemolog.projections.recall.weights import Parts1Weights as Weights
-from mnemolog.projections.sql.conversation_views import PLACES
+from mnemolog.projections.sql.places import PLACES
 
 if TYPE_CHECKING:
     from mnemolog.projections.recall.candidates import Candidates, Ranked

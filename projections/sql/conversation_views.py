@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
@@ -24,12 +24,14 @@ from mnemolog.domain.language import choice_of
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.projections.sql import languages, speakers, turn_metadata
+from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.erasing import erase, merge_text_index, passing_over
+from mnemolog.projections.sql.places import PLACES
 from mnemolog.projections.sql.projection import SqlProjection
 from mnemolog.projections.sql.tracking import METADATA
 from mnemolog.projections.sql.words import stems_of
 
-VIEWS: Final = "views/10"
+VIEWS: Final = "views/11"
 """Name and version of this projection. Increase the number when the tables or the code that fills them change."""
 
 _INDEXED_AT_ONCE: Final = 1_000
@@ -39,7 +41,8 @@ _ASKING: Final = ("?", "\uff1f", "\u061f")
 SESSIONS: Final = sa.Table(
     "sessions",
     METADATA,
-    sa.Column("session", sa.Text, primary_key=True),
+    sa.Column("started_position", sa.Integer, primary_key=True),
+    sa.Column("session", sa.Text, nullable=False, unique=True),
     sa.Column("title", sa.Text, nullable=False),
     sa.Column("agent", sa.Text, nullable=False),
     sa.Column("scope", sa.Text, nullable=False),
@@ -47,7 +50,6 @@ SESSIONS: Final = sa.Table(
     sa.Column("branched_at", sa.Integer),
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("started_at", sa.Integer, nullable=False),
-    sa.Column("started_position", sa.Integer, nullable=False),
     sa.Column("ended_at", sa.Integer),
     sa.Column("turns", sa.Integer, nullable=False),  # Includes forgotten turns: the next place depends on it.
     sa.Column("forgotten", sa.Integer, nullable=False),
@@ -58,38 +60,24 @@ SESSIONS: Final = sa.Table(
 TURNS: Final = sa.Table(
     "turns",
     METADATA,
-    sa.Column("position", sa.Integer, primary_key=True),
-    sa.Column("session", sa.Text, nullable=False),
-    sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("scope", sa.Text, nullable=False),
-    sa.Column("role", sa.Text, nullable=False),
-    sa.Column("speaker", sa.Text),
-    sa.Column("text", sa.Text, nullable=False),
-    sa.Column("key", sa.Text),
-    sa.Column("said_at", sa.Integer),
-    sa.Column("recorded_at", sa.Integer, nullable=False),
-    sa.Column("extra", sa.BLOB),
-    sqlite_strict=True,
-)
-sa.Index("turns_by_scope", TURNS.c.scope, TURNS.c.position)
-sa.Index("turns_by_session", TURNS.c.session, TURNS.c.position)
-
-WORDS: Final = sa.Table(
-    "words",
-    METADATA,
     sa.Column("place", sa.Integer, primary_key=True),
     sa.Column("position", sa.Integer, nullable=False, unique=True),
     sa.Column("role", sa.Text, nullable=False),
     sa.Column("speaker", sa.Text),
-    sa.Column("at", sa.Integer, nullable=False),
+    sa.Column("said_at", sa.Integer),
+    sa.Column("recorded_at", sa.Integer, nullable=False),
     sa.Column("asks", sa.Integer, nullable=False),
     sa.Column("stems", sa.Text, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("key", sa.Text),
+    sa.Column("extra", sa.BLOB),
+    sa.Column("text", sa.Text, nullable=False),
     sqlite_strict=True,
 )
-"""The table that ranking reads, ordered by place: consecutive turns of a session are adjacent."""
-PLACES: Final = 1 << 24
-"""The first place of a session is the position of its start times this number."""
+"""The turns, ordered by place: consecutive turns of a session are adjacent. The session and its scope follow from it.
 
+What ranking reads comes first, so that a long text is not read with it.
+"""
 UNFIT: Final = sa.Table(
     "unfit",
     METADATA,
@@ -113,6 +101,20 @@ CREATE_TEXT_INDEX: Final = (
 """The index, and the table with the number of turns that contain a word."""
 
 
+_INSERT_SESSION: Final = (
+    "INSERT INTO sessions (started_position, session, title, agent, scope, parent, branched_at, reason, started_at, "
+    "turns, forgotten, last_position) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?)"
+)
+_SELECT_KNOWN: Final = (
+    "SELECT session, started_position, scope, turns FROM sessions WHERE session IN (SELECT value FROM json_each(?))"
+)
+_INSERT_TURN: Final = f"INSERT INTO turns ({', '.join(TURNS.c.keys())}) VALUES ({', '.join('?' * len(TURNS.c))})"
+_INDEX_STEMS: Final = (
+    f"INSERT INTO {TEXT_INDEX} (rowid, body) SELECT position, stems FROM turns "
+    "WHERE position BETWEEN ? AND ? ORDER BY position"
+)
+
+
 class Views(SqlProjection):
     """The projection behind `sessions`, `show`, `status` and the text search of recall."""
 
@@ -121,9 +123,11 @@ class Views(SqlProjection):
 
     def take(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
         """Apply a batch of events: sessions first, then turns, then erasures."""
-        for recorded in events:
-            if isinstance(recorded.event, SessionStarted):
-                _insert_session(connection, recorded, recorded.event)
+        started = [
+            _session_row(recorded, recorded.event) for recorded in events if isinstance(recorded.event, SessionStarted)
+        ]
+        if started:
+            connection.exec_driver_sql(_INSERT_SESSION, started)
         unfit = [
             (recorded.position, recorded.stream, recorded.event.was, recorded.event.why)
             for recorded in events
@@ -132,8 +136,9 @@ class Views(SqlProjection):
         if unfit:
             connection.exec_driver_sql("INSERT INTO unfit (position, stream, topic, why) VALUES (?, ?, ?, ?)", unfit)
         language = _follow_language(connection, events)
-        _insert_turns(connection, events, language)
-        _update_sessions(connection, events)
+        known = _known_sessions(connection, events)
+        _insert_turns(connection, events, known, language)
+        _update_sessions(connection, events, known)
         for recorded in events:
             if isinstance(recorded.event, ContentErased):
                 erase(connection, recorded, recorded.event)
@@ -147,7 +152,7 @@ class Views(SqlProjection):
     def _start_over(self, connection: sa.Connection) -> None:
         for table in (VOCABULARY, TEXT_INDEX):
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
-        for table in ("switches", "activations"):  # Written by development versions of 0.1.
+        for table in ("switches", "activations", "words"):  # Written by development versions of 0.1.
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
         super()._start_over(connection)
 
@@ -159,24 +164,33 @@ class Views(SqlProjection):
             connection.exec_driver_sql(statement)
 
 
-def _insert_session(connection: sa.Connection, recorded: RecordedEvent, started: SessionStarted) -> None:
-    connection.execute(
-        SESSIONS.insert(),
-        {
-            "session": session_of(recorded.stream),
-            "title": started.title,
-            "agent": started.agent,
-            "scope": started.scope,
-            "parent": started.parent,
-            "branched_at": started.branched_at,
-            "reason": started.reason,
-            "started_at": recorded.recorded_at,
-            "started_position": recorded.position,
-            "turns": 0,
-            "forgotten": 0,
-            "last_position": recorded.position,
-        },
+def _session_row(recorded: RecordedEvent, started: SessionStarted) -> tuple[Any, ...]:
+    return (
+        recorded.position,
+        session_of(recorded.stream),
+        started.title,
+        started.agent,
+        started.scope,
+        started.parent,
+        started.branched_at,
+        started.reason,
+        recorded.recorded_at,
+        recorded.position,
     )
+
+
+class _Known(NamedTuple):
+    """A session as the views have it."""
+
+    started_position: int
+    scope: str
+    turns: int
+
+
+def _known_sessions(connection: sa.Connection, events: Sequence[RecordedEvent]) -> dict[str, _Known]:
+    """Return the sessions that events belong to, by id."""
+    named = {session for recorded in events if (session := session_of(recorded.stream)) is not None}
+    return {session: _Known(*of) for session, *of in fetch(connection, _SELECT_KNOWN, listed(list(named)))}
 
 
 def _follow_language(connection: sa.Connection, events: Sequence[RecordedEvent]) -> str:
@@ -198,32 +212,27 @@ def _index_again(connection: sa.Connection, language: str) -> None:
     query = f"SELECT position, text FROM turns WHERE position > ? ORDER BY position LIMIT {_INDEXED_AT_ONCE}"
     after = 0
     while found := connection.exec_driver_sql(query, (after,)).all():
-        after = found[-1][0]
-        rows = [(stems_row(text, language), position) for position, text in found]
-        connection.exec_driver_sql("UPDATE words SET stems = ? WHERE position = ?", rows)
-        connection.exec_driver_sql(f"INSERT INTO {TEXT_INDEX} (body, rowid) VALUES (?, ?)", rows)
+        first, after = found[0][0], found[-1][0]
+        stems = stems_rows([text for _, text in found], language)
+        rows = [(row, position) for row, (position, _) in zip(stems, found, strict=True)]
+        connection.exec_driver_sql("UPDATE turns SET stems = ? WHERE position = ?", rows)
+        connection.exec_driver_sql(_INDEX_STEMS, (first, after))
 
 
-def _insert_turns(connection: sa.Connection, events: Sequence[RecordedEvent], language: str) -> None:
+def _insert_turns(
+    connection: sa.Connection, events: Sequence[RecordedEvent], known: dict[str, _Known], language: str
+) -> None:
     turns = [(recorded, recorded.event) for recorded in events if isinstance(recorded.event, TurnRecorded)]
     if not turns:
         return
-    spoken_in = {str(session_of(recorded.stream)) for recorded, _ in turns}
-    columns = (SESSIONS.c.session, SESSIONS.c.scope, SESSIONS.c.started_position, SESSIONS.c.turns)
-    known = connection.execute(sa.select(*columns).where(SESSIONS.c.session.in_(spoken_in))).all()
-    scopes: dict[str, str] = {row.session: row.scope for row in known}
-    places = {row.session: row.started_position * PLACES + row.turns for row in known}
-    connection.execute(TURNS.insert(), [turn_row(recorded, turn, scopes) for recorded, turn in turns])
-    words = [words_row(recorded, turn, places, language) for recorded, turn in passing_over(events, places)]
-    connection.execute(WORDS.insert(), words)
-    connection.exec_driver_sql(
-        f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)", [(row["position"], row["stems"]) for row in words]
-    )
-    speakers.insert(connection, turns, scopes)
+    places = {session: of.started_position * PLACES + of.turns for session, of in known.items()}
+    connection.exec_driver_sql(_INSERT_TURN, turn_rows(events, places, language))
+    connection.exec_driver_sql(_INDEX_STEMS, (turns[0][0].position, turns[-1][0].position))
+    speakers.insert(connection, turns, {session: of.scope for session, of in known.items()})
     turn_metadata.insert(connection, ((recorded.position, turn.metadata) for recorded, turn in turns if turn.metadata))
 
 
-def _update_sessions(connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
+def _update_sessions(connection: sa.Connection, events: Sequence[RecordedEvent], known: dict[str, _Known]) -> None:
     turns, forgotten = Counter[str](), Counter[str]()
     last: dict[str, Position] = {}
     ended_at: dict[str, Micros | None] = {}
@@ -244,8 +253,13 @@ def _update_sessions(connection: sa.Connection, events: Sequence[RecordedEvent])
                 ended_at[session] = None
     if last:
         connection.exec_driver_sql(
-            "UPDATE sessions SET turns = turns + ?, forgotten = forgotten + ?, last_position = ? WHERE session = ?",
-            [(turns[session], forgotten[session], position, session) for session, position in last.items()],
+            "UPDATE sessions SET turns = turns + ?, forgotten = forgotten + ?, last_position = ? "
+            "WHERE started_position = ?",
+            [
+                (turns[session], forgotten[session], position, known[session].started_position)
+                for session, position in last.items()
+                if session in known
+            ],
         )
     if ended_at:
         connection.exec_driver_sql(
@@ -254,41 +268,36 @@ def _update_sessions(connection: sa.Connection, events: Sequence[RecordedEvent])
         )
 
 
-def stems_row(text: str, language: str) -> str:
-    """Return the stems of a turn as they are stored: separated by spaces, with a leading and a trailing space."""
-    return f" {' '.join(stems_of(text, language))} "
+def turn_rows(events: Iterable[RecordedEvent], places: dict[str, int], language: str) -> list[tuple[Any, ...]]:
+    """Return the rows of the turns among events, and advance `places`, the next free place of each session."""
+    found: list[tuple[int, RecordedEvent, TurnRecorded]] = []
+    for recorded, turn in passing_over(events, places):
+        session = str(session_of(recorded.stream))
+        place = places[session]
+        places[session] = place + 1
+        found.append((place, recorded, turn))
+    stems = stems_rows([turn.text for _, _, turn in found], language)
+    return [_turn_row(place, recorded, turn, of) for (place, recorded, turn), of in zip(found, stems, strict=True)]
 
 
-def words_row(recorded: RecordedEvent, turn: TurnRecorded, places: dict[str, int], language: str) -> dict[str, Any]:
-    """Return the row of a turn for ranking, and advance `places`, the next free place of each session."""
-    session = str(session_of(recorded.stream))
-    place = places[session]
-    places[session] = place + 1
-    return {
-        "place": place,
-        "position": recorded.position,
-        "role": turn.role,
-        "speaker": turn.speaker,
-        "at": recorded.recorded_at if turn.said_at is None else turn.said_at,
-        "asks": int(turn.text.rstrip().endswith(_ASKING)),
-        "stems": stems_row(turn.text, language),
-    }
-
-
-def turn_row(recorded: RecordedEvent, turn: TurnRecorded, scopes: dict[str, str]) -> dict[str, Any]:
-    """Return the row of a turn. `scopes` maps sessions to scopes."""
-    session = str(session_of(recorded.stream))
+def _turn_row(place: int, recorded: RecordedEvent, turn: TurnRecorded, stems: str) -> tuple[Any, ...]:
     extra = {"tool_calls": turn.tool_calls, "metadata": turn.metadata}
-    return {
-        "position": recorded.position,
-        "session": session,
-        "version": recorded.version,
-        "scope": scopes[session],
-        "role": turn.role,
-        "speaker": turn.speaker,
-        "text": turn.text,
-        "key": recorded.key,
-        "said_at": turn.said_at,
-        "recorded_at": recorded.recorded_at,
-        "extra": to_msgpack(extra) if turn.tool_calls or turn.metadata else None,
-    }
+    return (
+        place,
+        recorded.position,
+        turn.role,
+        turn.speaker,
+        turn.said_at,
+        recorded.recorded_at,
+        int(turn.text.rstrip().endswith(_ASKING)),
+        stems,
+        recorded.version,
+        recorded.key,
+        to_msgpack(extra) if turn.tool_calls or turn.metadata else None,
+        turn.text,
+    )
+
+
+def stems_rows(texts: Sequence[str], language: str) -> list[str]:
+    """Return the stems of turns as they are stored: separated by spaces, with a leading and a trailing space."""
+    return [f" {' '.join(stems_of(text, language))} " for text in texts]

@@ -10,6 +10,7 @@ from mnemolog.domain.events import ContentErased, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.session import session_of
 from mnemolog.projections.sql import speakers
+from mnemolog.projections.sql.places import places_of
 
 
 def passing_over(
@@ -31,26 +32,32 @@ def erase(connection: sa.Connection, recorded: RecordedEvent, erased: ContentEra
     session = session_of(recorded.stream)
     if session is None:
         return
-    turns: list[tuple[int, str | None, str]] = []
+    of = connection.exec_driver_sql(
+        "SELECT started_position, scope FROM sessions WHERE session = ?", (session,)
+    ).first()
+    if of is None:
+        return
+    place, end = places_of(of[0])
+    turns: list[tuple[int, str | None]] = []
     for first, last in erased.versions:
+        # A turn's number in its session is less than its version.
         found = connection.exec_driver_sql(
-            "SELECT position, speaker, scope FROM turns WHERE session = ? AND version BETWEEN ? AND ?",
-            (session, first, last),
+            "SELECT position, speaker FROM turns WHERE place BETWEEN ? AND ? AND version BETWEEN ? AND ?",
+            (place, min(place + last, end), first, last),
         )
-        turns += [(row[0], row[1], row[2]) for row in found]
+        turns += [(row[0], row[1]) for row in found]
         if first == 1:
             connection.exec_driver_sql("UPDATE sessions SET title = '' WHERE session = ?", (session,))
-    positions = [(position,) for position, _, _ in turns]
+    positions = [(position,) for position, _ in turns]
     if not positions:
         return
-    for table, column in (("turns_text", "rowid"), ("words", "position"), ("turn_metadata", "position")):
+    for table, column in (("turns_text", "rowid"), ("turn_metadata", "position"), ("turns", "position")):
         connection.exec_driver_sql(f"DELETE FROM {table} WHERE {column} = ?", positions)
-    connection.exec_driver_sql("DELETE FROM turns WHERE position = ?", positions)
     connection.exec_driver_sql(
         "UPDATE sessions SET forgotten = forgotten + ? WHERE session = ?", (len(positions), session)
     )
-    for speaker, scope in {(speaker, scope) for _, speaker, scope in turns if speaker}:
-        speakers.forget(connection, speaker, scope)
+    for speaker in {speaker for _, speaker in turns if speaker}:
+        speakers.forget(connection, speaker, of[1])
 
 
 def merge_text_index(connection: sa.Connection) -> None:

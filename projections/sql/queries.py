@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
+from msgspec.structs import replace
 
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.limits import INTEGER_MAX
@@ -17,7 +18,8 @@ from mnemolog.domain.spans import Span
 from mnemolog.projections.read_models import SessionSummary, SetApart, Turn
 from mnemolog.projections.sql.conversation_views import SESSIONS, TURNS
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.span_queries import in_spans, positions_in
+from mnemolog.projections.sql.places import PLACES, places_of
+from mnemolog.projections.sql.span_queries import in_session, in_spans, one_by_one, positions_in
 from mnemolog.projections.sql.turn_metadata import with_value
 
 NEXT_TO_SLASH: Final = "0"
@@ -56,9 +58,9 @@ def conditions(filters: Filters) -> list[sa.ColumnElement[bool]]:
     """Return `filters` as conditions on the table of turns."""
     found: list[sa.ColumnElement[bool]] = []
     if filters.scope != ROOT:
-        found.append(below(TURNS.c.scope, filters.scope))
+        found.append(in_scope(filters.scope))
     if filters.session is not None:
-        found.append(TURNS.c.session == filters.session)
+        found.append(in_session(filters.session))
     if filters.spans is not None:
         found.append(in_spans(filters.spans))
     if filters.roles:
@@ -80,6 +82,12 @@ def conditions(filters: Filters) -> list[sa.ColumnElement[bool]]:
     return found
 
 
+def in_scope(scope: Scope) -> sa.ColumnElement[bool]:
+    """Return the condition that a turn is of a session at or below `scope`."""
+    started = sa.select(SESSIONS.c.started_position).where(below(SESSIONS.c.scope, scope))
+    return (TURNS.c.place // PLACES).in_(started)
+
+
 def below(column: sa.ColumnElement[str], scope: Scope) -> sa.ColumnElement[bool]:
     """Return the condition that a scope is `scope` or below it."""
     return sa.or_(column == scope, sa.and_(column >= scope + "/", column < scope + NEXT_TO_SLASH))
@@ -88,7 +96,13 @@ def below(column: sa.ColumnElement[str], scope: Scope) -> sa.ColumnElement[bool]
 def positions_left(connection: sa.Connection, filters: Filters, *, after: Position = ORIGIN) -> list[Position]:
     """Return the positions of the turns after `after` that match `filters`, ascending."""
     later = [TURNS.c.position > after] if after else []
+    if filters.spans:
+        later.append(TURNS.c.position.in_(one_by_one(filters.spans)))
+        filters = replace(filters, spans=None)
     query = sa.select(TURNS.c.position).where(*later, *conditions(filters)).order_by(TURNS.c.position)
+    if filters.scope != ROOT:  # Read the turns of the sessions in the scope instead of all turns.
+        of_session = TURNS.c.place.between(*places_of(SESSIONS.c.started_position))
+        query = query.select_from(SESSIONS).join(TURNS, of_session).where(below(SESSIONS.c.scope, filters.scope))
     return [Position(row[0]) for row in connection.execute(query)]
 
 
@@ -111,9 +125,10 @@ def turns_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[P
     return {Position(row[0]): _turn(row) for row in fetch(connection, _SELECT_TURNS, listed(positions))}
 
 
+_OF_SESSIONS: Final = f"turns CROSS JOIN sessions ON started_position = place / {PLACES}"
 _SELECT_TURNS: Final = (
-    "SELECT position, session, scope, version, role, text, speaker, key, said_at, recorded_at, extra FROM turns "
-    "WHERE position IN (SELECT value FROM json_each(?))"
+    "SELECT position, session, scope, version, role, text, speaker, key, said_at, recorded_at, extra "
+    f"FROM {_OF_SESSIONS} WHERE position IN (SELECT value FROM json_each(?))"
 )
 
 
@@ -137,7 +152,9 @@ def keyed_turns_at(connection: sa.Connection, positions: Sequence[Position]) -> 
 
 
 def _keyed(connection: sa.Connection, condition: str, values: Sequence[Any]) -> list[KeyedTurn]:
-    query = f"SELECT coalesce(key, ''), position, session, scope FROM turns WHERE {condition} ORDER BY position"
+    query = (
+        f"SELECT coalesce(key, ''), position, session, scope FROM {_OF_SESSIONS} WHERE {condition} ORDER BY position"
+    )
     return [KeyedTurn(*row) for row in fetch(connection, query, listed(values))]
 
 
@@ -205,11 +222,8 @@ def session_titles(connection: sa.Connection) -> dict[str, str]:
 
 def counts(connection: sa.Connection) -> tuple[int, int]:
     """Return the number of sessions and the number of turns."""
-    count = sa.select(sa.func.count())
-    return (
-        connection.execute(count.select_from(SESSIONS)).scalar_one(),
-        connection.execute(count.select_from(TURNS)).scalar_one(),
-    )
+    ((sessions, turns),) = fetch(connection, "SELECT count(*), coalesce(sum(turns - forgotten), 0) FROM sessions")
+    return sessions, turns
 
 
 def unfit_count(connection: sa.Connection, *, topic: str | None = None, upto: Position | None = None) -> int:

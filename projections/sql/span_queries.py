@@ -10,8 +10,9 @@ import sqlalchemy as sa
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.spans import Span
-from mnemolog.projections.sql.conversation_views import TURNS
+from mnemolog.projections.sql.conversation_views import SESSIONS, TURNS
 from mnemolog.projections.sql.database import fetch, listed
+from mnemolog.projections.sql.places import PLACES, places_of
 
 SPANS_INLINE_MAX: Final = 16
 """Maximum number of spans written into the statement; more are passed as one JSON list.
@@ -20,11 +21,25 @@ Written out, they are checked only for turns that match a text search, which hel
 The list is evaluated as a whole, but it can hold thousands of spans; SQLite limits the depth of expressions to 1,000.
 """
 
-_POSITIONS: Final = (
-    "SELECT position FROM turns WHERE session = ? AND position > ? AND position <= ? ORDER BY position {order} LIMIT ?"
+_POSITION_AT: Final = (
+    f"coalesce((SELECT position FROM turns WHERE place BETWEEN first + (low + high) / 2 AND first + high - 1 "
+    f"ORDER BY place LIMIT 1), {INTEGER_MAX})"
 )
-_RISING: Final = _POSITIONS.format(order="ASC")
-_FALLING: Final = _POSITIONS.format(order="DESC")
+_BISECT: Final = (
+    "{name}(low, high) AS (SELECT 0, turns FROM of UNION ALL "
+    f"SELECT iif({_POSITION_AT} <= {{limit}}, (low + high) / 2 + 1, low), "
+    f"iif({_POSITION_AT} <= {{limit}}, high, (low + high) / 2) FROM {{name}}, of WHERE low < high)"
+)
+_POSITIONS: Final = (
+    f"WITH RECURSIVE of(first, turns) AS (SELECT started_position * {PLACES}, turns FROM sessions WHERE session = ?1), "
+    f"{_BISECT.format(name='begin', limit='?2')}, {_BISECT.format(name='stop', limit='?3')} "
+    "SELECT position FROM turns WHERE place >= (SELECT first + low FROM begin, of WHERE low = high) "
+    "AND place < (SELECT first + low FROM stop, of WHERE low = high) ORDER BY place {order} LIMIT ?4"
+)
+"""The turns of a session in a range of positions. Positions increase with places, so both ends are found by bisection:
+a page costs the same in a session of any length."""
+_RISING: Final = _POSITIONS.replace("{order}", "ASC")
+_FALLING: Final = _POSITIONS.replace("{order}", "DESC")
 
 
 class _Range(NamedTuple):
@@ -38,26 +53,38 @@ def in_spans(spans: Sequence[Span]) -> sa.ColumnElement[bool]:
     if not spans:
         return sa.false()
     if len(spans) > SPANS_INLINE_MAX:
-        return TURNS.c.position.in_(_positions(spans))
+        return TURNS.c.position.in_(one_by_one(spans))
     return sa.or_(
         *(
             sa.and_(
-                TURNS.c.session == span.session,
-                TURNS.c.position > span.after,
-                TURNS.c.position <= _end(span),
+                in_session(span.session),
+                TURNS.c.position + 0 > span.after,  # Plus 0: SQLite is to read the session, not the index of positions.
+                TURNS.c.position + 0 <= _end(span),
             )
             for span in spans
         )
     )
 
 
-def _positions(spans: Sequence[Span]) -> sa.Select[tuple[int]]:
+def in_session(session: str) -> sa.ColumnElement[bool]:
+    """Return the condition that a turn is of a session."""
+    start = sa.select(SESSIONS.c.started_position).where(SESSIONS.c.session == session).scalar_subquery()
+    return TURNS.c.place.between(*places_of(start))
+
+
+def one_by_one(spans: Sequence[Span]) -> sa.Select[tuple[int]]:
+    """Return the positions of the turns in `spans` as a subquery that reads each span's session."""
     rows = listed([(span.session, span.after, _end(span)) for span in spans])
     each = sa.func.json_each(rows).table_valued("value", name="span")
     part = TURNS.alias("part")
     session, after, upto = (sa.func.json_extract(each.c.value, f"$[{n}]") for n in range(3))
-    lies_in = sa.and_(part.c.session == session, part.c.position > after, part.c.position <= upto)
-    return sa.select(part.c.position).select_from(each).join(part, lies_in)
+    found = sa.select(part.c.position).select_from(each).join(SESSIONS, SESSIONS.c.session == session)
+    lies_in = sa.and_(
+        part.c.place.between(*places_of(SESSIONS.c.started_position)),
+        part.c.position + 0 > after,
+        part.c.position + 0 <= upto,
+    )
+    return found.join(part, lies_in)
 
 
 def positions_in(

@@ -11,6 +11,7 @@ from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Position
 from mnemolog.domain.role import Role
 from mnemolog.domain.session import session_of
+from mnemolog.projections.sql.places import PLACES
 from mnemolog.projections.sql.tracking import METADATA
 from mnemolog.projections.sql.words import STOP_WORDS, words_of
 
@@ -28,6 +29,12 @@ SPEAKERS: Final = sa.Table(
 )
 """The words of speakers' names, and the first turn of each speaker in a scope."""
 
+_SELECT_FIRST: Final = (
+    "SELECT min(turns.position) FROM sessions CROSS JOIN turns "
+    f"ON turns.place BETWEEN started_position * {PLACES} AND (started_position + 1) * {PLACES} - 1 "
+    "WHERE scope = ? AND speaker = ?"
+)
+
 
 def insert(
     connection: sa.Connection, turns: Sequence[tuple[RecordedEvent, TurnRecorded]], scopes: dict[str, str]
@@ -41,8 +48,7 @@ def insert(
 
 def forget(connection: sa.Connection, speaker: str, scope: str) -> None:
     """Update a speaker's first turn in a scope to the first one that remains."""
-    query = "SELECT min(position) FROM turns WHERE scope = ? AND speaker = ?"
-    since = connection.exec_driver_sql(query, (scope, speaker)).scalar_one()
+    since = connection.exec_driver_sql(_SELECT_FIRST, (scope, speaker)).scalar_one()
     if since is None:
         connection.exec_driver_sql("DELETE FROM speakers WHERE scope = ? AND speaker = ?", (scope, speaker))
     else:

@@ -130,14 +130,14 @@ FOUND_BY_A_LOOK = {
 FOUND_BY_READING = {
     "another text": ("views", lambda p: execute(p / "views.db", "UPDATE turns SET text = 'forged' WHERE position = 5")),
     "another role": ("views", lambda p: execute(p / "views.db", "UPDATE turns SET role = 'tool' WHERE position = 5")),
-    "other words": ("views", lambda p: execute(p / "views.db", "UPDATE words SET stems = ' x ' WHERE position = 5")),
+    "other words": ("views", lambda p: execute(p / "views.db", "UPDATE turns SET stems = ' x ' WHERE position = 5")),
     "a turn less": ("views", lambda p: execute(p / "views.db", "DELETE FROM turns WHERE position = 5")),
     "a ghost turn": (
         "views",
         lambda p: execute(
             p / "views.db",
-            "INSERT INTO turns (position, session, version, scope, role, text, recorded_at) "
-            "VALUES (999, 'a', 999, 'acme', 'user', 'ghost', 1)",
+            "INSERT INTO turns (place, position, version, role, asks, stems, text, recorded_at) "
+            "VALUES (999, 999, 999, 'user', 0, ' ghost ', 'ghost', 1)",
         ),
     ),
     "another count": ("views", lambda p: execute(p / "views.db", "UPDATE sessions SET turns = 7 WHERE session = 'a'")),

@@ -135,11 +135,11 @@ def plant(projections, where):
     file_checksum.break_seal(path)
     connection = dbapi2.connect(path, isolation_level=None)
     if where == "views":
-        (columns,) = [
-            ", ".join(row[1] for row in connection.execute("PRAGMA table_info(turns)") if row[1] != "position")
-        ]
+        keys = ("place", "position")
+        (columns,) = [", ".join(row[1] for row in connection.execute("PRAGMA table_info(turns)") if row[1] not in keys)]
         connection.execute(
-            f"INSERT INTO turns (position, {columns}) SELECT 1000000, {columns} FROM turns WHERE position = 30"
+            f"INSERT INTO turns (place, position, {columns}) "
+            f"SELECT 1000000 * 16777216, 1000000, {columns} FROM turns WHERE position = 30"
         )
     else:
         connection.execute("UPDATE embeddings SET vectors = zeroblob(length(vectors)) WHERE rowid % 2")

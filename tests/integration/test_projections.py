@@ -99,8 +99,8 @@ def test_a_rebuild_of_views_removes_what_the_log_does_not_tell(views, log):
     before = dump(views)
     with views.database.writing() as connection:
         connection.exec_driver_sql(
-            "INSERT INTO turns (position, session, version, scope, role, text, recorded_at) "
-            "VALUES (999, 's', 999, 'acme', 'user', 'ghost', 1)"
+            "INSERT INTO turns (place, position, version, role, asks, stems, text, recorded_at) "
+            "VALUES (999, 999, 999, 'user', 0, ' ghost ', 'ghost', 1)"
         )
         connection.exec_driver_sql(f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (999, 'ghost')")
     assert views.rebuild(upto=log.head().position) == log.head().position

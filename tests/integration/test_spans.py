@@ -233,7 +233,7 @@ def test_the_text_index_is_asked_once_and_spans_are_looked_up_by_index(count):
     text_plan, vector_plan = ([row.detail for row in plan] for plan in plans)
     assert text_plan[0] == f"SCAN {TEXT_INDEX} VIRTUAL TABLE INDEX 0:M1"
     assert sum(TEXT_INDEX in detail for detail in text_plan) == 1
-    assert any("turns_by_session (session=? AND position>? AND position<?)" in detail for detail in vector_plan)
+    assert any("PRIMARY KEY (rowid>? AND rowid<?)" in detail for detail in vector_plan)
     assert not any(detail.startswith(("SCAN turns", "SCAN part")) for detail in (*text_plan[1:], *vector_plan))
     views.database.engine.dispose()
 
