@@ -173,16 +173,16 @@ def _reader(store: MemoryStore, key_of: Mapping[Position, str | None]) -> Callab
 
     def read(item: Question) -> Asked:
         found = recalls.candidates(question(item.text, scope=item.conversation))
-        if not found.rows:
+        rows = found.rows
+        if not rows.positions:
             none = np.zeros(0, dtype=np.int64)
             return Asked(np.zeros((0, len(FEATURES))), none > 0, none, len(item.turns), item.category)
         columns = features_of(found, item.text).columns
-        hits = np.array([row.may_be_hit for row in found.rows])
-        blank = np.zeros(len(found.rows))
+        hits, positions = np.array(rows.may_be_hits), np.array(rows.positions)
+        blank = np.zeros(len(positions))
         # Rounded, because the last digits of a model's numbers differ between machines.
         values = np.round(np.stack([columns.get(name, blank) for name in FEATURES], axis=1), 4)
-        evidence = np.array([key_of[row.position] in item.turns for row in found.rows])
-        positions = np.array([row.position for row in found.rows])
+        evidence = np.array([key_of[position] in item.turns for position in rows.positions])
         return Asked(values[hits], evidence[hits], positions[hits], len(item.turns), item.category)
 
     return read

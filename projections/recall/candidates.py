@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from mnemolog.domain.position import Micros, Position
 from mnemolog.projections.recall import text_search
-from mnemolog.projections.recall.context_rows import Row, Window, in_language, rows_around
+from mnemolog.projections.recall.context_rows import Rows, Window, in_language, rows_around
 from mnemolog.projections.recall.query_terms import QueryTerms, read_query
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
 from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found
@@ -45,8 +45,8 @@ class Candidates(NamedTuple):
     legs: dict[str, Sequence[Position]]
     similarity: dict[Position, float] | None
     """Similarities of the offered turns and their neighbours; None if no vectors answered."""
-    rows: list[Row]
-    """The offered turns and their neighbours, ordered by place. Empty in `vector` mode."""
+    rows: Rows
+    """The offered turns and their neighbours. Empty in `vector` mode."""
     terms: QueryTerms
     counts: Counts
     now: Micros
@@ -96,13 +96,13 @@ def with_neighbours(
     if vectors is not None:
         similarity = dict(vectors.found)
         legs[VECTOR] = list(similarity)
-    rows: list[Row] = []
+    rows = Rows()
     if question.mode != VECTOR:
         offered = [position for leg in legs.values() for position in leg]
         rows = rows_around(connection, offered, window=window, filters=offer.filters, upto=offer.head)
         # Read again: the text index may have changed its language since the offer was made.
         if languages_at(connection, offer.head).indexed != offer.language:
             rows = in_language(connection, rows, offer.language)
-    if vectors is not None and similarity is not None and rows:
-        similarity |= vectors.look_up(sorted(row.position for row in rows if row.position not in similarity))
+    if vectors is not None and similarity is not None and rows.positions:
+        similarity |= vectors.look_up(sorted(set(rows.positions) - similarity.keys()))
     return Candidates(legs, similarity, rows, offer.terms, offer.found.counts, offer.now)

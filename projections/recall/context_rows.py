@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Micros, Position
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import TURNS, stems_rows
 from mnemolog.projections.sql.database import fetch, listed
@@ -23,76 +23,84 @@ class Window(NamedTuple):
     """How far from an offered turn a hit may be; None if every row may be a hit and the filters exclude neighbours."""
 
 
-class Row(NamedTuple):
-    """A turn as the ranking sees it."""
+class Rows(NamedTuple):
+    """Turns as the ranking sees them, in columns of one length, ordered by place."""
 
-    place: int
-    """The place of the turn. Consecutive turns of a session have consecutive places."""
-    position: Position
-    role: str
-    speaker: str | None
-    at: int
-    """When it was said, or else recorded, in microseconds since 1970."""
-    asks: int
-    """1 if it ends with a question mark."""
-    stems: str
-    """Its stems, separated by spaces, with a leading and a trailing space."""
-    may_be_hit: bool = True
-    """Whether it may be a hit. Else it is only read to score its neighbours."""
+    places: Sequence[int] = ()
+    """The places of the turns. Consecutive turns of a session have consecutive places."""
+    positions: Sequence[Position] = ()
+    roles: Sequence[str] = ()
+    speakers: Sequence[str | None] = ()
+    said: Sequence[Micros] = ()
+    """When they were said, or else recorded."""
+    ask: Sequence[int] = ()
+    """1 where a turn ends with a question mark."""
+    stems: Sequence[str] = ()
+    """Their stems, separated by spaces, with a leading and a trailing space."""
+    may_be_hits: Sequence[bool] = ()
+    """Whether a turn may be a hit. Else it is only read to score its neighbours."""
 
 
 def rows_around(
     connection: sa.Connection,
-    offered: Iterable[Position],
+    offered: Sequence[Position],
     *,
     window: Window,
     filters: Filters,
     upto: Position,
-) -> list[Row]:
-    """Return these turns and their neighbours, ordered by place, without turns after `upto`.
+) -> Rows:
+    """Return these turns and their neighbours, without turns after `upto`.
 
     A neighbour that `filters` exclude is no hit, but its words count, unless it lies outside of `filters.spans`: what a
     rewind hides is not read.
     """
-    chosen = sorted(offered)
-    near = {row[0]: row for row in fetch(connection, _SELECT_AROUND, listed(chosen), window.before, window.after)}
-    rows = [Row(*near[place]) for place in sorted(near) if near[place][1] <= upto]
+    near = fetch(connection, _SELECT_NEAR, listed(_runs(connection, offered, window)), upto)
     if window.hits_around is None:
-        return _left(connection, rows, filters)
+        return _rows(_left(connection, near, filters))
     if filters.spans is not None:
-        rows = _left(connection, rows, Filters(spans=filters.spans))
-    of_legs = frozenset(chosen)
-    hits = {
-        row.place + away
-        for row in rows
-        if row.position in of_legs
-        for away in range(-window.hits_around, window.hits_around + 1)
-    }
-    allowed = {row.place for row in _left(connection, [row for row in rows if row.place in hits], filters)}
-    return [row if row.place in allowed else row._replace(may_be_hit=False) for row in rows]
+        near = _left(connection, near, Filters(spans=filters.spans))
+    of_legs, away = frozenset(offered), range(-window.hits_around, window.hits_around + 1)
+    beside = {place + distance for place, position, *_ in near if position in of_legs for distance in away}
+    hits = {place for place, *_ in _left(connection, [row for row in near if row[0] in beside], filters)}
+    return _rows(near)._replace(may_be_hits=[place in hits for place, *_ in near])
 
 
-def _left(connection: sa.Connection, rows: list[Row], filters: Filters) -> list[Row]:
+def _rows(read: list[tuple[Any, ...]]) -> Rows:
+    """Return rows of `_SELECT_NEAR` as columns; all of them may be hits."""
+    columns: list[Any] = [*zip(*read, strict=True), [True] * len(read)]
+    return Rows(*columns) if read else Rows()
+
+
+def _runs(connection: sa.Connection, offered: Sequence[Position], window: Window) -> list[list[int]]:
+    """Return the first and the last place of each run of places that turns or their neighbours have, in order."""
+    runs: list[list[int]] = []
+    for place in sorted(row[0] for row in fetch(connection, _SELECT_PLACES, listed(offered))):
+        if runs and place - window.before <= runs[-1][1] + 1:
+            runs[-1][1] = place + window.after
+        else:
+            runs.append([place - window.before, place + window.after])
+    return runs
+
+
+def _left(connection: sa.Connection, rows: list[Any], filters: Filters) -> list[Any]:
     """Return the rows that `filters` leave."""
     if filters.leave_everything:
         return rows
-    positions = [row.position for row in rows]
+    positions = [row[1] for row in rows]
     query = sa.select(TURNS.c.position).where(TURNS.c.position.in_(one_of(positions)), *conditions(filters))
     left = set(connection.execute(query).scalars())
-    return [row for row in rows if row.position in left]
+    return [row for row in rows if row[1] in left]
 
 
-def in_language(connection: sa.Connection, rows: Iterable[Row], language: str) -> list[Row]:
+def in_language(connection: sa.Connection, rows: Rows, language: str) -> Rows:
     """Return rows with the stems of another language than that of the text index."""
-    rows = list(rows)
-    texts = queries.turns_at(connection, [row.position for row in rows])
-    stems = stems_rows([texts[row.position].text for row in rows], language)
-    return [row._replace(stems=words) for row, words in zip(rows, stems, strict=True)]
+    texts = queries.turns_at(connection, rows.positions)
+    return rows._replace(stems=stems_rows([texts[position].text for position in rows.positions], language))
 
 
-_SELECT_AROUND: Final = (
-    "SELECT near.place, near.position, near.role, near.speaker, coalesce(near.said_at, near.recorded_at), near.asks, "
-    "near.stems FROM json_each(?) AS offered CROSS JOIN turns AS one ON one.position = offered.value "
-    "CROSS JOIN turns AS near ON near.place BETWEEN one.place - ? AND one.place + ?"
+_SELECT_PLACES: Final = "SELECT place FROM turns WHERE position IN (SELECT value FROM json_each(?))"
+_SELECT_NEAR: Final = (
+    "SELECT place, position, role, speaker, coalesce(said_at, recorded_at), asks, stems FROM json_each(?) AS run "
+    "CROSS JOIN turns ON place BETWEEN run.value ->> 0 AND run.value ->> 1 WHERE +position <= ?"
 )
-"""Returns a row once for each turn that it is a neighbour of. `CROSS JOIN` makes SQLite join in the order written."""
+"""`CROSS JOIN` makes SQLite read the runs in the order written, and `+` keeps it from the index of positions."""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemolog.domain.position import Micros, Position
-from mnemolog.projections.recall.dates import Dates, dates_of
+from mnemolog.domain.position import Position
+from mnemolog.projections.recall.dates import dates_of
 from mnemolog.projections.recall.scoring import Column as Scores
-from mnemolog.projections.recall.scoring import Scored
+from mnemolog.projections.recall.scoring import Scored, frequencies_in, index_at, nearness_in_time
 from mnemolog.projections.recall.weights import Parts1Weights as Weights
 from mnemolog.projections.sql.places import PLACES
 
@@ -45,17 +45,16 @@ def score(found: Candidates, *, query: str, weights: Weights) -> Scored:
     """Score the candidates' rows: at least one, ordered by place."""
     rows, now, similarity = found.rows, found.now, found.similarity
     terms, speakers, counts = found.terms.stems, found.terms.speakers, found.counts
-    position, said = [row.position for row in rows], [Micros(row.at) for row in rows]
-    places, positions = np.array([row.place for row in rows], dtype=np.int64), np.array(position, dtype=np.int64)
-    at, asks = np.array(said, dtype=np.float64), np.array([row.asks for row in rows], dtype=np.float64)
-    words, direct = _words([row.stems for row in rows], places, asks, terms, counts, weights.neighbours)
+    places, positions = np.array(rows.places, dtype=np.int64), np.array(rows.positions, dtype=np.int64)
+    at, asks = np.array(rows.said, dtype=np.float64), np.array(rows.ask, dtype=np.float64)
+    words, direct = _words(rows.stems, places, asks, terms, counts, weights.neighbours)
     parts = {"words": words}
     if similarity is not None and weights.vector:
-        parts["vector"] = weights.vector * _near(position, similarity)
+        parts["vector"] = weights.vector * _near(rows.positions, similarity)
     if speakers and weights.speaker:
-        parts["speaker"] = weights.speaker * np.array([float(row.speaker in speakers) for row in rows])
-    if weights.date and (dates := dates_of(query, now=now, first=min(said), last=max(said))):
-        parts["date"] = weights.date * _then(at, dates)
+        parts["speaker"] = weights.speaker * np.array([float(speaker in speakers) for speaker in rows.speakers])
+    if weights.date and (dates := dates_of(query, now=now, first=min(rows.said), last=max(rows.said))):
+        parts["date"] = weights.date * nearness_in_time(at, dates, days=NEAR_DAYS)
     if weights.question:
         parts["question"] = -weights.question * asks
     if weights.recency:
@@ -83,34 +82,19 @@ def _words(
     if not known:
         return np.zeros(len(stems)), np.zeros(len(stems), dtype=np.bool_)
     sizes = np.array([len(words) for words in stems], dtype=np.int64)
-    frequencies = _frequencies("".join(stems), np.cumsum(sizes), known)
+    frequencies = frequencies_in("".join(stems), np.cumsum(sizes), known)
     # Lengths in characters of stems: as good as counts of words, and no counting is needed.
     lengths = K1 * (1 - B + B * sizes / sizes.mean())
     own = frequencies * (K1 + 1) / (frequencies + lengths[:, None])
     best = own
     if lent:
         for away, share in LENDS.items():
-            there, found = _at(places, away)
+            there, found = index_at(places, away)
             shares = np.where(asks[there] > 0, ANSWERS, share) if away == -1 else share
             best = np.maximum(best, own[there] * (found * shares * min(lent, 1.0))[:, None])
     worth = np.array([_rarity(counts, term) for term in known])
     total: Scores = best @ worth
     return np.divide(total, max(float(total.max()), 1e-9)), np.asarray(frequencies.max(axis=1) > 0)
-
-
-def _frequencies(text: str, ends: NDArray[np.int64], terms: Sequence[str]) -> Scores:
-    """Return how often each row, concatenated in `text`, contains each term. Shape (rows, terms)."""
-    counted = [np.bincount(np.searchsorted(ends, _find(text, f" {t} "), "right"), minlength=len(ends)) for t in terms]
-    return np.stack(counted, axis=1).astype(np.float64)
-
-
-def _find(text: str, word: str) -> NDArray[np.int64]:
-    """Return every place of a word, with one pass in C for all rows instead of one per row."""
-    found, at = list[int](), text.find(word)
-    while at >= 0:
-        found.append(at)
-        at = text.find(word, at + len(word) - 1)
-    return np.array(found, dtype=np.int64)
 
 
 def _rarity(counts: Counts, term: str) -> float:
@@ -126,23 +110,8 @@ def _near(positions: Sequence[Position], similarity: Mapping[Position, float]) -
     return scaled
 
 
-def _then(at: Scores, dates: Dates) -> Scores:
-    """Return 1 within the requested spans of time, and less with distance."""
-    away = np.full(len(at), np.inf)
-    for start, end in dates:
-        away = np.minimum(away, np.where(at < start, start - at, np.maximum(at - end, 0)))
-    near: Scores = np.exp(-away / _DAY / NEAR_DAYS)
-    return near
-
-
 def _best_of_session(places: NDArray[np.int64], total: Scores) -> Scores:
     _, session = np.unique(places // PLACES, return_inverse=True)
     best = np.full(session.max() + 1, -np.inf)
     np.maximum.at(best, session, total)
     return best[session]
-
-
-def _at(places: NDArray[np.int64], away: int) -> tuple[NDArray[np.int64], Scores]:
-    """Return for each row the index of the row that is `away` places away, and 1 if it exists, else 0."""
-    where = np.minimum(np.searchsorted(places, places + away), len(places) - 1)
-    return where, (places[where] == places + away).astype(np.float64)

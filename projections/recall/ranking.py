@@ -87,17 +87,18 @@ def _ordered(found: Candidates, question: Question, rule: Rule) -> Iterator[tupl
             total = rule.score_by_vectors(near)
             yield Ranked(position, total, _relevance(total), {VECTOR: rank}, near, {}), None
         return
-    if not found.rows:
+    rows = found.rows
+    if not rows.positions:
         return
     scored = rule.score(found, query=question.query, weights=question.weights)
     for n in scored.order():
-        row = found.rows[n]
-        if not row.may_be_hit or (VECTOR not in found.legs and not scored.direct[n]):
+        if not rows.may_be_hits[n] or (VECTOR not in found.legs and not scored.direct[n]):
             continue  # Text only: a neighbour that contains no word of the query is no hit.
-        ranked = {leg: places[row.position] for leg, places in ranks.items() if row.position in places}
+        position = rows.positions[n]
+        ranked = {leg: places[position] for leg, places in ranks.items() if position in places}
         parts = {name: round(float(part[n]), 6) + 0.0 for name, part in scored.parts.items()}
         total = float(scored.total[n])
-        yield Ranked(row.position, total, _relevance(total), ranked, similarity.get(row.position), parts), row.stems
+        yield Ranked(position, total, _relevance(total), ranked, similarity.get(position), parts), rows.stems[n]
 
 
 def _relevance(log_odds: float) -> float:

@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemolog.domain.position import Micros
 from mnemolog.domain.role import Role
 from mnemolog.projections.recall.dates import Dates, dates_of
 from mnemolog.projections.recall.weights import RANKING, Weights
@@ -133,11 +132,11 @@ def score(found: Candidates, *, query: str, weights: Weights) -> Scored:
             scored = weight * np.where(features.embedded, embedded, bare) * column
             parts[part] = parts[part] + scored if part in parts else scored
     if weights.recency:
-        at = np.array([row.at for row in rows], dtype=np.float64)
+        at = np.array(rows.said, dtype=np.float64)
         parts["recency"] = weights.recency * np.exp(-np.maximum(found.now - at, 0) / _DAY / weights.recency_days)
     parts["base"] = np.where(features.embedded, models.with_vectors.offset, models.without_vectors.offset)
     total = np.round(np.sum(list(parts.values()), axis=0), 9)
-    positions = np.array([row.position for row in rows], dtype=np.int64)
+    positions = np.array(rows.positions, dtype=np.int64)
     return Scored(positions, total, parts, features.direct)
 
 
@@ -150,23 +149,21 @@ def score_by_vectors(similarity: float) -> float:
 def features_of(found: Candidates, query: str) -> Features:
     """Return the features of the candidates' rows: at least one, ordered by place."""
     rows = found.rows
-    places = np.array([row.place for row in rows], dtype=np.int64)
-    asks = np.array([row.asks for row in rows], dtype=np.float64)
-    columns, direct = _words([row.stems for row in rows], places, asks, found.terms.stems, found.counts)
-    embedded = np.zeros(len(rows), dtype=np.bool_)
+    places, asks = np.array(rows.places, dtype=np.int64), np.array(rows.ask, dtype=np.float64)
+    columns, direct = _words(rows.stems, places, asks, found.terms.stems, found.counts)
+    embedded = np.zeros(len(places), dtype=np.bool_)
     if found.similarity is not None:
-        near = np.array([found.similarity.get(row.position, np.nan) for row in rows])
+        near = np.array([found.similarity.get(position, np.nan) for position in rows.positions])
         embedded = ~np.isnan(near)
         columns["meaning"] = np.where(embedded, near, 0.0)
         columns["meaning_near"] = np.where(embedded, _best_near(places, np.where(embedded, near, -1.0)), 0.0)
     if found.terms.speakers:
-        columns["speaker"] = np.array([float(row.speaker in found.terms.speakers) for row in rows])
-    said = [row.at for row in rows]
-    if dates := dates_of(query, now=found.now, first=Micros(min(said)), last=Micros(max(said))):
-        columns["date"] = _then(np.array(said, dtype=np.float64), dates)
+        columns["speaker"] = np.array([float(speaker in found.terms.speakers) for speaker in rows.speakers])
+    if dates := dates_of(query, now=found.now, first=min(rows.said), last=max(rows.said)):
+        columns["date"] = nearness_in_time(np.array(rows.said, dtype=np.float64), dates, days=NEAR_DAYS)
     whose = whose_statement(query, found.terms.language)
     other = Role.USER if whose in (Whose.ASSISTANT, Whose.ADVICE) else Role.ASSISTANT
-    columns[f"{other}_if_{whose}"] = np.array([float(row.role == other) for row in rows])
+    columns[f"{other}_if_{whose}"] = np.array([float(role == other) for role in rows.roles])
     return Features(columns, embedded, direct)
 
 
@@ -183,13 +180,13 @@ def _words(
     if not known:
         return {}, np.zeros(len(stems), dtype=np.bool_)
     sizes = np.array([len(words) for words in stems], dtype=np.int64)
-    frequencies = _frequencies("".join(stems), np.cumsum(sizes), known)
+    frequencies = frequencies_in("".join(stems), np.cumsum(sizes), known)
     # Lengths in characters of stems: as good as counts of words, and no counting is needed.
     lengths = K1 * (1 - B + B * sizes / USUAL_CHARACTERS)
     own = frequencies * (K1 + 1) / (frequencies + lengths[:, None])
     best = own
     for away, share in LENDS.items():
-        there, found = _at(places, away)
+        there, found = index_at(places, away)
         shares = np.where(asks[there] > 0, ANSWERS, share) if away == -1 else share
         best = np.maximum(best, own[there] * (found * shares)[:, None])
     worth = np.array([counts.rarity(term) for term in known])
@@ -200,7 +197,7 @@ def _words(
     return columns, np.asarray(present.any(axis=1))
 
 
-def _frequencies(text: str, ends: NDArray[np.int64], terms: Sequence[str]) -> Column:
+def frequencies_in(text: str, ends: NDArray[np.int64], terms: Sequence[str]) -> Column:
     """Return how often each row, concatenated in `text`, contains each term. Shape (rows, terms)."""
     counted = [np.bincount(np.searchsorted(ends, _find(text, f" {t} "), "right"), minlength=len(ends)) for t in terms]
     return np.stack(counted, axis=1).astype(np.float64)
@@ -215,12 +212,12 @@ def _find(text: str, word: str) -> NDArray[np.int64]:
     return np.array(found, dtype=np.int64)
 
 
-def _then(at: Column, dates: Dates) -> Column:
-    """Return 1 within the requested spans of time, and less with distance."""
+def nearness_in_time(at: Column, dates: Dates, *, days: float) -> Column:
+    """Return 1 within the requested spans of time, and less with distance: 1 / e at `days` away."""
     away = np.full(len(at), np.inf)
     for start, end in dates:
         away = np.minimum(away, np.where(at < start, start - at, np.maximum(at - end, 0)))
-    near: Column = np.exp(-away / _DAY / NEAR_DAYS)
+    near: Column = np.exp(-away / _DAY / days)
     return near
 
 
@@ -228,12 +225,12 @@ def _best_near(places: NDArray[np.int64], values: Column) -> Column:
     """Return for each row the highest value among it and the rows up to `NEAR_PLACES` away."""
     best = values
     for away in range(-NEAR_PLACES, NEAR_PLACES + 1):
-        there, found = _at(places, away)
+        there, found = index_at(places, away)
         best = np.maximum(best, np.where(found > 0, values[there], -np.inf))
     return best
 
 
-def _at(places: NDArray[np.int64], away: int) -> tuple[NDArray[np.int64], Column]:
+def index_at(places: NDArray[np.int64], away: int) -> tuple[NDArray[np.int64], Column]:
     """Return for each row the index of the row that is `away` places away, and 1 if it exists, else 0."""
     where = np.minimum(np.searchsorted(places, places + away), len(places) - 1)
     return where, (places[where] == places + away).astype(np.float64)
