@@ -51,7 +51,7 @@ def visible_json(document: str) -> str:
 
 
 def one_line(text: str, *, characters_max: int | None = LINE_CHARACTERS_MAX) -> str:
-    """Return a text with its white space folded, safe to print; cut where it is long, unless that is None."""
+    """Return a text with its white space folded, safe to print; cut to `characters_max`, or whole for None."""
     folded = visible(" ".join(text.split()))
     return folded if characters_max is None or len(folded) <= characters_max else folded[: characters_max - 1] + "…"
 

@@ -64,7 +64,7 @@ class ProjectionSet:
         """Return the views as they are, however far they have read."""
         with self._opening:
             if self._views is not None and self._views.database.is_replaced():
-                self._views.database.close()  # Another process has moved them to quarantine, or somebody deleted them.
+                self._views.database.close()  # They were moved to quarantine by another process, or deleted.
                 self._views = None
             if self._views is None:
                 self._views = open_views(self._layout, self.log, busy_timeout_s=self.log.busy_timeout_s)

@@ -237,9 +237,9 @@ class AuditService:
 
         `questions` is a file of JSON lines, or dicts, with the fields `question`, `evidence` (keys or positions of the
         turns that answer it; empty if nothing does) and, if wanted, `scope`, `session` and `category`. Without it the
-        judged receipts are asked, each with its filters and as of its position. `k` is the number of hits (at most
-        1,000). Loads the model if it is not loaded. Writes nothing. Raises `InvalidInput` with the number of the line,
-        `UnknownSession`; in `vector` mode, the error that makes the vectors unavailable.
+        questions of judged receipts are used, each with its filters and as of its position. `k` is the number of hits
+        (at most 1,000). Loads the model if it is not loaded. Writes nothing. Raises `InvalidInput` with the number of
+        the line, `UnknownSession`; in `vector` mode, the error that makes the vectors unavailable.
         """
         from mnemolog.evaluation.evaluation import evaluate
 

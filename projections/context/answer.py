@@ -70,7 +70,7 @@ class ContextBlock(Result, frozen=True, kw_only=True):
     text: str
     """As it stands in the text of the context."""
     tokens: int
-    """Counted by itself."""
+    """Of this text alone: the sum over the blocks is not `Context.tokens`."""
     name: str = ""
     """The key, for a value."""
     positions: tuple[Position, ...] = ()
@@ -114,7 +114,7 @@ class Context(Result, frozen=True, kw_only=True):
     counted_by: str
     """What counted the tokens: the estimate, or the name of the tokenizer."""
     left_out: tuple[LeftOut, ...]
-    """What was not found worth showing, or did not fit: the most relevant first."""
+    """What is not shown, each with the reason."""
     head: Position
     """The position that it refers to: `as_of`, or the head of the log at the time of the call."""
     as_of: Position | None = None

@@ -62,8 +62,8 @@ class Packed(NamedTuple):
 class Packing:
     """Packs blocks into a budget.
 
-    What fits is decided by the sum of what the entries count by themselves. At last the text is counted as a whole, and
-    entries are taken out until it fits: a tokenizer may count more for a whole than for its parts.
+    Entries are added while the sum of their tokens fits. At last the text is counted as a whole, and entries are taken
+    out until it fits: a tokenizer may count more for a whole than for its parts.
     """
 
     def __init__(self, budget: int, counter: Counter, *, titles: Mapping[str, str], consecutive: Consecutive) -> None:
@@ -135,7 +135,7 @@ class Packing:
         return share / math.pow(rank + 1, RANK_POWER) / max(self._more(turn, step), 1)
 
     def _more(self, turn: GrowingTurn, step: int) -> int:
-        """Return what a step costs more than the one before: first the heading, unless it is there, and the entry."""
+        """Return the tokens that a step adds: of the first, the entry and its heading, if that is new."""
         passage = turn.at(LENGTHS[step])
         cost = self._entry_cost(passage)
         if step:

@@ -1,7 +1,7 @@
 """Write what was chosen as a text for a prompt.
 
-Lines of ours begin at the left margin. Recorded text stands behind the name of its speaker or is indented, line by
-line: no recorded text can look like a heading, an entry or a speaker of ours.
+Lines that this module writes begin at the left margin. Recorded text follows the name of its speaker or is indented,
+line by line: no recorded text can look like a heading, an entry or another speaker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HEADINGS: Final = {BlockKind.TASK: "Task:", BlockKind.VALUE: "Values:", BlockKin
 INDENT: Final = "  "
 """Of the entries under a heading."""
 CONTINUED: Final = "    "
-"""Of every further line of recorded text: deeper than any line of ours."""
+"""Of every further line of recorded text: deeper than any entry."""
 CUT: Final = "…"
 """Stands where a turn is cut off."""
 

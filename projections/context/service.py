@@ -38,7 +38,7 @@ from mnemolog.projections.sql import queries
 TOKENS: Final = 1_500
 """The default budget."""
 TOKENS_PER_HIT: Final = 25
-"""So many tokens of the budget for each hit that is asked for: more hits than fit, for short ones may fit."""
+"""One hit is requested for so many tokens of the budget: more than fit if all are long, because short ones may fit."""
 HITS_MIN: Final = 20
 HITS_MAX: Final = 200
 EXCHANGES_FROM: Final = 1_000

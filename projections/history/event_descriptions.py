@@ -41,7 +41,7 @@ from mnemolog.domain.position import Micros
 
 
 def describe(event: Event, *, characters_max: int | None = LINE_CHARACTERS_MAX) -> str:
-    """Return an event in words, on one line that is safe to print; cut where it is long, unless that is None."""
+    """Return an event in words, on one line that is safe to print; cut to `characters_max`, or whole for None."""
     what = _session_event(event) or _memory_event(event) or _forgetting_event(event) or _by_fields(event)
     return one_line(what, characters_max=characters_max)
 

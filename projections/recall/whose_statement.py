@@ -16,11 +16,11 @@ class Whose(StrEnum):
     """Whose statement a question asks for."""
 
     USER = "user"
-    """What the one who asks said or did: "What did I pay?"."""
+    """What the user said or did: "What did I pay?"."""
     ASSISTANT = "assistant"
     """What the assistant said: "Which did you suggest?"."""
     MINE = "mine"
-    """A fact about the one who asks: "my boat", "our plan"."""
+    """A fact about the user: "my boat", "our plan"."""
     ADVICE = "advice"
     """An explanation or advice: "How should the mast be painted?"."""
     OPEN = "open"

@@ -118,7 +118,7 @@ def _check(
         ("the folder", partial(checks.check_folder, context, log)),
     ):
         found = list(_whole(name, check, context.layout.folder, looked))
-        # One check tells of the log or the keys, however many meet what is wrong with them.
+        # Several checks may find the same problem of the log or the keys; the first one reports it.
         yield from (item for item in found if item.issue.what not in seen & {"log", "keys"})
         seen |= {item.issue.what for item in found}
     looked.checked.append("every byte of the projections" if deep else "tags and sizes of the projections")
