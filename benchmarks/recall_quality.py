@@ -32,7 +32,7 @@ from benchmarks.quality.left_out import has_fit, ranked_without
 from benchmarks.quality.results import DatasetResult, Results
 from benchmarks.quality.runner import DEPTH, run, strangers_of
 from benchmarks.quality.shapes import Corpus, read_set
-from mnemolog.evaluation.bootstrap import RESAMPLES, SEED
+from mnemolog.evaluation.intervals import RESAMPLES, SEED
 from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
 
 

@@ -10,8 +10,8 @@ from mnemolog.cli.output import console, note
 from mnemolog.domain.display import counted, one_line
 
 if TYPE_CHECKING:  # Imports numpy, which a judgement does not need.
-    from mnemolog.evaluation.bootstrap import Interval
     from mnemolog.evaluation.evaluation import Evaluation, Scores
+    from mnemolog.evaluation.intervals import Interval
 
 MISSED_MAX: Final = 10
 """Missed questions that are printed; the rest is counted."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.evaluation.bootstrap import Interval, auroc_interval, intervals
+from mnemolog.evaluation.intervals import Interval, auroc_interval, intervals
 from mnemolog.evaluation.metrics import metric_names, scores
 from mnemolog.evaluation.questions import KnownQuestion
 from mnemolog.projections.ports import Progress

@@ -16,7 +16,7 @@ import msgspec
 from benchmarks.quality.ablation import LEFT_OUT, SHIPPED
 from benchmarks.quality.relevance import BINS
 from benchmarks.quality.results import DatasetResult, Results
-from mnemolog.evaluation.bootstrap import Interval
+from mnemolog.evaluation.intervals import Interval
 from mnemolog.evaluation.metrics import METRICS
 
 COLOURS: Final = ("#1f5a7a", "#c8702a", "#4d7d3a", "#8a4f9e", "#b03a48", "#666666")

@@ -8,7 +8,7 @@ import msgspec
 
 from benchmarks.quality.encoder import EncoderCost
 from benchmarks.quality.relevance import Relevance
-from mnemolog.evaluation.bootstrap import Interval
+from mnemolog.evaluation.intervals import Interval
 
 LEVELS: Final = ("turn", "session")
 

@@ -20,7 +20,7 @@ from benchmarks.quality.shapes import Corpus, Question, reason_against
 from mnemolog import MemoryStore, Recall
 from mnemolog.adapters.importers import import_files
 from mnemolog.cli.progress import bar
-from mnemolog.evaluation.bootstrap import intervals
+from mnemolog.evaluation.intervals import intervals
 from mnemolog.evaluation.metrics import CUT, METRICS, scores, session_ranking
 
 DEPTH: Final = 100

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from benchmarks.quality.ablation import LEFT_OUT, SHIPPED
 from benchmarks.quality.results import DatasetResult, Figures
 from benchmarks.quality.targets import verdicts
-from mnemolog.evaluation.bootstrap import Interval
+from mnemolog.evaluation.intervals import Interval
 from mnemolog.evaluation.metrics import METRICS
 
 WHOLE = (LEFT_OUT, SHIPPED)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from benchmarks.quality.results import DatasetResult
-from mnemolog.evaluation.bootstrap import Interval
+from mnemolog.evaluation.intervals import Interval
 
 OFF_TOPIC: Final = "off-topic AUROC"
 WORDS: Final = "words of the answer in {:,} tokens"

@@ -22,7 +22,7 @@ from benchmarks.quality.runner import strangers_of
 from benchmarks.quality.shapes import read_set, shape_of
 from benchmarks.recall_quality import command_line, main
 from mnemolog import MemoryStore, Weights
-from mnemolog.evaluation import bootstrap, metrics
+from mnemolog.evaluation import intervals, metrics
 from mnemolog.projections.recall import scoring
 from mnemolog.projections.recall.weights import RANKING
 from tests.support import HashEncoder
@@ -82,9 +82,9 @@ def test_sessions_rank_by_their_first_turn():
 def test_an_interval_holds_its_mean_and_repeats_itself():
     """The seed is fixed; another one gives another interval."""
     values = np.random.default_rng(1).random((200, 2))
-    first = bootstrap.intervals(values)
-    assert first == bootstrap.intervals(values)
-    assert first != bootstrap.intervals(values, seed=2)
+    first = intervals.intervals(values)
+    assert first == intervals.intervals(values)
+    assert first != intervals.intervals(values, seed=2)
     for column, interval in enumerate(first):
         assert interval.mean == pytest.approx(values[:, column].mean(), abs=1e-4)
         assert interval.low < interval.mean < interval.high
@@ -93,7 +93,7 @@ def test_an_interval_holds_its_mean_and_repeats_itself():
 def test_an_interval_is_as_wide_as_the_normal_distribution_says():
     """For many questions 95 % of the means lie within 1.96 standard errors."""
     values = np.random.default_rng(2).random((2_000, 1)) < 0.3
-    (interval,) = bootstrap.intervals(values)
+    (interval,) = intervals.intervals(values)
     error = values.std() / math.sqrt(len(values))
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * error, rel=0.1)
 
@@ -101,9 +101,9 @@ def test_an_interval_is_as_wide_as_the_normal_distribution_says():
 def test_an_interval_narrows_with_the_questions_and_vanishes_without_variance():
     """Four times the questions, half the width."""
     values = (np.arange(400) % 10 < 3).astype(float)[:, np.newaxis]
-    (few,), (many,) = bootstrap.intervals(values[:100]), bootstrap.intervals(values)
+    (few,), (many,) = intervals.intervals(values[:100]), intervals.intervals(values)
     assert (few.high - few.low) / (many.high - many.low) == pytest.approx(2, rel=0.25)
-    (still,) = bootstrap.intervals(np.ones((50, 1)))
+    (still,) = intervals.intervals(np.ones((50, 1)))
     assert (still.low, still.mean, still.high) == (1.0, 1.0, 1.0)
 
 
@@ -113,10 +113,10 @@ def test_a_paired_difference_is_surer_than_two_intervals():
     one = (random.random((500, 1)) < 0.5).astype(float)
     other = one.copy()
     other[np.flatnonzero(one == 0)[:15]] = 1.0
-    (a,), (b,), (difference,) = (bootstrap.intervals(values) for values in (one, other, other - one))
+    (a,), (b,), (difference,) = (intervals.intervals(values) for values in (one, other, other - one))
     assert a.high > b.low
     assert difference.leaves_out_zero
-    assert not bootstrap.intervals(one - one)[0].leaves_out_zero
+    assert not intervals.intervals(one - one)[0].leaves_out_zero
 
 
 SAID = [
@@ -308,8 +308,8 @@ def test_auroc_is_the_share_of_pairs_in_order():
     higher, lower = [0.9, 0.5, 0.5], [0.5, 0.1]
     pairs = [(a > b) + (a == b) / 2 for a in higher for b in lower]
     assert metrics.auroc(higher, lower) == pytest.approx(sum(pairs) / len(pairs))
-    interval = bootstrap.auroc_interval(higher * 10, lower * 10)
-    assert interval == bootstrap.auroc_interval(higher * 10, lower * 10)
+    interval = intervals.auroc_interval(higher * 10, lower * 10)
+    assert interval == intervals.auroc_interval(higher * 10, lower * 10)
     assert interval.low < interval.mean < interval.high
 
 
