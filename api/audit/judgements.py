@@ -11,7 +11,14 @@ from msgspec.structs import replace
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.events import Forgotten, RecallJudged, RecallServed, RecordedEvent, TurnRecorded
+from mnemolog.domain.events import (
+    ContextServed,
+    Forgotten,
+    RecallJudged,
+    RecallServed,
+    RecordedEvent,
+    TurnRecorded,
+)
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.limits import checked_label
 from mnemolog.domain.moments import checked_position
@@ -48,24 +55,26 @@ class Judgement(Result, frozen=True, kw_only=True):
     """Why recall cannot be measured with it any more: what was forgotten since. Empty if it can."""
 
 
-def receipt_at(log: EventLog, receipt: int) -> RecallServed:
+def receipt_at(log: EventLog, receipt: int) -> RecallServed | ContextServed:
     """Return the receipt at a position. Raises `InvalidInput` if there is none, or if it was forgotten."""
     found = log.event_at(checked_position("receipt", receipt, head=log.head().position))
     match None if found is None else found.event:
-        case RecallServed() as served:
+        case RecallServed() | ContextServed() as served:
             return served
-        case Forgotten(was=RecallServed.topic):
+        case Forgotten(was=RecallServed.topic | ContextServed.topic):
             raise errors.InvalidInput("receipt", f"the question of the receipt at {receipt} was forgotten")
         case _:
-            why = (
-                f"no receipt is at position {receipt}; `recall(..., receipt=True)` returns the position of its receipt"
-            )
+            why = f"no receipt is at position {receipt}; a recall or a context with a receipt returns its position"
             raise errors.InvalidInput("receipt", why)
+
+
+def _recall_of(receipt: RecallServed | ContextServed) -> RecallServed:
+    return receipt.recall if isinstance(receipt, ContextServed) else receipt
 
 
 def judge(log: EventLog, receipt: int, *, good: Sequence[int], bad: Sequence[int], nothing: bool, by: str) -> Judgement:
     """Append a judgement of a receipt. See `AuditService.judge`."""
-    served = receipt_at(log, receipt)
+    served = _recall_of(receipt_at(log, receipt))
     right, wrong = _positions("good", good), _positions("bad", bad)
     if strangers := [turn for turn in wrong if turn not in served.hits]:
         raise errors.InvalidInput("bad", f"position {strangers[0]} is not in the answer of receipt {receipt}")
@@ -92,9 +101,9 @@ def judgements(log: EventLog) -> Iterator[Judgement]:
     for batch in log.read_stream(RECALLS_STREAM, upto=log.head().position):
         for recorded in batch:
             match recorded.event:
-                case RecallServed() as served:
-                    asked[recorded.position] = served.query
-                case Forgotten(was=RecallServed.topic):
+                case RecallServed() | ContextServed() as served:
+                    asked[recorded.position] = _recall_of(served).query
+                case Forgotten(was=RecallServed.topic | ContextServed.topic):
                     asked[recorded.position] = None
                 case RecallJudged() as judged:
                     last[judged.receipt] = recorded, judged
@@ -115,7 +124,7 @@ def judged_questions(log: EventLog, *, k: int, mode: Mode) -> tuple[list[KnownQu
         elif not (judgement.good or judgement.nothing):
             left_out["no good turn is named"] += 1
         else:
-            served = receipt_at(log, judgement.receipt)
+            served = _recall_of(receipt_at(log, judgement.receipt))
             asked = replace(question_today(served, weights=DEFAULT), k=k, mode=mode, min_relevance=None)
             found.append(KnownQuestion(asked, frozenset(judgement.good), as_of=Position(served.head)))
     if not found:

@@ -208,11 +208,11 @@ class AuditService:
     ) -> Judgement:
         """Record which turns answered the question of a receipt (`recall.judged`).
 
-        `receipt` is the position of a receipt, `Recall.receipt`. `good` are the positions of turns that answer the
-        question, also of turns that the recall did not find; `bad` those of hits that do not answer it. `nothing` says
-        that no turn of the store answers it. `by` is who judged. A later judgement of the same receipt replaces an
-        earlier one. Raises `InvalidInput` if there is no such receipt, if its question or a turn was forgotten, or if a
-        position is no turn or no hit; nothing was written.
+        `receipt` is the position of a receipt, `Recall.receipt` or `Context.receipt`. `good` are the positions of turns
+        that answer the question, also of turns that the recall did not find; `bad` those of hits that do not answer it.
+        `nothing` says that no turn of the store answers it. `by` is who judged. A later judgement of the same receipt
+        replaces an earlier one. Raises `InvalidInput` if there is no such receipt, if its question or a turn was
+        forgotten, or if a position is no turn or no hit; nothing was written.
         """
         self._sessions.boundary.require_none("audit.judge")
         return judge(self._log, receipt, good=good, bad=bad, nothing=nothing, by=by)

@@ -19,13 +19,16 @@ from mnemolog.cli.progress import bar
 from mnemolog.cli.recall import Modes, note_unembedded, unembedded
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
+from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.projections.recall.question import Mode
 
 
 @app.command("judge", cls=StoreCommand)
 def judge(
     store: Store,
-    receipt: Annotated[int, typer.Argument(help="Position of the receipt, as `mnemolog recall --receipt` prints it.")],
+    receipt: Annotated[
+        int, typer.Argument(help="Position of the receipt, as recall and context print it with --receipt.")
+    ],
     good: Annotated[
         list[int] | None,
         typer.Option(
@@ -38,24 +41,24 @@ def judge(
     ] = None,
     good_turn: Annotated[
         list[int] | None,
-        typer.Option(metavar="POSITION", help="A turn that answers it and was not found, by its position."),
+        typer.Option(metavar="POSITION", help="A turn that answers it, by its position: of a context, or not found."),
     ] = None,
     nothing: Annotated[bool, typer.Option("--nothing", help="No turn of the store answers it.")] = False,
     by: Annotated[str, typer.Option(metavar="NAME", help="Who judges.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Judge the answer of a receipt: which hits were good, which were bad. The options may be repeated.
+    """Judge the answer of a receipt: which hits were good, which were bad. Options for hits may be repeated.
 
     Judgements are events in the log; the last one of a receipt counts. `mnemolog eval --judged` measures with them.
 
     Example: mnemolog judge memory/ 9 --good 3 --bad 1
     """
     with open_store(store, create=False) as opened:
-        hits = receipt_at(log_of(opened), receipt).hits
+        served = receipt_at(log_of(opened), receipt)
         answer = opened.audit.judge(
             receipt,
-            good=[*_ranked(hits, "good", good or ()), *(good_turn or ())],
-            bad=[*_ranked(hits, "bad", bad or ())],
+            good=[*_ranked(served, "good", good or ()), *(good_turn or ())],
+            bad=[*_ranked(served, "bad", bad or ())],
             nothing=nothing,
             by=by,
         )
@@ -92,9 +95,13 @@ def evaluate(
         note_unembedded(missing, store, model)
 
 
-def _ranked(hits: Sequence[int], option: str, ranks: Sequence[int]) -> Iterator[int]:
+def _ranked(served: RecallServed | ContextServed, option: str, ranks: Sequence[int]) -> Iterator[int]:
     """Yield the positions of hits by their numbers in the answer. Raises `InvalidInput` for a number without a hit."""
     for rank in ranks:
-        if rank > len(hits):
-            raise errors.InvalidInput(option, f"there is no hit {rank}: the answer has {len(hits)}")
-        yield hits[rank - 1]
+        if isinstance(served, ContextServed):
+            raise errors.InvalidInput(
+                option, "the turns of a context have no numbers: name one by --good-turn POSITION"
+            )
+        if rank > len(served.hits):
+            raise errors.InvalidInput(option, f"there is no hit {rank}: the answer has {len(served.hits)}")
+        yield served.hits[rank - 1]

@@ -118,6 +118,21 @@ def test_a_judgement_of_a_forgotten_question_says_that_it_has_lost_its_use(store
         store.audit.judge(other.receipt, good=[other[0].position])
 
 
+def test_a_context_can_be_judged_too(store, talk):
+    """By the receipt that it left: its question, and the turns that its recall found."""
+    context = talk.context("When does the ferry leave?", receipt=True)
+    ferry = talk.turns()[-1].position
+    assert ferry in context.positions
+    made = store.audit.judge(context.receipt, good=[ferry])
+    assert (made.query, made.good) == ("When does the ferry leave?", (ferry,))
+    (asked,) = store.audit.evaluate().asked
+    assert (asked.question, asked.ranks) == ("When does the ferry leave?", (1,))
+    store.forget(positions=[context.receipt])
+    assert store.audit.judgements()[0].unusable == "its question was forgotten"
+    with pytest.raises(InvalidInput, match="was forgotten"):
+        store.audit.judge(context.receipt, nothing=True)
+
+
 def test_a_store_that_is_only_read_takes_no_judgement(store, talk, folder):
     """Nothing is written."""
     receipt = store.recall("tea", receipt=True).receipt
@@ -147,14 +162,16 @@ def test_the_command_judges_hits_by_their_numbers(run, folder):
         session = store.session("talk")
         for text in ("Green tea and more tea.", "The tea is gone.", "The ferry leaves at nine."):
             session.record("user", text)
-        answer = store.recall("tea", receipt=True)
+        answer, context = store.recall("tea", receipt=True), store.context("tea", receipt=True).receipt
     first, second = (hit.position for hit in answer)
     receipt = answer.receipt
     shown = run("judge", folder, receipt, "--good", 2, "--bad", 1, "--good-turn", 4, "--by", "Ada")
     assert shown.stdout == f"receipt @{receipt} judged by Ada: good @{second}, @4; bad @{first}\n   tea\n"
+    assert run("judge", folder, context, "--good-turn", 3).stdout == f"receipt @{context} judged: good @3\n   tea\n"
     found = run("judge", folder, receipt, "--nothing", "--json").json
     assert (found["receipt"], found["nothing"], found["good"]) == (receipt, True, [])
     for arguments, why in (
+        ((context, "--good", 1), "--good: the turns of a context have no numbers: name one by --good-turn POSITION"),
         ((receipt, "--good", 3), "--good: there is no hit 3: the answer has 2"),
         ((2, "--good", 1), "RECEIPT: no receipt is at position 2"),
         ((receipt,), "--good: give turns that are good or bad"),
