@@ -35,7 +35,7 @@ WORDS = {
 
 def type_in_words(annotation):
     """A Python type as the page names it."""
-    text = re.sub(r"<class '(\w+)'>", r"\1", str(annotation)).replace("typing.", "")
+    text = re.sub(r"<class '([\w.]+)'>", r"\1", str(annotation)).replace("typing.", "")
     text = re.sub(r"(?:\w+\.)+(\w+)", r"\1", text)
     text = re.sub(r"\w+", lambda word: WORDS.get(word[0], word[0]), text)
     return text.replace(" | ", " or ").replace("[", " of ").replace("]", "").replace("text, ", "text to ")
