@@ -12,20 +12,21 @@ SHIPPED: Final = "shipped"
 """The setting that a user gets, and that the others are compared with."""
 LEFT_OUT: Final = "left out"
 """The weights of a fit that has not seen the set."""
-_NO_PARTS: Final = frozenset({"reranker", "recency", "recency_days", "distinct"})
 
 
 def ingredients() -> tuple[str, ...]:
     """Return the fields of `Weights` that count in the default."""
     defaults = Weights()
-    names = (field.name for field in msgspec.structs.fields(Weights) if field.name not in _NO_PARTS)
+    names = (field.name for field in msgspec.structs.fields(Weights) if field.name != "recency_days")
     return tuple(name for name in names if getattr(defaults, name))
 
 
 def settings() -> dict[str, dict[str, Any]]:
     """Return named settings as arguments of `MemoryStore.recall`, without each ingredient and with few of them."""
-    found: dict[str, dict[str, Any]] = {}
-    for name in ingredients():
-        found[f"without {name}"] = {"weights": Weights(**{name: 0.0})}
-    found["words alone"] = {"weights": Weights(**{name: 0.0 for name in ingredients() if name != "words"})}
+    found: dict[str, dict[str, Any]] = {f"without {name}": {"weights": _without(name)} for name in ingredients()}
+    found["words alone"] = {"weights": _without(*(name for name in ingredients() if name != "words"))}
     return found | {"text only": {"mode": "text"}, "vector only": {"mode": "vector"}}
+
+
+def _without(*names: str) -> Weights:
+    return msgspec.structs.replace(Weights(), **dict.fromkeys(names, 0.0))

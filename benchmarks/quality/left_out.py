@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 import msgspec
 
@@ -43,12 +44,9 @@ def ranked_without(file: Path, source: str) -> Iterator[None]:
 
     The file is that of the ranking, written by `benchmarks.fit_recall`.
     """
-    before, fit = scoring.fitted, _fits(file)[source]
-    scoring.fitted = lambda: fit
-    try:
+    fit = _fits(file)[source]
+    with patch.object(scoring, "fitted", lambda: fit):
         yield
-    finally:
-        scoring.fitted = before
 
 
 def _fits(file: Path) -> dict[str, scoring.Fitted]:
