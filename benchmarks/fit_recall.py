@@ -30,6 +30,7 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.importers import import_files
 from mnemolog.cli.progress import bar
 from mnemolog.domain.position import Position
+from mnemolog.evaluation.metrics import auroc
 from mnemolog.projections.recall.question import question
 from mnemolog.projections.recall.scoring import FEATURES, Coefficients, Fitted, features_of
 from mnemolog.projections.recall.weights import RANKING
@@ -301,18 +302,13 @@ def report(item: Table, model: Coefficients) -> Report:
         categories[category] = (len(those), one, five, ten)
     one, five, ten, recall = np.round(figures.mean(axis=0), 3).tolist()
     others = [_first(asked, weights) for asked in item.off_topic]
-    return Report(len(rows), one, five, ten, recall, auroc(first, others) if others else None, categories)
+    off_topic_auroc = round(auroc(first, others), 4) if others else None
+    return Report(len(rows), one, five, ten, recall, off_topic_auroc, categories)
 
 
 def _first(asked: Asked, weights: Array) -> float:
     """Return the score of the first hit."""
     return float((asked.features @ weights).max()) if len(asked.features) else -np.inf
-
-
-def auroc(higher: Sequence[float], lower: Sequence[float]) -> float:
-    """Return how often a number of the first is above one of the second; ties count half."""
-    one, other = np.array(higher)[:, None], np.array(lower)[None, :]
-    return round(float((one > other).mean() + (one == other).mean() / 2), 4)
 
 
 if __name__ == "__main__":

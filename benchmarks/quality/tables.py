@@ -13,8 +13,6 @@ from mnemolog.evaluation.metrics import METRICS
 
 WHOLE = (LEFT_OUT, SHIPPED)
 """The settings that are measured at every level."""
-
-
 NONE = "-"
 """A cell without a figure."""
 
@@ -111,7 +109,7 @@ def told_apart(datasets: Sequence[DatasetResult]) -> Table:
 def thresholds(dataset: DatasetResult) -> Table:
     """Return what a smallest relevance does to the answers of a set."""
     rows = [
-        (f"{item.min_relevance:.2f}", f"{item.answered:.2f}", _share(item.off_topic), _share(item.near_miss))
+        (f"{item.min_relevance:.2f}", f"{item.answered:.2f}", _figure(item.off_topic, 2), _figure(item.near_miss, 2))
         for item in dataset.relevance.thresholds
     ]
     columns = ("min_relevance", "evidence kept", "off-topic questions with a hit", "unanswerable ones with a hit")
@@ -151,8 +149,8 @@ def times(datasets: Sequence[DatasetResult]) -> Table:
             f"{dataset.turns:,}",
             f"{found.recall_p50_ms:.1f}",
             f"{found.recall_p95_ms:.1f}",
-            _ms(found.model_p50_ms),
-            _ms(found.model_p95_ms),
+            _figure(found.model_p50_ms, 1),
+            _figure(found.model_p95_ms, 1),
         )
         for dataset in datasets
         if (setting := dataset.setting(SHIPPED)) and (found := setting.times)
@@ -198,9 +196,5 @@ def _optional(interval: Interval | None) -> str:
     return NONE if interval is None else with_interval(interval)
 
 
-def _share(value: float | None) -> str:
-    return NONE if value is None else f"{value:.2f}"
-
-
-def _ms(value: float | None) -> str:
-    return NONE if value is None else f"{value:.1f}"
+def _figure(value: float | None, digits: int) -> str:
+    return NONE if value is None else f"{value:.{digits}f}"
