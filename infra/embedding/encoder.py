@@ -21,6 +21,7 @@ from mnemolog.domain.errors import EncodingFailed, InvalidInput, ModelUnavailabl
 from mnemolog.infra.embedding.chunking import CharSpan, chunk
 from mnemolog.infra.embedding.fingerprint import fingerprint
 from mnemolog.infra.embedding.model_files import ModelProfile, read_profile, resolve_model
+from mnemolog.infra.embedding.packed_bert import PackedBert, packed
 from mnemolog.infra.runtime import cancellation
 
 BATCH_SIZE: Final = 32
@@ -99,8 +100,7 @@ class SentenceTransformerEncoder:
 
     def load(self) -> None:
         """Load the model if it is not loaded. Takes seconds, because torch is imported."""
-        with self._model_lock:
-            self._model()
+        self._model()
 
     def chunks(self, texts: Sequence[str]) -> list[list[str]]:
         """Cut each text into pieces that fit the model's window; one piece where the text fits.
@@ -130,31 +130,41 @@ class SentenceTransformerEncoder:
         """
         rows = np.empty((len(texts), self.dimension), dtype=np.float32)
         done = 0
-        for batch in batches(self._token_counts(texts), size_max=self._batch_size, tokens_max=BATCH_TOKENS_MAX):
+        tokens = self._tokens(texts)
+        counts = [len(text) // CHARS_PER_TOKEN + 1 for text in texts] if tokens is None else list(map(len, tokens))
+        for batch in batches(counts, size_max=self._batch_size, tokens_max=BATCH_TOKENS_MAX):
             cancellation.check()
-            rows[batch] = self._encode_batch([texts[number] for number in batch])
+            own = None if tokens is None else [tokens[number] for number in batch]
+            rows[batch] = self._encode_batch([texts[number] for number in batch], own)
             done += len(batch)
             if progress is not None:
                 progress(done, len(texts))
         cancellation.check()
         return rows
 
-    def _encode_batch(self, texts: list[str]) -> NDArray[np.float32]:
+    def _encode_batch(self, texts: list[str], tokens: list[list[int]] | None) -> NDArray[np.float32]:
+        """Embed one batch. `tokens` are those of each text, or None if they were not counted."""
+        model = self._model()
+        try:
+            if isinstance(model, PackedBert) and tokens is not None:
+                made = model.encode(tokens)
+            else:
+                made = self._by_library(model, texts)
+        except Exception as error:
+            raise EncodingFailed(f"model {self.name!r} failed on {len(texts)} texts: {error}") from error
+        return unit_rows(made, count=len(texts), dimension=self.dimension)
+
+    def _by_library(self, model: Any, texts: list[str]) -> Any:
         # The lock is per batch, so that a query gets its turn while a long rebuild is running. Without it
         # the tokenizer fails ("Already borrowed") when two threads set its padding.
         with self._model_lock:
-            model = self._model()
-            try:
-                made = model.encode(
-                    texts,
-                    prompt=self._prompt() or None,
-                    batch_size=len(texts),
-                    show_progress_bar=False,
-                    convert_to_numpy=True,
-                )
-            except Exception as error:
-                raise EncodingFailed(f"model {self.name!r} failed on {len(texts)} texts: {error}") from error
-        return unit_rows(made, count=len(texts), dimension=self.dimension)
+            return model.encode(
+                texts,
+                prompt=self._prompt() or None,
+                batch_size=len(texts),
+                show_progress_bar=False,
+                convert_to_numpy=True,
+            )
 
     def _files(self) -> tuple[Path, ModelProfile]:
         with self._files_lock:
@@ -170,7 +180,7 @@ class SentenceTransformerEncoder:
         """Return how many tokens are left for a text, None for any number."""
         if (max_tokens := self.max_tokens) is None:
             return None
-        taken = self._token_count("")
+        taken = len(self._tokenizer().encode(self._prompt()).ids)
         # The prompt's last token may join the text's first one, and then count differently.
         window = max_tokens - taken - (1 if self._prompt() else 0)
         if window < 1:
@@ -182,23 +192,24 @@ class SentenceTransformerEncoder:
         spans: list[CharSpan] = self._tokenizer().encode(text, add_special_tokens=False).offsets
         return spans
 
-    def _token_count(self, text: str) -> int:
-        return len(self._tokenizer().encode(self._prompt() + text).ids)
+    def _tokens(self, texts: Sequence[str]) -> list[list[int]] | None:
+        """Return the tokens that the model reads for each text; None for a model without a window.
 
-    def _token_counts(self, texts: Sequence[str]) -> list[int]:
-        """Return how many tokens the model reads for each text. Raises `EncodingFailed` for one beyond its window."""
+        Raises `EncodingFailed` for a text beyond the window.
+        """
         if (max_tokens := self.max_tokens) is None:
-            return [len(text) // CHARS_PER_TOKEN + 1 for text in texts]
-        counts: list[int] = []
+            return None
+        tokens: list[list[int]] = []
         for text in texts:
             cancellation.check()
-            if (count := self._token_count(text)) > max_tokens:
+            own = self._tokenizer().encode(self._prompt() + text).ids
+            if len(own) > max_tokens:
                 raise EncodingFailed(
-                    f"a text of {count:,} tokens exceeds the {max_tokens} that model {self.name!r} reads; "
+                    f"a text of {len(own):,} tokens exceeds the {max_tokens} that model {self.name!r} reads; "
                     "cut it with chunks()"
                 )
-            counts.append(count)
-        return counts
+            tokens.append(own)
+        return tokens
 
     def _tokenizer(self) -> Any:
         with self._files_lock:
@@ -207,17 +218,21 @@ class SentenceTransformerEncoder:
             return self._tokenizer_loaded
 
     def _model(self) -> Any:
-        if self._model_loaded is None:
-            folder, profile = self._files()
-            started = perf_counter()
-            structured_log.info("model.loading", model=self.name)
-            try:
-                self._model_loaded = _load_model(self.name, folder, profile, device=self._device)
-            except ModelUnavailable as error:
-                structured_log.warning("model.unavailable", model=self.name, error=error)
-                raise
-            structured_log.info("model.loaded", model=self.name, seconds=round(perf_counter() - started, 3))
-        return self._model_loaded
+        """Return the loaded model: a `PackedBert` where there is one, else that of the library."""
+        with self._model_lock:
+            if self._model_loaded is None:
+                folder, profile = self._files()
+                started = perf_counter()
+                structured_log.info("model.loading", model=self.name)
+                try:
+                    model = _load_model(self.name, folder, profile, device=self._device)
+                except ModelUnavailable as error:
+                    structured_log.warning("model.unavailable", model=self.name, error=error)
+                    raise
+                self._model_loaded = packed(model, profile, self._tokenizer(), device=self._device) or model
+                seconds = round(perf_counter() - started, 3)
+                structured_log.info("model.loaded", model=self.name, seconds=seconds)
+            return self._model_loaded
 
 
 def batches(tokens: Sequence[int], *, size_max: int, tokens_max: int) -> Iterator[list[int]]:
