@@ -4,9 +4,8 @@
 
 Messages are JSON Lines {conversation, turn_id, time, speaker, text}. Queries are messages of the same source that
 are not in the store. Their vectors are known beforehand: what is measured is recall, not the model. Without a model the
-vectors come from hashed words, so that texts which share words are similar (Weinberger et al., "Feature hashing for
-large scale multitask learning", ICML 2009): they crowd less than those of a model, and an index has to look at nearly
-all of them. All ways of asking take turns query by query, so that a change in the machine's load meets them all.
+vectors come from hashed words: they crowd less than those of a model, and an index has to look at nearly all of them.
+All ways of asking take turns query by query, so that a change in the machine's load meets them all.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import platform
 import re
 import tempfile
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +26,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from pysqlite3 import dbapi2
 
+from benchmarks.hashed_words import HashedWords
 from benchmarks.quality.encoder import Remembering
 from mnemolog import MemoryStore
 from mnemolog.adapters.importers import import_files
@@ -35,7 +34,6 @@ from mnemolog.cli.progress import bar
 from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
 
 FIELDS: Final = "text=text,session=conversation,scope=conversation,speaker=speaker,key=turn_id,time=time"
-DIMENSION, COMPONENTS_OF_A_WORD = 384, 8
 QUERIES, ROUNDS, K = 200, 2, 10
 SIZES: Final = {3_000: 8.0, 100_000: 15.0}
 """Turns of the store, and what the median of a hybrid recall may take, in milliseconds."""
@@ -51,27 +49,6 @@ STOP_WORDS: Final = frozenset(
     this those to too under until up very was we were what when where which while who whom why will with
     would you your""".split()  # noqa: SIM905
 )
-
-
-class HashedWords:
-    """A model without weights: each word adds to a few components of the vector, chosen by its hash."""
-
-    name, fingerprint, dimension = "hashed-words", "hashed-words/1", DIMENSION
-
-    def encode(self, texts: Sequence[str]) -> Any:
-        """Return the vectors of texts. Texts that share words are similar."""
-        rows = np.zeros((len(texts), DIMENSION), dtype=np.float32)
-        for row, text in zip(rows, texts, strict=True):
-            for word in re.findall(r"\w+", text.lower()) or [text]:
-                random, sign = zlib.crc32(word.encode()), 1.0
-                for _ in range(COMPONENTS_OF_A_WORD):
-                    # A linear congruential generator (Numerical Recipes); its upper bits are the good ones.
-                    random = (1_664_525 * random + 1_013_904_223) & 0xFFFFFFFF
-                    sign = 1.0 if random & 0x8000_0000 else -1.0
-                    row[(random >> 8) % DIMENSION] += sign
-            if not row.any():
-                row[0] = 1.0
-        return rows
 
 
 class Measured(NamedTuple):
