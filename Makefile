@@ -12,6 +12,8 @@ ONLY ?=
 # Files in memory: what a call costs is not to be hidden by what the disk takes.
 ADAPTERS ?=
 BENCH_FOLDER ?= $(wildcard /dev/shm)
+# Turns of the store of bench-scale.
+N ?= 1000000
 # Conversations that were written for this project, each with its questions beside it.
 CONVERSATIONS ?= examples/project.jsonl $(filter-out %-questions.jsonl,$(wildcard benchmarks/conversations/*.jsonl))
 export HF_HUB_OFFLINE = 1
@@ -19,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 SOURCES := $(shell find api domain infra projections adapters -name '*.py' | sort)
 
-.PHONY: help install check unit test adapters lint types demo docs bench bench-sessions bench-vectors bench-recall-speed bench-recall fit-recall faults clean
+.PHONY: help install check unit test adapters lint types demo docs bench bench-sessions bench-vectors bench-recall-speed bench-scale bench-recall fit-recall faults clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -85,6 +87,10 @@ ifdef MESSAGES
 else
 	@echo 'no speed of recall: it needs MESSAGES=path/to/messages.jsonl.gz'
 endif
+
+bench-scale: install  ## a store of N turns: time, memory, bytes, growth: make bench-scale DATA=path [N=1000000] [STORE=folder]
+	$(BIN)/python -m benchmarks.scale $(DATA) --turns $(N) $(STORE:%=--folder %) $(BEFORE:%=--before %) \
+		--json docs/bench-scale.json --page docs/bench-scale.md
 
 bench-recall: install  ## quality of recall: make bench-recall DATA="path/to/set ..." [STORE=folder] [LEFT_OUT=weights.json]
 	$(BIN)/python -m benchmarks.recall_quality $(DATA) $(CONVERSATIONS) --ablation --processes 2 \

@@ -51,7 +51,7 @@ def draw_sets(datasets: tuple[DatasetResult, ...], path: Path) -> bool:
     """Draw the hits of every set, with weights that have not seen it and with those that are shipped."""
     metrics = METRICS[:4]
     names = [dataset.name for dataset in datasets]
-    with _panels(path, len(metrics), height=0.8 + 0.5 * len(names)) as axes:
+    with panels(path, len(metrics), height=0.8 + 0.5 * len(names)) as axes:
         for panel, metric in zip(axes, metrics, strict=True):
             for shift, name, colour in ((-0.2, LEFT_OUT, FIRST), (0.2, SHIPPED, OTHER)):
                 found = [(place, setting) for place, item in enumerate(datasets) if (setting := item.setting(name))]
@@ -76,7 +76,7 @@ def draw_categories(datasets: tuple[DatasetResult, ...], path: Path) -> bool:
             bars.append((label, figures.metrics["evidence recall@10"], COLOURS[number % len(COLOURS)]))
     if not bars:
         return False
-    with _panels(path, 1, height=0.7 + 0.2 * len(bars), width=7) as (panel,):
+    with panels(path, 1, height=0.7 + 0.2 * len(bars), width=7) as (panel,):
         for place, (_, interval, colour) in enumerate(bars):
             _bars(panel, [place], [interval], colour)
         panel.set_yticks(range(len(bars)), [label for label, *_ in bars])
@@ -88,7 +88,7 @@ def draw_categories(datasets: tuple[DatasetResult, ...], path: Path) -> bool:
 
 def draw_calibration(datasets: tuple[DatasetResult, ...], path: Path) -> bool:
     """Draw the share of evidence among hits of each tenth of relevance, and how many hits that are."""
-    with _panels(path, len(datasets), height=2.6) as axes:
+    with panels(path, len(datasets), height=2.6) as axes:
         for panel, dataset, colour in zip(axes, datasets, COLOURS * len(datasets), strict=False):
             bins = dataset.relevance.bins
             most = max((part.hits for part in bins), default=1)
@@ -108,7 +108,7 @@ def draw_off_topic(datasets: tuple[DatasetResult, ...], path: Path) -> bool:
     """Draw how relevant the best hit is, of questions with an answer and of those without."""
     kinds = (("own", FIRST), ("off-topic", "#c8702a"), ("near miss", "#999999"))
     places = [(number + 0.5) / BINS for number in range(BINS)]
-    with _panels(path, len(datasets), height=2.4) as axes:
+    with panels(path, len(datasets), height=2.4) as axes:
         for panel, dataset in zip(axes, datasets, strict=True):
             for kind, colour in kinds:
                 counts = dataset.relevance.best[kind]
@@ -127,7 +127,7 @@ def draw_budgets(datasets: tuple[DatasetResult, ...], path: Path) -> bool:
     """Draw what contexts of some sizes hold."""
     if not any(dataset.budgets for dataset in datasets):
         return False
-    with _panels(path, 2, height=2.6, width=7) as axes:
+    with panels(path, 2, height=2.6, width=7) as axes:
         for panel, what, title in zip(axes, ("gold", "words"), ("evidence shown", "words of the answer"), strict=True):
             for dataset, colour in zip(datasets, COLOURS * len(datasets), strict=False):
                 tokens = [item.tokens for item in dataset.budgets]
@@ -145,7 +145,7 @@ def draw_ablation(datasets: tuple[DatasetResult, ...], path: Path) -> bool:
     if not any(setting.name not in (LEFT_OUT, SHIPPED) for dataset in datasets for setting in dataset.settings):
         return False
     names = [setting.name for setting in datasets[0].settings if setting.differences]
-    with _panels(path, len(datasets), height=0.9 + 0.26 * len(names)) as axes:
+    with panels(path, len(datasets), height=0.9 + 0.26 * len(names)) as axes:
         for panel, dataset in zip(axes, datasets, strict=True):
             found = [setting.differences["hit@5"] for setting in dataset.settings if setting.differences]
             _bars(panel, [*range(len(found))], found, FIRST)
@@ -160,7 +160,7 @@ def draw_ablation(datasets: tuple[DatasetResult, ...], path: Path) -> bool:
 def draw_times(datasets: tuple[DatasetResult, ...], path: Path) -> bool:
     """Draw the time of a recall and that of its model."""
     found = [(dataset.name, setting.times) for dataset in datasets if (setting := dataset.setting(SHIPPED)) is not None]
-    with _panels(path, 1, height=0.8 + 0.4 * len(found), width=7) as (panel,):
+    with panels(path, 1, height=0.8 + 0.4 * len(found), width=7) as (panel,):
         for place, (_, item) in enumerate(found):
             model = item.model_p50_ms or 0.0
             panel.barh(place, item.recall_p50_ms, color=FIRST, height=0.6, label=None if place else "recall")
@@ -185,7 +185,7 @@ def _bars(
 
 
 @contextmanager
-def _panels(path: Path, count: int, *, height: float, width: float = 11) -> Iterator[Any]:
+def panels(path: Path, count: int, *, height: float, width: float = 11) -> Iterator[Any]:
     """Yield panels, up to `PANELS_MAX` beside one another in rows of a height, and write the picture."""
     import matplotlib as mpl
 
