@@ -18,7 +18,7 @@ _Fits = Callable[[dict[str, Any]], bool]
 
 def _embedding_fits(row: dict[str, Any]) -> bool:
     blob, chunks = row["vectors"], row["chunks"]
-    shaped = len(blob) % (4 * chunks) == 0 if chunks > 0 else chunks == 0 and not blob
+    shaped = len(blob) % chunks == 0 if chunks > 0 else chunks == 0 and not blob
     return shaped and bool(row["checksum"] == embeddings.checksum(row["fingerprint"], row["content"], blob))
 
 

@@ -9,7 +9,8 @@ from mnemolog.projections.ports import Encoder
 from mnemolog.projections.sql.database import ProjectionDatabase
 
 if TYPE_CHECKING:
-    from mnemolog.projections.sql.embeddings import EmbeddingCache, Vectors
+    from mnemolog.projections.sql.embeddings import EmbeddingCache
+    from mnemolog.projections.sql.packed_vectors import Packed
 
 EMBEDDED_TOGETHER: Final = 64
 """Texts per batch of embedding and caching: the most that a crash can lose."""
@@ -30,15 +31,20 @@ class Similarity:
         Embeds texts that have no vector under this model yet. Their vectors are cached, unless the forgetting epoch has
         changed since the texts were read. Raises `ModelUnavailable`, `EncodingFailed`.
         """
-        import numpy as np
+        from mnemolog.projections.sql.packed_vectors import unpack
 
         vectors = self._vectors(encoder, list(dict.fromkeys(text for some in texts for text in some)), read_in)
         asked = encoder.encode(encoder.chunks([query])[0])
-        best = {text: float((found @ asked.T).max()) for text, found in vectors.items() if np.size(found)}
+        best = {
+            text: float((unpack(packed, encoder.dimension) @ asked.T).max())
+            for text, packed in vectors.items()
+            if len(packed)
+        }
         return [max((best[text] for text in some if text in best), default=None) for some in texts]
 
-    def _vectors(self, encoder: Encoder, texts: list[str], read_in: int) -> dict[str, Vectors]:
+    def _vectors(self, encoder: Encoder, texts: list[str], read_in: int) -> dict[str, Packed]:
         from mnemolog.projections.sql.embeddings import content_hash
+        from mnemolog.projections.sql.packed_vectors import pack
 
         cache, contents = self._cache(encoder), {text: content_hash(text) for text in texts}
         known = cache.look_up(contents.values())
@@ -46,8 +52,8 @@ class Similarity:
         for start in range(0, len(missing), EMBEDDED_TOGETHER):
             some = missing[start : start + EMBEDDED_TOGETHER]
             chunks = encoder.chunks(some)
-            rows = encoder.encode([piece for pieces in chunks for piece in pieces])
-            fresh, at = dict[bytes, "Vectors"](), 0
+            rows = pack(encoder.encode([piece for pieces in chunks for piece in pieces]))
+            fresh, at = dict[bytes, "Packed"](), 0
             for text, pieces in zip(some, chunks, strict=True):
                 fresh[contents[text]], at = rows[at : at + len(pieces)], at + len(pieces)
             cache.store(fresh, read_in=read_in)

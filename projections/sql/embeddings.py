@@ -12,11 +12,9 @@ from typing import Final
 import numpy as np
 import sqlalchemy as sa
 import xxhash
-from numpy.typing import NDArray
 
 from mnemolog.projections.sql.database import ProjectionDatabase, fetch
-
-Vectors = NDArray[np.float32]
+from mnemolog.projections.sql.packed_vectors import Packed, pack, width_of
 
 LOOKUP_MAX: Final = 500
 TOGETHER_MIN: Final = 64
@@ -24,7 +22,6 @@ TOGETHER_MIN: Final = 64
 SCATTERED_MAX: Final = 2
 """Rows count as adjacent within this multiple of their number from their middle. A frequent text lies elsewhere.
 """
-_STORED: Final = np.dtype("<f4")
 _xxh3: Final = xxhash.xxh3_128_digest
 FORMAT: Final = 2
 """Format of the rows, in `user_version`. From 2 on, the checksum covers the fingerprint. Older rows are deleted."""
@@ -65,7 +62,7 @@ class EmbeddingCache:
         self, database: ProjectionDatabase, *, fingerprint: str, dimension: int, epoch: Callable[[], int] = lambda: 0
     ) -> None:
         self._database, self._epoch = database, epoch
-        self._fingerprint, self._dimension = fingerprint, dimension
+        self._fingerprint, self._dimension, self._width = fingerprint, dimension, width_of(dimension)
         self._next: int | None = None
         """The row id at which the next look-up may begin: a rebuild reads rows in their order."""
         with database.writing() as connection:
@@ -74,13 +71,13 @@ class EmbeddingCache:
                 connection.exec_driver_sql(f"PRAGMA user_version = {FORMAT}")
             METADATA.create_all(connection)
 
-    def look_up(self, contents: Iterable[bytes]) -> dict[bytes, Vectors]:
-        """Return the cached vectors of `contents`: arrays of shape (chunks, dimension), float32.
+    def look_up(self, contents: Iterable[bytes]) -> dict[bytes, Packed]:
+        """Return the cached vectors of `contents`: packed, one row for each chunk.
 
         A row that does not match its checksum counts as missing and will be replaced.
         """
         wanted = list(dict.fromkeys(contents))
-        found: dict[bytes, Vectors] = {}
+        found: dict[bytes, Packed] = {}
         with self._database.reading() as connection:
             for start in range(0, len(wanted), LOOKUP_MAX):
                 some = wanted[start : start + LOOKUP_MAX]
@@ -105,8 +102,8 @@ class EmbeddingCache:
         rows = fetch(connection, _SELECT_BEHIND, first, first + len(contents) - 1, self._fingerprint)
         return [row for row in rows if row[0] in wanted]
 
-    def store(self, vectors_by_content: Mapping[bytes, Vectors], *, read_in: int = 0) -> None:
-        """Store vectors of shape (chunks, dimension). Existing rows are replaced.
+    def store(self, vectors_by_content: Mapping[bytes, Packed], *, read_in: int = 0) -> None:
+        """Store packed vectors, one row for each chunk. Existing rows are replaced.
 
         Stores nothing if the forgetting epoch has changed since their texts were read.
         """
@@ -115,7 +112,7 @@ class EmbeddingCache:
         rows: Sequence[tuple[object, ...]] = [
             (self._fingerprint, content, len(vectors), blob, checksum(self._fingerprint, content, blob))
             for content, vectors in vectors_by_content.items()
-            for blob in [np.ascontiguousarray(vectors, dtype="<f4").tobytes()]
+            for blob in [vectors.tobytes()]
         ]
         with self._database.writing() as connection:
             # Checked under the write lock: forgetting first raises the epoch, then sweeps this table under the lock.
@@ -128,24 +125,26 @@ class EmbeddingCache:
                 list(rows),
             )
 
-    def _whole(self, rows: list[_Row]) -> dict[bytes, Vectors]:
-        """Return the vectors of rows that match their checksum, as views of one array."""
-        rows = [row for row in rows if self._is_whole(row)]
-        vectors = np.frombuffer(b"".join([row[2] for row in rows]), dtype=_STORED).reshape(-1, self._dimension)
-        found, start = dict[bytes, Vectors](), 0
-        for content, chunks, *_ in rows:
-            found[content] = vectors[start : start + chunks]
-            start += chunks
-        return found
+    def _whole(self, rows: list[_Row]) -> dict[bytes, Packed]:
+        """Return the vectors of rows that match their checksum."""
+        return {row[0]: packed for row in rows if (packed := self._packed(row)) is not None}
 
-    def _is_whole(self, row: _Row) -> bool:
-        """Whether a row is undamaged and of our model: a damaged index may return the row of another one."""
+    def _packed(self, row: _Row) -> Packed | None:
+        """Return the vectors of a row; None if it is damaged or of another model, to which a damaged index may lead.
+
+        Earlier versions stored float32 numbers.
+        """
         content, chunks, blob, stored, _ = row
         try:
-            shaped = len(blob) == chunks * self._dimension * _STORED.itemsize
-            return shaped and checksum(self._fingerprint, content, blob) == stored
+            if checksum(self._fingerprint, content, blob) != stored:
+                return None
+            if len(blob) == chunks * self._width:
+                return np.frombuffer(blob, dtype=np.uint8).reshape(chunks, self._width)
+            if len(blob) == chunks * self._dimension * 4:
+                return pack(np.frombuffer(blob, dtype="<f4").reshape(chunks, self._dimension))
         except TypeError:  # A flipped bit can change the type of a value.
-            return False
+            pass
+        return None
 
 
 def _behind(rows: Sequence[_Row]) -> int | None:

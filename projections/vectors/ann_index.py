@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 import faiss
 import numpy as np
 
-from mnemolog.projections.sql.embeddings import Vectors
-from mnemolog.projections.vectors.checked_rows import ExactRows, Rows
+from mnemolog.projections.sql.packed_vectors import Vectors, unpack
+from mnemolog.projections.vectors.checked_rows import ExactRows, Rows, floats
 
 COARSE_ROWS_MIN: Final = 8_192
 """Minimum rows for a segment to have an index. Scanning fewer rows takes about the same time."""
@@ -198,18 +198,16 @@ def version() -> str:
 
 
 def _fill(index: Any, rows: ExactRows, *, trained_with: int) -> None:
-    index.train(rows.take(_spread(rows.count, trained_with)))
+    index.train(floats(rows, _spread(rows.count, trained_with)))
     for piece in rows.pieces():
-        index.add(np.ascontiguousarray(piece))
+        index.add(unpack(piece, rows.dimension))
 
 
 def _effort_for(index: Any, rows: ExactRows) -> Effort:
     """Measure the effort that finds the nearest neighbours of sample rows, the samples themselves excluded."""
     tried = _spread(rows.count, TRIED_ROWS)
-    queries = rows.take(tried)
-    scored = np.concatenate([queries @ piece.T for piece in rows.pieces()], axis=1)
-    scored[np.arange(len(tried)), tried] = -np.inf
-    nearest = np.argpartition(-scored, TRIED_K, axis=1)[:, :TRIED_K]
+    queries = floats(rows, tried)
+    nearest = _nearest(queries, rows, tried)
 
     def found(probes: int, candidates: int) -> float:
         got = _searched(index, queries, candidates, probes=probes)
@@ -225,6 +223,23 @@ def _effort_for(index: Any, rows: ExactRows) -> Effort:
             break
     candidates = next((n for n in TRIED_CANDIDATES if found(probes, n) >= FOUND_MIN * best), TRIED_CANDIDATES[-1])
     return Effort(min(lists, round(probes * MARGIN)), round(candidates * MARGIN))
+
+
+def _nearest(queries: Vectors, rows: ExactRows, tried: Rows) -> Rows:
+    """Return the `TRIED_K` nearest rows of each query, which is the row `tried`, itself excluded."""
+    best = np.empty((len(queries), 0), dtype=np.float32)
+    nearest, start = np.empty((len(queries), 0), dtype=np.int64), 0
+    for piece in rows.pieces():
+        scored = queries @ unpack(piece, rows.dimension).T
+        own = np.flatnonzero((tried >= start) & (tried < start + len(piece)))
+        scored[own, tried[own] - start] = -np.inf
+        best = np.concatenate((best, scored), axis=1)
+        numbers = np.broadcast_to(np.arange(start, start + len(piece)), scored.shape)
+        nearest, start = np.concatenate((nearest, numbers), axis=1), start + len(piece)
+        if best.shape[1] > TRIED_K:
+            kept = np.argpartition(-best, TRIED_K, axis=1)[:, :TRIED_K]
+            best, nearest = np.take_along_axis(best, kept, axis=1), np.take_along_axis(nearest, kept, axis=1)
+    return nearest
 
 
 def _searched(index: Any, queries: Vectors, wanted: int, *, probes: int) -> Rows:

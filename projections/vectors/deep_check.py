@@ -11,7 +11,7 @@ from pathlib import Path
 from mnemolog.domain import errors
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.vectors.manifest import Manifest, why_size_invalid
-from mnemolog.projections.vectors.publish import BY_BLOCK, load
+from mnemolog.projections.vectors.publish import VECTORS_FILES, load
 from mnemolog.projections.vectors.segment import Segment
 
 
@@ -26,7 +26,7 @@ def why_bytes_invalid(folder: Path, manifest: Manifest, *, progress: Progress | 
     total = sum(tag.size_bytes for tag in manifest.files.values())
     try:
         segment = load(folder, manifest)
-        done = total - sum(tag.size_bytes for name, tag in manifest.files.items() if name in BY_BLOCK)
+        done = total - sum(tag.size_bytes for name, tag in manifest.files.items() if name in VECTORS_FILES)
         _tell(progress, done, total)
         for read in _by_block(segment):
             done += read
@@ -39,11 +39,9 @@ def why_bytes_invalid(folder: Path, manifest: Manifest, *, progress: Progress | 
 
 
 def _by_block(segment: Segment) -> Iterator[int]:
-    """Read and check the files that have a checksum per block; yield the number of bytes of each read."""
+    """Read and check the rows; yield the number of bytes of each read."""
     for piece in segment.exact.pieces():
         yield piece.nbytes
-    if segment.sketch is not None:
-        yield from segment.sketch.check()
 
 
 def _tell(progress: Progress | None, done: int, total: int) -> None:

@@ -11,7 +11,8 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Position
 from mnemolog.projections.ports import Encoder
-from mnemolog.projections.sql.embeddings import EmbeddingCache, Vectors, content_hash
+from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
+from mnemolog.projections.sql.packed_vectors import Packed, pack, width_of
 from mnemolog.projections.vectors.rendering import render
 
 _HARMLESS = "hello"
@@ -32,19 +33,19 @@ def rendered_turns(events: Iterable[RecordedEvent]) -> list[RenderedTurn]:
 class Embedded(NamedTuple):
     """The outcome of embedding a list of turns."""
 
-    vectors: list[Vectors | None]
-    """For each turn, shape (chunks, dimension); None for turns after the limit of model calls.
+    vectors: list[Packed | None]
+    """For each turn, one packed row for each chunk; None for turns after the limit of model calls.
 
-    Shape (0, dimension) if the model refused the text.
+    No rows if the model refused the text.
     """
     encoded: int
     """Texts that the model encoded."""
     refused: dict[int, str]
     """Why the model refused the text, by index in the list of turns."""
 
-    def leading(self) -> list[Vectors]:
+    def leading(self) -> list[Packed]:
         """Return the vectors of the turns before the first one without."""
-        found: list[Vectors] = []
+        found: list[Packed] = []
         for made in self.vectors:
             if made is None:
                 break
@@ -80,7 +81,7 @@ class Embedder:
                 missing.setdefault(content, turn)
         fresh, refused = self._encode(missing)
         self._cache.store(fresh, read_in=read_in)
-        nothing = np.empty((0, self._encoder.dimension), dtype=np.float32) if refused else None
+        nothing = np.empty((0, width_of(self._encoder.dimension)), dtype=np.uint8) if refused else None
         known |= fresh | {content: nothing for content in refused if nothing is not None}
         why = {number: refused[content] for number, content in enumerate(contents) if content in refused}
         return Embedded([known.get(content) for content in contents], len(missing), why)
@@ -90,7 +91,7 @@ class Embedder:
         contents = {content_hash(turn.text) for turn in turns}
         return contents - self._cache.look_up(contents).keys() if self._ask_cache else contents
 
-    def _encode(self, missing: Mapping[bytes, RenderedTurn]) -> tuple[dict[bytes, Vectors], dict[bytes, str]]:
+    def _encode(self, missing: Mapping[bytes, RenderedTurn]) -> tuple[dict[bytes, Packed], dict[bytes, str]]:
         """Return vectors, and reasons for missing ones, by content hash."""
         if not missing:
             return {}, {}
@@ -100,17 +101,17 @@ class Embedder:
         except errors.EncodingFailed:
             return self._one_by_one(missing, chunks)
         ends = np.cumsum([len(pieces) for pieces in chunks])
-        return dict(zip(missing, np.split(vectors, ends[:-1]), strict=True)), {}
+        return dict(zip(missing, np.split(pack(vectors), ends[:-1]), strict=True)), {}
 
     def _one_by_one(
         self, missing: Mapping[bytes, RenderedTurn], chunks: list[list[str]]
-    ) -> tuple[dict[bytes, Vectors], dict[bytes, str]]:
+    ) -> tuple[dict[bytes, Packed], dict[bytes, str]]:
         """Embed one text at a time after a batch failed: to name the bad one, or to skip it."""
-        made: dict[bytes, Vectors] = {}
+        made: dict[bytes, Packed] = {}
         refused: dict[bytes, str] = {}
         for (content, turn), pieces in zip(missing.items(), chunks, strict=True):
             try:
-                made[content] = self._encoder.encode(pieces)
+                made[content] = pack(self._encoder.encode(pieces))
             except errors.EncodingFailed as culprit:
                 if not self._skip_bad:
                     why = f"{TurnRecorded.topic}: {culprit}"

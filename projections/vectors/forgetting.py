@@ -19,7 +19,7 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.runtime import atomic_files
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Log, Progress
-from mnemolog.projections.sql.embeddings import Vectors
+from mnemolog.projections.sql.packed_vectors import Packed, Vectors
 from mnemolog.projections.vectors.checked_rows import PIECE_ROWS, ExactRows, Rows
 from mnemolog.projections.vectors.folders import GenerationFolder, generation_folders
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
@@ -118,29 +118,37 @@ def _without(segment: Segment, held: np.typing.NDArray[np.bool_]) -> Segment:
         rows=numbers[segment.rows[kept]],
         exact=_SomeRows(segment.exact, kept),
         coarse=None,
-        sketch=None,
     )
 
 
 class _SomeRows:
     """A selection of rows, read on demand."""
 
-    def __init__(self, rows: ExactRows, kept: Rows) -> None:
-        self._rows, self._kept = rows, kept
+    def __init__(self, rows: ExactRows, left: Rows) -> None:
+        self._rows, self._left = rows, left
 
     @property
     def count(self) -> int:
         """How many rows there are."""
-        return len(self._kept)
+        return len(self._left)
 
-    def take(self, rows: Rows) -> Vectors:
-        """Return the rows with these numbers (ascending)."""
-        return self._rows.take(self._kept[rows])
+    @property
+    def dimension(self) -> int:
+        """Components of a vector."""
+        return self._rows.dimension
 
-    def pieces(self) -> Iterator[Vectors]:
-        """Yield all rows in order."""
-        for start in range(0, len(self._kept), PIECE_ROWS):
-            yield self._rows.take(self._kept[start : start + PIECE_ROWS])
+    def packed(self, rows: Rows) -> Packed:
+        """Return the rows with these numbers (ascending), packed."""
+        return self._rows.packed(self._left[rows])
+
+    def pieces(self) -> Iterator[Packed]:
+        """Yield all rows in order, packed."""
+        for start in range(0, len(self._left), PIECE_ROWS):
+            yield self._rows.packed(self._left[start : start + PIECE_ROWS])
+
+    def kept(self) -> Vectors | None:
+        """Return nothing: these rows are read once."""
+        return None
 
 
 def _described(manifest: Manifest) -> Description:

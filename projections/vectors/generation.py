@@ -16,7 +16,7 @@ from mnemolog.infra.runtime import atomic_files, fork_guard
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress
 from mnemolog.projections.quarantine import Quarantine
-from mnemolog.projections.sql.embeddings import Vectors
+from mnemolog.projections.sql.packed_vectors import Packed
 from mnemolog.projections.vectors import segment as segments
 from mnemolog.projections.vectors.embedder import Embedder, RenderedTurn, rendered_turns
 from mnemolog.projections.vectors.manifest import Skipped, covered_by, log_range_of, read_manifest, segment_folders
@@ -85,9 +85,10 @@ class Generation:
 
     @property
     def is_untidy(self) -> bool:
-        """Whether there are vectors to write, or files left by an interrupted writer."""
+        """Whether there are vectors to write, files of an earlier format, or files left by an interrupted writer."""
         unused = len(segment_folders(self.folder)) != len(self.snapshot.written)
-        return bool(self.snapshot.tail) or unused or bool(atomic_files.leftovers(self.folder, TEMPORARY))
+        earlier = any(part.earlier for part in self.snapshot.written)
+        return bool(self.snapshot.tail) or unused or earlier or bool(atomic_files.leftovers(self.folder, TEMPORARY))
 
     def refresh(self, *, wait_s: float = -1) -> None:
         """Load what other processes have written. Does nothing if another thread extends for `wait_s` seconds.
@@ -138,7 +139,7 @@ class Generation:
         return len(unknown)
 
     def write(self, *, merge: bool = True, index: bool = True, new_since: Position | None = None) -> None:
-        """Write the tail as a segment, then merge segments if there are many.
+        """Write the tail as a segment, convert segments of an earlier format, then merge segments if there are many.
 
         `index=False` writes no index, for callers that merge everything in the end. `new_since` is for callers that
         have embedded much at once: a merge may rewrite as many rows as were added after that position.
@@ -149,6 +150,9 @@ class Generation:
         with self._alone_writing() as tail:
             if tail:
                 self._publish(tail, index=index)
+            for part in self._work.written:
+                if part.earlier:  # One at a time: after a kill, the next writer converts those that are left.
+                    self._publish([part], index=index)
             written = self._work.written
             new = sum(part.exact.count for part in written if new_since is not None and part.after >= new_since)
             if merge and (run := run_to_merge([part.exact.count for part in written], rows_free=new)):
@@ -268,7 +272,7 @@ class Generation:
     def _advance(
         self,
         turns: Sequence[RenderedTurn],
-        vectors: Sequence[Vectors],
+        vectors: Sequence[Packed],
         refused: Mapping[int, str],
         *,
         upto: Position,

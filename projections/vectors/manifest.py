@@ -30,18 +30,19 @@ from mnemolog.projections.vectors.folders import named
 Kept = TypeVar("Kept")
 
 MANIFEST_FILE: Final = "manifest.json"
-VECTORS_FILE: Final = "vectors.f32"
+VECTORS_FILE: Final = "vectors.q12"
+EARLIER_VECTORS_FILE: Final = "vectors.f32"
+"""The vectors of format 5: float32 numbers."""
 BLOCKS_FILE: Final = "blocks.bin"
 ROWS_FILE: Final = "rows.i64"
 INDEX_FILE: Final = "index.faiss"
-SKETCH_FILE: Final = "sketch.u8"
-SKETCH_BLOCKS_FILE: Final = "sketch_blocks.bin"
-ALWAYS: Final = frozenset({VECTORS_FILE, BLOCKS_FILE, ROWS_FILE})
-OF_INDEX: Final = frozenset({INDEX_FILE, SKETCH_FILE, SKETCH_BLOCKS_FILE})
-FILES: Final = ALWAYS | OF_INDEX | {"open.i64", "members.i64"}
-"""Every file that a manifest may name, the last two by earlier versions. Another name is no part of a segment: a store
-may come from an untrusted source, and a name such as `../../keys.db` leads out of the folder."""
-FORMAT: Final = 5
+EARLIER_FILES: Final = frozenset({EARLIER_VECTORS_FILE, "sketch.u8", "sketch_blocks.bin", "open.i64", "members.i64"})
+FILES: Final = frozenset({VECTORS_FILE, BLOCKS_FILE, ROWS_FILE, INDEX_FILE}) | EARLIER_FILES
+"""Every file that a manifest may name. Another name is no part of a segment: a store may come from an untrusted source,
+and a name such as `../../keys.db` leads out of the folder."""
+FORMAT: Final = 6
+EARLIER_FORMAT: Final = 5
+"""Its vectors are float32 numbers. They are read as they are, and packed when the segment is next written."""
 NO_INDEX: Final = "exact"
 """The index kind of a segment small enough to be scanned for every answer."""
 DIMENSION_MAX: Final = 1 << 16
@@ -101,6 +102,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     faiss_version: str
 
     @property
+    def vectors_file(self) -> str:
+        """The name of the file of the vectors."""
+        return VECTORS_FILE if self.format == FORMAT else EARLIER_VECTORS_FILE
+
+    @property
     def of_groups(self) -> bool:
         """Whether an earlier version wrote it, with one vector for several turns. Searches ignore such vectors."""
         return _GROUPED in self.recipe
@@ -149,7 +155,7 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = checked_json.decode(read_bytes(path), _DECODER)
     except checked_json.NotAsWritten as error:
         raise Damaged(path, str(error)) from error
-    if manifest.format != FORMAT:
+    if manifest.format not in (FORMAT, EARLIER_FORMAT):
         raise Damaged(path, f"manifest format {manifest.format} is not known here")
     if (why := _why_impossible(manifest)) is not None:
         raise Damaged(path, why)

@@ -16,7 +16,8 @@ from mnemolog.domain.store_layout import PROJECTIONS
 from mnemolog.infra.runtime import atomic_files, fork_guard
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress
-from mnemolog.projections.sql.embeddings import EmbeddingCache, Vectors
+from mnemolog.projections.sql.embeddings import EmbeddingCache
+from mnemolog.projections.sql.packed_vectors import Vectors
 from mnemolog.projections.vectors.embedder import Embedder
 from mnemolog.projections.vectors.folders import GenerationFolder, generation_folders, generation_name, prefix_of
 from mnemolog.projections.vectors.generation import EVENTS_TOGETHER_MAX, Coverage, Generation

@@ -1,15 +1,15 @@
 """Write and read the folder of a segment: exact vectors, positions of their turns, and an index if there are many.
 
-Files, all numbers little-endian: `vectors.f32`, `blocks.bin` (checksums of the vectors' blocks), `rows.i64` (the
-position of each row's turn), for many rows `index.faiss`, `sketch.u8` and `sketch_blocks.bin` (approximate
-vectors and the checksums of their blocks), and last `manifest.json`. Earlier versions also wrote an empty `open.i64`.
+Files, all numbers little-endian: `vectors.q12` (packed vectors), `blocks.bin` (checksums of the vectors' blocks),
+`rows.i64` (the position of each row's turn), for many rows `index.faiss`, and last `manifest.json`. Earlier versions
+wrote `vectors.f32` instead, approximate vectors beside the index, and an empty `open.i64`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,34 +24,33 @@ from mnemolog.infra.runtime.atomic_files import (
     write_pieces,
     write_synced,
 )
+from mnemolog.projections.sql.packed_vectors import Packed
 from mnemolog.projections.vectors import ann_index
 from mnemolog.projections.vectors.ann_index import COARSE_ROWS_MIN, METRIC
-from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS, DIGEST_BYTES, MappedRows, ReadRows, block_digest
+from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS, DIGEST_BYTES, StoredRows, block_digest, row_bytes
 from mnemolog.projections.vectors.manifest import (
-    ALWAYS,
     BLOCKS_FILE,
+    EARLIER_FORMAT,
+    EARLIER_VECTORS_FILE,
     FORMAT,
     INDEX_FILE,
     NO_INDEX,
-    OF_INDEX,
     ROWS_FILE,
-    SKETCH_BLOCKS_FILE,
-    SKETCH_FILE,
     VECTORS_FILE,
     Damaged,
     FileTag,
     Manifest,
-    read_bytes,
     read_checked,
     segment_name,
     tag_of,
     write_manifest,
 )
-from mnemolog.projections.vectors.quantized_rows import KIND, Sketch, sketched, width_of
 from mnemolog.projections.vectors.segment import NO_POSITIONS, Positions, Segment, joined_rows, joined_turns
 
-BY_BLOCK: Final = {VECTORS_FILE, SKETCH_FILE}
+VECTORS_FILES: Final = {VECTORS_FILE, EARLIER_VECTORS_FILE}
 """Files that are checked block by block on use."""
+_UNUSED: Final = {"sketch.u8", "sketch_blocks.bin", "open.i64", "members.i64"}
+"""Files of earlier versions that are not read any more."""
 TEMPORARY: Final = "segment"
 
 
@@ -77,17 +76,16 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     make_folder(temporary, root=PROJECTIONS)
     rows, turns = joined_rows(parts), joined_turns(parts)
     pieces = (piece for part in parts for piece in part.exact.pieces())
-    tags = _write_rows(temporary, VECTORS_FILE, BLOCKS_FILE, pieces, kind="<f4")
-    digests, dimension = read_bytes(temporary / BLOCKS_FILE), description.dimension
-    exact = _exact_rows(temporary, len(rows), dimension, digests)
+    tags, digests = _write_rows(temporary, pieces)
+    dimension = description.dimension
+    exact = StoredRows(temporary / VECTORS_FILE, count=len(rows), dimension=dimension, digests=digests)
     files = {ROWS_FILE: _bytes(turns[rows])}
-    proposing, sketch = None, None
+    proposing = None
     if index and len(rows) >= COARSE_ROWS_MIN:
-        proposing = ann_index.build(exact, dimension=dimension)
+        # A segment that is written alone has the rows that it had, for which its index was built.
+        only = parts[0].coarse if len(parts) == 1 else None
+        proposing = only or ann_index.build(exact, dimension=dimension)
         files[INDEX_FILE] = proposing.serialised()
-        tags |= _write_rows(temporary, SKETCH_FILE, SKETCH_BLOCKS_FILE, sketched(exact), kind=KIND)
-        sketch = _sketch(temporary, len(rows), dimension, read_bytes(temporary / SKETCH_BLOCKS_FILE))
-        exact = _exact_rows(temporary, len(rows), dimension, digests, sketched=True)
     for name, data in files.items():
         write_synced(temporary / name, data)
     skipped = tuple(item for part in parts for item in part.skipped)
@@ -119,9 +117,7 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
         "vectors.written", generation=generation.name, after=first.after, upto=last.upto, vectors=len(rows)
     )
     exact.path = final / VECTORS_FILE
-    if sketch is not None:
-        sketch.path = final / SKETCH_FILE
-    return Segment(first.after, last.upto, turns, rows, exact, proposing, sketch, skipped, final)
+    return Segment(first.after, last.upto, turns, rows, exact, proposing, skipped, final)
 
 
 def load(folder: Path, manifest: Manifest) -> Segment:
@@ -131,16 +127,21 @@ def load(folder: Path, manifest: Manifest) -> Segment:
     Exact vectors are not read here; their blocks are checked on use.
     """
     tags = manifest.files
-    if (manifest.metric, manifest.block_rows) != (METRIC, BLOCK_ROWS) or not tags.keys() >= ALWAYS:
+    needed = {manifest.vectors_file, BLOCKS_FILE, ROWS_FILE}
+    if (manifest.metric, manifest.block_rows) != (METRIC, BLOCK_ROWS) or not tags.keys() >= needed:
         raise Damaged(folder, "the manifest describes another kind of segment")
-    if tags.keys() & OF_INDEX not in (set(), OF_INDEX):
-        raise Damaged(folder, "the manifest names a part of an index")
     if (why := _why_sizes_impossible(manifest)) is not None:
         raise Damaged(folder, why)
-    data = {name: read_checked(folder, name, tag) for name, tag in tags.items() if name not in BY_BLOCK}
+    read = tags.keys() - VECTORS_FILES - _UNUSED
+    data = {name: read_checked(folder, name, tags[name]) for name in sorted(read)}
     count, dimension = manifest.vectors, manifest.dimension
-    exact = _exact_rows(folder, count, dimension, data[BLOCKS_FILE], sketched=SKETCH_FILE in tags)
-    sketch = _sketch(folder, count, dimension, data[SKETCH_BLOCKS_FILE]) if SKETCH_FILE in tags else None
+    exact = StoredRows(
+        folder / manifest.vectors_file,
+        count=count,
+        dimension=dimension,
+        digests=data[BLOCKS_FILE],
+        floats=manifest.format == EARLIER_FORMAT,
+    )
     ids = _numbers(data[ROWS_FILE])
     first_rows = np.diff(ids, prepend=-1) != 0
     turns, rows = ids[first_rows], np.cumsum(first_rows, dtype=np.int64) - 1
@@ -158,7 +159,8 @@ def load(folder: Path, manifest: Manifest) -> Segment:
     if index is not None and (index.count, index.dimension) != (manifest.vectors, manifest.dimension):
         raise Damaged(folder, "the index is of other vectors")
     after, upto = manifest.after, manifest.upto
-    return Segment(after, upto, turns, rows, exact, index, sketch, manifest.skipped, folder)
+    earlier = manifest.format == EARLIER_FORMAT
+    return Segment(after, upto, turns, rows, exact, index, manifest.skipped, folder, earlier)
 
 
 def _why_sizes_impossible(manifest: Manifest) -> str | None:
@@ -167,11 +169,10 @@ def _why_sizes_impossible(manifest: Manifest) -> str | None:
         return "its vectors have no components"
     count, digests = manifest.vectors, -(-manifest.vectors // BLOCK_ROWS) * DIGEST_BYTES
     wanted = {
-        VECTORS_FILE: count * manifest.dimension * 4,
+        VECTORS_FILE: count * row_bytes(manifest.dimension, floats=False),
+        EARLIER_VECTORS_FILE: count * row_bytes(manifest.dimension, floats=True),
         ROWS_FILE: count * 8,
         BLOCKS_FILE: digests,
-        SKETCH_FILE: count * width_of(manifest.dimension),
-        SKETCH_BLOCKS_FILE: digests,
     }
     for name, size in wanted.items():
         if name in manifest.files and manifest.files[name].size_bytes != size:
@@ -179,44 +180,28 @@ def _why_sizes_impossible(manifest: Manifest) -> str | None:
     return None
 
 
-def _exact_rows(
-    folder: Path, count: int, dimension: int, digests: bytes, *, sketched: bool = False
-) -> MappedRows | ReadRows:
-    """Return the exact vectors. With a sketch, which selects the few rows to read, they stay out of memory."""
-    kind = ReadRows if sketched else MappedRows
-    return kind(folder / VECTORS_FILE, count=count, width=dimension, digests=digests)
-
-
-def _sketch(folder: Path, count: int, dimension: int, digests: bytes) -> Sketch:
-    rows = MappedRows(folder / SKETCH_FILE, count=count, width=width_of(dimension), kind=KIND, digests=digests)
-    return Sketch(rows, dimension=dimension)
-
-
-def _write_rows(
-    folder: Path, name: str, blocks_name: str, pieces: Iterator[NDArray[Any]], *, kind: str
-) -> dict[str, FileTag]:
-    """Write rows, and the checksums of their blocks to a separate file. Return the tags of both.
+def _write_rows(folder: Path, pieces: Iterator[Packed]) -> tuple[dict[str, FileTag], bytes]:
+    """Write rows, and the checksums of their blocks to a separate file. Return the tags of both, and the checksums.
 
     The SHA-256 in the tag of the rows is that of the checksums, so that gigabytes need not be read to verify it.
     """
     digests: list[bytes] = []
 
     def written() -> Iterator[bytes]:
-        for block_rows in _in_blocks(pieces):
-            rows = np.ascontiguousarray(block_rows, dtype=kind)
-            for start in range(0, len(rows), BLOCK_ROWS):
-                digests.append(block_digest(rows[start : start + BLOCK_ROWS]))
+        for rows in _in_blocks(pieces):
+            digests.extend(block_digest(rows[start : start + BLOCK_ROWS]) for start in range(0, len(rows), BLOCK_ROWS))
             yield rows.tobytes()
 
-    size = write_pieces(folder / name, written())
-    tag = tag_of(b"".join(digests))
-    write_synced(folder / blocks_name, b"".join(digests))
-    return {name: msgspec.structs.replace(tag, size_bytes=size), blocks_name: tag}
+    size = write_pieces(folder / VECTORS_FILE, written())
+    joined = b"".join(digests)
+    tag = tag_of(joined)
+    write_synced(folder / BLOCKS_FILE, joined)
+    return {VECTORS_FILE: msgspec.structs.replace(tag, size_bytes=size), BLOCKS_FILE: tag}, joined
 
 
-def _in_blocks(pieces: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+def _in_blocks(pieces: Iterator[Packed]) -> Iterator[Packed]:
     """Yield the same rows in pieces of whole blocks; only the last piece may end within a block."""
-    left: NDArray[Any] | None = None
+    left: Packed | None = None
     for piece in pieces:
         joined_piece = piece if left is None or not len(left) else np.concatenate((left, piece))
         whole = len(joined_piece) // BLOCK_ROWS * BLOCK_ROWS

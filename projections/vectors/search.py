@@ -1,7 +1,7 @@
 """Search for nearest neighbours over segments, with or without a filter.
 
 Every score is exact. The index of a segment, if it has one, proposes the rows to score. If a filter leaves few rows,
-these are scored directly, without the index. Rows that the sketch rules out are not read.
+these are scored directly, without the index. Rows that the high bits of their vectors rule out are not scored.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.domain.position import Position
-from mnemolog.projections.sql.embeddings import Vectors
+from mnemolog.projections.sql.packed_vectors import Vectors
 from mnemolog.projections.vectors.ann_index import Coarse
-from mnemolog.projections.vectors.checked_rows import Rows, scores
-from mnemolog.projections.vectors.quantized_rows import Sketch
+from mnemolog.projections.vectors.checked_rows import Rows, bounds, scores
 from mnemolog.projections.vectors.segment import Positions, Segment
 
 FILTERED_ROWS_MAX: Final = 12_000
@@ -111,14 +110,14 @@ def _offer(segment: Segment, query: Vectors, *, k: int, allowed: Positions | Non
         part = _part(segment, numbers)
     if part is None:
         raise AssertionError("unreachable")
-    return _bounded(segment, segment.sketch, query, part, k=k)
+    return _bounded(segment, query, part, k=k)
 
 
-def _bounded(segment: Segment, sketch: Sketch | None, query: Vectors, part: _Part, *, k: int) -> _Offer:
-    if sketch is None or len(part.turns) <= k:
+def _bounded(segment: Segment, query: Vectors, part: _Part, *, k: int) -> _Offer:
+    if segment.coarse is None or len(part.turns) <= k:
         scored = _exactly(segment, query, part)
         return _Offer(segment, part.turns, scored, scored, None)
-    least, most = (_best_of_each(bound, part.starts) for bound in sketch.scores(query, part.rows))
+    least, most = (_best_of_each(bound, part.starts) for bound in bounds(segment.exact, query, part.rows))
     return _Offer(segment, part.turns, least, most, part)
 
 

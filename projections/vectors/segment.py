@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.domain.position import Position
-from mnemolog.projections.sql.embeddings import Vectors
+from mnemolog.projections.sql.packed_vectors import Packed, width_of
 from mnemolog.projections.vectors.ann_index import Coarse
 from mnemolog.projections.vectors.checked_rows import ExactRows, MemoryRows, Rows
 from mnemolog.projections.vectors.manifest import Skipped
-from mnemolog.projections.vectors.quantized_rows import Sketch
 
 Positions = NDArray[np.int64]
 NO_POSITIONS: Final[Positions] = np.empty(0, dtype=np.int64)
@@ -39,11 +38,11 @@ class Segment:
     exact: ExactRows
     coarse: Coarse | None = None
     """Proposes candidate rows, if the segment is too large to scan."""
-    sketch: Sketch | None = None
-    """Bounds on the scores of candidate rows."""
     skipped: tuple[Skipped, ...] = ()
     folder: Path | None = None
     """The folder that it was read from; None for a segment in memory."""
+    earlier: bool = False
+    """Whether its files have an earlier format."""
 
     @cached_property
     def row_starts(self) -> Rows:
@@ -61,17 +60,17 @@ class Segment:
 
 def build(
     turns: Sequence[Position],
-    vectors: Sequence[Vectors],
+    vectors: Sequence[Packed],
     *,
     after: Position,
     upto: Position,
     dimension: int,
     skipped: Sequence[Skipped] = (),
 ) -> Segment:
-    """Return a segment in memory. `vectors` has shape (chunks, dimension) for each turn, rows of length 1."""
+    """Return a segment in memory. `vectors` has the packed chunks of each turn."""
     rows = np.repeat(np.arange(len(turns), dtype=np.int64), [len(made) for made in vectors])
-    made = np.concatenate(vectors) if vectors else np.empty((0, dimension), dtype=np.float32)
-    exact = MemoryRows(np.ascontiguousarray(made, dtype=np.float32))
+    made = np.concatenate(vectors) if vectors else np.empty((0, width_of(dimension)), dtype=np.uint8)
+    exact = MemoryRows(made, dimension)
     return Segment(after, upto, np.asarray(turns, dtype=np.int64), rows, exact, skipped=tuple(skipped))
 
 
@@ -93,6 +92,6 @@ def merge(parts: Sequence[Segment]) -> Segment:
         return first
     pieces = [piece for part in parts for piece in part.exact.pieces()]
     # Ranges without turns are parts without rows.
-    exact = MemoryRows(np.concatenate(pieces)) if pieces else first.exact
+    exact = MemoryRows(np.concatenate(pieces), first.exact.dimension) if pieces else first.exact
     skipped = tuple(item for part in parts for item in part.skipped)
     return Segment(first.after, last.upto, joined_turns(parts), joined_rows(parts), exact, skipped=skipped)

@@ -29,7 +29,7 @@ def memory(folder):
 
 def damage(memory):
     (segment,) = memory.glob("projections/vectors/*/[0-9]*-[0-9]*")
-    (segment / "vectors.f32").write_bytes(b"")
+    (segment / "vectors.q12").write_bytes(b"")
     return segment
 
 
@@ -75,7 +75,7 @@ def test_doctor_goes_from_one_to_zero(memory, run):
     segment = damage(memory)
     looked = run("doctor", memory)
     assert looked.returncode == 1
-    assert "vectors.f32 has 0 bytes" in looked.stdout
+    assert "vectors.q12 has 0 bytes" in looked.stdout
     would = run("doctor", memory, "--fix", "--dry-run")
     assert would.returncode == 1
     assert "--fix would fix this" in would.stdout

@@ -404,7 +404,7 @@ def test_the_name_of_a_model_is_kept_where_its_vectors_were_damaged(folder, run)
     with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
         store.start_session("s").record("user", "hello", key="k")
         store.rebuild()
-    (vectors,) = folder.glob("projections/vectors/*/*/vectors.f32")
+    (vectors,) = folder.glob("projections/vectors/*/*/vectors.q12")
     vectors.unlink()
     assert run("doctor", folder, "--fix").returncode == 0
     shown = run("status", folder).stdout

@@ -245,7 +245,7 @@ def test_lost_keys_are_a_finding_in_both_depths_and_the_command_puts_them_back(m
 
 
 def spoil_segment(folder):
-    (vectors,) = folder.glob("projections/vectors/*/*/vectors.f32")
+    (vectors,) = folder.glob("projections/vectors/*/*/vectors.q12")
     vectors.write_bytes(b"")
 
 

@@ -274,7 +274,7 @@ def segment_file(rng: Random, scene: Scene, root: Path) -> str:
     """Change a file of a segment, and give it the right size and digest in the manifest."""
     path = rng.choice(sorted(root.rglob("projections/vectors/*/*/manifest.json")))
     value = json.loads(path.read_bytes())["manifest"]
-    name = rng.choice([name for name in sorted(value["files"]) if name not in ("vectors.f32", "sketch.u8")])
+    name = rng.choice([name for name in sorted(value["files"]) if name != "vectors.q12"])
     file = path.parent / name
     data = bytearray(file.read_bytes())
     if rng.random() < 0.6 and len(data) >= 8:

@@ -40,7 +40,7 @@ def stage(tmp_path, monkeypatch):
 def projection_files(folder):
     """Every file of the vectors, and the cache they are made from."""
     files = sorted(path for path in folder.glob("projections/vectors/*/*/*") if path.is_file())
-    assert {path.suffix for path in files} >= {".f32", ".bin", ".i64", ".json", ".faiss"}
+    assert {path.suffix for path in files} >= {".q12", ".bin", ".i64", ".json", ".faiss"}
     return [*files, folder / "projections" / "embeddings.db"]
 
 
@@ -152,7 +152,7 @@ def test_a_file_that_is_cut_under_an_open_store_ends_nothing(stage):
     """Missing mapped pages would raise a signal; the length is checked before they are read."""
     with MemoryStore.open(stage, model=HashEncoder(dimension=DIMENSION)) as store:
         before = [hit.position for hit in store.recall("number7", k=20, mode="vector").hits]
-        for path in stage.glob("projections/vectors/*/*/vectors.f32"):
+        for path in stage.glob("projections/vectors/*/*/vectors.q12"):
             os.truncate(path, 100)
         after = store.recall("number7", k=20, mode="vector")
         assert [hit.position for hit in after.hits] == before
@@ -164,7 +164,7 @@ def test_a_bit_that_flips_under_an_open_store_is_never_served(stage):
     """A write to the file changes its time, and earlier checks no longer count."""
     with MemoryStore.open(stage, model=HashEncoder(dimension=DIMENSION)) as store:
         before = store.recall("number7", k=20, mode="vector").hits
-        for path in stage.glob("projections/vectors/*/*/vectors.f32"):
+        for path in stage.glob("projections/vectors/*/*/vectors.q12"):
             data = bytearray(path.read_bytes())
             for at in range(0, len(data), 64):
                 data[at] ^= 0x10
@@ -180,7 +180,7 @@ def test_what_a_recall_finds_damaged_is_embedded_again_if_no_cache_has_it(stage)
     with MemoryStore.open(stage, model=model, background=False) as store:
         before = store.recall("number107", k=20, mode="vector").hits
     (stage / "projections" / "embeddings.db").unlink()
-    *_, last = sorted(stage.glob("projections/vectors/*/*/vectors.f32"))
+    *_, last = sorted(stage.glob("projections/vectors/*/*/vectors.q12"))
     last.write_bytes(bytes(last.stat().st_size))
     with MemoryStore.open(stage, model=model, background=False) as store:
         encoded = model.texts_encoded
@@ -208,7 +208,7 @@ def test_a_damaged_cache_keeps_no_vectors_from_answering(stage):
 
 def damage_one(folder):
     """Flip bits all over the vectors of one segment of several, in a store that nobody has open."""
-    path = sorted(folder.glob("projections/vectors/*/*/vectors.f32"))[0]
+    path = sorted(folder.glob("projections/vectors/*/*/vectors.q12"))[0]
     data = bytearray(path.read_bytes())
     for at in range(0, len(data), 64):
         data[at] ^= 0x10
@@ -251,7 +251,7 @@ def test_a_rebuild_that_was_cut_off_and_damaged_since_is_gone_on_with(stage, mon
         with pytest.raises(KeyboardInterrupt):
             store.rebuild("vectors")
     (building,) = (path for path in stage.glob("projections/vectors/.*") if path.is_dir())
-    for path in sorted(building.glob("*/vectors.f32"))[1:2]:
+    for path in sorted(building.glob("*/vectors.q12"))[1:2]:
         path.write_bytes(bytes(path.stat().st_size))
     with MemoryStore.open(stage, model=HashEncoder(dimension=DIMENSION)) as store:
         assert store.rebuild("vectors")[0].complete

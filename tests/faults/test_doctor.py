@@ -109,7 +109,7 @@ def leave(folder):
     """A temporary folder as a process that was killed leaves it."""
     left = folder.with_name(f"{folder.name}.{dead_process()}.0123abcd")
     (left / "part").mkdir(parents=True)
-    (left / "part" / "vectors.f32").write_bytes(b"x")
+    (left / "part" / "vectors.q12").write_bytes(b"x")
 
 
 FOUND_BY_A_LOOK = {
@@ -117,7 +117,7 @@ FOUND_BY_A_LOOK = {
     "views without a table": ("views", lambda p: execute(p / "views.db", "DROP TABLE sessions")),
     "embeddings overwritten": ("cache", lambda p: overwrite(p / "embeddings.db")),
     "snapshots overwritten": ("cache", lambda p: overwrite(p / "snapshots.db")),
-    "truncated vectors": ("vectors", lambda p: os.truncate(segment_of(p) / "vectors.f32", 100)),
+    "truncated vectors": ("vectors", lambda p: os.truncate(segment_of(p) / "vectors.q12", 100)),
     "truncated checksums": ("vectors", lambda p: os.truncate(segment_of(p) / "blocks.bin", 1)),
     "no rows": ("vectors", lambda p: (segment_of(p) / "rows.i64").unlink()),
     "a segment without manifest": ("vectors", lambda p: (segment_of(p) / "manifest.json").unlink()),
@@ -148,7 +148,7 @@ FOUND_BY_READING = {
     "a spoilt page of embeddings": ("cache", lambda p: spoil_a_page(p / "embeddings.db", "embeddings")),
     "a spoilt page of snapshots": ("cache", lambda p: spoil_a_page(p / "snapshots.db", "snapshots")),
     "a spoilt page of views": ("views", lambda p: spoil_a_page(p / "views.db", "turns")),
-    "a flipped bit of the vectors": ("vectors", lambda p: flip(segment_of(p) / "vectors.f32")),
+    "a flipped bit of the vectors": ("vectors", lambda p: flip(segment_of(p) / "vectors.q12")),
     "a flipped bit of the checksums": ("vectors", lambda p: flip(segment_of(p) / "blocks.bin")),
     "a flipped bit of the rows": ("vectors", lambda p: flip(segment_of(p) / "rows.i64")),
 }
@@ -202,7 +202,7 @@ def indexed(folder, clock, monkeypatch, tmp_path):
     return folder
 
 
-SEGMENT_FILES = ("vectors.f32", "blocks.bin", "rows.i64", "index.faiss", "sketch.u8", "sketch_blocks.bin")
+SEGMENT_FILES = ("vectors.q12", "blocks.bin", "rows.i64", "index.faiss")
 
 
 @pytest.mark.parametrize("at", [0.0, 0.3, 0.6, 1.0])
@@ -243,7 +243,7 @@ def test_files_whose_bytes_fit_but_that_tell_of_different_things_are_damaged(mem
 @pytest.mark.parametrize("call", ["status()", "admin.doctor()", "verify()"])
 def test_a_look_at_segments_loads_neither_numpy_nor_faiss(memory, call):
     """Though there are vectors to look at, and a damaged segment to tell of."""
-    os.truncate(segment_of(memory / "projections") / "vectors.f32", 100)
+    os.truncate(segment_of(memory / "projections") / "vectors.q12", 100)
     script = (
         "import sys; from mnemolog import MemoryStore\n"
         f"with MemoryStore.open({str(memory)!r}, model=None, create=False) as store:\n"
@@ -273,7 +273,7 @@ def test_too_little_memory_is_no_damage(memory, monkeypatch):
 
 def test_without_a_model_the_vectors_are_left_and_the_command_is_named(memory):
     """Setting aside needs no model; making anew does, and says so."""
-    (segment_of(memory / "projections") / "vectors.f32").unlink()
+    (segment_of(memory / "projections") / "vectors.q12").unlink()
     with MemoryStore.open(memory, model=None) as store:
         damaged, behind = store.admin.doctor(fix=True).findings
         assert (damaged.fixed, behind.fixed, behind.fixable) == (True, False, False)
@@ -284,7 +284,7 @@ def test_without_a_model_the_vectors_are_left_and_the_command_is_named(memory):
 
 def test_a_model_that_made_other_vectors_mends_only_its_own(memory):
     """The wrong --model is an answer, not a second generation by mistake."""
-    (segment_of(memory / "projections") / "vectors.f32").unlink()
+    (segment_of(memory / "projections") / "vectors.q12").unlink()
     with MemoryStore.open(memory, model=HashEncoder(fingerprint="other/1"), background=False) as store:
         _, behind = store.admin.doctor(fix=True).findings
         assert not behind.fixed
@@ -323,7 +323,7 @@ def test_nothing_is_moved_or_removed_while_somebody_writes_vectors(memory):
     """Also where process numbers mean nothing, as between containers: the lock does."""
     vectors = memory / "projections" / "vectors"
     leave(vectors / ".building")
-    (segment_of(memory / "projections") / "vectors.f32").unlink()
+    (segment_of(memory / "projections") / "vectors.q12").unlink()
     with MemoryStore.open(memory, model=None) as store:
         fingerprint = store.status().vectors[0].fingerprint
         with IndexerLock(vectors, fingerprint).held(wait_s=0):
@@ -565,7 +565,7 @@ def test_a_doctor_in_an_open_store_disturbs_no_later_call(memory):
     """The store has views, vectors and snapshots open while they are quarantined: it opens the new ones."""
     with MemoryStore.open(memory, model=HashEncoder(), background=False) as store:
         before = store.recall("number7").hits
-        (segment_of(memory / "projections") / "vectors.f32").write_bytes(b"")
+        (segment_of(memory / "projections") / "vectors.q12").write_bytes(b"")
         assert store.admin.doctor(fix=True).healthy
         assert store.recall("number7").hits == before
         store.record("a", "user", "one more")

@@ -128,16 +128,16 @@ def test_vectors_of_another_store_are_of_another_log(filled, tmp_path):
 
 
 def empty(segment):
-    (segment / "vectors.f32").write_bytes(b"")
+    (segment / "vectors.q12").write_bytes(b"")
 
 
 def truncate(segment):
-    path = segment / "vectors.f32"
+    path = segment / "vectors.q12"
     path.write_bytes(path.read_bytes()[:-1])
 
 
 def swap(segment):
-    first, second = segment / "vectors.f32", segment / "rows.i64"
+    first, second = segment / "vectors.q12", segment / "rows.i64"
     bytes_ = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(bytes_)

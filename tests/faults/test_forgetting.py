@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 import threading
 
-import numpy as np
 import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore, NewTurn
 from mnemolog.forgetting.service import STEPS
 from mnemolog.infra.keys.key_tree import Node, leaves_near
+from mnemolog.projections.sql.packed_vectors import pack
 from tests.children.forgetting import DIMENSION, forget_and_die, keep_open
 from tests.support import WAIT_S, FakeClock, HashEncoder, in_thread
 
@@ -79,9 +79,12 @@ def hits(folder, needles):
 def vectors_of_bad():
     """The bytes of the vectors of turns that are forgotten, by every model."""
     texts = [f"quokka bad number{n:02}" for n in range(30)] + ["quokka late", "quokka later"]
-    return [
-        np.ascontiguousarray(row, dtype="<f4").tobytes() for number in (1, 2) for row in encoder(number).encode(texts)
-    ]
+    return [vector for number in (1, 2) for vector in stored_bytes(encoder(number).encode(texts))]
+
+
+def stored_bytes(rows):
+    """The bytes of vectors in every form in which a version stores them."""
+    return [row.tobytes() for row in (*rows.astype("<f4"), *pack(rows))]
 
 
 def keys_of(folder):
@@ -130,7 +133,7 @@ def test_before_forgetting_every_word_is_found_somewhere(filled):
     assert in_files >= {"quokka", "wombatname", "echidnavalue", "bilbymeta"}
     assert {path.split("/")[1] for path, _, _ in found} >= {"views.db", "snapshots.db"}
     in_vectors = {path.rsplit("/", 1)[-1] for path, _, _ in hits(filled, vectors_of_bad())}
-    assert in_vectors >= {"vectors.f32", "embeddings.db"}
+    assert in_vectors >= {"vectors.q12", "embeddings.db"}
 
 
 def test_no_file_holds_what_was_forgotten(filled):
@@ -161,7 +164,7 @@ def test_single_turns_leave_no_trace_either(filled):
         turns = store.turns("bad")
         store.forget(positions=[turns[3].position, turns[4].position])
     texts = ["quokka bad number03", "quokka bad number04"]
-    vectors = [np.asarray(row, dtype="<f4").tobytes() for row in encoder().encode(texts)]
+    vectors = stored_bytes(encoder().encode(texts))
     assert hits(filled, [text.encode() for text in texts] + vectors) == []
     assert b"quokka bad number05" in (filled / "projections" / "views.db").read_bytes()
 

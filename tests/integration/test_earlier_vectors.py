@@ -14,8 +14,9 @@ from mnemolog.domain.embedding_model import MODELS_STREAM
 from mnemolog.domain.events import ModelActivated
 from mnemolog.domain.position import ORIGIN
 from mnemolog.projections.sql import checked_json
+from mnemolog.projections.vectors import generation, publish
 from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS, block_digest
-from mnemolog.projections.vectors.manifest import FORMAT, FileTag, segment_name, tag_of
+from mnemolog.projections.vectors.manifest import EARLIER_FORMAT, FORMAT, FileTag, read_manifest, segment_name, tag_of
 from mnemolog.projections.vectors.rendering import RECIPE
 from tests.golden.make_store import encoder as golden_encoder
 from tests.support import HashEncoder
@@ -28,7 +29,7 @@ DIMENSION = 16
 class EarlierManifest(msgspec.Struct, kw_only=True):
     """The manifest of a version whose vectors could stand for several turns."""
 
-    format: int = FORMAT
+    format: int = EARLIER_FORMAT
     log_id: str
     fingerprint: str = GROUPED
     model: str = "hash-words"
@@ -119,6 +120,46 @@ def test_vectors_of_single_turns_answer_and_nothing_is_embedded_again(release, t
         assert store.recall("Noted: Lisbon.", mode="vector", k=1).hits[0].text == "Noted: Lisbon."
         assert model.calls == [["Noted: Lisbon."]]
         assert (store.admin.doctor(deep=True).healthy, store.status().quarantined) == (True, 0)
+
+
+def formats(folder):
+    """The formats of the segments of single turns."""
+    manifests = sorted(path for path in folder.glob("projections/vectors/*/0*/manifest.json"))
+    return [read_manifest(path.parent).format for path in manifests if GROUPED[:16] not in str(path)]
+
+
+@pytest.mark.parametrize("release", ["0.1", "0.1-plain"])
+def test_vectors_of_an_earlier_format_are_converted_when_vectors_are_next_written(release, tmp_path):
+    """Segment by segment, from the vectors they hold: a kill in between leaves the others, and no model is called."""
+    folder, model = Path(shutil.copytree(GOLDEN / release / "store", tmp_path / "copy")), golden_encoder()
+    (folder / "projections" / "embeddings.db").unlink()
+    assert formats(folder) == [EARLIER_FORMAT, EARLIER_FORMAT]
+    with MemoryStore.open(folder, model=model, create=False, background=False) as store:
+        before = store.recall("Noted: Lisbon.", mode="vector", k=9).hits
+        assert formats(folder) == [EARLIER_FORMAT, EARLIER_FORMAT], "a recall converts nothing"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(generation, "publish", killed_after(1, publish.publish))
+            with pytest.raises(KeyboardInterrupt):
+                store.admin.catch_up_vectors()
+    assert sorted(formats(folder)) == [EARLIER_FORMAT, FORMAT]
+    with MemoryStore.open(folder, model=model, create=False, background=False) as store:
+        store.admin.catch_up_vectors()
+        assert set(formats(folder)) == {FORMAT}
+        assert store.recall("Noted: Lisbon.", mode="vector", k=9).hits == before
+        assert model.calls == [["Noted: Lisbon."]] * 2
+        assert (store.admin.doctor(deep=True).healthy, store.status().quarantined) == (True, 0)
+
+
+def killed_after(count, function):
+    """Call `function` so often, then be interrupted."""
+    calls = iter(range(count))
+
+    def call(*arguments, **options):
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return function(*arguments, **options)
+
+    return call
 
 
 def test_groups_are_listed_as_another_model_s_and_harm_nothing(left):

@@ -12,6 +12,7 @@ from mnemolog.projections.sql import embeddings
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 from mnemolog.projections.sql.opening import open_engine
+from mnemolog.projections.sql.packed_vectors import pack
 
 DIMENSION = 4
 TEXTS = 2_000
@@ -24,7 +25,7 @@ def database(tmp_path):
 
 
 def vector(number, model=0):
-    return np.full((1 + number % 3, DIMENSION), number + model / 2, dtype=np.float32)
+    return pack(np.full((1 + number % 3, DIMENSION), number + model / 2, dtype=np.float32))
 
 
 @pytest.fixture
@@ -112,6 +113,21 @@ def test_a_row_that_was_changed_is_unknown_whatever_it_is_now(cache, database, c
     assert content not in cache.look_up([content])
     look_up(cache, [4, 6, 3_000])
     assert len(rows_audit.invalid_rows(database)) == 1
+
+
+def test_vectors_that_an_earlier_version_stored_as_floats_are_read(cache, database):
+    """Nothing has to be embedded again, or converted first; the doctor finds nothing wrong with them."""
+    floats = np.asarray([[0.6, 0.8, 0.0, 0.0], [0.5, -0.5, 0.5, 0.5]], dtype="<f4")
+    content, blob = content_hash("text 3"), floats.tobytes()
+    with database.writing() as connection:
+        connection.exec_driver_sql(
+            "UPDATE embeddings SET vectors = ?, chunks = 2, checksum = ? WHERE fingerprint = 'one' AND content = ?",
+            (blob, embeddings.checksum("one", content, blob), content),
+        )
+    found = cache.look_up([content_hash(f"text {n}") for n in range(100)])
+    np.testing.assert_array_equal(found[content], pack(floats))
+    np.testing.assert_array_equal(found[content_hash("text 4")], vector(4))
+    assert rows_audit.invalid_rows(database) == []
 
 
 def test_a_cache_of_an_earlier_format_is_begun_anew(cache, database):

@@ -197,13 +197,13 @@ def damage_flip(segment, name):
 
 
 DAMAGES = {
-    "one bit of the vectors": lambda s: damage_flip(s, "vectors.f32"),
+    "one bit of the vectors": lambda s: damage_flip(s, "vectors.q12"),
     "one bit of their checksums": lambda s: damage_flip(s, "blocks.bin"),
     "one bit of the positions": lambda s: damage_flip(s, "rows.i64"),
     "one bit of the manifest": lambda s: damage_flip(s, "manifest.json"),
-    "truncated vectors": lambda s: (s / "vectors.f32").write_bytes((s / "vectors.f32").read_bytes()[:-9]),
-    "an empty file of vectors": lambda s: (s / "vectors.f32").write_bytes(b""),
-    "a missing file of vectors": lambda s: (s / "vectors.f32").unlink(),
+    "truncated vectors": lambda s: (s / "vectors.q12").write_bytes((s / "vectors.q12").read_bytes()[:-9]),
+    "an empty file of vectors": lambda s: (s / "vectors.q12").write_bytes(b""),
+    "a missing file of vectors": lambda s: (s / "vectors.q12").unlink(),
     "a missing manifest": lambda s: (s / "manifest.json").unlink(),
 }
 

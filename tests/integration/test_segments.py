@@ -12,20 +12,21 @@ from hypothesis import strategies as st
 
 from mnemolog import MemoryStore
 from mnemolog.domain.errors import EncodingFailed, IndexerBusy
+from mnemolog.projections.sql.packed_vectors import pack, unpack, width_of
 from mnemolog.projections.vectors import ann_index, generation, merging, publish
 from mnemolog.projections.vectors.checked_rows import (
     BLOCK_ROWS,
     PIECE_ROWS,
-    MappedRows,
     MemoryRows,
-    ReadRows,
+    StoredRows,
     block_digest,
+    bounds,
+    floats,
     scores,
 )
 from mnemolog.projections.vectors.lock import IndexerLock
 from mnemolog.projections.vectors.manifest import Damaged, read_manifest, segment_folders
 from mnemolog.projections.vectors.merging import run_to_merge
-from mnemolog.projections.vectors.quantized_rows import KIND, Sketch, sketched, width_of
 from mnemolog.projections.vectors.search import nearest
 from mnemolog.projections.vectors.segment import build
 from tests.support import HashEncoder, in_thread
@@ -38,15 +39,25 @@ def unit_rows(count, *, seed=0, dimension=DIMENSION):
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-@pytest.fixture(params=[MappedRows, ReadRows])
+def in_memory(rows):
+    """Rows as a segment in memory holds them."""
+    return MemoryRows(pack(rows), rows.shape[1])
+
+
+def kept_rows(found):
+    """All rows of a segment, as they are read piece by piece."""
+    return np.concatenate([*(unpack(piece, DIMENSION) for piece in found.pieces()), np.empty((0, DIMENSION))])
+
+
+@pytest.fixture(params=[False, True], ids=["packed", "floats"])
 def stored(request, tmp_path):
-    """A function that writes rows into a file and opens it, in either way."""
+    """A function that writes rows into a file and opens it, as they are written now and as earlier versions did."""
 
     def make(rows):
-        path = tmp_path / "vectors.f32"
-        path.write_bytes(rows.tobytes())
-        digests = b"".join(block_digest(rows[n : n + BLOCK_ROWS]) for n in range(0, len(rows), BLOCK_ROWS))
-        return request.param(path, count=len(rows), width=rows.shape[1], digests=digests)
+        path, written = tmp_path / "vectors", rows if request.param else pack(rows)
+        path.write_bytes(written.tobytes())
+        digests = b"".join(block_digest(written[n : n + BLOCK_ROWS]) for n in range(0, len(rows), BLOCK_ROWS))
+        return StoredRows(path, count=len(rows), dimension=rows.shape[1], digests=digests, floats=request.param)
 
     return make
 
@@ -54,11 +65,42 @@ def stored(request, tmp_path):
 @pytest.mark.parametrize("count", [0, 1, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, PIECE_ROWS + 17])
 def test_stored_rows_are_the_rows_that_were_written(stored, count):
     """Whole, piece by piece, and picked; also where the last block is not full."""
-    rows = unit_rows(count)
-    found = stored(rows)
-    assert np.array_equal(np.concatenate([*found.pieces(), rows[:0]]), rows)
+    rows = unpack(pack(unit_rows(count)), DIMENSION)
+    found = stored(unit_rows(count))
+    assert np.array_equal(kept_rows(found), rows)
     picked = np.sort(np.random.default_rng(1).integers(0, count, 50)) if count else np.empty(0, dtype=np.int64)
-    assert np.array_equal(found.take(picked), rows[picked])
+    assert np.array_equal(floats(found, picked), rows[picked])
+    assert np.array_equal(unpack(found.packed(picked), DIMENSION), rows[picked])
+
+
+def test_pages_that_were_read_are_given_back(stored, monkeypatch):
+    """However many rows are asked for, a process holds few of them; the next answer reads them again."""
+    monkeypatch.setattr("mnemolog.projections.vectors.checked_rows.TOUCHED_ROWS_MAX", 100)
+    rows = unit_rows(4 * BLOCK_ROWS)
+    found = stored(rows)
+    for _ in range(5):
+        assert np.array_equal(found.packed(np.arange(len(rows))), pack(rows))
+
+
+@pytest.mark.parametrize("dimension", [1, 3, 8, 384])
+def test_a_vector_is_stored_in_12_bits_a_component_and_keeps_its_length(dimension):
+    """No component is off by more than half a step, which is 1/2040 of the largest; its cosine with itself stays 1."""
+    rows = unit_rows(500, dimension=dimension)
+    found = unpack(pack(rows), dimension)
+    assert pack(rows).nbytes == 500 * width_of(dimension)
+    assert width_of(dimension) == dimension + 4 + -(-dimension // 2)
+    half_a_step = np.abs(rows).max(axis=1, keepdims=True) / 2040 / 2
+    assert (np.abs(found - rows) <= 1.2 * half_a_step + 1e-6).all()
+    assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+    assert (np.round((rows * found).sum(axis=1), 6) >= 0.999999 - 2.0**-18).all()
+
+
+def test_ratios_of_small_numbers_are_stored_exactly():
+    """Components that count words keep their ratios, so turns with equal words still have equal similarities."""
+    counts = np.asarray([[6, 5, 4, 3, 2, 1, 0, -6], [1, -1, 1, 0, 0, 1, 0, 1], [2, 1, -1, 0, 0, 2, 0, 0]], dtype="f4")
+    rows = counts / np.linalg.norm(counts, axis=1, keepdims=True)
+    assert np.allclose(unpack(pack(rows), 8), rows, atol=2e-7, rtol=0)
+    assert (pack(np.zeros((2, 8), dtype=np.float32)) == 0).all()
 
 
 def test_only_blocks_that_are_used_are_read_and_a_bad_one_is_refused(stored):
@@ -66,14 +108,35 @@ def test_only_blocks_that_are_used_are_read_and_a_bad_one_is_refused(stored):
     rows = unit_rows(4 * BLOCK_ROWS)
     found = stored(rows)
     data = bytearray(found.path.read_bytes())
-    data[2 * BLOCK_ROWS * DIMENSION * 4 + 5] ^= 1
+    data[len(data) // 2 + 5] ^= 1
     found.path.write_bytes(data)
-    sound = type(found)(found.path, count=len(rows), width=DIMENSION, digests=found._digests)
-    assert np.array_equal(sound.take(np.arange(BLOCK_ROWS)), rows[:BLOCK_ROWS])
+    sound = reopened(found)
+    assert np.array_equal(sound.packed(np.arange(BLOCK_ROWS)), pack(rows[:BLOCK_ROWS]))
     with pytest.raises(Damaged):
-        sound.take(np.asarray([2 * BLOCK_ROWS]))
+        sound.packed(np.asarray([2 * BLOCK_ROWS]))
     with pytest.raises(Damaged):
         list(sound.pieces())
+    with pytest.raises(Damaged):
+        sound.kept()
+
+
+def reopened(found, **changes):
+    """The same file, as another process opens it."""
+    options = {"count": found.count, "dimension": DIMENSION, "digests": found._digests, "floats": found._floats}
+    return StoredRows(found.path, **options | changes)
+
+
+def test_rows_that_stay_in_memory_are_read_again_when_their_file_changes(stored):
+    """Rows as floats are not served once the file is another."""
+    rows = unit_rows(2 * BLOCK_ROWS)
+    found = stored(rows)
+    assert np.array_equal(found.kept(), unpack(pack(rows), DIMENSION))
+    data = bytearray(found.path.read_bytes())
+    data[3] ^= 1
+    found.path.write_bytes(data)
+    os.utime(found.path, ns=(1, 1))
+    with pytest.raises(Damaged):
+        found.kept()
 
 
 def test_a_file_of_another_length_is_refused_when_it_is_opened_and_later(stored, tmp_path):
@@ -82,29 +145,24 @@ def test_a_file_of_another_length_is_refused_when_it_is_opened_and_later(stored,
     found = stored(rows)
     os.truncate(found.path, 100)
     with pytest.raises(Damaged, match="100 bytes instead of"):
-        found.take(np.asarray([0]))
+        found.packed(np.asarray([0]))
     with pytest.raises(Damaged):
-        type(found)(found.path, count=len(rows), width=DIMENSION, digests=found._digests)
+        reopened(found)
     with pytest.raises(Damaged, match="checksums"):
-        type(found)(found.path, count=len(rows), width=DIMENSION, digests=b"")
+        reopened(found, digests=b"")
 
 
 @pytest.mark.parametrize("scale", [1, 0.001])
-def test_a_sketch_never_leaves_out_what_may_be_among_the_best(tmp_path, scale):
+def test_bounds_never_leave_out_what_may_be_among_the_best(scale):
     """Its bounds hold for rows of any shape: with one large component, of one value, all zero."""
     rows = unit_rows(3 * BLOCK_ROWS + 5, dimension=DIMENSION)
     rows[3, 0], rows[4], rows[5] = 40.0, 0.5, 0.0
     rows *= np.float32(scale)
-    made = np.concatenate(list(sketched(MemoryRows(rows))))
-    path = tmp_path / "sketch.u8"
-    path.write_bytes(made.tobytes())
-    digests = b"".join(block_digest(made[n : n + BLOCK_ROWS]) for n in range(0, len(made), BLOCK_ROWS))
-    width = width_of(DIMENSION)
-    sketch = Sketch(MappedRows(path, count=len(rows), width=width, kind=KIND, digests=digests), dimension=DIMENSION)
+    made = in_memory(rows)
     query = unit_rows(1, seed=3)
     picked = np.arange(1, len(rows))
-    least, most = sketch.scores(query, picked)
-    exactly = rows[picked] @ query[0]
+    least, most = bounds(made, query, picked)
+    exactly = scores(made, query, at=picked)
     assert (least <= exactly).all()
     assert (exactly <= most).all()
     assert np.median(most - least) < 0.1 * scale + 1e-4
@@ -114,7 +172,7 @@ def test_equal_texts_have_equal_scores_wherever_they_lie():
     """Sums in another order differ in the last bits, and would order equal turns at random."""
     row = unit_rows(1, dimension=384)
     query = unit_rows(1, seed=3, dimension=384)
-    many = MemoryRows(np.repeat(row, PIECE_ROWS + 13, axis=0))
+    many = in_memory(np.repeat(row, PIECE_ROWS + 13, axis=0))
     assert len(set(scores(many, query).tolist())) == 1
     assert set(scores(many, query, at=np.arange(7)).tolist()) == set(scores(many, query).tolist())
 
@@ -178,14 +236,14 @@ def test_a_tail_has_few_parts_and_its_rows_are_seldom_copied(rows):
     tail, position, copied, said = (), 0, 0, []
     for n in range(600):
         turns = range(position + 1, position + 1 + rows(n))
-        vectors = [np.full((1, 2), turn, dtype=np.float32) for turn in turns]
+        vectors = [pack(np.full((1, 2), turn, dtype=np.float32)) for turn in turns]
         upto = position + max(1, len(turns))  # There are events that are no turns.
         part = build(list(turns), vectors, after=position, upto=upto, dimension=2)
         tail, position, said = (*tail, part), upto, [*said, *turns]
         before, tail = tail, generation._fewer(tail)
         copied += sum(part.exact.count for part in tail if part not in before)
         assert len(tail) <= 7
-    assert [int(row[0]) for part in tail for row in part.exact.take(np.arange(part.exact.count))] == said
+    assert [round(float(row[0])) for part in tail for row in floats(part.exact, np.arange(part.exact.count))] == said
     assert tail[-1].upto == position
     assert copied <= 8 * position
 
@@ -216,7 +274,8 @@ def _turn(session, text):
 def indexed(tmp_path):
     """A segment of 3,000 rows with an index, written and read again; rows 0 to 9 belong to one turn of ten chunks."""
     rows = unit_rows(3_000, dimension=64)
-    vectors = [rows[:10], *(rows[n : n + 1] for n in range(10, 3_000))]
+    packed = pack(rows)
+    vectors = [packed[:10], *(packed[n : n + 1] for n in range(10, 3_000))]
     made = build(range(10, 3_001), vectors, after=0, upto=5_000, dimension=64)
     description = publish.Description("log", "f" * 64, "model", "recipe", 64, "00")
     with pytest.MonkeyPatch.context() as patched:
@@ -268,7 +327,7 @@ def test_asking_for_more_than_there_is_gives_all(indexed):
 
 def test_an_index_is_made_of_the_same_bytes_from_the_same_rows():
     """Nothing in it is random, so that two processes build the same."""
-    rows = MemoryRows(unit_rows(2_000, dimension=64))
+    rows = in_memory(unit_rows(2_000, dimension=64))
     one, two = (ann_index.build(rows, dimension=64) for _ in range(2))
     assert (one.serialised(), one.effort) == (two.serialised(), two.effort)
 
@@ -281,7 +340,7 @@ def test_rows_without_structure_get_an_index_without_lists(structured):
     if structured:
         rows = unit_rows(60, seed=2, dimension=wide)[random.integers(60, size=6_000)] + 0.3 * rows
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    made = ann_index.build(MemoryRows(np.ascontiguousarray(rows)), dimension=wide)
+    made = ann_index.build(in_memory(rows), dimension=wide)
     assert made.kind == (ann_index.factory_for(6_000) if structured else ann_index.WITHOUT_LISTS)
     read = ann_index.parse(made.serialised(), made.effort, dimension=wide, count=6_000)
     assert (read.kind, read.count, read.dimension) == (made.kind, 6_000, wide)
@@ -405,7 +464,7 @@ def test_planted_rows_vanish_in_a_rebuild(folder):
     sound = publish.load(part, manifest)
     ghost = build(
         [900],
-        [unit_rows(1, dimension=8)],
+        [pack(unit_rows(1, dimension=8))],
         after=manifest.upto,
         upto=manifest.upto,
         dimension=8,
@@ -477,7 +536,7 @@ def test_another_process_s_segments_are_taken_in_without_reopening(folder):
 def test_an_index_with_numbers_of_its_own_is_refused_before_it_is_parsed(lists, monkeypatch):
     """FAISS trusts the numbers in the bytes, and their digest is right: a manifest may come from somebody else."""
     monkeypatch.setattr(ann_index, "PROBED_MAX", 1.0 if lists else 0.0)
-    made = ann_index.build(MemoryRows(unit_rows(600, dimension=64)), dimension=64)
+    made = ann_index.build(in_memory(unit_rows(600, dimension=64)), dimension=64)
     assert bool(made.effort.probes) is lists
     sound = made.serialised()
     assert ann_index.parse(sound, made.effort, dimension=64, count=600).count == 600
