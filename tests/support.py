@@ -24,6 +24,7 @@ from mnemolog.domain.session import session_stream
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates, evolve
+from mnemolog.projections.sql.packed_vectors import pack, unpack
 from tests.session_states import state_digest
 
 WAIT_S = 60.0
@@ -107,6 +108,11 @@ class HashEncoder:
             random = np.random.default_rng(int.from_bytes(digest[:8], "big"))
             self._words[word] = random.standard_normal(self.dimension)
         return self._words[word]
+
+
+def as_stored(vectors: np.ndarray) -> np.ndarray:
+    """What a store keeps of vectors, in 12 bits a component. Shape (rows, dimension)."""
+    return unpack(pack(vectors), vectors.shape[1])
 
 
 class HalfEncoder(HashEncoder):

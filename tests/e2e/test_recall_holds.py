@@ -18,7 +18,7 @@ from mnemolog.domain.errors import ProjectionError
 from mnemolog.projections.recall import service
 from mnemolog.projections.recall.scoring import fitted
 from mnemolog.projections.vectors import projection as vectors
-from tests.support import HashEncoder, projections_of
+from tests.support import HashEncoder, as_stored, projections_of
 
 WORDS = ("tea", "dog", "boat", "sun", "map")
 EVERYTHING = 1_000
@@ -60,7 +60,8 @@ def naive(turns, visible, query, k):
     encoder = HashEncoder(dimension=32)
     wanted = encoder.encode([query])[0].astype(np.float64)
     near = {
-        at: round(float(encoder.encode([said])[0].astype(np.float64) @ wanted), 6) for at, (_, said) in seen.items()
+        at: round(float(as_stored(encoder.encode([said]))[0].astype(np.float64) @ wanted), 6)
+        for at, (_, said) in seen.items()
     }
     model = fitted().with_vectors
     worth = {}

@@ -7,10 +7,9 @@ import shutil
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.projections.sql.packed_vectors import pack, unpack
 from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
 from tests.children.vector_workers import DIMENSION, QUERIES, answering, answers, hindered, killed, small_parts
-from tests.support import WAIT_S, HashEncoder
+from tests.support import WAIT_S, HashEncoder, as_stored
 
 pytestmark = pytest.mark.promise("P8")
 
@@ -46,7 +45,7 @@ def brute_force(folder):
     encoder = HashEncoder(dimension=DIMENSION)
     with MemoryStore.open(folder, model=None) as store:
         turns = store.turns("s", limit=10_000)
-    matrix = unpack(pack(encoder.encode([turn.text for turn in turns])), DIMENSION)  # As they are stored.
+    matrix = as_stored(encoder.encode([turn.text for turn in turns]))
     found = []
     for query in QUERIES:
         scores = matrix @ encoder.encode([query])[0]

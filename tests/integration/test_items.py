@@ -9,6 +9,7 @@ from mnemolog.adapters.support.items import Items
 from mnemolog.domain import errors
 from mnemolog.domain.item_events import ItemDeleted, ItemPut, ItemTouched
 from mnemolog.domain.matching import Pattern, fits
+from mnemolog.projections.sql.packed_vectors import pack
 
 ALICE = ("users", "alice")
 
@@ -141,8 +142,9 @@ def test_forgetting_its_positions_takes_an_item_out_of_every_file(folder, encode
         assert store.forget(positions=items.positions(ALICE)).complete
         assert [item.namespace for item in search(items)] == [("bob",)]
         items.close()
-    vector = encoder.encode(['{"text": "the secret of Alice"}']).tobytes()
+    vector = encoder.encode(['{"text": "the secret of Alice"}'])
     for path in folder.rglob("*"):
         if path.is_file():
             assert b"the secret of Alice" not in path.read_bytes(), path
-            assert vector not in path.read_bytes(), path
+            assert vector.tobytes() not in path.read_bytes(), path
+            assert pack(vector).tobytes() not in path.read_bytes(), path

@@ -22,7 +22,7 @@ from mnemolog.projections.sql.database import ProjectionDatabase, fetch
 from mnemolog.projections.sql.opening import open_engine
 from mnemolog.projections.sql.queries import Filters
 from mnemolog.projections.sql.words import stems_of, terms_of
-from tests.support import HashEncoder
+from tests.support import HashEncoder, as_stored
 
 
 def fill(store, count=40, *, start=0):
@@ -153,7 +153,7 @@ def test_fts_syntax_in_a_query_is_only_words(views, query):
 def brute_force(store, encoder, query, k, allowed=None):
     """Cosine similarity to every turn, by numpy."""
     turns = [t for t in store.turns("s", limit=10_000) if allowed is None or t.position in allowed]
-    matrix = np.stack([encoder.encode([t.text])[0] for t in turns])
+    matrix = as_stored(np.stack([encoder.encode([t.text])[0] for t in turns]))
     scores = matrix @ encoder.encode([query])[0]
     order = sorted(range(len(turns)), key=lambda n: (-scores[n], turns[n].position))[:k]
     return [turns[n].position for n in order]

@@ -13,7 +13,7 @@ from mnemolog.domain import errors
 from mnemolog.projections.context.token_counting import estimated_tokens
 from tests.faults.simulation.model import Said
 from tests.faults.simulation.world import EVERY_TURN_IN, EVERYTHING, SCOPES, VOCABULARY, Mismatch, World, agree
-from tests.support import projections_of
+from tests.support import as_stored, projections_of
 
 MODES = ("text", "vector", "hybrid")
 UNEMBEDDED_MAX = 64
@@ -177,14 +177,18 @@ class Questions(World):
             return
         asked = self.vector(model, query)
         for hit in found.hits:
-            expected = None if hit.similarity is None else float(self.vector(model, hit.text) @ asked)
+            expected = (
+                None if hit.similarity is None else float(as_stored(self.vector(model, hit.text)[None])[0] @ asked)
+            )
             if expected is not None and abs(hit.similarity - expected) > EVERY_TURN_IN:  # type: ignore[operator]
                 raise Mismatch(f"{what}: similarity {hit.similarity} of {hit.text!r}, the model has {expected}")
         if not vectors_only:
             return
         agree(list(found.hits), sorted(found.hits, key=by_similarity), f"order of {what}")
         if found.vectors_cover == found.head and among:
-            scores = np.sort(np.stack([self.vector(model, said.text) for said in among]) @ asked)[::-1][:limit]
+            scores = np.sort(as_stored(np.stack([self.vector(model, said.text) for said in among])) @ asked)[::-1][
+                :limit
+            ]
             agree(len(found.hits), len(scores), f"number of hits of {what}")
             similar = [hit.similarity for hit in found.hits]
             if not np.allclose(similar, scores, atol=EVERY_TURN_IN):
