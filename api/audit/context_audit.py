@@ -87,7 +87,7 @@ def _audited(
         return replace(found, why=why, today=why)
     counter = counters[served.counted_by]
     verdict, why = _built_again(contexts, served, counter)
-    if verdict is Verdict.DIFFERS and any(position <= served.recall.head for position in gone):
+    if verdict is Verdict.DIFFERS and gone.first is not None and gone.first <= served.recall.head:
         verdict, why = Verdict.UNKNOWN, f"content that it was built from was forgotten since: {why}"
     return _compared_with_today(contexts, served, counter, replace(found, verdict=verdict, why=why))
 

@@ -96,19 +96,19 @@ def judge(log: EventLog, receipt: int, *, good: Sequence[int], bad: Sequence[int
 
 def judgements(log: EventLog) -> Iterator[Judgement]:
     """Yield the last judgement of every judged receipt, in the order of the receipts."""
-    asked: dict[int, str | None] = {}
     last: dict[int, tuple[RecordedEvent, RecallJudged]] = {}
     for batch in log.read_stream(RECALLS_STREAM, upto=log.head().position):
         for recorded in batch:
-            match recorded.event:
+            if isinstance(recorded.event, RecallJudged):
+                last[recorded.event.receipt] = recorded, recorded.event
+    for receipt in sorted(last):
+        asked = log.event_at(Position(receipt))
+        if asked is not None and asked.stream == RECALLS_STREAM:
+            match asked.event:
                 case RecallServed() | ContextServed() as served:
-                    asked[recorded.position] = _recall_of(served).query
+                    yield _judgement(log, *last[receipt], _recall_of(served).query)
                 case Forgotten(was=RecallServed.topic | ContextServed.topic):
-                    asked[recorded.position] = None
-                case RecallJudged() as judged:
-                    last[judged.receipt] = recorded, judged
-    for receipt in sorted(last.keys() & asked.keys()):
-        yield _judgement(log, *last[receipt], asked[receipt])
+                    yield _judgement(log, *last[receipt], None)
 
 
 def judged_questions(log: EventLog, *, k: int, mode: Mode) -> tuple[list[KnownQuestion], dict[str, int]]:

@@ -20,7 +20,7 @@ from mnemolog.audit.receipt_audit import (
     why_no_answer,
 )
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.events import RecallServed, RecordedEvent, TurnRecorded
+from mnemolog.domain.events import Forgotten, RecallServed, RecordedEvent
 from mnemolog.domain.position import Micros, Position
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress
@@ -54,16 +54,18 @@ def audit_recalls(
     progress: Progress | None = None,
 ) -> RecallAudit:
     """Repeat up to `limit` receipts after a position that were made at `since` or later."""
-    repeat = partial(_audited, recalls)
+    repeat = partial(_audited, log, recalls)
     audited, tally = audited_receipts(
         log, RecallServed, repeat, since=since, after=after, limit=limit, progress=progress
     )
     return RecallAudit(recalls=audited, **tally)
 
 
-def _audited(recalls: Recalls, recorded: RecordedEvent, served: RecallServed, gone: Gone) -> AuditedRecall:
+def _audited(
+    log: EventLog, recalls: Recalls, recorded: RecordedEvent, served: RecallServed, gone: Gone
+) -> AuditedRecall:
     verdict, why = _asked_again(recalls, served)
-    if verdict is Verdict.DIFFERS and (lost := _lost(served, gone)):
+    if verdict is Verdict.DIFFERS and (lost := _lost(log, served, gone)):
         verdict, why = Verdict.UNKNOWN, f"{lost}: {why}"
     found = AuditedRecall(
         position=recorded.position,
@@ -78,11 +80,12 @@ def _audited(recalls: Recalls, recorded: RecordedEvent, served: RecallServed, go
     return _compared_with_today(recalls, served, found)
 
 
-def _lost(served: RecallServed, gone: Gone) -> str:
+def _lost(log: EventLog, served: RecallServed, gone: Gone) -> str:
     """Return what was forgotten of the turns behind a receipt, in words; empty if nothing was."""
-    if hits := [position for position in served.hits if Position(position) in gone]:
+    hits = [at for at in served.hits if (found := log.event_at(Position(at))) and isinstance(found.event, Forgotten)]
+    if hits:
         return f"turns in its answer were forgotten since ({listed(hits)})"
-    if any(position <= served.head and topic == TurnRecorded.topic for position, topic in gone.items()):
+    if gone.first_turn is not None and gone.first_turn <= served.head:
         return "turns that it was ranked among were forgotten since"
     return ""
 

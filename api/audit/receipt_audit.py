@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from mnemolog.domain import errors
-from mnemolog.domain.events import ContextServed, Event, RecallServed, RecordedEvent
+from mnemolog.domain.events import ContextServed, Event, RecallServed, RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.result import Result
 from mnemolog.forgetting import history as forgetting_record
@@ -28,9 +28,6 @@ NO_ANSWER: Final = (
 """Errors that leave a receipt without a verdict."""
 LIMIT = 1_000
 """Default number of receipts that one audit repeats."""
-
-Gone = Mapping[Position, str]
-"""Topics of what was forgotten, by position."""
 
 
 class Verdict(StrEnum):
@@ -83,6 +80,17 @@ class ReceiptAudit(Result, frozen=True, kw_only=True):
         return self.differing == 0
 
 
+class Gone(NamedTuple):
+    """What was forgotten of a log, as far as audits of receipts need it."""
+
+    receipts: int
+    """Receipts of the kind that is audited."""
+    first: Position | None
+    """The first event without its content; None if nothing was forgotten."""
+    first_turn: Position | None
+    """The first turn without its content; None if no turn was forgotten."""
+
+
 Served = TypeVar("Served", RecallServed, ContextServed)
 Audited = TypeVar("Audited", bound=AuditedReceipt)
 
@@ -102,7 +110,7 @@ def audited_receipts(
     Takes the receipts after a position that were recorded at `since` or later.
     """
     chosen = _chosen(log, kind, since=since, after=after, limit=limit)
-    gone = {item.position: item.topic for item in forgetting_record.forgotten(log)}
+    gone = _gone(log, kind)
     found: list[Audited] = []
     for recorded in chosen[:limit]:
         if isinstance(recorded.event, kind):
@@ -115,7 +123,7 @@ def audited_receipts(
         "differing": verdicts.count(Verdict.DIFFERS),
         "unknown": verdicts.count(Verdict.UNKNOWN),
         "changed_today": sum(item.would_differ_today is True for item in found),
-        "forgotten": sum(topic == kind.topic for topic in gone.values()),
+        "forgotten": gone.receipts,
         "more": len(chosen) > limit,
     }
 
@@ -147,6 +155,16 @@ def no_vectors_today(served: RecallServed, now: Recall) -> str:
 def listed(positions: Iterable[int]) -> str:
     """Return positions in words."""
     return ", ".join(map(str, positions)) or "none"
+
+
+def _gone(log: EventLog, kind: type[Event]) -> Gone:
+    receipts, first, first_turn = 0, None, None
+    for item in forgetting_record.forgotten(log):
+        receipts += item.topic == kind.topic
+        first = min(item.position, first or item.position)
+        if item.topic == TurnRecorded.topic:
+            first_turn = min(item.position, first_turn or item.position)
+    return Gone(receipts, first, first_turn)
 
 
 def _chosen(log: EventLog, kind: type[Event], *, since: Micros | None, after: int, limit: int) -> list[RecordedEvent]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS
@@ -19,6 +19,9 @@ from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.position import Position
 from mnemolog.forgetting.results import ForgettingStatus, ForgottenEvent
 from mnemolog.infra.log.event_log import EventLog
+
+BATCH_MAX: Final = 1_000
+"""Events whose topics are read together."""
 
 
 class Request(NamedTuple):
@@ -88,6 +91,11 @@ def status(log: EventLog) -> ForgettingStatus:
 
 def _content(log: EventLog, target: ForgetTarget, *, before: Position) -> Iterator[tuple[Position, str]]:
     for first, last in target.versions:
-        for position, topic in log.topics(target.stream, first=first, last=last, before=before):
-            if topic in CONTENT_TOPICS and target.counts.get(topic):  # A session without a title had none.
-                yield Position(position), topic
+        while first <= last:
+            found = log.topics(target.stream, first=first, last=min(last, first + BATCH_MAX - 1), before=before)
+            if not found:
+                break
+            for position, topic in found:
+                if topic in CONTENT_TOPICS and target.counts.get(topic):  # A session without a title had none.
+                    yield Position(position), topic
+            first += BATCH_MAX

@@ -5,6 +5,8 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
@@ -30,7 +32,7 @@ from mnemolog.domain.thread_dependencies import copied_from, with_what_is_built_
 from mnemolog.domain.thread_events import ThreadCopied
 from mnemolog.domain.threads import thread_of, thread_stream
 from mnemolog.infra.keys.keyring import Keyring
-from mnemolog.infra.log.engine import StagedRow
+from mnemolog.infra.log.engine import RowCursor, StagedRow
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.recall.receipts import RECALLS_STREAM
@@ -113,9 +115,10 @@ class Planner:
 
     def _whole(self, stream: str) -> ForgetTarget:
         counts: Counter[str] = Counter()
-        for position, version, topic, head in self._tx.reads.state_heads(stream):
-            if topic in CONTENT_TOPICS and self._is_there(position, stream, version, topic, head):
-                counts[topic] += 1
+        with closing(self._tx.reads.state_heads(stream)) as rows:
+            for position, version, topic, head in rows:
+                if topic in CONTENT_TOPICS and self._is_there(position, stream, version, topic, head):
+                    counts[topic] += 1
         counts.update(row[3] for row in self._tx.rows if row[1] == stream and row[3] in CONTENT_TOPICS)
         return self._target(stream, [(1, self._tx.version(stream))], counts)
 
@@ -205,10 +208,11 @@ class Planner:
                 yield Version(version), event
 
     def _decoded(
-        self, rows: list[tuple[str, int, str, bytes]], staged: Callable[[StagedRow], bool]
+        self, stored: RowCursor, staged: Callable[[StagedRow], bool]
     ) -> Iterator[tuple[tuple[str, int], Event]]:
-        rows += [(row[1], row[2], row[3], bytes(row[4])) for row in self._tx.rows if staged(row)]
-        for stream, version, topic, state in rows:
-            event = self._log.decode(0, stream, version, topic, state)
-            if not isinstance(event, Forgotten):
-                yield (stream, version), event
+        new = ((row[1], row[2], row[3], bytes(row[4])) for row in self._tx.rows if staged(row))
+        with closing(stored):
+            for stream, version, topic, state in chain(stored, new):
+                event = self._log.decode(0, stream, version, topic, state)
+                if not isinstance(event, Forgotten):
+                    yield (stream, version), event

@@ -147,7 +147,7 @@ class LogReader(Protocol):
         ...
 
     def topics(self, stream: str, *, first: int, last: int, before: int) -> list[tuple[int, str]]:
-        """Return position and topic of the versions `first` to `last` that lie before a position."""
+        """Return position and topic of the versions `first` to `last` that lie before a position, in order."""
         ...
 
     def streams_with(self, topic: str, *, after: int, upto: int) -> list[str]:
@@ -158,7 +158,7 @@ class LogReader(Protocol):
         """Return which of `streams` has the first event with an idempotency key."""
         ...
 
-    def state_heads(self, stream: str) -> list[tuple[int, int, str, bytes]]:
+    def state_heads(self, stream: str) -> RowCursor:
         """Return position, version, topic and the first three bytes of the state of every event of a stream."""
         ...
 
@@ -166,11 +166,11 @@ class LogReader(Protocol):
         """Return stream, version, topic and the first three bytes of the state of an event."""
         ...
 
-    def first_states(self, topic: str) -> list[tuple[str, int, str, bytes]]:
+    def first_states(self, topic: str) -> RowCursor:
         """Return stream, version, topic and state of every first event of a stream that has this topic."""
         ...
 
-    def states_between(self, first: str, last: str, topic: str) -> list[tuple[str, int, str, bytes]]:
+    def states_between(self, first: str, last: str, topic: str) -> RowCursor:
         """Return the same of every event of a topic in the streams `first` to `last`, both included. No turns."""
         ...
 

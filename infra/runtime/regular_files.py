@@ -42,7 +42,9 @@ def read_file(
     """Return the content of a regular file of at most `size_max` bytes. Otherwise as `open_file`. Raises `OSError`."""
     with open_file(path, follow=follow, within=within) as file:
         size = os.fstat(file.fileno()).st_size
-        data = file.read(size_max + 1) if size <= size_max else b""
+        data = file.read(size + 1) if size <= size_max else b""  # `read` allocates all that it is asked for.
+        if len(data) > size:
+            data += file.read(size_max + 1 - len(data))
     if size > size_max or len(data) > size_max:
         raise OSError(errno.EFBIG, f"it has {size:,} bytes, {size_max:,} are allowed", str(path))
     return data

@@ -14,10 +14,13 @@ from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRec
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.session import session_of
+from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.ports import Progress, Shows, StreamLog
 
 BATCH_MAX: Final = 1_000
+TITLES_KEPT_MAX: Final = 10_000
+"""Sessions whose title is remembered; that of another one is read again."""
 _WHO_CHARACTERS: Final = 16
 
 
@@ -70,11 +73,11 @@ def timeline(
     Turns are those said at `said_since` or later and before `said_until`; what has no said time counts as said when it
     was recorded. `shows` leaves events out. Raises `UndecodableEvent`, naming the position.
     """
-    titles: dict[str, str] = {}
+    titles: LruCache[str, str] = LruCache(TITLES_KEPT_MAX)
     for batch in log.read(after=after, upto=upto, batch_max=BATCH_MAX):
         for recorded in batch:
             if isinstance(recorded.event, SessionStarted):
-                titles[recorded.stream] = recorded.event.title
+                titles.put(recorded.stream, recorded.event.title)
             if _is_asked(recorded, session=session, since=said_since, until=said_until) and shows(recorded):
                 yield _moment(recorded, who=_who(log, titles, recorded))
         if progress is not None:
@@ -101,12 +104,14 @@ def _is_asked(recorded: RecordedEvent, *, session: str | None, since: Micros | N
     )
 
 
-def _who(log: StreamLog, titles: dict[str, str], recorded: RecordedEvent) -> str:
+def _who(log: StreamLog, titles: LruCache[str, str], recorded: RecordedEvent) -> str:
     stream = recorded.stream
-    if stream not in titles:  # It began before what is shown.
+    title = titles.get(stream)
+    if title is None:  # It began before what is shown, or long ago.
         first = log.first_event(stream) if session_of(stream) is not None else None
-        titles[stream] = first.event.title if first and isinstance(first.event, SessionStarted) else ""
-    return titles[stream] or session_of(stream) or agent_of(stream) or stream
+        title = first.event.title if first and isinstance(first.event, SessionStarted) else ""
+        titles.put(stream, title)
+    return title or session_of(stream) or agent_of(stream) or stream
 
 
 def _moment(recorded: RecordedEvent, *, who: str) -> Moment:

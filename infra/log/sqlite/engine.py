@@ -63,7 +63,7 @@ _SELECT_TURNS: Final = f"SELECT {_COLUMNS} {_OF_TURNS}"
 _SELECT_TURN_HEADS: Final = f"SELECT position, version, substr(state, 1, 3) {_OF_TURNS}"
 _COUNT: Final = "SELECT count(*) FROM events WHERE topic = ? AND position > ? AND position <= ?"
 _SELECT_TOPICS: Final = (
-    "SELECT position, topic FROM events WHERE stream = ? AND version BETWEEN ? AND ? AND position < ?"
+    "SELECT position, topic FROM events WHERE stream = ? AND version BETWEEN ? AND ? AND position < ? ORDER BY version"
 )
 _SELECT_STREAMS: Final = "SELECT stream FROM events WHERE position > ? AND position <= ? AND topic = ?"
 _SELECT_STREAM_WITH_KEY: Final = (
@@ -198,21 +198,24 @@ class SqliteReader:
         found: str | None = self._value(_SELECT_STREAM_WITH_KEY, (to_json(streams).decode(), key))
         return found
 
-    def state_heads(self, stream: str) -> list[Any]:
+    def state_heads(self, stream: str) -> RowCursor:
         """See `LogReader`."""
-        return self._all(_SELECT_HEADS, (stream,))
+        rows: RowCursor = self.driver.execute(_SELECT_HEADS, (stream,))
+        return rows
 
     def state_head_at(self, position: int) -> Any:
         """See `LogReader`."""
         return self.driver.execute(_SELECT_HEAD_AT, (position,)).fetchone()
 
-    def first_states(self, topic: str) -> list[Any]:
+    def first_states(self, topic: str) -> RowCursor:
         """See `LogReader`."""
-        return self._all(_SELECT_FIRST_STATES, (topic,))
+        rows: RowCursor = self.driver.execute(_SELECT_FIRST_STATES, (topic,))
+        return rows
 
-    def states_between(self, first: str, last: str, topic: str) -> list[Any]:
+    def states_between(self, first: str, last: str, topic: str) -> RowCursor:
         """See `LogReader`."""
-        return self._all(_SELECT_STATES_BETWEEN, (first, last, topic))
+        rows: RowCursor = self.driver.execute(_SELECT_STATES_BETWEEN, (first, last, topic))
+        return rows
 
     def states(
         self, stream: str, *, after: int | None, upto: int | None, descending: bool, limit: int | None
