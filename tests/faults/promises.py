@@ -48,6 +48,7 @@ PROMISES = {
     "P22": "A store moved, deleted or replaced while it is open loses no acknowledged turn in silence",
     "P23": "The work on a text is linear in its size",
     "P24": "A backup never replaces a good one by a bad one, and without keys it holds no clear text",
+    "P25": "What works through the whole log needs memory that does not depend on its length",
 }
 
 NUMBERS: dict[str, dict[str, Number]] = {
