@@ -114,7 +114,7 @@ def _categories(datasets: Sequence[DatasetResult]) -> Iterator[str]:
     yield "## Which questions are hard?"
     hard = list(_hard(datasets))
     if hard:
-        yield "Least of the evidence is found for: " + "; ".join(hard) + "."
+        yield f"Least of the evidence is among the first ten hits for {'; '.join(hard)}."
     else:
         yield f"In every category at least {_between([HARD])} of the evidence is among the first ten."
     yield "![evidence recall by category](recall-categories.svg)"
@@ -204,7 +204,7 @@ def _times(datasets: Sequence[DatasetResult]) -> Iterator[str]:
 def _bad_at(datasets: Sequence[DatasetResult]) -> Iterator[str]:
     yield "## What recall is bad at"
     hard = "; ".join(_hard(datasets))
-    yield f"It finds least for: {hard}. Beyond that:" if hard else "What no figure above shows:"
+    yield f"It finds least of the evidence for {hard}. Beyond that:" if hard else "What no figure above shows:"
     yield BAD_AT
 
 
@@ -232,7 +232,7 @@ def _hard(datasets: Sequence[DatasetResult]) -> Iterator[str]:
     ]
     for mean, name, dataset in sorted(found):
         if mean < HARD:
-            yield f"{name} of {dataset} ({_between([mean])} of the evidence among the first ten)"
+            yield f"{name} of {dataset} ({_between([mean])})"
 
 
 def about(dataset: DatasetResult) -> Iterator[str]:
