@@ -432,10 +432,10 @@ class MemoryStore(OfOneProcess):
         """Return what the store has on `query`, as a text for a prompt of at most `tokens` tokens.
 
         The most relevant turns, long ones in part, are shown by session in order of time; `Session.context` adds its
-        working memory. `tokenizer` returns the number of tokens of a text; by default they are estimated. What is below
-        `min_relevance` (0 to 1) is left out. Where turns say the same, only the newest is shown. `Context.left_out` has
-        the rest and the reasons. The other arguments, also `roles`, `speakers`, `since`, `until`, `by`, `metadata` and
-        `mode`, are those of `recall`, which says what is raised (docs/context.md).
+        working memory. `tokenizer` returns the number of tokens of a text; by default they are estimated. Turns below
+        `min_relevance` (by default 0.1) are left out. Where turns say the same, only the newest is shown.
+        `Context.left_out` has the rest and the reasons. The other arguments, also `roles`, `speakers`, `since`,
+        `until`, `by`, `metadata` and `mode`, are those of `recall`, which says what is raised (docs/context.md).
         """
         of = None if session is None else session_id_of(session)
         asked = question(query, scope=scope, session=of, lineage=lineage, **filters)

@@ -32,6 +32,7 @@ from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.projections.context.answer import Context, WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
 from mnemolog.projections.recall.question import Mode, TurnFilters
+from mnemolog.projections.recall.rules import MIN_RELEVANCE
 
 _REASONS = {
     WhyLeftOut.NO_ROOM: "did not fit",
@@ -68,7 +69,7 @@ def context(
     until: Until = None,
     by: ByTime = "said",
     meta: Meta = None,
-    min_relevance: MinRelevance = None,
+    min_relevance: MinRelevance = MIN_RELEVANCE,
     as_of: AsOf = None,
     receipt: Receipt = False,
     mode: Modes = "hybrid",
