@@ -40,7 +40,11 @@ def insert(
     connection: sa.Connection, turns: Sequence[tuple[RecordedEvent, TurnRecorded]], scopes: dict[str, str]
 ) -> None:
     """Add the speakers of new turns. `scopes` maps sessions to scopes."""
-    if rows := [row for recorded, turn in turns for row in _rows(recorded, turn, scopes)]:
+    first: dict[tuple[str, str], Position] = {}
+    for recorded, turn in turns:
+        if turn.speaker:
+            first.setdefault((turn.speaker, scopes[str(session_of(recorded.stream))]), recorded.position)
+    if rows := [row for (speaker, scope), since in first.items() for row in _rows(speaker, scope, since)]:
         connection.exec_driver_sql(
             "INSERT OR IGNORE INTO speakers (word, scope, speaker, since) VALUES (?, ?, ?, ?)", rows
         )
@@ -57,9 +61,8 @@ def forget(connection: sa.Connection, speaker: str, scope: str) -> None:
         )
 
 
-def _rows(recorded: RecordedEvent, turn: TurnRecorded, scopes: dict[str, str]) -> list[tuple[str, str, str, Position]]:
-    if not turn.speaker or turn.speaker.lower() in _ROLES:
+def _rows(speaker: str, scope: str, since: Position) -> list[tuple[str, str, str, Position]]:
+    if speaker.lower() in _ROLES:
         return []
-    scope = scopes[str(session_of(recorded.stream))]
-    words = [word for word in dict.fromkeys(words_of(turn.speaker)) if word not in STOP_WORDS]
-    return [(word, scope, turn.speaker, recorded.position) for word in words]
+    words = [word for word in dict.fromkeys(words_of(speaker)) if word not in STOP_WORDS]
+    return [(word, scope, speaker, since) for word in words]
