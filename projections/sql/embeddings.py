@@ -6,6 +6,7 @@ With it, a rebuild of vectors needs no model calls. Like every projection, it ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Final
 
@@ -13,6 +14,7 @@ import numpy as np
 import sqlalchemy as sa
 import xxhash
 
+from mnemolog.domain import errors
 from mnemolog.projections.sql.database import ProjectionDatabase, fetch
 from mnemolog.projections.sql.packed_vectors import Packed, pack, width_of
 
@@ -45,6 +47,8 @@ EMBEDDINGS: Final = sa.Table(
 _COLUMNS: Final = "SELECT content, chunks, vectors, checksum, rowid FROM embeddings"
 _SELECT: Final = _COLUMNS + " WHERE fingerprint = ? AND content IN ({})"
 _SELECT_BEHIND: Final = _COLUMNS + " NOT INDEXED WHERE rowid BETWEEN ? AND ? AND fingerprint = ?"
+_SELECT_ROWS: Final = _COLUMNS + " NOT INDEXED WHERE rowid > ? AND fingerprint = ? ORDER BY rowid LIMIT ?"
+_CONVERT: Final = "UPDATE embeddings SET vectors = ?, checksum = ? WHERE rowid = ? AND fingerprint = ? AND checksum = ?"
 
 _Row = tuple[bytes, int, bytes, bytes, int]
 """Content hash, chunks, vectors, checksum, and row id."""
@@ -125,6 +129,39 @@ class EmbeddingCache:
                 list(rows),
             )
 
+    def convert(self) -> int:
+        """Pack the vectors that an earlier version stored as floats, and shrink the file. Return how many texts.
+
+        In small transactions: after a kill, the next call converts the rest. Damaged rows stay as they are.
+        """
+        converted, after = 0, 0
+        while rows := self._rows_behind(after):
+            after = rows[-1][4]
+            earlier = [row for row in rows if self._is_earlier(row)]
+            packed = [(row, vectors.tobytes()) for row in earlier if (vectors := self._packed(row)) is not None]
+            changes = [
+                (blob, checksum(self._fingerprint, row[0], blob), row[4], self._fingerprint, row[3])
+                for row, blob in packed
+            ]
+            if changes:
+                with self._database.writing() as connection:
+                    connection.exec_driver_sql(_CONVERT, changes)
+            converted += len(changes)
+        if converted:
+            with suppress(errors.ProjectionUnreadable, errors.StorageFull):  # Then the file stays as large as it was.
+                self._database.scrub()
+        return converted
+
+    def _rows_behind(self, rowid: int) -> list[_Row]:
+        with self._database.reading() as connection:
+            return fetch(connection, _SELECT_ROWS, rowid, self._fingerprint, LOOKUP_MAX)
+
+    def _is_earlier(self, row: _Row) -> bool:
+        try:
+            return len(row[2]) == row[1] * self._dimension * 4
+        except TypeError:  # A flipped bit can change the type of a value.
+            return False
+
     def _whole(self, rows: list[_Row]) -> dict[bytes, Packed]:
         """Return the vectors of rows that match their checksum."""
         return {row[0]: packed for row in rows if (packed := self._packed(row)) is not None}
@@ -140,7 +177,7 @@ class EmbeddingCache:
                 return None
             if len(blob) == chunks * self._width:
                 return np.frombuffer(blob, dtype=np.uint8).reshape(chunks, self._width)
-            if len(blob) == chunks * self._dimension * 4:
+            if self._is_earlier(row):
                 return pack(np.frombuffer(blob, dtype="<f4").reshape(chunks, self._dimension))
         except TypeError:  # A flipped bit can change the type of a value.
             pass

@@ -86,6 +86,10 @@ class Embedder:
         why = {number: refused[content] for number, content in enumerate(contents) if content in refused}
         return Embedded([known.get(content) for content in contents], len(missing), why)
 
+    def convert_cache(self) -> None:
+        """Convert vectors that an earlier version cached."""
+        self._cache.convert()
+
     def unknown(self, turns: Iterable[RenderedTurn]) -> set[bytes]:
         """Return the content hashes of the texts that would need the model."""
         contents = {content_hash(turn.text) for turn in turns}

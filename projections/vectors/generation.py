@@ -150,13 +150,26 @@ class Generation:
         with self._alone_writing() as tail:
             if tail:
                 self._publish(tail, index=index)
-            for part in self._work.written:
-                if part.earlier:  # One at a time: after a kill, the next writer converts those that are left.
-                    self._publish([part], index=index)
+            self._convert(index=index)
             written = self._work.written
             new = sum(part.exact.count for part in written if new_since is not None and part.after >= new_since)
             if merge and (run := run_to_merge([part.exact.count for part in written], rows_free=new)):
                 self._publish(written[run])
+
+    def _convert(self, *, index: bool) -> None:
+        """Convert the segments of an earlier format, and the cache that was filled with them, without the model.
+
+        One at a time: after a kill, the next writer converts those that are left.
+        """
+        self.convert_cache()
+        for part in self._work.written:
+            if part.earlier:
+                self._publish([part], index=index)
+
+    def convert_cache(self) -> None:
+        """Convert the cache if an earlier version filled it: its segments are there too, until they are converted."""
+        if any(part.earlier for part in self._work.written):
+            self._embedder.convert_cache()
 
     def write_as_one(self) -> None:
         """Write everything as one segment. Locks and errors as for `write`."""

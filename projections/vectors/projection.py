@@ -199,6 +199,7 @@ class VectorProjection:
             if from_scratch:
                 shutil.rmtree(building, ignore_errors=True)
             atomic_files.make_folder(building, root=PROJECTIONS)
+            self._generation.convert_cache()
             fresh = self._open(
                 building, Embedder(self._encoder, self._cache, skip_bad=skip_bad, ask_cache=not from_scratch)
             )

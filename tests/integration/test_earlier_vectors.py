@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
 from mnemolog.domain.embedding_model import MODELS_STREAM
 from mnemolog.domain.events import ModelActivated
 from mnemolog.domain.position import ORIGIN
 from mnemolog.projections.sql import checked_json
+from mnemolog.projections.sql.packed_vectors import width_of
 from mnemolog.projections.vectors import generation, publish
 from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS, block_digest
 from mnemolog.projections.vectors.manifest import EARLIER_FORMAT, FORMAT, FileTag, read_manifest, segment_name, tag_of
@@ -132,8 +135,8 @@ def formats(folder):
 def test_vectors_of_an_earlier_format_are_converted_when_vectors_are_next_written(release, tmp_path):
     """Segment by segment, from the vectors they hold: a kill in between leaves the others, and no model is called."""
     folder, model = Path(shutil.copytree(GOLDEN / release / "store", tmp_path / "copy")), golden_encoder()
-    (folder / "projections" / "embeddings.db").unlink()
     assert formats(folder) == [EARLIER_FORMAT, EARLIER_FORMAT]
+    assert cached_row_sizes(folder) == {4 * model.dimension}
     with MemoryStore.open(folder, model=model, create=False, background=False) as store:
         before = store.recall("Noted: Lisbon.", mode="vector", k=9).hits
         assert formats(folder) == [EARLIER_FORMAT, EARLIER_FORMAT], "a recall converts nothing"
@@ -145,9 +148,16 @@ def test_vectors_of_an_earlier_format_are_converted_when_vectors_are_next_writte
     with MemoryStore.open(folder, model=model, create=False, background=False) as store:
         store.admin.catch_up_vectors()
         assert set(formats(folder)) == {FORMAT}
+        assert cached_row_sizes(folder) <= {width_of(model.dimension)}
         assert store.recall("Noted: Lisbon.", mode="vector", k=9).hits == before
         assert model.calls == [["Noted: Lisbon."]] * 2
         assert (store.admin.doctor(deep=True).healthy, store.status().quarantined) == (True, 0)
+
+
+def cached_row_sizes(folder):
+    """The sizes of the vectors of one chunk in the cache, in bytes."""
+    with closing(dbapi2.connect(folder / "projections" / "embeddings.db")) as connection:
+        return {size for (size,) in connection.execute("SELECT length(vectors) / chunks FROM embeddings")}
 
 
 def killed_after(count, function):

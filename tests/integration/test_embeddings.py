@@ -12,7 +12,7 @@ from mnemolog.projections.sql import embeddings
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 from mnemolog.projections.sql.opening import open_engine
-from mnemolog.projections.sql.packed_vectors import pack
+from mnemolog.projections.sql.packed_vectors import pack, width_of
 
 DIMENSION = 4
 TEXTS = 2_000
@@ -128,6 +128,42 @@ def test_vectors_that_an_earlier_version_stored_as_floats_are_read(cache, databa
     np.testing.assert_array_equal(found[content], pack(floats))
     np.testing.assert_array_equal(found[content_hash("text 4")], vector(4))
     assert rows_audit.invalid_rows(database) == []
+
+
+def test_earlier_vectors_are_converted_in_place_and_after_a_kill_the_rest_is(cache, database, monkeypatch):
+    """Row by row, with the same answers; damaged rows and those of other models stay as they are."""
+    with database.writing() as connection:
+        rows = connection.exec_driver_sql("SELECT rowid, content, chunks FROM embeddings WHERE fingerprint = 'one'")
+        floats = np.asarray([0.6, 0.8, 0.0, 0.0] * 3, dtype="<f4").reshape(3, DIMENSION)
+        earlier = [(content, chunks, floats[:chunks].tobytes(), rowid) for rowid, content, chunks in rows]
+        connection.exec_driver_sql(
+            "UPDATE embeddings SET vectors = ?, checksum = ? WHERE rowid = ?",
+            [(blob, embeddings.checksum("one", content, blob), rowid) for content, _, blob, rowid in earlier],
+        )
+        connection.exec_driver_sql("UPDATE embeddings SET checksum = zeroblob(16) WHERE rowid = ?", (earlier[0][3],))
+    wanted = cache.look_up(content for content, *_ in earlier)
+    convert, calls = embeddings.pack, iter(range(700))
+
+    def killed(vectors):
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return convert(vectors)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(embeddings, "pack", killed)
+        with pytest.raises(KeyboardInterrupt):
+            cache.convert()
+    assert 0 < TEXTS - 1 - cache.convert() <= 700
+    assert cache.convert() == 0
+    found = cache.look_up(content for content, *_ in earlier)
+    assert found.keys() == wanted.keys()
+    assert all(np.array_equal(found[content], vectors) for content, vectors in wanted.items())
+    assert len(rows_audit.invalid_rows(database)) == 1
+    with database.reading() as connection:
+        (longest,) = connection.exec_driver_sql(
+            "SELECT max(length(vectors) / chunks) FROM embeddings WHERE rowid <> ?", (earlier[0][3],)
+        ).one()
+    assert longest == width_of(DIMENSION)
 
 
 def test_a_cache_of_an_earlier_format_is_begun_anew(cache, database):
