@@ -71,8 +71,10 @@ def compare(connection: sa.Connection, log: Log, *, upto: Position, progress: Pr
         _compare_turns(connection, events, expected, found)
         if progress is not None:
             progress(events[-1].position, upto)
-    held = {row.session: dict(row._mapping) for row in connection.execute(sa.select(SESSIONS))}
-    _compare(held, expected.sessions, "session", found)
+    for row in connection.execute(sa.select(SESSIONS).order_by(SESSIONS.c.session)):
+        told = expected.sessions.pop(row.session, None)
+        _compare({row.session: dict(row._mapping)}, {} if told is None else {row.session: told}, "session", found)
+    _compare({}, expected.sessions, "session", found)
     beyond = connection.execute(sa.select(TURNS.c.position).where(TURNS.c.position > upto)).scalars()
     for position in beyond:
         found.add(f"turn {position}: behind the position that the views have read to")
