@@ -6,8 +6,10 @@ was restored from an older copy.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
+import numpy as np
 import sqlalchemy as sa
 
 from mnemolog.domain.position import ORIGIN, Position
@@ -17,6 +19,10 @@ from mnemolog.projections.sql.embeddings import DELETED_TOGETHER_MAX, EMBEDDINGS
 from mnemolog.projections.vectors.embedder import rendered_turns
 
 READ_BATCH: Final = 1_000
+HASH_BYTES: Final = 16
+"""Bytes of each hash that are compared. They are in memory for every turn of the log."""
+_HASH: Final = np.dtype(f"S{HASH_BYTES}")
+Hashes = np.typing.NDArray[np.bytes_]
 
 
 def sweep(
@@ -48,17 +54,32 @@ def sweep(
             ).fetchall()
             if not rows:
                 break
-            doomed = [(rowid,) for rowid, content in rows if content not in alive]
+            held = _held(alive, [content for _, content in rows])
+            doomed = [(rowid,) for (rowid, _), is_held in zip(rows, held, strict=True) if not is_held]
             if doomed:
                 connection.exec_driver_sql("DELETE FROM embeddings WHERE rowid = ?", doomed)
         deleted, after = deleted + len(doomed), rows[-1][0]
     return deleted
 
 
-def _alive(log: Log, upto: Position, progress: Progress | None) -> set[bytes]:
-    alive: set[bytes] = set()
+def _alive(log: Log, upto: Position, progress: Progress | None) -> Hashes:
+    """Return the first bytes of the hashes of all texts, sorted."""
+    alive = bytearray()
     for events in log.read(after=ORIGIN, upto=upto, batch_max=READ_BATCH):
-        alive.update(content_hash(turn.text) for turn in rendered_turns(events))
+        for turn in rendered_turns(events):
+            alive += content_hash(turn.text)[:HASH_BYTES]
         if progress is not None:
             progress(events[-1].position, upto)
-    return alive
+    hashes: Hashes = np.frombuffer(alive, dtype=_HASH)
+    hashes.sort()
+    return hashes
+
+
+def _held(alive: Hashes, contents: Sequence[Any]) -> list[bool]:
+    """Return for each hash whether it is alive. Damage can turn one into a value of another type."""
+    asked: Hashes = np.array([content if isinstance(content, bytes) else b"" for content in contents], dtype=_HASH)
+    if not len(alive):
+        return [False] * len(asked)
+    places = np.minimum(np.searchsorted(alive, asked), len(alive) - 1)
+    found: list[bool] = (alive[places] == asked).tolist()
+    return found
