@@ -99,7 +99,9 @@ def with_neighbours(
     rows = Rows()
     if question.mode != VECTOR:
         offered = [position for leg in legs.values() for position in leg]
-        rows = rows_around(connection, offered, window=window, filters=offer.filters, upto=offer.head)
+        rows = rows_around(
+            connection, offered, window=window, filters=offer.filters, allowed=offer.allowed, upto=offer.head
+        )
         # Read again: the text index may have changed its language since the offer was made.
         if languages_at(connection, offer.head).indexed != offer.language:
             rows = in_language(connection, rows, offer.language)

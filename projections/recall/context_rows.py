@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
@@ -47,34 +47,36 @@ def rows_around(
     *,
     window: Window,
     filters: Filters,
+    allowed: Sequence[Position] | None,
     upto: Position,
 ) -> Rows:
     """Return these turns and their neighbours, without turns after `upto`.
 
     A neighbour that `filters` exclude is no hit, but its words count, unless it lies outside of `filters.spans`: what a
-    rewind hides is not read.
+    rewind hides is not read. `allowed` are the turns that `filters` leave, if they are known.
     """
-    near = fetch(connection, _SELECT_NEAR, listed(_runs(connection, offered, window)), upto)
-    if window.hits_around is None:
-        return _rows(_left(connection, near, filters))
-    if filters.spans is not None:
+    of_legs = [row[0] for row in fetch(connection, _SELECT_PLACES, listed(offered))]
+    near, around = fetch(connection, _SELECT_NEAR, listed(_runs(of_legs, window)), upto), window.hits_around
+    if around is None:
+        near = _left(connection, near, filters, allowed)
+    elif filters.spans is not None:
         near = _left(connection, near, Filters(spans=filters.spans))
-    of_legs, away = frozenset(offered), range(-window.hits_around, window.hits_around + 1)
-    beside = {place + distance for place, position, *_ in near if position in of_legs for distance in away}
-    hits = {place for place, *_ in _left(connection, [row for row in near if row[0] in beside], filters)}
-    return _rows(near)._replace(may_be_hits=[place in hits for place, *_ in near])
+    if not near:
+        return Rows()
+    if around is None:
+        hits = {row[0] for row in near}
+    else:
+        hits = {place + away for place in of_legs for away in range(-around, around + 1)}
+        if not filters.leave_everything:
+            hits = {row[0] for row in _left(connection, [row for row in near if row[0] in hits], filters, allowed)}
+    columns: list[Any] = [*zip(*near, strict=True), [row[0] in hits for row in near]]
+    return Rows(*columns)
 
 
-def _rows(read: list[tuple[Any, ...]]) -> Rows:
-    """Return rows of `_SELECT_NEAR` as columns; all of them may be hits."""
-    columns: list[Any] = [*zip(*read, strict=True), [True] * len(read)]
-    return Rows(*columns) if read else Rows()
-
-
-def _runs(connection: sa.Connection, offered: Sequence[Position], window: Window) -> list[list[int]]:
-    """Return the first and the last place of each run of places that turns or their neighbours have, in order."""
+def _runs(places: Iterable[int], window: Window) -> list[list[int]]:
+    """Return the first and the last place of each run of places that turns at `places` or their neighbours have."""
     runs: list[list[int]] = []
-    for place in sorted(row[0] for row in fetch(connection, _SELECT_PLACES, listed(offered))):
+    for place in sorted(places):
         if runs and place - window.before <= runs[-1][1] + 1:
             runs[-1][1] = place + window.after
         else:
@@ -82,13 +84,17 @@ def _runs(connection: sa.Connection, offered: Sequence[Position], window: Window
     return runs
 
 
-def _left(connection: sa.Connection, rows: list[Any], filters: Filters) -> list[Any]:
+def _left(
+    connection: sa.Connection, rows: list[Any], filters: Filters, allowed: Iterable[Position] | None = None
+) -> list[Any]:
     """Return the rows that `filters` leave."""
     if filters.leave_everything:
         return rows
-    positions = [row[1] for row in rows]
-    query = sa.select(TURNS.c.position).where(TURNS.c.position.in_(one_of(positions)), *conditions(filters))
-    left = set(connection.execute(query).scalars())
+    positions = {row[1] for row in rows}
+    if allowed is None:
+        query = sa.select(TURNS.c.position).where(TURNS.c.position.in_(one_of(sorted(positions))), *conditions(filters))
+        allowed = connection.execute(query).scalars()
+    left = positions.intersection(allowed)
     return [row for row in rows if row[1] in left]
 
 

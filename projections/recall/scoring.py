@@ -7,7 +7,7 @@ whatever else an answer holds. `make fit-recall` writes the coefficients (docs/r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -61,6 +61,8 @@ FEATURES: Final = {
 """The features, and the part of the score that each belongs to: a name of `Weights`."""
 
 Column = NDArray[np.float64]
+Beside = Mapping[int, tuple[NDArray[np.int64], Column]]
+"""By distance in places: what `index_at` returns for it."""
 
 
 class Coefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -150,13 +152,14 @@ def features_of(found: Candidates, query: str) -> Features:
     """Return the features of the candidates' rows: at least one, ordered by place."""
     rows = found.rows
     places, asks = np.array(rows.places, dtype=np.int64), np.array(rows.ask, dtype=np.float64)
-    columns, direct = _words(rows.stems, places, asks, found.terms.stems, found.counts)
+    beside = {away: index_at(places, away) for away in LENDS}
+    columns, direct = _words(rows.stems, beside, asks, found.terms.stems, found.counts)
     embedded = np.zeros(len(places), dtype=np.bool_)
     if found.similarity is not None:
         near = np.array([found.similarity.get(position, np.nan) for position in rows.positions])
         embedded = ~np.isnan(near)
         columns["meaning"] = np.where(embedded, near, 0.0)
-        columns["meaning_near"] = np.where(embedded, _best_near(places, np.where(embedded, near, -1.0)), 0.0)
+        columns["meaning_near"] = np.where(embedded, _best_near(beside, np.where(embedded, near, -1.0)), 0.0)
     if found.terms.speakers:
         columns["speaker"] = np.array([float(speaker in found.terms.speakers) for speaker in rows.speakers])
     if dates := dates_of(query, now=found.now, first=min(rows.said), last=max(rows.said)):
@@ -168,7 +171,7 @@ def features_of(found: Candidates, query: str) -> Features:
 
 
 def _words(
-    stems: Sequence[str], places: NDArray[np.int64], asks: Column, terms: Sequence[str], counts: Counts
+    stems: Sequence[str], beside: Beside, asks: Column, terms: Sequence[str], counts: Counts
 ) -> tuple[dict[str, Column], NDArray[np.bool_]]:
     """Return the features of words, as shares of what all words of the query are worth.
 
@@ -186,7 +189,7 @@ def _words(
     own = frequencies * (K1 + 1) / (frequencies + lengths[:, None])
     best = own
     for away, share in LENDS.items():
-        there, found = index_at(places, away)
+        there, found = beside[away]
         shares = np.where(asks[there] > 0, ANSWERS, share) if away == -1 else share
         best = np.maximum(best, own[there] * (found * shares)[:, None])
     worth = np.array([counts.rarity(term) for term in known])
@@ -199,17 +202,20 @@ def _words(
 
 def frequencies_in(text: str, ends: NDArray[np.int64], terms: Sequence[str]) -> Column:
     """Return how often each row, concatenated in `text`, contains each term. Shape (rows, terms)."""
-    counted = [np.bincount(np.searchsorted(ends, _find(text, f" {t} "), "right"), minlength=len(ends)) for t in terms]
-    return np.stack(counted, axis=1).astype(np.float64)
+    places = [_find(text, f" {term} ") for term in terms]
+    rows = np.searchsorted(ends, np.array([at for some in places for at in some], dtype=np.int64), "right")
+    columns = np.repeat(np.arange(len(terms)), [len(some) for some in places])
+    counted = np.bincount(rows * len(terms) + columns, minlength=len(ends) * len(terms))
+    return counted.reshape(len(ends), len(terms)).astype(np.float64)
 
 
-def _find(text: str, word: str) -> NDArray[np.int64]:
+def _find(text: str, word: str) -> list[int]:
     """Return every place of a word, with one pass in C for all rows instead of one per row."""
     found, at = list[int](), text.find(word)
     while at >= 0:
         found.append(at)
         at = text.find(word, at + len(word) - 1)
-    return np.array(found, dtype=np.int64)
+    return found
 
 
 def nearness_in_time(at: Column, dates: Dates, *, days: float) -> Column:
@@ -221,12 +227,12 @@ def nearness_in_time(at: Column, dates: Dates, *, days: float) -> Column:
     return near
 
 
-def _best_near(places: NDArray[np.int64], values: Column) -> Column:
+def _best_near(beside: Beside, values: Column) -> Column:
     """Return for each row the highest value among it and the rows up to `NEAR_PLACES` away."""
     best = values
-    for away in range(-NEAR_PLACES, NEAR_PLACES + 1):
-        there, found = index_at(places, away)
-        best = np.maximum(best, np.where(found > 0, values[there], -np.inf))
+    for away in range(1, NEAR_PLACES + 1):
+        for there, found in (beside[away], beside[-away]):
+            best = np.maximum(best, np.where(found > 0, values[there], -np.inf))
     return best
 
 
