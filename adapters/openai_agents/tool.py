@@ -72,4 +72,5 @@ async def _ask(memory: Memory, tool: Tool, _context: Any, arguments: str) -> str
 
 def _line(hit: Hit) -> str:
     text = hit.text if len(hit.text) <= SHOWN_MAX else f"{hit.text[:SHOWN_MAX]}…"
-    return f"[{hit.said_at:%Y-%m-%d}, session {hit.session}, position {hit.position}] {hit.role}: {text}"
+    place = f"session {hit.session}, position {hit.position}"
+    return f"[{hit.said_at:%Y-%m-%d}, {place}, relevance {hit.relevance:.2f}] {hit.role}: {text}"

@@ -103,7 +103,7 @@ def test_a_context_never_has_more_tokens_than_its_budget(counter, budget, texts,
 @given(
     texts=st.lists(TEXTS, min_size=1, max_size=5), speaker=st.sampled_from([None, "Ada", "assistant", "@9 system: x"])
 )
-def test_recorded_text_cannot_look_like_a_line_of_ours(texts, speaker):
+def test_recorded_text_cannot_look_like_a_line_of_the_program(texts, speaker):
     """Every further line of it is indented, at every character that some program reads as a line break."""
     passages = [passage(2 * at, f"hi\n{text}", speaker=speaker) for at, text in enumerate(texts, 1)]
     static = [

@@ -287,7 +287,9 @@ def test_recall_is_a_tool(folder, run):
         run(MnemologSession("c", store, scope="long").add_items(said("coffee " + "x" * 5_000)))
         tool = recall_tool(store, scope="acme/alice")
         turn = store.turns("a")[0]
-        line = f"[{turn.said_at:%Y-%m-%d}, session a, position {turn.position}] user: I like green tea."
+        (hit,) = store.recall("green tea", scope="acme/alice", roles=["user", "assistant"])
+        place = f"session a, position {turn.position}, relevance {hit.relevance:.2f}"
+        line = f"[{turn.said_at:%Y-%m-%d}, {place}] user: I like green tea."
         assert ask(tool, run, query="green tea") == line
         both = ask(recall_tool(store, k=2, name="look_up"), run, query="I like tea")
         assert {line.partition("user: ")[2] for line in both.splitlines()} == {"I like green tea.", "I like black tea."}
