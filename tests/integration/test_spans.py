@@ -269,3 +269,37 @@ def test_what_is_left_without_other_spans_is_what_a_list_says(spans, others):
     left = without(tuple(spans), tuple(others))
     assert held(left) == held(spans) - held(others)
     assert others == [] or all(span.after < span.upto for span in left if span not in spans)
+
+
+def test_a_page_of_a_long_session_costs_as_much_as_one_of_a_short_session():
+    """Wherever the page begins: its ends are found by bisection, with a few steps more for sixteen times the turns."""
+    steps = {}
+    for count in (250, 4_000):
+        views = views_of(MemoryLog([("a", "tea"), ("b", "tea")] * count))
+        with views.database.reading() as connection:
+            driver = connection.connection.driver_connection
+            done = []
+            driver.set_progress_handler(lambda done=done: done.append(1), 1)
+            middle = 2 + count
+            assert len(positions_in(connection, [Span("a", 0)], after=middle, limit=20)) == 20
+            assert len(positions_in(connection, [Span("a", 0, middle)], newest_first=True, limit=20)) == 20
+            driver.set_progress_handler(None, 1)
+            steps[count] = len(done)
+        views.database.engine.dispose()
+    assert steps[4_000] < 2 * steps[250]
+
+
+def test_to_count_turns_reads_none_of_them():
+    """`status` of a million turns reads the counts that are kept with the sessions."""
+    steps = []
+    for count in (50, 1_000):
+        views = views_of(MemoryLog([("a", "tea"), ("b", "tea")] * count))
+        with views.database.reading() as connection:
+            driver = connection.connection.driver_connection
+            done = []
+            driver.set_progress_handler(lambda done=done: done.append(1), 1)
+            assert queries.counts(connection) == (4, 2 * count)
+            driver.set_progress_handler(None, 1)
+            steps.append(len(done))
+        views.database.engine.dispose()
+    assert steps[0] == steps[1]
