@@ -34,7 +34,8 @@ SQLITE_VERSION_MIN: Final = (3, 51, 3)
 
 BUSY_TIMEOUT_S: Final = 30.0
 WAL_RETRY_S: Final = 0.005
-WAL_SIZE_LIMIT_BYTES: Final = 64 << 20
+WAL_SIZE_LIMIT_BYTES: Final = 4 << 20
+"""Size to which a write-ahead log shrinks after a large transaction. It usually has 1,000 pages (SQLite's figure)."""
 FILE_MODE: Final = 0o600
 ROOM_MIN_BYTES: Final = 1 << 20
 """Less than this may be too little for what SQLite writes beside a database."""
