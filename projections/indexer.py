@@ -19,6 +19,7 @@ from mnemolog.projections.ports import Progress
 from mnemolog.projections.vectors.model_vectors import Vectors
 
 if TYPE_CHECKING:
+    from mnemolog.projections.sql.position_mask import PositionMask
     from mnemolog.projections.vectors.lock import IndexerLock
     from mnemolog.projections.vectors.projection import VectorAnswer
 
@@ -123,7 +124,7 @@ class Indexing:
             raise errors.ProjectionBehind("vectors", behind_events=behind, why=str(error)) from error
 
     def search(
-        self, vectors: Vectors, query: str, *, k: int, allowed: list[Position] | None, upto: Position
+        self, vectors: Vectors, query: str, *, k: int, allowed: PositionMask | None, upto: Position
     ) -> VectorAnswer:
         """Embed the few texts that are new, unless another thread is embedding, and return up to `k` turns."""
         projection = vectors.projection()

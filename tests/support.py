@@ -9,11 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from mnemolog import MemoryStore, SessionSummary
 from mnemolog.adapters.support import shared_store
@@ -24,7 +26,11 @@ from mnemolog.domain.session import session_stream
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates, evolve
+from mnemolog.projections.recall import text_search
+from mnemolog.projections.sql import blocks
+from mnemolog.projections.sql.filtering import turns_left
 from mnemolog.projections.sql.packed_vectors import pack, unpack
+from mnemolog.projections.sql.queries import Filters
 from tests.session_states import state_digest
 
 WAIT_S = 60.0
@@ -139,6 +145,27 @@ class Picky(HashEncoder):
         if any("poison" in text for text in texts):
             raise RuntimeError("not this")
         return super().encode(texts)
+
+
+@contextmanager
+def blocks_of(positions: int) -> Iterator[None]:
+    """Views with blocks of so many positions instead of thousands."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK", positions)
+        patch.setattr(blocks, "BITS_BYTES", positions // 8)
+        patch.setattr(blocks, "LISTED_MAX", positions // 16 - 1)
+        yield
+
+
+def positions_left(connection: Any, filters: Filters) -> list[int]:
+    """The positions of the turns that filters leave."""
+    return turns_left(connection, filters).positions().tolist()
+
+
+def found_by_text(connection: Any, terms: Sequence[str], *, k: int, filters: Filters) -> list[int]:
+    """The turns that the text leg of a recall finds."""
+    allowed = None if filters.leave_everything else turns_left(connection, filters)
+    return list(text_search.search(connection, terms, k=k, upto=filters.upto, allowed=allowed).positions)
 
 
 def turn(text: str = "hello", *, role: str = "user", **fields: Any) -> TurnRecorded:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -19,6 +21,7 @@ from mnemolog.domain.language import DEFAULT_LANGUAGE, choice_of
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.session import session_of
 from mnemolog.projections.ports import Log, Progress
+from mnemolog.projections.sql import blocks
 from mnemolog.projections.sql.conversation_views import (
     SESSIONS,
     TEXT_INDEX,
@@ -81,6 +84,7 @@ def compare(connection: sa.Connection, log: Log, *, upto: Position, progress: Pr
     if expected.chosen != expected.language:
         found.add(f"the text index is in the language {expected.language!r}, not in {expected.chosen!r}")
     _compare_text_index(connection, found)
+    _compare_blocks(connection, upto, found)
     return found
 
 
@@ -173,3 +177,27 @@ def _compare_text_index(connection: sa.Connection, found: Disagreements) -> None
     for query, what in ((f"{turns} EXCEPT {index}", "not in"), (f"{index} EXCEPT {turns}", "nowhere but in")):
         for (position,) in connection.exec_driver_sql(query):
             found.add(f"turn {position}: {what} the text index")
+
+
+def _compare_blocks(connection: sa.Connection, upto: Position, found: Disagreements) -> None:
+    """Compare the blocks with the tables that they are made from."""
+    rows = connection.exec_driver_sql("SELECT block, field, value, positions FROM bitmaps ORDER BY block")
+    held = groupby(rows, key=itemgetter(0))
+    number, bitmaps = next(held, (None, ()))
+    for expected in range((upto + 1) // blocks.BLOCK):
+        block, wanted = blocks.contents(connection, expected)
+        stored: dict[blocks.Key, bytes] = {}
+        if number == expected:
+            stored = {blocks.Key(field, value): positions for _, field, value, positions in bitmaps}
+            number, bitmaps = next(held, (None, ()))
+        differ = sorted({key.field for key, _ in stored.items() ^ wanted.items()})
+        if tuple(block) not in [tuple(row) for row in connection.exec_driver_sql(_SELECT_BLOCK, (expected,))]:
+            differ.append("times and lengths")
+        if differ:
+            found.add(f"block {expected} of the filters: other {', '.join(differ)}")
+    last = connection.exec_driver_sql("SELECT max(block) FROM blocks").scalar_one()
+    if number is not None or (last is not None and last >= (upto + 1) // blocks.BLOCK):
+        found.add("the filters have blocks that the log does not fill")
+
+
+_SELECT_BLOCK: Final = f"SELECT {', '.join(blocks.Block._fields)} FROM blocks WHERE block = ?"

@@ -18,7 +18,8 @@ from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.languages import languages_at
 from mnemolog.projections.sql.queries import Filters
 
-if TYPE_CHECKING:  # Imports numpy, which a text recall does not need.
+if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
+    from mnemolog.projections.sql.position_mask import PositionMask
     from mnemolog.projections.vectors.projection import VectorAnswer
 
 
@@ -31,8 +32,8 @@ class Offer(NamedTuple):
     found: Found
     """The text leg's turns; empty in `vector` mode."""
     filters: Filters
-    allowed: list[Position] | None
-    """The turns that the vectors may return, ascending; None for all."""
+    allowed: PositionMask | None
+    """The turns that the filters leave; None for all."""
     now: Micros
     """When the last turn was recorded. Words such as "last week" in a query are relative to it."""
     language: str
@@ -80,10 +81,14 @@ def from_views(
     terms = read_query(connection, question.query, scope=filters.scope, upto=head, language=language)
     unindexed = None if language == indexed else language
     found, allowed = NOTHING_FOUND, None
+    if not filters.leave_everything:
+        from mnemolog.projections.sql.filtering import turns_left
+
+        allowed = turns_left(connection, filters)
     if question.mode != VECTOR:
-        found = text_search.search(connection, terms.stems, k=wanted, filters=filters, unindexed=unindexed)
-    if question.mode != TEXT and not filters.leave_everything:
-        allowed = queries.positions_left(connection, filters)
+        found = text_search.search(
+            connection, terms.stems, k=wanted, upto=filters.upto, allowed=allowed, unindexed=unindexed
+        )
     return Offer(head, terms, found, filters, allowed, now, language)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
@@ -12,6 +12,9 @@ from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import TURNS, stems_rows
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.queries import Filters, conditions, one_of
+
+if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
+    from mnemolog.projections.sql.position_mask import PositionMask
 
 
 class Window(NamedTuple):
@@ -47,7 +50,7 @@ def rows_around(
     *,
     window: Window,
     filters: Filters,
-    allowed: Sequence[Position] | None,
+    allowed: PositionMask | None,
     upto: Position,
 ) -> Rows:
     """Return these turns and their neighbours, without turns after `upto`.
@@ -85,16 +88,17 @@ def _runs(places: Iterable[int], window: Window) -> list[list[int]]:
 
 
 def _left(
-    connection: sa.Connection, rows: list[Any], filters: Filters, allowed: Iterable[Position] | None = None
+    connection: sa.Connection, rows: list[Any], filters: Filters, allowed: PositionMask | None = None
 ) -> list[Any]:
     """Return the rows that `filters` leave."""
     if filters.leave_everything:
         return rows
-    positions = {row[1] for row in rows}
-    if allowed is None:
-        query = sa.select(TURNS.c.position).where(TURNS.c.position.in_(one_of(sorted(positions))), *conditions(filters))
-        allowed = connection.execute(query).scalars()
-    left = positions.intersection(allowed)
+    positions = sorted({row[1] for row in rows})
+    if allowed is not None:
+        left = allowed.among(positions)
+    else:
+        query = sa.select(TURNS.c.position).where(TURNS.c.position.in_(one_of(positions)), *conditions(filters))
+        left = set(connection.execute(query).scalars())
     return [row for row in rows if row[1] in left]
 
 

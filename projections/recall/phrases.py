@@ -74,12 +74,14 @@ def _matches(
     after: Position,
     seen_by: Callable[[str], Spans] | None,
 ) -> Iterator[list[Turn]]:
+    from mnemolog.projections.sql.filtering import turns_left  # Imports numpy.
+
     with views.database.reading() as connection:
-        positions = queries.positions_left(connection, filters, after=after)
+        positions = turns_left(connection, filters).positions(after=after)
     for first in range(0, len(positions), POSITIONS_PER_READ):
         cancellation.check()
         with views.database.reading() as connection:
-            page = positions[first : first + POSITIONS_PER_READ]
+            page = positions[first : first + POSITIONS_PER_READ].tolist()
             holding = [at for at, text in queries.texts_at(connection, page) if search(text) is not None]
             turns = queries.turns_at(connection, holding) if holding else {}
         spans = {turn.session: seen_by(turn.session) for turn in turns.values()} if seen_by is not None else {}

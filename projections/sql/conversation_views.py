@@ -23,7 +23,7 @@ from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.language import choice_of
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
-from mnemolog.projections.sql import languages, speakers, turn_metadata
+from mnemolog.projections.sql import blocks, languages, speakers, turn_metadata
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.erasing import erase, merge_text_index, passing_over
 from mnemolog.projections.sql.places import PLACES
@@ -31,7 +31,7 @@ from mnemolog.projections.sql.projection import SqlProjection
 from mnemolog.projections.sql.tracking import METADATA
 from mnemolog.projections.sql.words import stems_of
 
-VIEWS: Final = "views/11"
+VIEWS: Final = "views/12"
 """Name and version of this projection. Increase the number when the tables or the code that fills them change."""
 
 _INDEXED_AT_ONCE: Final = 1_000
@@ -89,16 +89,18 @@ UNFIT: Final = sa.Table(
 )
 """The events that do not fit what comes before them, for `status`. Without content."""
 
-TEXT_INDEX: Final = "turns_text"
+TEXT_INDEX: Final = blocks.TEXT_INDEX
 TOKENIZER: Final = "ascii tokenchars '_'"
 """The tokenizer splits at spaces only, because stems are inserted (`mnemolog.projections.sql.words`)."""
 VOCABULARY: Final = "turns_vocabulary"
+PLACES_OF_WORDS: Final = "turns_word_places"
 CREATE_TEXT_INDEX: Final = (
     f"CREATE VIRTUAL TABLE IF NOT EXISTS {TEXT_INDEX} USING fts5("
     f"body, content='', contentless_delete=1, tokenize=\"{TOKENIZER}\")",
     f"CREATE VIRTUAL TABLE IF NOT EXISTS {VOCABULARY} USING fts5vocab({TEXT_INDEX}, row)",
+    f"CREATE VIRTUAL TABLE IF NOT EXISTS {PLACES_OF_WORDS} USING fts5vocab({TEXT_INDEX}, instance)",
 )
-"""The index, and the table with the number of turns that contain a word."""
+"""The index, the table with the number of turns that contain a word, and the one with each place of a word."""
 
 
 _INSERT_SESSION: Final = (
@@ -142,6 +144,7 @@ class Views(SqlProjection):
         for recorded in events:
             if isinstance(recorded.event, ContentErased):
                 erase(connection, recorded, recorded.event)
+        blocks.close_blocks(connection, upto=events[-1].position)
 
     def scrub(self) -> bool:
         """Remove forgotten content from the bytes of the file. False while another connection prevents that."""
@@ -150,7 +153,7 @@ class Views(SqlProjection):
         return self.database.scrub()
 
     def _start_over(self, connection: sa.Connection) -> None:
-        for table in (VOCABULARY, TEXT_INDEX):
+        for table in (PLACES_OF_WORDS, VOCABULARY, TEXT_INDEX):
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
         for table in ("switches", "activations", "words"):  # Written by development versions of 0.1.
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
@@ -217,6 +220,7 @@ def _index_again(connection: sa.Connection, language: str) -> None:
         rows = [(row, position) for row, (position, _) in zip(stems, found, strict=True)]
         connection.exec_driver_sql("UPDATE turns SET stems = ? WHERE position = ?", rows)
         connection.exec_driver_sql(_INDEX_STEMS, (first, after))
+    blocks.count_words_again(connection)
 
 
 def _insert_turns(

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from mnemolog.domain.events import ContentErased, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.session import session_of
-from mnemolog.projections.sql import speakers
+from mnemolog.projections.sql import blocks, speakers
 from mnemolog.projections.sql.places import places_of
 
 
@@ -51,6 +51,7 @@ def erase(connection: sa.Connection, recorded: RecordedEvent, erased: ContentEra
     positions = [(position,) for position, _ in turns]
     if not positions:
         return
+    blocks.forget(connection, [position for position, _ in turns])
     for table, column in (("turns_text", "rowid"), ("turn_metadata", "position"), ("turns", "position")):
         connection.exec_driver_sql(f"DELETE FROM {table} WHERE {column} = ?", positions)
     connection.exec_driver_sql(

@@ -20,13 +20,13 @@ from mnemolog.projections.drift import UNCOVERED, Drift
 from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import Quarantine, identity
 from mnemolog.projections.sql import file_checksum, snapshots
-from mnemolog.projections.sql.conversation_views import TEXT_INDEX, VOCABULARY, Views
+from mnemolog.projections.sql.conversation_views import PLACES_OF_WORDS, TEXT_INDEX, VOCABULARY, Views
 from mnemolog.projections.sql.database import ProjectionDatabase, fetch
 from mnemolog.projections.sql.projection import TrackedTables, state_of
 from mnemolog.projections.sql.snapshots import SnapshotStore, create_tables
 from mnemolog.projections.sql.tracking import NOTHING_READ, TRACKING, tracked
 
-TEXT_INDEXES: Final = (TEXT_INDEX, VOCABULARY)
+TEXT_INDEXES: Final = (TEXT_INDEX, VOCABULARY, PLACES_OF_WORDS)
 Opened = TypeVar("Opened")
 Tables = TypeVar("Tables", bound=TrackedTables)
 

@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
-from msgspec.structs import replace
 
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.limits import INTEGER_MAX
@@ -18,8 +17,8 @@ from mnemolog.domain.spans import Span
 from mnemolog.projections.read_models import SessionSummary, SetApart, Turn
 from mnemolog.projections.sql.conversation_views import SESSIONS, TURNS
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.places import PLACES, places_of
-from mnemolog.projections.sql.span_queries import in_session, in_spans, one_by_one, positions_in
+from mnemolog.projections.sql.places import PLACES
+from mnemolog.projections.sql.span_queries import in_session, in_spans, positions_in
 from mnemolog.projections.sql.turn_metadata import with_value
 
 NEXT_TO_SLASH: Final = "0"
@@ -91,19 +90,6 @@ def in_scope(scope: Scope) -> sa.ColumnElement[bool]:
 def below(column: sa.ColumnElement[str], scope: Scope) -> sa.ColumnElement[bool]:
     """Return the condition that a scope is `scope` or below it."""
     return sa.or_(column == scope, sa.and_(column >= scope + "/", column < scope + NEXT_TO_SLASH))
-
-
-def positions_left(connection: sa.Connection, filters: Filters, *, after: Position = ORIGIN) -> list[Position]:
-    """Return the positions of the turns after `after` that match `filters`, ascending."""
-    later = [TURNS.c.position > after] if after else []
-    if filters.spans:
-        later.append(TURNS.c.position.in_(one_by_one(filters.spans)))
-        filters = replace(filters, spans=None)
-    query = sa.select(TURNS.c.position).where(*later, *conditions(filters)).order_by(TURNS.c.position)
-    if filters.scope != ROOT:  # Read the turns of the sessions in the scope instead of all turns.
-        of_session = TURNS.c.place.between(*places_of(SESSIONS.c.started_position))
-        query = query.select_from(SESSIONS).join(TURNS, of_session).where(below(SESSIONS.c.scope, filters.scope))
-    return [Position(row[0]) for row in connection.execute(query)]
 
 
 class LastTurn(NamedTuple):

@@ -18,6 +18,7 @@ from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress
 from mnemolog.projections.sql.embeddings import EmbeddingCache
 from mnemolog.projections.sql.packed_vectors import Vectors
+from mnemolog.projections.sql.position_mask import PositionMask
 from mnemolog.projections.vectors.embedder import Embedder
 from mnemolog.projections.vectors.folders import GenerationFolder, generation_folders, generation_name, prefix_of
 from mnemolog.projections.vectors.generation import EVENTS_TOGETHER_MAX, Coverage, Generation
@@ -26,7 +27,6 @@ from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
 from mnemolog.projections.vectors.manifest import Damaged, segment_folders
 from mnemolog.projections.vectors.rendering import RECIPE
 from mnemolog.projections.vectors.search import nearest, similarities
-from mnemolog.projections.vectors.segment import Positions
 from mnemolog.projections.vectors.segment_sequence import Maker
 from mnemolog.projections.vectors.snapshot import Snapshot
 
@@ -130,27 +130,24 @@ class VectorProjection:
         """Load what other processes have written or removed. Raises `ProjectionUnreadable`."""
         self._refreshed(wait_s=REFRESH_WAIT_S)
 
-    def answer(
-        self, query: str, *, k: int, allowed: list[Position] | None, upto: Position | None = None
-    ) -> VectorAnswer:
+    def answer(self, query: str, *, k: int, allowed: PositionMask | None, upto: Position | None = None) -> VectorAnswer:
         """Return the best `k` turns that were embedded at the last `refresh` or since, best first.
 
-        With `upto`, turns after it are ignored. With `allowed` (ascending), only these are returned.
+        With `upto`, turns after it are ignored. With `allowed`, only these are returned.
         Raises `ModelUnavailable`, `ProjectionUnreadable`, or `EncodingFailed` for the query.
         """
         vector, generation = self._embed(query), self._generation
-        permitted = None if allowed is None else np.asarray(allowed, dtype=np.int64)
         for _ in range(ATTEMPTS_MAX):
             snapshot = generation.snapshot
             try:
-                seen = snapshot.allowed_as_of(upto, permitted)
+                seen = snapshot.allowed_as_of(upto, allowed)
                 found = nearest(snapshot.segments, vector, k=k, allowed=seen)
             except Damaged as error:
                 generation.quarantine(error.path.parent, why=error.cause)
                 continue
 
             def look_up(
-                wanted: list[Position], snapshot: Snapshot = snapshot, seen: Positions | None = seen
+                wanted: list[Position], snapshot: Snapshot = snapshot, seen: PositionMask | None = seen
             ) -> dict[Position, float]:
                 return self._similarities(generation, snapshot, seen, vector, wanted)
 
@@ -162,14 +159,14 @@ class VectorProjection:
         self,
         generation: Generation,
         snapshot: Snapshot,
-        seen: Positions | None,
+        seen: PositionMask | None,
         vector: Vectors,
         wanted: list[Position],
     ) -> dict[Position, float]:
         """Return the similarities of these turns. Turns without an undamaged vector are left out."""
         allowed = np.asarray(wanted, dtype=np.int64)
         if seen is not None:
-            allowed = np.intersect1d(allowed, seen, assume_unique=True)
+            allowed = allowed[seen.holds(allowed)]
         try:
             return similarities(snapshot.segments, vector, allowed)
         except Damaged as error:

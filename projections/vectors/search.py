@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mnemolog.domain.position import Position
 from mnemolog.projections.sql.packed_vectors import Vectors
+from mnemolog.projections.sql.position_mask import Bits, PositionMask
 from mnemolog.projections.vectors.ann_index import Coarse
 from mnemolog.projections.vectors.checked_rows import Rows, bounds, scores
 from mnemolog.projections.vectors.segment import Positions, Segment
@@ -59,12 +60,12 @@ class _Offer(NamedTuple):
 
 
 def nearest(
-    segments: Sequence[Segment], query: Vectors, *, k: int, allowed: Positions | None
+    segments: Sequence[Segment], query: Vectors, *, k: int, allowed: PositionMask | None
 ) -> list[tuple[Position, float]]:
     """Return the positions of the nearest `k` turns with their cosine similarity, best first.
 
-    `query` has shape (1, dimension), length 1. `allowed` (ascending) restricts the answer to these turns; None does not
-    restrict. A turn of several chunks counts once, with its best chunk; of equal scores the earlier turn comes first.
+    `query` has shape (1, dimension), length 1. `allowed` restricts the answer to these turns; None does not restrict.
+    A turn of several chunks counts once, with its best chunk; of equal scores the earlier turn comes first.
     Raises `Damaged`.
     """
     offered = (_offer(segment, query, k=k, allowed=allowed) for segment in segments)
@@ -93,21 +94,21 @@ def similarities(segments: Sequence[Segment], query: Vectors, wanted: Positions)
     return found
 
 
-def _offer(segment: Segment, query: Vectors, *, k: int, allowed: Positions | None) -> _Offer | None:
+def _offer(segment: Segment, query: Vectors, *, k: int, allowed: PositionMask | None) -> _Offer | None:
     """Return the turns that a segment offers; None if there are none."""
-    numbers = None if allowed is None else segment.numbers_of(allowed)
+    left = None if allowed is None else allowed.holds(segment.turns)
     count = segment.exact.count
-    if count == 0 or (numbers is not None and not len(numbers)):
+    rows_left = count if left is None else _rows_of(segment, left)
+    if rows_left == 0:
         return None
-    rows_left = count if numbers is None else _rows_of(segment, numbers)
     part = None
-    if segment.coarse is not None and (numbers is None or rows_left > FILTERED_ROWS_MAX):
-        part = _proposed(segment, segment.coarse, query, numbers, k=k, rows_left=rows_left)
-    if part is None and numbers is None:
+    if segment.coarse is not None and (left is None or rows_left > FILTERED_ROWS_MAX):
+        part = _proposed(segment, segment.coarse, query, left, k=k, rows_left=rows_left)
+    if part is None and left is None:
         scored = _best_of_each(scores(segment.exact, query), segment.row_starts[:-1])
         return _Offer(segment, np.arange(len(scored)), scored, scored, None)
-    if part is None and numbers is not None:
-        part = _part(segment, numbers)
+    if part is None and left is not None:
+        part = _part(segment, np.flatnonzero(left))
     if part is None:
         raise AssertionError("unreachable")
     return _bounded(segment, query, part, k=k)
@@ -122,15 +123,15 @@ def _bounded(segment: Segment, query: Vectors, part: _Part, *, k: int) -> _Offer
 
 
 def _proposed(
-    segment: Segment, coarse: Coarse, query: Vectors, allowed: Rows | None, *, k: int, rows_left: int
+    segment: Segment, coarse: Coarse, query: Vectors, left: Bits | None, *, k: int, rows_left: int
 ) -> _Part | None:
     """Return at least `k` turns proposed by the index, requesting more as needed; None if scoring all is cheaper."""
     count = segment.exact.count
     wanted = coarse.wanted(k) * count // rows_left
     while wanted < count // 2:
         rows = np.sort(coarse.candidates(query, wanted))
-        if allowed is not None:
-            rows = rows[np.isin(segment.rows[rows], allowed, assume_unique=False)]
+        if left is not None:
+            rows = rows[left[segment.rows[rows]]]
         numbers = segment.rows[rows]
         if len(starts := np.flatnonzero(np.diff(numbers, prepend=-1))) >= k:
             return _Part(numbers[starts], rows, starts)
@@ -155,8 +156,11 @@ def _best_of_each(made: Scores, starts: Rows) -> Scores:
     return made if len(made) == len(starts) else np.maximum.reduceat(made, starts)
 
 
-def _rows_of(segment: Segment, numbers: Rows) -> int:
-    return int((segment.row_starts[numbers + 1] - segment.row_starts[numbers]).sum())
+def _rows_of(segment: Segment, left: Bits) -> int:
+    """Return the number of rows of these turns."""
+    if len(segment.rows) == len(segment.turns):
+        return int(np.count_nonzero(left))
+    return int(np.diff(segment.row_starts)[left].sum())
 
 
 def _best_but(k: int, scored: Scores) -> float:

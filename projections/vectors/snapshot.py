@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.projections.vectors.segment import NO_POSITIONS, Positions, Segment
+from mnemolog.projections.sql.position_mask import PositionMask
+from mnemolog.projections.vectors.segment import Segment
 
 
 class Snapshot(NamedTuple):
@@ -48,15 +49,11 @@ class Snapshot(NamedTuple):
         """How many turns are known to have none."""
         return sum(len(part.skipped) for part in self.segments)
 
-    def allowed_as_of(self, upto: Position | None, allowed: Positions | None) -> Positions | None:
-        """Return the positions in `allowed` (ascending; None for all turns) up to `upto`; None if that is all turns."""
+    def allowed_as_of(self, upto: Position | None, allowed: PositionMask | None) -> PositionMask | None:
+        """Return the positions in `allowed` (None for all turns) up to `upto`; None if that is all turns."""
         if upto is None or self.covers <= upto:
             return allowed
-        if allowed is None:
-            allowed = np.concatenate(
-                [segment.turns for segment in self.segments if segment.after < upto] or [NO_POSITIONS]
-            )
-        return allowed[: np.searchsorted(allowed, upto, side="right")]
+        return PositionMask(np.ones(upto + 1, dtype=np.bool_)) if allowed is None else allowed.upto(upto)
 
 
 NOTHING = Snapshot((), ())

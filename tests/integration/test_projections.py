@@ -17,10 +17,10 @@ from mnemolog.domain.errors import ProjectionUnreadable
 from mnemolog.domain.position import ORIGIN
 from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.recall import text_search
-from mnemolog.projections.sql.conversation_views import CREATE_TEXT_INDEX, SESSIONS, TEXT_INDEX, TURNS, Views
+from mnemolog.projections.sql.blocks import BLOCKS
+from mnemolog.projections.sql.conversation_views import CREATE_TEXT_INDEX, TEXT_INDEX, TURNS, Views
 from mnemolog.projections.sql.database import ProjectionDatabase, fetch
 from mnemolog.projections.sql.opening import open_engine
-from mnemolog.projections.sql.queries import Filters
 from mnemolog.projections.sql.words import stems_of, terms_of
 from tests.support import HashEncoder, as_stored
 
@@ -106,7 +106,7 @@ def test_a_rebuild_of_views_removes_what_the_log_does_not_tell(views, log):
     assert views.rebuild(upto=log.head().position) == log.head().position
     assert dump(views) == before
     with views.database.reading() as connection:
-        assert text_search.search(connection, ["ghost"], k=5, filters=Filters()).positions == []
+        assert text_search.search(connection, ["ghost"], k=5).positions == []
 
 
 @pytest.mark.parametrize("name", ["views.db", "embeddings.db"])
@@ -133,11 +133,11 @@ def test_no_query_is_a_syntax_error(query):
     with engine.connect() as connection:
         for made in CREATE_TEXT_INDEX:
             connection.exec_driver_sql(made)
-        SESSIONS.create(connection)
+        BLOCKS.create(connection)
         connection.exec_driver_sql(
             f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)", (7, " ".join(stems_of(query)))
         )
-        found = text_search.search(connection, terms, k=5, filters=Filters())
+        found = text_search.search(connection, terms, k=5)
         assert found.positions == ([7] if terms else [])
         assert dict(found.counts.holding) == dict.fromkeys(terms, 1)
     engine.dispose()
@@ -147,7 +147,7 @@ def test_no_query_is_a_syntax_error(query):
 def test_fts_syntax_in_a_query_is_only_words(views, query):
     """The usual traps, against the real index."""
     with views.database.reading() as connection:
-        text_search.search(connection, terms_of(query), k=5, filters=Filters())
+        text_search.search(connection, terms_of(query), k=5)
 
 
 def brute_force(store, encoder, query, k, allowed=None):

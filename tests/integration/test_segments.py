@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mnemolog import MemoryStore
 from mnemolog.domain.errors import EncodingFailed, IndexerBusy
 from mnemolog.projections.sql.packed_vectors import pack, unpack, width_of
+from mnemolog.projections.sql.position_mask import PositionMask
 from mnemolog.projections.vectors import ann_index, generation, merging, publish
 from mnemolog.projections.vectors.checked_rows import (
     BLOCK_ROWS,
@@ -308,10 +309,13 @@ def test_a_filter_is_exact_where_it_leaves_few_and_lets_nothing_else_through(ind
     monkeypatch.setattr("mnemolog.projections.vectors.search.FILTERED_ROWS_MAX", 500)
     random = np.random.default_rng(7)
     allowed = np.sort(random.choice(np.arange(10, 3_001), int(2_991 * share), replace=False))
+    bits = np.zeros(3_001, dtype=np.bool_)
+    bits[allowed] = True
+    mask = PositionMask(bits)
     for seed in range(10):
         query = unit_rows(1, seed=seed, dimension=64)
-        right = nearest([plain], query, k=20, allowed=allowed)
-        answer = nearest([read], query, k=20, allowed=allowed)
+        right = nearest([plain], query, k=20, allowed=mask)
+        answer = nearest([read], query, k=20, allowed=mask)
         assert {position for position, _ in answer} <= set(allowed.tolist())
         assert len(answer) == len(right) == min(20, len(allowed))
         if len(allowed) <= 500:

@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pysqlite3 import dbapi2
 
-from mnemolog.projections.recall import text_as_of, text_search
-from mnemolog.projections.sql.conversation_views import TEXT_INDEX, TOKENIZER
-from mnemolog.projections.sql.queries import Filters
+from mnemolog.projections.recall import bm25, text_search
+from mnemolog.projections.sql import blocks
+from mnemolog.projections.sql.blocks import BLOCKS
+from mnemolog.projections.sql.conversation_views import CREATE_TEXT_INDEX, TEXT_INDEX
 from mnemolog.projections.sql.words import stems_of, terms_of
 
 WORDS = [
@@ -40,10 +41,9 @@ def index_of(texts):
     """An index with these texts at positions 2, 4, 6 and so on."""
     engine = sa.create_engine("sqlite+pysqlite://", module=dbapi2)
     with engine.connect() as connection:
-        connection.exec_driver_sql(
-            f"CREATE VIRTUAL TABLE {TEXT_INDEX} USING fts5("
-            f"body, content='', contentless_delete=1, tokenize=\"{TOKENIZER}\")"
-        )
+        for statement in CREATE_TEXT_INDEX:
+            connection.exec_driver_sql(statement)
+        BLOCKS.create(connection)
         for number, text in enumerate(texts, start=1):
             row = (2 * number, " ".join(stems_of(text)))
             connection.exec_driver_sql(f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)", row)
@@ -59,6 +59,18 @@ def scored_by_fts5(texts, query):
         return {position: score for position, score in connection.execute(matches)}  # noqa: C416
 
 
+def scores(connection, words, *, upto):
+    """What is found up to a position, best first, with its scores."""
+    corpus = bm25.corpus(connection, upto=upto)
+    held = bm25.turns_with(connection, words, upto=upto)
+    postings = [bm25.postings(connection, word, upto=upto) for word in held]
+    assert [len(some.turns) for some in postings] == list(held.values())
+    if not postings:
+        return {}
+    turns, found = bm25.best(connection, corpus, postings, k=1_000)
+    return dict(zip(turns.tolist(), found.tolist(), strict=True))
+
+
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TEXTS, st.integers(0, 62), st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map(" ".join))
 @example(["tea", LONG, "the"], 4, "tea the")
@@ -68,13 +80,10 @@ def test_scores_are_those_of_an_index_that_ends_there(texts, upto, query):
     if not words:
         return
     with index_of(texts) as connection:
-        corpus, frequencies = text_as_of.count(connection, words, upto=upto)
-        found = text_as_of.scores(connection, corpus, list(frequencies.values()))
-        assert connection.exec_driver_sql("SELECT count(*) FROM sqlite_temp_master").scalar() == 0
+        found = scores(connection, words, upto=upto)
     assert found == pytest.approx(scored_by_fts5(texts[: upto // 2], query), rel=1e-12)
-    assert sorted(found, key=lambda position: (-found[position], position)) == sorted(
-        scored := scored_by_fts5(texts[: upto // 2], query), key=lambda position: (-scored[position], position)
-    )
+    scored = scored_by_fts5(texts[: upto // 2], query)
+    assert list(found) == sorted(scored, key=lambda position: (-scored[position], position))
 
 
 @pytest.mark.parametrize("number", [0, 1, 127, 128, 16_383, 16_384, 2**28, 2**56 - 1, 2**56, 2**63])
@@ -88,10 +97,10 @@ def test_numbers_are_read_as_fts5_writes_them(number):
     else:
         high = number >> 8
         stored = bytes((high >> shift & 0x7F) | 0x80 for shift in range(49, -1, -7)) + bytes([number & 0xFF])
-    assert text_as_of._number(stored) == number
+    assert blocks.number_in(stored) == number
 
 
 def test_a_query_without_words_asks_nothing():
     """As at the head."""
     with index_of(["tea"]) as connection:
-        assert text_search.search(connection, terms_of("?!"), k=5, filters=Filters(upto=1)).positions == []
+        assert text_search.search(connection, terms_of("?!"), k=5, upto=1).positions == []

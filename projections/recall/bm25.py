@@ -1,0 +1,176 @@
+"""BM25 as of a position, from statistics of the turns up to there only. The present is a position like any other.
+
+The score is that of FTS5 (`fts5_aux.c`: k1 = 1.2, b = 0.75), word by word in the same order. FTS5 itself computes it
+several times slower, because it looks up the length of every turn, and only for the whole index, later turns included.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import log
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+
+from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.position import Position
+from mnemolog.projections.sql import blocks
+from mnemolog.projections.sql.blocks import LENGTH_MAX, closed_to, number_in
+from mnemolog.projections.sql.conversation_views import PLACES_OF_WORDS, TEXT_INDEX, VOCABULARY
+from mnemolog.projections.sql.database import fetch, listed
+from mnemolog.projections.sql.position_mask import PositionMask
+from mnemolog.projections.sql.words import stems_of
+
+K1: Final = 1.2
+B: Final = 0.75
+IDF_MIN: Final = 1e-6
+"""The weight that FTS5 gives to a word that more than half of the turns contain."""
+
+Positions = NDArray[np.int64]
+Lengths = NDArray[np.int64]
+
+_DOCUMENTS: Final = msgspec.json.Decoder(list[int])
+
+
+class Corpus(NamedTuple):
+    """Statistics of the turns up to a position, for BM25."""
+
+    turns: int
+    tokens: int
+
+
+class Postings(NamedTuple):
+    """The turns that contain a word, ascending, and how often each does. Shapes (n,)."""
+
+    turns: Positions
+    frequencies: NDArray[np.int64]
+
+
+def corpus(connection: sa.Connection, *, upto: Position | None) -> Corpus:
+    """Return the number of turns up to `upto` (None for all), and of the words in them."""
+    end = INTEGER_MAX if upto is None else upto + 1
+    count = min(closed_to(connection), end) // blocks.BLOCK
+    query = "SELECT coalesce(sum(turns), 0), coalesce(sum(words), 0) FROM blocks WHERE block < ?"
+    ((turns, tokens),) = fetch(connection, query, count)
+    query = f"SELECT sz, count(*) FROM {TEXT_INDEX}_docsize WHERE id >= ? AND id < ? GROUP BY sz"
+    for size, number in fetch(connection, query, count * blocks.BLOCK, end):
+        turns, tokens = turns + number, tokens + number * number_in(size)
+    return Corpus(turns, tokens)
+
+
+def turns_with(connection: sa.Connection, words: Sequence[str], *, upto: Position | None) -> dict[str, int]:
+    """Return how many turns up to `upto` (None for all) contain each of `words`; words of no turn are left out."""
+    if upto is None:
+        query = f"SELECT term, doc FROM {VOCABULARY} WHERE term IN (SELECT value FROM json_each(?))"
+        found = dict(fetch(connection, query, listed(words)))
+    else:
+        query = f"SELECT count(*) FROM {TEXT_INDEX} WHERE {TEXT_INDEX} MATCH ? AND rowid <= ?"
+        found = {word: fetch(connection, query, f'"{word}"', upto)[0][0] for word in words}
+    return {word: found[word] for word in words if found.get(word)}
+
+
+def postings(connection: sa.Connection, word: str, *, upto: Position | None) -> Postings:
+    """Return the turns up to `upto` (None for all) that contain a word."""
+    query = f"SELECT json_group_array(doc) FROM {PLACES_OF_WORDS} WHERE term = ?"
+    ((found,),) = fetch(connection, query, word)
+    places = np.array(_DOCUMENTS.decode(found), dtype=np.int64)
+    if upto is not None:
+        places = places[: np.searchsorted(places, upto, side="right")]
+    starts = np.flatnonzero(np.diff(places, prepend=-1))
+    return Postings(places[starts], np.diff(starts, append=len(places)))
+
+
+class Texts(NamedTuple):
+    """The turns up to a position in a language that the index no longer has."""
+
+    corpus: Corpus
+    postings: Mapping[str, Postings]
+    lengths: Mapping[Position, int]
+
+
+def read_texts(connection: sa.Connection, words: Sequence[str], *, upto: Position, language: str) -> Texts:
+    """Return statistics of the turns up to `upto` in another language than that of the index.
+
+    Reads the texts of all those turns. Needed only for positions before the language of the store was changed.
+    """
+    frequencies: dict[str, dict[int, int]] = {word: {} for word in words}
+    lengths: dict[Position, int] = {}
+    query = "SELECT position, text FROM turns WHERE position <= ? ORDER BY position"
+    for position, text in connection.exec_driver_sql(query, (upto,)):
+        stems = stems_of(text, language)
+        lengths[position] = len(stems)
+        held = Counter(stems)
+        for word in frequencies.keys() & held.keys():
+            frequencies[word][position] = held[word]
+    held_by = {
+        word: Postings(np.array(list(found), dtype=np.int64), np.array(list(found.values()), dtype=np.int64))
+        for word, found in frequencies.items()
+        if found
+    }
+    return Texts(Corpus(len(lengths), sum(lengths.values())), held_by, lengths)
+
+
+def best(
+    connection: sa.Connection,
+    of: Corpus,
+    found: Sequence[Postings],
+    *,
+    k: int,
+    allowed: PositionMask | None = None,
+    lengths: Mapping[Position, int] | None = None,
+) -> tuple[Positions, NDArray[np.float64]]:
+    """Return the best `k` turns that contain any of the words, with their scores; of equal scores the earlier first.
+
+    Only turns in `allowed` are returned; None allows all. `lengths` are those of the turns, None for those of the
+    index. The sum adds the words in the given order; FTS5 adds them in the order of the query.
+    """
+    kept = [np.ones(len(some.turns), np.bool_) if allowed is None else allowed.holds(some.turns) for some in found]
+    turns = np.concatenate([some.turns[left] for some, left in zip(found, kept, strict=True)])
+    turns.sort(kind="stable")  # Each word's turns are in order already.
+    turns = turns[np.flatnonzero(np.diff(turns, prepend=-1))]
+    if not len(turns):
+        return turns, np.empty(0)
+    sizes = (
+        _lengths(connection, turns)
+        if lengths is None
+        else np.array([lengths[Position(turn)] for turn in turns.tolist()], dtype=np.int64)
+    )
+    average = of.tokens / of.turns if of.turns else 0.0
+    norms = 1 - B + B * sizes / average
+    total = np.zeros(len(turns))
+    for some, left in zip(found, kept, strict=True):
+        holding = len(some.turns)
+        idf = log((of.turns - holding + 0.5) / (holding + 0.5))
+        idf = idf if idf > 0.0 else IDF_MIN
+        at, frequencies = np.searchsorted(turns, some.turns[left]), some.frequencies[left]
+        total[at] += idf * (frequencies * (K1 + 1.0) / (frequencies + K1 * norms[at]))
+    if len(turns) > k:
+        floor = np.partition(total, len(total) - k)[len(total) - k]
+        high = np.flatnonzero(total >= floor)
+        turns, total = turns[high], total[high]
+    order = np.lexsort((turns, -total))[:k]
+    return turns[order], total[order]
+
+
+def _lengths(connection: sa.Connection, turns: Positions) -> Lengths:
+    """Return the lengths of turns (ascending) in words, as the text index counts them."""
+    lengths = np.full(len(turns), LENGTH_MAX, dtype=np.int64)
+    first, closed = int(turns[0]) // blocks.BLOCK, int(np.searchsorted(turns, closed_to(connection)))
+    query = "SELECT lengths FROM blocks WHERE block BETWEEN ? AND ? ORDER BY block"
+    if closed:
+        rows = fetch(connection, query, first, int(turns[closed - 1]) // blocks.BLOCK)
+        stored = np.frombuffer(b"".join(row for (row,) in rows), dtype="<u2")
+        lengths[:closed] = stored[turns[:closed] - first * blocks.BLOCK]
+    lengths -= 1
+    unknown = np.flatnonzero(lengths == LENGTH_MAX - 1)
+    if len(unknown):
+        query = f"SELECT id, sz FROM {TEXT_INDEX}_docsize WHERE id IN (SELECT value FROM json_each(?))"
+        exact = {
+            position: number_in(size) for position, size in fetch(connection, query, listed(turns[unknown].tolist()))
+        }
+        lengths[unknown] = [exact[position] for position in turns[unknown].tolist()]
+    return lengths

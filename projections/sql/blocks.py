@@ -1,0 +1,274 @@
+"""Blocks: what filters and word statistics need of 1,024 positions at once, written when the views have read them all.
+
+A block has a bitmap of its turns for every scope, session, role, speaker and metadata value in it, and the times and
+lengths of its turns. New turns never change a block; forgetting removes turns from it. Positions after the last block are read
+from the table of turns.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import sqlalchemy as sa
+
+from mnemolog.domain.position import Position
+from mnemolog.projections.sql.database import fetch, listed
+from mnemolog.projections.sql.places import PLACES
+from mnemolog.projections.sql.tracking import METADATA
+
+BLOCK: Final = 1_024
+"""Positions in a block."""
+BITS_BYTES: Final = BLOCK // 8
+LISTED_MAX: Final = BITS_BYTES // 2 - 1
+"""Positions of a block up to which a bitmap lists them, two bytes each. With more it has a bit for every position."""
+LENGTH_MAX: Final = 0xFFFF
+"""The stored length of a turn that is this long or longer; the text index has the exact one."""
+
+BITMAPS: Final = sa.Table(
+    "bitmaps",
+    METADATA,
+    sa.Column("field", sa.Text, primary_key=True),
+    sa.Column("value", sa.BLOB, primary_key=True),
+    sa.Column("block", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("positions", sa.BLOB, nullable=False),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+"""The turns of a block that have a value in a field, counted from the start of the block."""
+
+BLOCKS: Final = sa.Table(
+    "blocks",
+    METADATA,
+    sa.Column("block", sa.Integer, primary_key=True),
+    sa.Column("turns", sa.Integer, nullable=False),
+    sa.Column("words", sa.Integer, nullable=False),
+    sa.Column("earliest", sa.Integer, nullable=False),
+    sa.Column("latest", sa.Integer, nullable=False),
+    sa.Column("times", sa.BLOB, nullable=False),
+    sa.Column("lengths", sa.BLOB, nullable=False),
+    sqlite_strict=True,
+)
+"""A row for each block.
+
+`times` has 8 bytes for each position: when its turn was said, or else recorded. `lengths` has 2 bytes for each
+position: the words of its turn in the text index plus one, 0 if it is no turn.
+"""
+
+TEXT_INDEX: Final = "turns_text"
+
+SCOPE: Final = "scope"
+SESSION: Final = "session"
+ROLE: Final = "role"
+SPEAKER: Final = "speaker"
+
+_TURNS: Final = (
+    "SELECT position, started_position, scope, role, speaker, coalesce(said_at, recorded_at) "
+    f"FROM turns CROSS JOIN sessions ON started_position = place / {PLACES} WHERE position "
+)
+_METADATA: Final = "SELECT position, key, value FROM turn_metadata WHERE position "
+_LENGTHS: Final = f"SELECT id, sz FROM {TEXT_INDEX}_docsize WHERE id "
+_WITHIN: Final = "BETWEEN ? AND ? ORDER BY 1"
+_LISTED: Final = "IN (SELECT value FROM json_each(?))"
+
+
+class Key(NamedTuple):
+    """A value of a field that filters ask for."""
+
+    field: str
+    value: bytes
+
+
+def metadata_key(key: str, stored: bytes) -> Key:
+    """Return the key of the turns with a metadata value, given as it is stored."""
+    return Key(f"metadata/{key}", stored)
+
+
+def session_key(started_position: int) -> Key:
+    """Return the key of the turns of a session, by the position of its start."""
+    return Key(SESSION, str(started_position).encode())
+
+
+def text_key(field: str, value: str) -> Key:
+    """Return the key of the turns with a role or a speaker, or in a scope or below it."""
+    return Key(field, value.encode())
+
+
+class Block(NamedTuple):
+    """A row of `BLOCKS`."""
+
+    block: int
+    turns: int
+    words: int
+    earliest: int
+    latest: int
+    times: bytes
+    lengths: bytes
+
+
+def closed_to(connection: sa.Connection) -> int:
+    """Return the first position after the last block."""
+    ((last,),) = fetch(connection, "SELECT max(block) FROM blocks")
+    return 0 if last is None else (int(last) + 1) * BLOCK
+
+
+def close_blocks(connection: sa.Connection, *, upto: Position) -> None:
+    """Write the blocks that end at position `upto` or before it. The tables have read the log up to there."""
+    for number in range(closed_to(connection) // BLOCK, (upto + 1) // BLOCK):
+        block, bitmaps = contents(connection, number)
+        connection.exec_driver_sql(_INSERT_BLOCK, tuple(block))
+        if bitmaps:
+            rows = [(*key, number, positions) for key, positions in sorted(bitmaps.items())]
+            connection.exec_driver_sql(_INSERT_BITMAP, rows)
+
+
+def count_words_again(connection: sa.Connection) -> None:
+    """Update the lengths of turns in all blocks from the text index."""
+    for (number,) in fetch(connection, "SELECT block FROM blocks"):
+        words, lengths = _lengths(connection, number * BLOCK)
+        connection.exec_driver_sql("UPDATE blocks SET words = ?, lengths = ? WHERE block = ?", (words, lengths, number))
+
+
+def contents(connection: sa.Connection, number: int) -> tuple[Block, dict[Key, bytes]]:
+    """Return the row of a block and its bitmaps, from the other tables."""
+    first = number * BLOCK
+    turns = fetch(connection, _TURNS + _WITHIN, first, first + BLOCK - 1)
+    times = array("q", bytes(8 * BLOCK))
+    for position, *_, at in turns:
+        times[position - first] = at
+    said = [turn[-1] for turn in turns]
+    words, lengths = _lengths(connection, first)
+    block = Block(number, len(said), words, min(said, default=0), max(said, default=0), _packed(times), lengths)
+    named = fetch(connection, _METADATA + _WITHIN, first, first + BLOCK - 1)
+    keys = _keys(turns, named).items()
+    return block, {key: bitmap([position - first for position in positions]) for key, positions in keys}
+
+
+def _lengths(connection: sa.Connection, first: int) -> tuple[int, bytes]:
+    """Return the number of words in the turns of a block, and their lengths as they are stored."""
+    lengths, words = array("H", bytes(2 * BLOCK)), 0
+    for position, stored in fetch(connection, _LENGTHS + _WITHIN, first, first + BLOCK - 1):
+        length = number_in(stored)
+        lengths[position - first] = min(length + 1, LENGTH_MAX)
+        words += length
+    return words, _packed(lengths)
+
+
+def forget(connection: sa.Connection, positions: Sequence[int]) -> None:
+    """Remove turns from their blocks. Call it before the rows of the turns are deleted."""
+    closed = closed_to(connection)
+    gone = [position for position in positions if position < closed]
+    some = listed(gone)
+    turns, named = fetch(connection, _TURNS + _LISTED, some), fetch(connection, _METADATA + _LISTED, some)
+    for key, found in _keys(turns, named).items():
+        of_block: dict[int, list[int]] = defaultdict(list)
+        for position in found:
+            of_block[position // BLOCK].append(position % BLOCK)
+        for number, places in of_block.items():
+            _remove(connection, key, number, places)
+    lengths = {position: number_in(stored) for position, stored in fetch(connection, _LENGTHS + _LISTED, some)}
+    for number in sorted({position // BLOCK for position in gone}):
+        _forget_in(connection, number, [position for position in gone if position // BLOCK == number], lengths)
+
+
+def _remove(connection: sa.Connection, key: Key, number: int, places: Sequence[int]) -> None:
+    where = "WHERE field = ? AND value = ? AND block = ?"
+    for (stored,) in fetch(connection, f"SELECT positions FROM bitmaps {where}", *key, number):
+        if left := sorted(set(places_in(stored)).difference(places)):
+            connection.exec_driver_sql(f"UPDATE bitmaps SET positions = ? {where}", (bitmap(left), *key, number))
+        else:
+            connection.exec_driver_sql(f"DELETE FROM bitmaps {where}", (*key, number))
+
+
+def _forget_in(connection: sa.Connection, number: int, gone: Sequence[int], words: Mapping[int, int]) -> None:
+    (row,) = fetch(connection, f"SELECT {', '.join(Block._fields)} FROM blocks WHERE block = ?", number)
+    block = Block(*row)
+    times, lengths = unpacked("q", block.times), unpacked("H", block.lengths)
+    for position in gone:
+        times[position % BLOCK] = lengths[position % BLOCK] = 0
+    said = [at for at, length in zip(times, lengths, strict=True) if length]
+    left = Block(
+        number,
+        len(said),
+        block.words - sum(words.get(position, 0) for position in gone),
+        min(said, default=0),
+        max(said, default=0),
+        _packed(times),
+        _packed(lengths),
+    )
+    connection.exec_driver_sql("DELETE FROM blocks WHERE block = ?", (number,))
+    connection.exec_driver_sql(_INSERT_BLOCK, tuple(left))
+
+
+def _keys(turns: Iterable[Any], named: Iterable[Any]) -> dict[Key, list[int]]:
+    """Return the positions of turns by the keys that they have, in order. `named` has their metadata."""
+    found: dict[Key, list[int]] = defaultdict(list)
+    alike: dict[tuple[Any, ...], list[list[int]]] = {}
+    for position, *values, _ in turns:
+        lists = alike.get(of := tuple(values))
+        if lists is None:
+            lists = alike[of] = [found[key] for key in _keys_of(*of)]
+        for some in lists:
+            some.append(position)
+    for position, name, value in named:
+        found[metadata_key(name, value)].append(position)
+    return found
+
+
+def _keys_of(started_position: int, scope: str, role: str, speaker: str | None) -> Iterator[Key]:
+    yield session_key(started_position)
+    yield text_key(ROLE, role)
+    if speaker is not None:
+        yield text_key(SPEAKER, speaker)
+    while scope:  # A filter by a scope leaves those below it too.
+        yield text_key(SCOPE, scope)
+        scope = scope.rpartition("/")[0]
+
+
+def bitmap(places: Sequence[int]) -> bytes:
+    """Return places in a block (ascending) as they are stored."""
+    if len(places) <= LISTED_MAX:
+        return _packed(array("H", places))
+    digits = bytearray(b"0" * BLOCK)
+    for place in places:
+        digits[~place] = 49  # "1"
+    return int(digits, 2).to_bytes(BITS_BYTES, "little")
+
+
+def places_in(stored: bytes) -> list[int]:
+    """Return the places of a bitmap, ascending."""
+    if len(stored) != BITS_BYTES:
+        return unpacked("H", stored).tolist()
+    bits = int.from_bytes(stored, "little")
+    return [place for place in range(BLOCK) if bits >> place & 1]
+
+
+def unpacked(kind: str, stored: bytes) -> array[int]:
+    """Return numbers of a kind of `array` that are stored in little-endian order."""
+    numbers = array(kind, stored)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def _packed(numbers: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def number_in(stored: bytes) -> int:
+    """Return the first number of an FTS5 record, which stores SQLite's variable-length integers."""
+    number = 0
+    for byte in stored[:8]:
+        number = number << 7 | byte & 0x7F
+        if byte < 0x80:
+            return number
+    return number << 8 | stored[8]
+
+
+_INSERT_BLOCK: Final = f"INSERT INTO blocks ({', '.join(Block._fields)}) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_INSERT_BITMAP: Final = "INSERT INTO bitmaps (field, value, block, positions) VALUES (?, ?, ?, ?)"

@@ -1,0 +1,231 @@
+"""Recalls with filters, against a model that looks at every turn: random histories, filters, lineages and positions."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from contextlib import suppress
+from datetime import datetime, timedelta
+from math import log
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from mnemolog import MemoryStore
+from mnemolog.domain import errors
+from mnemolog.domain.canonical import canonical
+from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.position import ORIGIN
+from mnemolog.domain.role import Role
+from mnemolog.domain.scope import covers
+from mnemolog.domain.session import session_of
+from mnemolog.domain.spans import Span
+from mnemolog.projections.recall.text_search import PLACES_MAX
+from mnemolog.projections.sql.queries import Filters
+from mnemolog.projections.sql.words import stems_of, terms_of
+from tests.support import FakeClock, HashEncoder, blocks_of, found_by_text, log_of, projections_of
+
+FILTERS_PER_STORE = 100
+WORDS = ("tea", "ferry", "dog", "moved", "lisbon", "snake_case", "日本語", *(f"word{n}" for n in range(8)))
+SCOPES = ("", "acme", "acme/a", "acme/a/deep", "acme/ab", "other")
+SPEAKERS = (None, "Ada", "Bo")
+ROLES = tuple(role.value for role in Role)
+METADATA = ({}, {"topic": "trip"}, {"topic": "work", "n": 1}, {"n": 2}, {"n": 1.0})
+START = datetime(2024, 1, 1).astimezone()
+DIMENSION = 16
+
+
+class Model:
+    """Every turn of a store, as the log has it."""
+
+    def __init__(self, store):
+        self.store, self.encoder = store, HashEncoder(dimension=DIMENSION)
+        self.scopes = {item.session: item.scope for item in store.sessions()}
+        self.started = {item.session: item.started_position for item in store.sessions()}
+        read = log_of(store).read(after=ORIGIN, upto=log_of(store).head().position)
+        self.turns = [event for events in read for event in events if isinstance(event.event, TurnRecorded)]
+        self.head = log_of(store).head().position
+        self.vectors = dict(
+            zip(
+                (turn.position for turn in self.turns),
+                self.encoder.encode([turn.event.text for turn in self.turns]),
+                strict=True,
+            )
+        )
+
+    def left(self, filters, upto):
+        """The turns that filters leave at a position."""
+        return [turn for turn in self.turns if turn.position <= upto and self.matches(turn, filters)]
+
+    def matches(self, turn, filters):
+        session, said = session_of(turn.stream), turn.event
+        at = turn.recorded_at if said.said_at is None else said.said_at
+        return (
+            covers(filters.scope, self.scopes[session])
+            and filters.session in (None, session)
+            and (filters.spans is None or any(span.holds(session, turn.position) for span in filters.spans))
+            and (not filters.roles or said.role in filters.roles)
+            and (not filters.speakers or said.speaker in filters.speakers)
+            and (filters.since is None or at >= filters.since)
+            and (filters.until is None or at < filters.until)
+            and (filters.after is None or turn.position > filters.after)
+            and (filters.last is None or turn.position <= filters.last)
+            and all(
+                key in said.metadata and canonical(said.metadata[key]) == canonical(value)
+                for key, value in filters.metadata.items()
+            )
+        )
+
+    def by_words(self, terms, filters, upto):
+        """BM25 as it stands in books, over the turns up to a position."""
+        held = {t.position: Counter(stems_of(t.event.text)) for t in self.turns if t.position <= upto}
+        lengths = {position: words.total() for position, words in held.items()}
+        holding = {term: sum(term in words for words in held.values()) for term in terms}
+        chosen = sorted((count, term) for term, count in holding.items() if count)
+        assert sum(count for count, _ in chosen) <= PLACES_MAX
+        scores: dict[int, float] = {}
+        average = sum(lengths.values()) / len(held) if held else 0.0
+        for position in (turn.position for turn in self.left(filters, upto)):
+            for count, term in chosen:
+                if frequency := held[position][term]:
+                    idf = max(log((len(held) - count + 0.5) / (count + 0.5)), 0.0) or 1e-6
+                    norm = 1 - 0.75 + 0.75 * lengths[position] / average
+                    score = idf * (frequency * 2.2 / (frequency + 1.2 * norm))
+                    scores[position] = scores.get(position, 0.0) + score
+        return sorted(scores, key=lambda position: (-scores[position], position))
+
+    def by_vectors(self, query, filters, upto):
+        """Cosine similarities, by position."""
+        asked = self.encoder.encode([query])[0]
+        return {turn.position: float(self.vectors[turn.position] @ asked) for turn in self.left(filters, upto)}
+
+
+def filled(store, random):
+    """A history with everything that decides whether a turn is left."""
+    sessions, encrypted = [], []
+    for number in range(random.randint(120, 220)):
+        if len(sessions) < 2 or (len(sessions) < 8 and random.random() < 0.05):
+            sessions.append(store.start_session(f"s{number}", scope=random.choice(SCOPES)).id)
+        session = store.session(random.choice(sessions))
+        step = random.random()
+        if step < 0.02:
+            session.rewind(turns=random.randint(1, 4))
+        elif step < 0.04 and len(sessions) < 12:
+            sessions.append(session.branch(f"b{number}").id)
+        else:
+            said = session.record(
+                random.choice(ROLES),
+                " ".join(random.choices(WORDS, k=random.randint(1, 9))),
+                speaker=random.choice(SPEAKERS),
+                said_at=random.choice([None, START + timedelta(hours=random.randint(-50, 50))]),
+                metadata=random.choice(METADATA),
+            )
+            encrypted.append(said.position)
+        if random.random() < 0.02:
+            store.admin.catch_up_vectors()
+        if encrypted and random.random() < 0.02:
+            store.forget(positions=encrypted.pop(random.randrange(len(encrypted))))
+    return sessions
+
+
+def wished(random, model, sessions):
+    """Options of a recall, and the same as filters: some of each, most of them none."""
+    options, fields = {}, {}
+    upto = random.choice([None, None, random.randint(1, model.head)])
+    if random.random() < 0.4:
+        options["scope"] = fields["scope"] = random.choice(SCOPES)
+    if random.random() < 0.3:
+        chosen = random.sample(ROLES, random.randint(1, 2))
+        options["roles"], fields["roles"] = chosen, tuple(Role(role) for role in sorted(chosen))
+    if random.random() < 0.3:
+        options["speakers"] = random.sample(["Ada", "Bo", "Nobody"], random.randint(1, 2))
+        fields["speakers"] = tuple(options["speakers"])
+    for name in ("since", "until"):
+        if random.random() < 0.2:
+            at = START + timedelta(hours=random.randint(-60, 60))
+            options[name], fields[name] = at, round(at.timestamp() * 1_000_000)
+    if random.random() < 0.2:
+        options["metadata"] = fields["metadata"] = random.choice(METADATA)
+    if random.random() < 0.3:
+        session = model.store.session(random.choice(sessions))
+        if upto is not None and upto < model.started[session.id]:
+            upto = None
+        options["session"] = session.id
+        if random.random() < 0.6:
+            options["lineage"] = True
+            seen = session if upto is None else session.at(upto)
+            fields["spans"] = tuple(
+                Span(turn.session, turn.position - 1, turn.position) for turn in seen.turns(limit=10_000)
+            )
+        else:
+            fields["session"] = session.id
+    return options, Filters(**fields), upto
+
+
+@pytest.mark.promise("P20", "filters")
+def test_answers_are_those_of_a_model_that_looks_at_every_turn(tmp_path, seed, tries):
+    """Any filters, as of any position, with lineage: the same turns by vectors, and by words in the same order."""
+    for number in range(-(-tries // FILTERS_PER_STORE)):
+        chance = random.Random(f"{seed}/{number}")
+        encoder = HashEncoder(dimension=DIMENSION)
+        with (
+            blocks_of(64),
+            MemoryStore.open(
+                tmp_path / f"{number}", model=encoder, clock=FakeClock(), background=False, synchronous="NORMAL"
+            ) as store,
+        ):
+            sessions = filled(store, chance)
+            model = Model(store)
+            assert store.admin.doctor(deep=True).healthy or number
+            for _ in range(min(FILTERS_PER_STORE, tries)):
+                _compare(model, chance, *wished(chance, model, sessions))
+
+
+def _compare(model, chance, options, filters, upto):
+    query = " ".join(chance.choices(WORDS, k=chance.randint(1, 4)))
+    asked = (options, upto, query)
+    end = model.head if upto is None else upto
+    expected = model.by_vectors(query, filters, end)
+    as_of = {} if upto is None else {"as_of": upto}
+    hits = model.store.recall(query, mode="vector", k=1_000, min_position=end, **options, **as_of).hits
+    assert {hit.position for hit in hits} == expected.keys(), asked
+    found = np.array([expected[hit.position] for hit in hits])
+    assert np.all(np.diff(found) <= 1e-6), asked
+    hybrid = model.store.recall(query, k=1_000, min_position=end, **options, **as_of).hits
+    assert {hit.position for hit in hybrid} == expected.keys(), asked
+    terms = terms_of(query)
+    with projections_of(model.store).current_views().database.reading() as connection:
+        by_text = found_by_text(connection, terms, k=1_000, filters=replace(filters, upto=upto))
+    assert by_text == model.by_words(terms, filters, end), asked
+
+
+@pytest.mark.promise("P9")
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE bitmaps SET positions = zeroblob(8) WHERE field = 'scope' AND block = 1",
+        "DELETE FROM bitmaps WHERE field = 'role' AND block = 0",
+        "UPDATE bitmaps SET positions = x'01' WHERE field = 'scope' AND block = 1",
+        "UPDATE bitmaps SET positions = x'ffff' WHERE field = 'scope'",
+        "INSERT INTO bitmaps SELECT field, value, 77, positions FROM bitmaps WHERE field = 'scope' LIMIT 1",
+        "UPDATE blocks SET words = words + 1 WHERE block = 1",
+        "UPDATE blocks SET lengths = zeroblob(128), times = zeroblob(512)",
+        "DELETE FROM blocks",
+    ],
+)
+def test_a_damaged_bitmap_is_found_and_rebuilt(tmp_path, damage):
+    """A deep check compares every block with the turns that it is made of; meanwhile nothing breaks."""
+    with blocks_of(64), MemoryStore.open(tmp_path / "memory", model=None) as store:
+        session = store.start_session("a", scope="acme")
+        for number in range(200):
+            session.record("user", f"tea number{number}")
+        before = store.recall("tea", scope="acme", k=100).hits
+        views = projections_of(store).current_views()
+        with views.database.writing() as connection:
+            connection.exec_driver_sql(damage)
+        with suppress(errors.ProjectionUnreadable):
+            store.recall("tea", scope="acme")
+        assert "views" in {found.what for found in store.admin.doctor(deep=True).findings}
+        assert store.admin.doctor(deep=True, fix=True).healthy
+        assert store.recall("tea", scope="acme", k=100).hits == before
