@@ -1,8 +1,8 @@
 """Blocks: what filters and word statistics need of 1,024 positions at once, written when the views have read them all.
 
 A block has a bitmap of its turns for every scope, session, role, speaker and metadata value in it, and the times and
-lengths of its turns. New turns never change a block; forgetting removes turns from it. Positions after the last block are read
-from the table of turns.
+lengths of its turns. New turns never change a block; forgetting removes turns from it. Positions after the last block
+are read from the table of turns.
 """
 
 from __future__ import annotations

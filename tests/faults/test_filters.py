@@ -24,7 +24,7 @@ from mnemolog.domain.spans import Span
 from mnemolog.projections.recall.text_search import PLACES_MAX
 from mnemolog.projections.sql.queries import Filters
 from mnemolog.projections.sql.words import stems_of, terms_of
-from tests.support import FakeClock, HashEncoder, blocks_of, found_by_text, log_of, projections_of
+from tests.support import FakeClock, HashEncoder, as_stored, blocks_of, found_by_text, log_of, projections_of
 
 FILTERS_PER_STORE = 100
 WORDS = ("tea", "ferry", "dog", "moved", "lisbon", "snake_case", "日本語", *(f"word{n}" for n in range(8)))
@@ -49,7 +49,7 @@ class Model:
         self.vectors = dict(
             zip(
                 (turn.position for turn in self.turns),
-                self.encoder.encode([turn.event.text for turn in self.turns]),
+                as_stored(self.encoder.encode([turn.event.text for turn in self.turns])),
                 strict=True,
             )
         )
