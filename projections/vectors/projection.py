@@ -36,7 +36,7 @@ TAIL_ROWS_MAX: Final = 2_048
 """Vectors in memory above which the next caller writes a segment."""
 SEGMENTS_MAX: Final = 12
 """Number of segments above which even a recall merges some."""
-BUILD_ROWS: Final = 60_000
+BUILD_ROWS: Final = 20_000
 """Vectors that a rebuild holds in memory. If it is killed, they are still in the embedding cache."""
 ATTEMPTS_MAX: Final = 20
 """Damaged segments that one search skips before it gives up."""
