@@ -21,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 SOURCES := $(shell find api domain infra projections adapters -name '*.py' | sort)
 
-.PHONY: help install check unit test adapters lint types demo docs bench bench-sessions bench-vectors bench-recall-speed bench-scale bench-recall fit-recall faults clean
+.PHONY: help install check unit test adapters lint types demo docs bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-recall fit-recall faults clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -77,6 +77,9 @@ bench: install bench-sessions bench-vectors bench-recall-speed  ## speed against
 
 bench-sessions: install  ## what sessions and working memory cost, written to docs/bench-sessions.md
 	$(BIN)/python benchmarks/sessions.py --write docs/bench-sessions.md $(BENCH_FOLDER:%=--folder %)
+
+bench-embedding: install  ## the default model against sentence-transformers, written to docs/bench-embedding.md
+	$(BIN)/python -m benchmarks.embedding $(DATA:%=--set %) --write docs/bench-embedding.md
 
 bench-vectors: install  ## vectors against bare FAISS, written to docs/bench-vectors.md; real ones too with MESSAGES=path
 	$(BIN)/python benchmarks/vectors.py --write docs/bench-vectors.md $(MESSAGES:%=--gitter %) $(BENCH_FOLDER:%=--folder %)

@@ -1,9 +1,9 @@
-"""Run a BERT encoder several times as fast as the library does, for the same vectors.
+"""Run a BERT model faster than the library does, for the same vectors (docs/adr/0037-packed-weights.md).
 
 The library spends most of a question's time on reading weights, and much of the rest on Python. Here the weights of
 linear layers are packed for the processor as float16 (half the bytes), inputs and sums are float32, the tokens of
-several texts lie end to end without padding, and query, key and value are one product. A short text is computed by one
-thread: two wait for each other, which takes a hundred times as long when other processes use the cores.
+several texts lie end to end without padding, and query, key and value are one product. Each text is computed by one
+thread: several would wait for each other dozens of times, and long each time when other processes use the cores.
 
 The vectors differ from the library's by the rounding of the weights: their cosine is 1 within `DIFFERENCE_MAX`.
 """
@@ -11,7 +11,7 @@ The vectors differ from the library's by the rounding of the weights: their cosi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Any, Final
 
@@ -47,18 +47,38 @@ class PackedBert:
         self._layers = [_Layer(torch, layer) for layer in bert.encoder.layer]
 
     def encode(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Return the mean of each text's token vectors; shape (len(texts), dimension), in the order given."""
-        torch = self._torch
-        order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
-        runs = [(length, len(list(same))) for length, same in groupby(len(texts[number]) for number in order)]
-        tokens = [token for number in order for token in texts[number]]
-        places = [place for length, count in runs for _ in range(count) for place in range(length)]
+        """Return the mean of each text's token vectors; shape (len(texts), dimension), in the order given.
+
+        A short batch is computed by the calling thread, another one by as many threads as torch is set to use.
+        """
         rows = np.empty((len(texts), self._width), dtype=np.float32)
-        with self._few_threads(len(tokens)), torch.inference_mode():
+        order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
+        threads = 1 if sum(map(len, texts)) <= ONE_THREAD_TOKENS else self._torch.get_num_threads()
+        parts = [order[start::threads] for start in range(min(threads, len(order)))]
+        if len(parts) == 1:
+            rows[order] = self._means([texts[number] for number in order])
+            return rows
+        with ThreadPoolExecutor(len(parts)) as pool:
+            made = pool.map(self._means, [[texts[number] for number in part] for part in parts])
+            for part, means in zip(parts, made, strict=True):
+                rows[part] = means
+        return rows
+
+    def _means(self, texts: list[Sequence[int]]) -> NDArray[np.float32]:
+        """Compute texts, ordered by length, in this thread alone.
+
+        OpenMP keeps the number of threads for each thread that calls it, so no other caller of torch is affected.
+        """
+        torch = self._torch
+        runs = [(length, len(list(same))) for length, same in groupby(map(len, texts))]
+        tokens = [token for text in texts for token in text]
+        places = [place for text in texts for place in range(len(text))]
+        torch.get_num_threads()  # Torch sets the number of a new thread when it is first read.
+        with self._threads.limit(limits=1), torch.inference_mode():
             made = self._forward(torch.tensor(tokens), torch.tensor(places), runs)
             means = [part.view(count, length, -1).mean(1) for (length, count), part in _split(made, runs)]
-            rows[order] = torch.cat(means).numpy()
-        return rows
+            found: NDArray[np.float32] = torch.cat(means).numpy()
+        return found
 
     def _forward(self, tokens: Any, places: Any, runs: list[tuple[int, int]]) -> Any:
         functional = self._torch.nn.functional
@@ -75,16 +95,6 @@ class PackedBert:
         each = joint.view(count, length, 3, self._heads, -1).permute(2, 0, 3, 1, 4)
         found = self._torch.nn.functional.scaled_dot_product_attention(*each)
         return found.transpose(1, 2).reshape(count * length, self._width)
-
-    @contextmanager
-    def _few_threads(self, tokens: int) -> Iterator[None]:
-        """Compute a short batch with one thread. OpenMP keeps a number for each caller: no other one is affected."""
-        if tokens > ONE_THREAD_TOKENS:
-            yield
-            return
-        self._torch.get_num_threads()  # Torch sets the number of a new thread when it is first read.
-        with self._threads.limit(limits=1):
-            yield
 
 
 class _Norm:

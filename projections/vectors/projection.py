@@ -14,9 +14,10 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import PROJECTIONS
 from mnemolog.infra.runtime import atomic_files, fork_guard
+from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress
-from mnemolog.projections.sql.embeddings import EmbeddingCache
+from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 from mnemolog.projections.sql.packed_vectors import Vectors
 from mnemolog.projections.sql.position_mask import PositionMask
 from mnemolog.projections.vectors.embedder import Embedder
@@ -30,6 +31,8 @@ from mnemolog.projections.vectors.search import nearest, similarities
 from mnemolog.projections.vectors.segment_sequence import Maker
 from mnemolog.projections.vectors.snapshot import Snapshot
 
+QUESTIONS_KEPT: Final = 256
+"""Questions whose vectors are kept in memory, by the hash of their text."""
 REFRESH_WAIT_S: Final = 0.5
 """How long a refresh waits for another thread that is embedding, in seconds."""
 TAIL_ROWS_MAX: Final = 2_048
@@ -84,6 +87,8 @@ class VectorProjection:
         self._lock = IndexerLock(root, encoder.fingerprint)
         self._switching = fork_guard.lock()
         self._generation = self._open(self._current_folder())
+        self._questions = LruCache[bytes, Vectors](QUESTIONS_KEPT)
+        self._remembering = fork_guard.lock()
 
     @property
     def covers(self) -> Position:
@@ -289,13 +294,24 @@ class VectorProjection:
         return self._generation
 
     def _embed(self, query: str) -> Vectors:
-        """Return the query as one vector of shape (1, dimension): the mean of its chunks, length 1."""
+        """Return the query as one vector of shape (1, dimension): the mean of its chunks, length 1.
+
+        The vectors of the last questions are kept, because pages, audits and prefetches ask the same one again.
+        """
+        content = content_hash(query)
+        with self._remembering:
+            known = self._questions.get(content)
+        if known is not None:
+            return known
         vectors = self._encoder.encode(self._encoder.chunks([query])[0])
         mean = vectors.mean(axis=0, keepdims=True)
         length = float(np.linalg.norm(mean))
         if not np.isfinite(length) or length == 0.0:
             raise errors.EncodingFailed("the model gives no direction for this query")
-        return np.ascontiguousarray(mean / length, dtype=np.float32)
+        made = np.ascontiguousarray(mean / length, dtype=np.float32)
+        with self._remembering:
+            self._questions.put(content, made)
+        return made
 
     def _open(self, folder: Path, embedder: Embedder | None = None) -> Generation:
         return Generation(

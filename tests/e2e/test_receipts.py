@@ -192,6 +192,18 @@ def test_a_receipt_of_another_answer_does_not_reproduce(store):
     assert (audit.sound, audit.reproduced, audit.differing, audit.unknown) == (False, 1, 4, 0)
 
 
+def test_a_receipt_reproduces_with_a_vector_that_differs_in_rounding(store):
+    """Other processors and libraries round a vector otherwise. Words are counted, so their scores must be equal."""
+    fill(store)
+    store.recall("tea word1", k=3, receipt=True)
+    store.recall("tea word1", k=3, mode="text", receipt=True)
+    for served in [event.event for event in store.events() if isinstance(event.event, RecallServed)]:
+        fields = {name: getattr(served, name) for name in served.__struct_fields__}
+        rounded = RecallServed(**fields | {"scores": [score + 1e-4 for score in served.scores]})
+        log_of(store).transact(lambda tx, rounded=rounded: tx.append("recalls", rounded))
+    assert verdicts(store.audit.recalls())[2:] == ["reproduces", "does-not-reproduce"]
+
+
 def test_what_cannot_be_asked_again_is_no_difference(folder, clock):
     """The model is not here, the store was opened for text only, or a newer mnemolog has asked."""
     with MemoryStore.open(folder, model=HashEncoder(), clock=clock, background=False) as store:

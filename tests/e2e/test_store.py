@@ -16,6 +16,7 @@ from pysqlite3 import dbapi2
 import mnemolog
 from mnemolog import MemoryStore, NewTurn
 from mnemolog.domain.limits import TEXT_BYTES_MAX
+from mnemolog.projections.vectors.projection import QUESTIONS_KEPT
 from tests.support import HashEncoder
 
 TOPICS = ["lisbon flat", "dog nero vet", "invoice error", "flight copenhagen", "peanut allergy", "database migration"]
@@ -50,6 +51,22 @@ def test_a_recall_right_after_record_returns_that_turn_by_text_and_by_vector(sto
         answer = store.recall("when does the ferry leave", mode=mode)
         assert [hit.position for hit in answer.hits] == [turn.position], mode
         assert answer.head == turn.position
+
+
+def test_a_question_that_is_asked_again_is_not_embedded_again(store, encoder):
+    """Its vector is kept; what was recorded meanwhile is found. Only the latest questions are kept."""
+    store.session("s").record("user", "tea in Porto")
+    first = store.recall("tea", mode="vector")
+    calls = len(encoder.calls)
+    assert store.recall("tea", mode="vector").hits == first.hits
+    assert len(encoder.calls) == calls
+    store.session("s").record("user", "tea")
+    assert [hit.text for hit in store.recall("tea", mode="vector")] == ["tea", "tea in Porto"]
+    for number in range(QUESTIONS_KEPT):
+        store.recall(f"question {number}", mode="vector")
+    calls = len(encoder.calls)
+    store.recall("tea", mode="vector")
+    assert len(encoder.calls) == calls + 1
 
 
 def test_another_store_object_sees_what_was_just_recorded(store, folder, encoder):
