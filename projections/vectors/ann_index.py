@@ -15,7 +15,7 @@ import faiss
 import numpy as np
 
 from mnemolog.projections.sql.packed_vectors import Vectors, unpack
-from mnemolog.projections.vectors.checked_rows import ExactRows, Rows, floats
+from mnemolog.projections.vectors.checked_rows import ExactRows, Rows
 
 COARSE_ROWS_MIN: Final = 8_192
 """Minimum rows for a segment to have an index. Scanning fewer rows takes about the same time."""
@@ -198,15 +198,25 @@ def version() -> str:
 
 
 def _fill(index: Any, rows: ExactRows, *, trained_with: int) -> None:
-    index.train(floats(rows, _spread(rows.count, trained_with)))
+    index.train(_read_in_order(rows, _spread(rows.count, trained_with)))
     for piece in rows.pieces():
         index.add(unpack(piece, rows.dimension))
+
+
+def _read_in_order(rows: ExactRows, wanted: Rows) -> Vectors:
+    """Return these rows (ascending). Reads all rows: pages of a mapped file would stay in memory, one for each row."""
+    found, start = np.empty((len(wanted), rows.dimension), dtype=np.float32), 0
+    for piece in rows.pieces():
+        first, last = np.searchsorted(wanted, (start, start + len(piece)))
+        found[first:last] = unpack(piece[wanted[first:last] - start], rows.dimension)
+        start += len(piece)
+    return found
 
 
 def _effort_for(index: Any, rows: ExactRows) -> Effort:
     """Measure the effort that finds the nearest neighbours of sample rows, the samples themselves excluded."""
     tried = _spread(rows.count, TRIED_ROWS)
-    queries = floats(rows, tried)
+    queries = _read_in_order(rows, tried)
     nearest = _nearest(queries, rows, tried)
 
     def found(probes: int, candidates: int) -> float:
