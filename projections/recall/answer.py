@@ -165,7 +165,7 @@ def hits_of(
     head: Position,
     seen_by: Callable[[str], Spans],
 ) -> tuple[Hit, ...]:
-    """Return ranked turns as hits, each with its best passage for `words` and the turns around it that are asked for.
+    """Return ranked turns as hits, each with its best passage for `words` and the turns around it that are wanted.
 
     Neighbours come from `spans`, or else from the turn's own session; an exchange from `spans`, or else from what that
     session sees, `seen_by`; none of them is after `head`. A turn that was forgotten since the ranking is left out.

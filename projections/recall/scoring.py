@@ -175,7 +175,7 @@ def _words(
 ) -> tuple[dict[str, Column], NDArray[np.bool_]]:
     """Return the features of words, as shares of what all words of the query are worth.
 
-    The words that nobody said count for the whole: a turn with one of two words holds less of the question if the other
+    A word that no turn holds is part of the whole: a turn with one of two words holds less of the question if the other
     occurs nowhere. `words_near` is what neighbours add: for each word, the best of the turn's own score and of the
     shares lent counts.
     """
