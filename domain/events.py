@@ -293,7 +293,7 @@ class RecallJudged(Event, frozen=True, kw_only=True, omit_defaults=True):
     topic: ClassVar[str] = "recall.judged.v1"
 
     receipt: int
-    """The log position of the answer's `recall.served`."""
+    """The log position of the answer's `recall.served` or `context.served`."""
     good: list[int] = []
     """Log positions of turns that answer the question, whether the recall found them or not."""
     bad: list[int] = []
