@@ -58,7 +58,7 @@ lint: install  ## ruff, formatting and style
 	$(BIN)/ruff format --check .
 
 types: install  ## mypy --strict over the installed import name, and over what fits and measures the ranking
-	$(BIN)/mypy -p mnemolog -m benchmarks.fit_recall -m benchmarks.recall_quality
+	$(BIN)/mypy -p mnemolog -m benchmarks.fit_recall -m benchmarks.recall_quality -m benchmarks.scale
 
 demo: install  ## record, recall, rebuild, replay and verify a sample conversation with the real model
 	MNEMOLOG=$(BIN)/mnemolog DEMO=$(DEMO) bash examples/demo.sh

@@ -245,14 +245,14 @@ def run(
     """Measure everything that the folder's `results.json` does not have yet."""
     file = folder / "results.json"
     results = msgspec.json.decode(file.read_bytes(), type=Results) if file.exists() else Results("")
-    results.machine = (
-        f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
-        f"SQLite {dbapi2.sqlite_version}"
-    )
     missing = [size for size in sizes if size not in map(_size, results.checkpoints)]
     began, spent = time.perf_counter(), results.seconds
 
     def keep() -> None:
+        results.machine = (
+            f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
+            f"SQLite {dbapi2.sqlite_version}, load {os.getloadavg()[0]:.1f} at the end"
+        )
         results.seconds = spent + time.perf_counter() - began
         file.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
 
@@ -388,8 +388,8 @@ def _of_rebuild(item: Checkpoint, what: str, name: str) -> str:
 
 def draw(results: Results, path: Path) -> None:
     """Draw how recall, bytes and memory grow with the turns."""
-    turns = [item.turns for item in results.checkpoints]
-    with panels(path, 3, height=3.0) as (times, sizes, memory):
+    turns = [item.turns / 1_000 for item in results.checkpoints]
+    with panels(path, 3, height=3.0, sharey=False) as (times, sizes, memory):
         names = [name for name in results.checkpoints[0].ways if name not in ONE_LEG]
         for name, colour in zip(names, COLOURS * 2, strict=False):
             marks = {"color": colour, "marker": ".", "linestyle": "-" if names.index(name) < len(COLOURS) else ":"}
@@ -407,7 +407,7 @@ def draw(results: Results, path: Path) -> None:
         memory.legend(fontsize=6)
         for panel in (times, sizes, memory):
             panel.set_ylim(bottom=0)
-            panel.set_xlabel("turns")
+            panel.set_xlabel("thousand turns")
 
 
 def main() -> None:

@@ -95,8 +95,8 @@ def timed(ways: dict[str, Callable[[str], Any]], questions: Sequence[str]) -> di
 def asked_of(took: Sequence[tuple[float, float]], hits: int) -> Asked:
     """Sum up the wall and CPU times of questions."""
     wall, cpu = np.array(took).T
-    p50, p95, cpu_p50 = np.quantile(wall, 0.5), np.quantile(wall, 0.95), np.quantile(cpu, 0.5)
-    return Asked(*(round(float(figure), 3) for figure in (p50, p95, cpu_p50)), len(took), round(hits / len(took), 2))
+    p50, p95 = np.quantile(wall, [0.5, 0.95]).tolist()
+    return Asked(p50, p95, float(np.median(cpu)), len(took), hits / len(took))
 
 
 def first(folder: Path) -> dict[str, float]:

@@ -185,7 +185,7 @@ def _bars(
 
 
 @contextmanager
-def panels(path: Path, count: int, *, height: float, width: float = 11) -> Iterator[Any]:
+def panels(path: Path, count: int, *, height: float, width: float = 11, sharey: bool = True) -> Iterator[Any]:
     """Yield panels, up to `PANELS_MAX` beside one another in rows of a height, and write the picture."""
     import matplotlib as mpl
 
@@ -196,7 +196,7 @@ def panels(path: Path, count: int, *, height: float, width: float = 11) -> Itera
     rows = -(-count // columns)
     with pyplot.rc_context(OPTIONS):
         figure, grid = pyplot.subplots(
-            rows, columns, sharey=True, figsize=(width, rows * height), layout="constrained", squeeze=False
+            rows, columns, sharey=sharey, figsize=(width, rows * height), layout="constrained", squeeze=False
         )
         for panel in grid.flat:
             panel.spines[["top", "right"]].set_visible(False)
