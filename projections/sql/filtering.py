@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 import sqlalchemy as sa
+from msgspec.structs import replace
 
 from mnemolog.domain import errors
 from mnemolog.domain.limits import INTEGER_MAX
@@ -16,10 +17,11 @@ from mnemolog.domain.scope import ROOT
 from mnemolog.domain.spans import Span
 from mnemolog.projections.sql import blocks
 from mnemolog.projections.sql.blocks import ROLE, SCOPE, SPEAKER, Key, closed_to, metadata_key, session_key, text_key
-from mnemolog.projections.sql.conversation_views import TURNS
+from mnemolog.projections.sql.conversation_views import SESSIONS, TURNS
 from mnemolog.projections.sql.database import fetch
+from mnemolog.projections.sql.places import PLACES
 from mnemolog.projections.sql.position_mask import Bits, PositionMask
-from mnemolog.projections.sql.queries import Filters, conditions, last_turn
+from mnemolog.projections.sql.queries import Filters, below, conditions, last_turn
 from mnemolog.projections.sql.turn_metadata import stored
 
 _BITMAPS: Final = "SELECT block, positions FROM bitmaps WHERE field = ? AND value = ? AND block < ?"
@@ -48,7 +50,11 @@ def _matching(connection: sa.Connection, filters: Filters) -> Bits:
     if closed:
         bits[:closed] = _in_blocks(connection, filters, -(-closed // blocks.BLOCK))[:closed]
     if closed <= end:
-        query = sa.select(TURNS.c.position).where(TURNS.c.position.between(closed, end), *conditions(filters))
+        # The scope of each turn is looked up: as a condition on turns, it would read all sessions.
+        of_turn = SESSIONS.c.started_position == TURNS.c.place // PLACES
+        within = [] if filters.scope == ROOT else [below(SESSIONS.c.scope, filters.scope)]
+        within += [TURNS.c.position.between(closed, end), *conditions(replace(filters, scope=ROOT))]
+        query = sa.select(TURNS.c.position).select_from(TURNS).join(SESSIONS, of_turn).where(*within)
         bits[np.fromiter(connection.execute(query).scalars(), dtype=np.int64)] = True
     if filters.after is not None:
         bits[: filters.after + 1] = False
