@@ -26,7 +26,7 @@ from mnemolog.projections.vectors.manifest import FILES, MANIFEST_FILE
 BACKUP_FILE: Final = "backup.json"
 KEYS_NOTE_FILE: Final = "keys.json"
 FORMAT: Final = 1
-PIECE_BYTES: Final = 1 << 20
+PIECE_BYTES: Final = 256 << 10
 _OF_SEGMENT: Final = "|".join(re.escape(name) for name in sorted({*FILES, MANIFEST_FILE}))
 _NAME: Final = re.compile(
     rf"{re.escape(LOG_FILE)}|projections/\w[\w.-]{{0,100}}\.db|"

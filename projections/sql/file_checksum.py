@@ -24,7 +24,7 @@ from mnemolog.infra.runtime.regular_files import open_file, read_file
 
 SEALED_BYTES_MAX: Final = 64 << 20
 """Maximum size of a sealed database. Reading a larger one would delay opening and closing by more than 50 ms."""
-_PIECE_BYTES: Final = 1 << 20
+_PIECE_BYTES: Final = 256 << 10
 
 
 class Seal(msgspec.Struct, frozen=True, kw_only=True):
