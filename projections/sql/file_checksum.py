@@ -22,8 +22,8 @@ from mnemolog.domain.store_layout import CHECKSUM_PART
 from mnemolog.infra.runtime.atomic_files import replace_file
 from mnemolog.infra.runtime.regular_files import open_file, read_file
 
-SEALED_BYTES_MAX: Final = 64 << 20
-"""Maximum size of a sealed database. Reading a larger one would delay opening and closing by more than 50 ms."""
+SEALED_BYTES_MAX: Final = 1 << 30
+"""Maximum size of a sealed database. Reading a larger one would delay opening and closing by about a second."""
 _PIECE_BYTES: Final = 256 << 10
 
 
@@ -52,7 +52,7 @@ def why_invalid(database: Path) -> str | None:
     """Return why a database does not match its seal; None if it matches or has no seal."""
     while (seal := _read(database)) is not None:
         found = _look(database)
-        if found is None or found == seal or (not found.xxh3_128 and found.size_bytes == seal.size_bytes):
+        if found is None or found == seal:
             return None
         if _read(database) == seal:  # Otherwise another process is writing it.
             return f"its {found.size_bytes:,} bytes are not the {seal.size_bytes:,} that were sealed when it was closed"
@@ -90,7 +90,7 @@ def _read(database: Path) -> Seal | None:
 
 
 def _look(database: Path) -> Seal | None:
-    """Compute the seal of the current file, without a checksum if it is large; None if it cannot be read."""
+    """Compute the seal of the current file; None if it cannot be read."""
     digest, size = xxhash.xxh3_128(), 0
     try:
         with open_file(database) as file:

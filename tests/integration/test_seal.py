@@ -115,16 +115,6 @@ def test_who_closes_while_another_writes_does_not_seal(closed):
     assert file_checksum.why_invalid(views_of(folder)) is None
 
 
-def test_views_above_the_limit_that_an_earlier_version_sealed_are_not_judged(closed, monkeypatch):
-    """The limit was a gigabyte once: only their size is compared."""
-    folder, told = closed
-    monkeypatch.setattr(file_checksum, "SEALED_BYTES_MAX", 1_000)
-    assert file_checksum.why_invalid(views_of(folder)) is None
-    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
-        assert answers(store) == told
-        assert store.status().quarantined == 0
-
-
 def test_very_large_views_and_an_unreadable_seal_are_not_judged(closed, monkeypatch):
     """A seal only ever says that a file was whole once."""
     folder, told = closed
