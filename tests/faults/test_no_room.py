@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import shutil
@@ -267,6 +268,7 @@ def unprivileged(template):
     if root:
         for path in [folder, *folder.rglob("*")]:
             os.chown(path, NOBODY, NOBODY)
+        gc.collect()  # Semaphores of earlier tests may only be removed by their owner.
         os.seteuid(NOBODY)
     yield folder / "memory"
     if root:
