@@ -13,6 +13,8 @@ import logging
 from pathlib import Path
 from typing import Final
 
+from mnemolog.domain.encoding import printable
+
 ROOT: Final = "mnemolog"
 
 Fact = bool | int | float | str | Path | BaseException | None
@@ -56,4 +58,4 @@ def _plain(fact: Fact) -> bool | int | float | str | None:
         cause = fact.__cause__ or fact
         codes = [str(code) for name in _CODES if (code := getattr(cause, name, None)) is not None]
         return "/".join([type(fact).__name__, *codes])
-    return str(fact) if isinstance(fact, Path) else fact
+    return printable(str(fact)) if isinstance(fact, Path) else fact

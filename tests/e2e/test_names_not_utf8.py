@@ -51,6 +51,14 @@ def test_a_store_in_such_a_folder_works(odd, encrypt):
     assert [path.name for path in odd.parent.iterdir()] == [odd.name]
 
 
+def test_a_log_file_in_utf8_takes_the_path(odd, caplog):
+    """Messages show the byte escaped."""
+    caplog.set_level("INFO", logger="mnemolog")
+    MemoryStore.open(odd / "m", model=None, background=False).close()
+    assert f"odd{SHOWN}/m" in caplog.text
+    assert caplog.text.encode("utf-8")
+
+
 def test_every_target_and_source_of_a_command_may_have_such_a_name(odd):
     """Backup, restore, export, import, a file of heads; as text and as JSON."""
     store = odd / "m"
