@@ -105,7 +105,7 @@ def with_neighbours(
     if question.mode != VECTOR:
         offered = [position for leg in legs.values() for position in leg]
         rows = rows_around(
-            connection, offered, window=window, filters=offer.filters, allowed=offer.allowed, upto=offer.head
+            connection, offered, window=window, spans=offer.filters.spans, allowed=offer.allowed, upto=offer.head
         )
         # Read again: the text index may have changed its language since the offer was made.
         if languages_at(connection, offer.head).indexed != offer.language:

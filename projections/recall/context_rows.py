@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import sqlalchemy as sa
 
 from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.spans import Span
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import TURNS, stems_rows
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.queries import Filters, conditions, one_of
+from mnemolog.projections.sql.queries import one_of
+from mnemolog.projections.sql.span_queries import in_spans
 
 if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
     from mnemolog.projections.sql.position_mask import PositionMask
@@ -49,29 +51,28 @@ def rows_around(
     offered: Sequence[Position],
     *,
     window: Window,
-    filters: Filters,
+    spans: Sequence[Span] | None,
     allowed: PositionMask | None,
     upto: Position,
 ) -> Rows:
     """Return these turns and their neighbours, without turns after `upto`.
 
-    A neighbour that `filters` exclude is no hit, but its words count, unless it lies outside of `filters.spans`: what a
-    rewind hides is not read. `allowed` are the turns that `filters` leave, if they are known.
+    A neighbour that the filters exclude is no hit, but its words count, unless it lies outside of `spans`: what a
+    rewind hides is not read. `allowed` are the turns that the filters leave; None for all.
     """
     of_legs = [row[0] for row in fetch(connection, _SELECT_PLACES, listed(offered))]
     near, around = fetch(connection, _SELECT_NEAR, listed(_runs(of_legs, window)), upto), window.hits_around
     if around is None:
-        near = _left(connection, near, filters, allowed)
-    elif filters.spans is not None:
-        near = _left(connection, near, Filters(spans=filters.spans))
+        near = _left(near, allowed)
+    elif spans is not None:
+        near = _in_spans(connection, near, spans)
     if not near:
         return Rows()
     if around is None:
         hits = {row[0] for row in near}
     else:
         hits = {place + away for place in of_legs for away in range(-around, around + 1)}
-        if not filters.leave_everything:
-            hits = {row[0] for row in _left(connection, [row for row in near if row[0] in hits], filters, allowed)}
+        hits = {row[0] for row in _left([row for row in near if row[0] in hits], allowed)}
     columns: list[Any] = [*zip(*near, strict=True), [row[0] in hits for row in near]]
     return Rows(*columns)
 
@@ -87,18 +88,19 @@ def _runs(places: Iterable[int], window: Window) -> list[list[int]]:
     return runs
 
 
-def _left(
-    connection: sa.Connection, rows: list[Any], filters: Filters, allowed: PositionMask | None = None
-) -> list[Any]:
-    """Return the rows that `filters` leave."""
-    if filters.leave_everything:
+def _left(rows: list[Any], allowed: PositionMask | None) -> list[Any]:
+    """Return the rows whose turns are allowed."""
+    if allowed is None:
         return rows
-    positions = sorted({row[1] for row in rows})
-    if allowed is not None:
-        left = allowed.among(positions)
-    else:
-        query = sa.select(TURNS.c.position).where(TURNS.c.position.in_(one_of(positions)), *conditions(filters))
-        left = set(connection.execute(query).scalars())
+    left = allowed.among([row[1] for row in rows])
+    return [row for row in rows if row[1] in left]
+
+
+def _in_spans(connection: sa.Connection, rows: list[Any], spans: Sequence[Span]) -> list[Any]:
+    """Return the rows whose turns are in any of `spans`."""
+    positions = sorted(row[1] for row in rows)
+    query = sa.select(TURNS.c.position).where(TURNS.c.position.in_(one_of(positions)), in_spans(spans))
+    left = set(connection.execute(query).scalars())
     return [row for row in rows if row[1] in left]
 
 
