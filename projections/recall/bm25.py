@@ -168,9 +168,7 @@ def _lengths(connection: sa.Connection, turns: Positions) -> Lengths:
     lengths -= 1
     unknown = np.flatnonzero(lengths == LENGTH_MAX - 1)
     if len(unknown):
-        query = f"SELECT id, sz FROM {TEXT_INDEX}_docsize WHERE id IN (SELECT value FROM json_each(?))"
-        exact = {
-            position: number_in(size) for position, size in fetch(connection, query, listed(turns[unknown].tolist()))
-        }
-        lengths[unknown] = [exact[position] for position in turns[unknown].tolist()]
+        positions = turns[unknown].tolist()
+        exact = blocks.lengths_of(connection, positions)
+        lengths[unknown] = [exact[position] for position in positions]
     return lengths

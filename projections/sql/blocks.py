@@ -157,6 +157,13 @@ def _lengths(connection: sa.Connection, first: int) -> tuple[int, bytes]:
     return words, _packed(lengths)
 
 
+def lengths_of(connection: sa.Connection, positions: Sequence[int]) -> dict[int, int]:
+    """Return how many words the text index has of the turns at these positions."""
+    return {
+        position: number_in(stored) for position, stored in fetch(connection, _LENGTHS + _LISTED, listed(positions))
+    }
+
+
 def forget(connection: sa.Connection, positions: Sequence[int]) -> None:
     """Remove turns from their blocks. Call it before the rows of the turns are deleted."""
     closed = closed_to(connection)
@@ -169,7 +176,7 @@ def forget(connection: sa.Connection, positions: Sequence[int]) -> None:
             of_block[position // BLOCK].append(position % BLOCK)
         for number, places in of_block.items():
             _remove(connection, key, number, places)
-    lengths = {position: number_in(stored) for position, stored in fetch(connection, _LENGTHS + _LISTED, some)}
+    lengths = lengths_of(connection, gone)
     for number in sorted({position // BLOCK for position in gone}):
         _forget_in(connection, number, [position for position in gone if position // BLOCK == number], lengths)
 
