@@ -31,8 +31,10 @@ from mnemolog.adapters.importers import import_files
 from mnemolog.cli.progress import bar
 from mnemolog.domain.position import Position
 from mnemolog.evaluation.metrics import auroc
+from mnemolog.projections.recall.answer import Page
 from mnemolog.projections.recall.question import question
 from mnemolog.projections.recall.scoring import FEATURES, Coefficients, Fitted, features_of
+from mnemolog.projections.recall.service import Basis
 from mnemolog.projections.recall.weights import RANKING
 
 VECTOR_FEATURES: Final = ("meaning", "meaning_near")
@@ -173,7 +175,7 @@ def _reader(store: MemoryStore, key_of: Mapping[Position, str | None]) -> Callab
     recalls = store.parts.recalls
 
     def read(item: Question) -> Asked:
-        found = recalls.candidates(question(item.text, scope=item.conversation))
+        found = recalls.answer(question(item.text, scope=item.conversation), Basis(None, Page(CUT))).found
         rows = found.rows
         if not rows.positions:
             none = np.zeros(0, dtype=np.int64)

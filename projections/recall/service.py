@@ -73,10 +73,11 @@ class Basis(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A recall, its ranking, and the vectors that answered."""
+    """A recall, its ranking, what was ranked last, and the vectors that answered."""
 
     recall: Recall
     ranking: Ranking
+    found: Candidates
     vectors: Vectors | None
     words: SoughtWords
     """The words of the question, to choose passages by."""
@@ -218,17 +219,6 @@ class Recalls:
         """
         return self._answer(question, basis, self._projections.current_views())
 
-    def candidates(self, question: Question) -> Candidates:
-        """Return what the first stage of a recall ranks now, for fitting the ranking (`make fit-recall`)."""
-        basis, views = Basis(None, Page(question.k)), self._projections.current_views()
-        wanted = basis.page.offered(question.mode)
-        with views.database.reading() as connection:
-            head = tracked(connection, views.name).position
-            offer = from_views(connection, question, self._filters(question, head), head=head, wanted=wanted)
-        leg = self._ask_vectors(question, basis, offer, wanted)
-        with views.database.reading() as connection:
-            return with_neighbours(connection, question, offer, leg.answer, rule_named(question.ranking).window)
-
     def _answer(self, question: Question, basis: Basis, views: Views) -> Answer:
         """Answer as of the position that the basis fixes, or else that of the views at the first read.
 
@@ -281,7 +271,7 @@ class Recalls:
             searched_turns=_searched(offer),
             left_out=ranking.left_out,
         )
-        return Answer(recall, ranking, leg.vectors, words)
+        return Answer(recall, ranking, found, leg.vectors, words)
 
     def _filters(self, question: Question, head: Position) -> Filters:
         """Return the filters as of `head`. Raises `UnknownSession`, `OutsideSession`."""
