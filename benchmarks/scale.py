@@ -259,7 +259,7 @@ def run(
     with phases() as phase:
         if missing:
             phase("read the data")
-            bulk = Bulk(sorted((data / "bulk").glob("*.jsonl.gz")), questions=questions)
+            bulk = Bulk(sources_in(data), questions=questions)
         for size in missing:
             grown = grow(folder, bulk, size, phase)
             rebuilt = size in (MIDDLE, sizes[-1])
@@ -269,6 +269,13 @@ def run(
             results.conversations = measure_conversations(folder, data / CONVERSATIONS, phase)
             keep()
     return results
+
+
+def sources_in(data: Path) -> list[Path]:
+    """Return the files of messages in the folder of data."""
+    if not (found := sorted((data / "bulk").glob("*.jsonl.gz"))):
+        raise SystemExit(f"{data} has no bulk/*.jsonl.gz: pass the folder that has the folder bulk")
+    return found
 
 
 def figures_of(results: Results) -> list[Figure]:
