@@ -206,7 +206,7 @@ def status_times(folder: Path) -> tuple[float, float]:
     """Return the seconds that a process `mnemolog status` takes, on the clock and of CPU."""
     command = [sys.executable, "-m", "mnemolog", "status", str(folder / "store")]
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(command, check=True, capture_output=True, env=children.compiled())
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

@@ -189,8 +189,13 @@ TASKS: Final[dict[str, Callable[..., Any]]] = {task.__name__: task for task in (
 def run(task: str, folder: Path, *arguments: object) -> Any:
     """Run a task in a process of its own; return what it reports."""
     command = [sys.executable, "-m", "benchmarks.scale_children", task, str(folder), *map(str, arguments)]
-    ran = subprocess.run(command, cwd=Path(__file__).parents[1], env=os.environ, stdout=subprocess.PIPE, check=True)
+    ran = subprocess.run(command, cwd=Path(__file__).parents[1], env=compiled(), stdout=subprocess.PIPE, check=True)
     return json.loads(ran.stdout.splitlines()[-1])
+
+
+def compiled() -> dict[str, str]:
+    """Return an environment in which Python keeps compiled modules, as it does for an installed package."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 if __name__ == "__main__":
