@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import cache
 from typing import Final, NamedTuple
 
 
@@ -28,17 +29,19 @@ class Whose(StrEnum):
 
 
 class _Pronouns(NamedTuple):
-    mine: re.Pattern[str]
-    yours: re.Pattern[str]
+    """Patterns, compiled when a question in the language is asked."""
+
+    mine: str
+    yours: str
 
 
 def whose_statement(query: str, language: str) -> Whose:
     """Return whose statement a question in a language asks for."""
     pronouns = _PRONOUNS.get(language)
     if pronouns is not None:
-        if pronouns.mine.search(query):
+        if _words(pronouns.mine).search(query):
             return Whose.MINE
-        return Whose.ASSISTANT if pronouns.yours.search(query) else Whose.OPEN
+        return Whose.ASSISTANT if _words(pronouns.yours).search(query) else Whose.OPEN
     if _I_DID.search(query):
         return Whose.USER
     if _YOU_DID.search(query):
@@ -48,6 +51,7 @@ def whose_statement(query: str, language: str) -> Whose:
     return Whose.MINE if _MINE.search(query) else Whose.OPEN
 
 
+@cache
 def _words(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE)
 
@@ -69,13 +73,9 @@ _ADVICE: Final = _words(
 )
 _MINE: Final = _words("i|i'm|i've|i'd|my|me|mine|myself|we|our|us")
 _PRONOUNS: Final = {
-    "de": _Pronouns(_words(r"ich|mich|mir|mein\w*|wir|uns|unser\w*"), _words(r"du|dich|dir|dein\w*|euch|euer\w*")),
-    "fr": _Pronouns(_words("je|j|me|m|moi|mon|ma|mes|nous|notre|nos"), _words("tu|te|t|toi|ton|ta|tes|vous|votre|vos")),
-    "es": _Pronouns(_words("yo|me|mi|mis|mí|nosotr[oa]s|nuestr[oa]s?"), _words("tú|tu|tus|te|ti|usted|ustedes")),
-    "pt": _Pronouns(
-        _words("eu|me|mim|meu|minha|meus|minhas|nós|noss[oa]s?"), _words("tu|te|ti|você|vocês|teu|tua|teus|tuas")
-    ),
-    "it": _Pronouns(
-        _words("io|mi|me|mio|mia|miei|mie|noi|nostr[oaie]"), _words("tu|ti|te|tuo|tua|tuoi|tue|voi|vostr[oaie]")
-    ),
+    "de": _Pronouns(r"ich|mich|mir|mein\w*|wir|uns|unser\w*", r"du|dich|dir|dein\w*|euch|euer\w*"),
+    "fr": _Pronouns("je|j|me|m|moi|mon|ma|mes|nous|notre|nos", "tu|te|t|toi|ton|ta|tes|vous|votre|vos"),
+    "es": _Pronouns("yo|me|mi|mis|mí|nosotr[oa]s|nuestr[oa]s?", "tú|tu|tus|te|ti|usted|ustedes"),
+    "pt": _Pronouns("eu|me|mim|meu|minha|meus|minhas|nós|noss[oa]s?", "tu|te|ti|você|vocês|teu|tua|teus|tuas"),
+    "it": _Pronouns("io|mi|me|mio|mia|miei|mie|noi|nostr[oaie]", "tu|ti|te|tuo|tua|tuoi|tue|voi|vostr[oaie]"),
 }
