@@ -7,6 +7,7 @@ rows give the same index.
 
 from __future__ import annotations
 
+import io
 import math
 import struct
 from typing import Any, Final, NamedTuple
@@ -127,7 +128,9 @@ def parse(data: bytes, effort: Effort, *, dimension: int, count: int) -> Coarse:
     """
     try:
         _require_own_layout(data, dimension=dimension, count=count, has_lists=effort.probes > 0)
-        return Coarse(faiss.deserialize_index(np.frombuffer(data, dtype=np.uint8)), effort)
+        # `faiss.deserialize_index` would copy all bytes before it reads them.
+        reader = faiss.PyCallbackIOReader(io.BytesIO(data).read)  # type: ignore[attr-defined]
+        return Coarse(faiss.read_index(reader), effort)
     except (RuntimeError, AssertionError, MemoryError, struct.error) as error:
         raise ValueError(str(error)) from error
 

@@ -138,7 +138,8 @@ class StoredRows:
         """Return the rows with these numbers (ascending), packed. Raises `Damaged`."""
         self._notice_change()
         blocks = rows // BLOCK_ROWS
-        for block in np.unique(blocks[self._unchecked[blocks]]).tolist():
+        unchecked = blocks[self._unchecked[blocks]]
+        for block in unchecked[np.diff(unchecked, prepend=-1) > 0].tolist():
             start = block * BLOCK_ROWS
             self._compare(block, self._rows[start : start + BLOCK_ROWS])
         taken = self._packed_of(self._rows[rows])

@@ -47,7 +47,7 @@ class Segment:
     @cached_property
     def row_starts(self) -> Rows:
         """The first row of each turn, and the number of rows after the last. Shape (turns + 1,)."""
-        return np.searchsorted(self.rows, np.arange(len(self.turns) + 1))
+        return np.append(np.flatnonzero(np.diff(self.rows, prepend=-1)), len(self.rows))
 
     def numbers_of(self, wanted: Positions) -> Rows:
         """Return the indexes in `turns` of those of `wanted` (ascending) that are in this segment."""
