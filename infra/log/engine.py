@@ -1,4 +1,4 @@
-"""The port for the database under a log. `mnemolog.infra.log.sqlite.engine` implements it.
+"""The port for the database under a log: `mnemolog.infra.log.sqlite` and `mnemolog.infra.log.postgres` implement it.
 
 Group commit, staging, the digest chain, the event codec and folding are shared by all engines, so they are not here.
 
@@ -8,7 +8,7 @@ log. An *event row* below has the columns position, stream, version, topic, stat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -207,8 +207,17 @@ class LogConnection(Protocol):
         """Queries on this connection, inside its transaction where one is open."""
         ...
 
+    @property
+    def is_contended(self) -> bool:
+        """Whether other processes append so often that the next append had better begin with `lock`."""
+        ...
+
     def append(self, rows: Sequence[StagedRow], *, head: int, head_digest: bytes) -> bool:
-        """Commit rows that were staged after this head, all or none. False: the head has moved, nothing was written."""
+        """Commit rows that were staged after this head, all or none.
+
+        False: nothing was written, since the head has moved or the connection was lost. Call `lock` next: the
+        connection may hold the log's lock already.
+        """
         ...
 
     def lock(self) -> tuple[int, bytes | None, int]:
@@ -302,3 +311,9 @@ class LogEngine(Protocol):
     def close(self) -> None:
         """Close every connection."""
         ...
+
+
+def altered_triggers(found: Mapping[str, str], created: Mapping[str, str]) -> list[str]:
+    """Return the names of triggers that are missing, altered or foreign, given the definitions of both."""
+    names = created.keys() | found.keys()  # Damage can leave a trigger whose name is not text.
+    return sorted(str(name) for name in names if found.get(name) != created.get(name))

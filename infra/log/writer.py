@@ -114,7 +114,7 @@ class LogWriter:
         That the head has not moved also proves everything else that was remembered: versions, keys, states.
         """
         connection, transaction = self.connection, self._transaction
-        if connection is None:
+        if connection is None or connection.is_contended:
             return False
         head, head_digest = transaction.head, transaction.head_digest
         try:
@@ -122,7 +122,6 @@ class LogWriter:
                 self._roll_back(connection)
                 return False  # An answer without an insert proves nothing: stage again under the lock.
             if not connection.append(transaction.rows, head=head, head_digest=head_digest):
-                self._roll_back(connection)
                 return False
         except BaseException as error:
             self._settle_interrupted(connection, group, error)
@@ -153,10 +152,14 @@ class LogWriter:
                 request.result = request.work(transaction)
                 request.error = None
             except Exception as error:
-                unstorable = isinstance(error, UnicodeEncodeError | OverflowError)
-                request.error, clean = as_invalid_input(error) if unstorable else error, False
+                request.error, clean = self._error_of_work(error), False
                 transaction.undo_to(count, head, head_digest)
         return clean
+
+    def _error_of_work(self, error: Exception) -> Exception:
+        if isinstance(error, UnicodeEncodeError | OverflowError):
+            return as_invalid_input(error)
+        return self._meaning_of(error) if isinstance(error, self._engine.driver_errors) else error
 
     def _begin(self, connection: LogConnection) -> None:
         transaction = self._transaction

@@ -14,15 +14,15 @@ from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
 from mnemolog.infra import sqlite
 from mnemolog.infra.copy_database import copy_database
-from mnemolog.infra.log.engine import RowCursor, StagedRow
+from mnemolog.infra.log.engine import RowCursor, StagedRow, altered_triggers
+from mnemolog.infra.log.sql_reader import NOT_A_TURN, SELECT, SELECT_TURN_HEADS, SELECT_TURNS, STATE, SqlReader
 from mnemolog.infra.log.sqlite import integrity, wal_checkpointer
 from mnemolog.infra.log.sqlite.schema import (
+    APPEND_ONLY_TRIGGERS,
     INSERT_EVENTS,
     INSERT_KEYLESS,
-    NOT_A_TURN,
     ROWS_MAX,
     SELECT_TRIGGERS,
-    altered_triggers,
     forbid_rewriting,
 )
 from mnemolog.infra.opened_files import OpenedFiles
@@ -30,63 +30,34 @@ from mnemolog.infra.opened_files import OpenedFiles
 POLL_INTERVAL_S: Final = 0.05
 """SQLite does not report commits of other processes: followers look this often."""
 
-_COLUMNS: Final = "position, stream, version, topic, state, key, recorded_at"
-_STATE: Final = "stream, version, topic, state"
-_SELECT: Final = f"SELECT {_COLUMNS} FROM events"
 _SELECT_HEAD: Final = "SELECT position, digest FROM events ORDER BY position DESC LIMIT 1"
 _SELECT_LAST_GIVEN: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
-_SELECT_DIGEST: Final = "SELECT digest FROM events WHERE position = ?"
-_SELECT_RECORDED_AT: Final = "SELECT recorded_at FROM events WHERE position <= ? ORDER BY position DESC LIMIT 1"
-_SELECT_RANGE: Final = f"{_SELECT} WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
 _SELECT_BYTES: Final = (
     "SELECT position, CAST(stream AS BLOB), version, CAST(topic AS BLOB), state, CAST(key AS BLOB), "
     "recorded_at, digest FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
 )
-_SELECT_STREAM: Final = f"{_SELECT} WHERE stream = ? AND version > ? AND position <= ? ORDER BY version LIMIT ?"
-_SELECT_AT: Final = f"{_SELECT} WHERE position = ?"
-_SELECT_FIRST: Final = f"{_SELECT} WHERE stream = ? AND version = 1"
-_SELECT_LAST: Final = f"{_SELECT} WHERE stream = ? ORDER BY version DESC LIMIT 1"
-_SELECT_KEY: Final = "SELECT position, version, topic, state, recorded_at FROM events WHERE stream = ? AND key = ?"
-_SELECT_KEY_AT: Final = "SELECT key FROM events WHERE stream = ? AND version = ?"
-_SELECT_KEYS: Final = "SELECT version, key FROM events WHERE stream = ? AND key IS NOT NULL ORDER BY version"
-_SELECT_POSITION_OF: Final = "SELECT position FROM events WHERE stream = ? AND key = ?"
-_SELECT_VERSION: Final = "SELECT version FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
-_SELECT_LAST_POSITION: Final = "SELECT position FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
-_SELECT_POSITION_AT: Final = "SELECT position FROM events WHERE stream = ? AND version = ?"
 _SELECT_SPARSE: Final = (
-    f"{_SELECT} INDEXED BY events_sparse WHERE stream = ? AND version > ? AND {NOT_A_TURN} ORDER BY version"
+    f"{SELECT} INDEXED BY events_sparse WHERE stream = ? AND version > ? AND {NOT_A_TURN} ORDER BY version"
 )
-_OF_TURNS: Final = (
-    f"FROM events WHERE stream = ? AND version > ? AND version <= ? AND NOT ({NOT_A_TURN}) ORDER BY version DESC"
-)
-_SELECT_TURNS: Final = f"SELECT {_COLUMNS} {_OF_TURNS}"
-_SELECT_TURN_HEADS: Final = f"SELECT position, version, substr(state, 1, 3) {_OF_TURNS}"
-_COUNT: Final = "SELECT count(*) FROM events WHERE topic = ? AND position > ? AND position <= ?"
-_SELECT_TOPICS: Final = (
-    "SELECT position, topic FROM events WHERE stream = ? AND version BETWEEN ? AND ? AND position < ? ORDER BY version"
-)
-_SELECT_STREAMS: Final = "SELECT stream FROM events WHERE position > ? AND position <= ? AND topic = ?"
 _SELECT_STREAM_WITH_KEY: Final = (
     "SELECT events.stream FROM json_each(?) AS known JOIN events ON events.stream = known.value "
     "AND events.key = ? ORDER BY events.position LIMIT 1"
 )
 _SELECT_HEADS: Final = "SELECT position, version, topic, substr(state, 1, 3) FROM events WHERE stream = ?"
-_SELECT_HEAD_AT: Final = "SELECT stream, version, topic, substr(state, 1, 3) FROM events WHERE position = ?"
 _SELECT_FIRST_STATES: Final = (
-    f"SELECT {_STATE} FROM events INDEXED BY events_sparse WHERE version = 1 AND {NOT_A_TURN} AND topic = ?"
+    f"SELECT {STATE} FROM events INDEXED BY events_sparse WHERE version = 1 AND {NOT_A_TURN} AND topic = ?"
 )
 _SELECT_STATES_BETWEEN: Final = (
-    f"SELECT {_STATE} FROM events INDEXED BY events_sparse "
+    f"SELECT {STATE} FROM events INDEXED BY events_sparse "
     f"WHERE stream >= ? AND stream <= ? AND {NOT_A_TURN} AND topic = ?"
 )
 _HOLDS_SEALED: Final = (
     "SELECT EXISTS (SELECT 1 FROM events WHERE stream = ? AND (substr(state, 1, 1) = x'c1' "
     "OR (version = 1 AND instr(state, CAST('sealed_name' AS BLOB)))))"
 )
-_HAS_PREFIX: Final = "substr(stream, 1, length(?)) = ?"
 
 
-class SqliteReader:
+class SqliteReader(SqlReader):
     """Implements `LogReader` on a driver connection: past SQLAlchemy, which would cost more than the query (ADR 2)."""
 
     __slots__ = ("driver",)
@@ -103,68 +74,9 @@ class SqliteReader:
         """See `LogReader`."""
         return self._value(_SELECT_LAST_GIVEN, ()) or 0
 
-    def digest_at(self, position: int) -> Any:
-        """See `LogReader`."""
-        return self._value(_SELECT_DIGEST, (position,))
-
-    def recorded_at(self, position: int) -> int | None:
-        """See `LogReader`."""
-        found: int | None = self._value(_SELECT_RECORDED_AT, (position,))
-        return found
-
-    def events(self, *, after: int, upto: int, limit: int) -> list[Any]:
-        """See `LogReader`."""
-        return self._all(_SELECT_RANGE, (after, upto, limit))
-
     def stored(self, *, after: int, upto: int, limit: int) -> list[Any]:
         """See `LogReader`."""
         return self._all(_SELECT_BYTES, (after, upto, limit))
-
-    def stream(self, stream: str, *, after: int, upto: int, limit: int) -> list[Any]:
-        """See `LogReader`."""
-        return self._all(_SELECT_STREAM, (stream, after, upto, limit))
-
-    def event_at(self, position: int) -> Any:
-        """See `LogReader`."""
-        return self.driver.execute(_SELECT_AT, (position,)).fetchone()
-
-    def first_event(self, stream: str) -> Any:
-        """See `LogReader`."""
-        return self.driver.execute(_SELECT_FIRST, (stream,)).fetchone()
-
-    def last_event(self, stream: str) -> Any:
-        """See `LogReader`."""
-        return self.driver.execute(_SELECT_LAST, (stream,)).fetchone()
-
-    def event_with_key(self, stream: str, key: str) -> Any:
-        """See `LogReader`."""
-        return self.driver.execute(_SELECT_KEY, (stream, key)).fetchone()
-
-    def position_of(self, stream: str, key: str) -> int | None:
-        """See `LogReader`."""
-        found: int | None = self._value(_SELECT_POSITION_OF, (stream, key))
-        return found
-
-    def version(self, stream: str) -> int:
-        """See `LogReader`."""
-        return self._value(_SELECT_VERSION, (stream,)) or 0
-
-    def key_at(self, stream: str, version: int) -> str | None:
-        """See `LogReader`."""
-        found: str | None = self._value(_SELECT_KEY_AT, (stream, version))
-        return found
-
-    def keys(self, stream: str) -> list[Any]:
-        """See `LogReader`."""
-        return self._all(_SELECT_KEYS, (stream,))
-
-    def last_position(self, stream: str) -> int:
-        """See `LogReader`."""
-        return self._value(_SELECT_LAST_POSITION, (stream,)) or 0
-
-    def position_at(self, stream: str, version: int) -> int:
-        """See `LogReader`."""
-        return int(self.driver.execute(_SELECT_POSITION_AT, (stream, version)).fetchone()[0])
 
     def not_turns(self, stream: str, *, after: int) -> RowCursor:
         """See `LogReader`. Reads an index that holds no turns."""
@@ -173,25 +85,13 @@ class SqliteReader:
 
     def turns_backward(self, stream: str, *, after: int, upto: int) -> RowCursor:
         """See `LogReader`."""
-        rows: RowCursor = self.driver.execute(_SELECT_TURNS, (stream, after, upto))
+        rows: RowCursor = self.driver.execute(SELECT_TURNS, (stream, after, upto))
         return rows
 
     def turn_heads_backward(self, stream: str, *, after: int, upto: int) -> RowCursor:
         """See `LogReader`."""
-        rows: RowCursor = self.driver.execute(_SELECT_TURN_HEADS, (stream, after, upto))
+        rows: RowCursor = self.driver.execute(SELECT_TURN_HEADS, (stream, after, upto))
         return rows
-
-    def count(self, topic: str, *, after: int, upto: int) -> int:
-        """See `LogReader`."""
-        return int(self.driver.execute(_COUNT, (topic, after, upto)).fetchone()[0])
-
-    def topics(self, stream: str, *, first: int, last: int, before: int) -> list[Any]:
-        """See `LogReader`."""
-        return self._all(_SELECT_TOPICS, (stream, first, last, before))
-
-    def streams_with(self, topic: str, *, after: int, upto: int) -> list[str]:
-        """See `LogReader`."""
-        return [stream for (stream,) in self._all(_SELECT_STREAMS, (after, upto, topic))]
 
     def first_stream_with(self, key: str, streams: Sequence[str]) -> str | None:
         """See `LogReader`."""
@@ -203,10 +103,6 @@ class SqliteReader:
         rows: RowCursor = self.driver.execute(_SELECT_HEADS, (stream,))
         return rows
 
-    def state_head_at(self, position: int) -> Any:
-        """See `LogReader`."""
-        return self.driver.execute(_SELECT_HEAD_AT, (position,)).fetchone()
-
     def first_states(self, topic: str) -> RowCursor:
         """See `LogReader`."""
         rows: RowCursor = self.driver.execute(_SELECT_FIRST_STATES, (topic,))
@@ -217,42 +113,12 @@ class SqliteReader:
         rows: RowCursor = self.driver.execute(_SELECT_STATES_BETWEEN, (first, last, topic))
         return rows
 
-    def states(
-        self, stream: str, *, after: int | None, upto: int | None, descending: bool, limit: int | None
-    ) -> list[Any]:
-        """See `LogReader`."""
-        query, parameters = "SELECT version, topic, state FROM events WHERE stream = ?", [stream, after, upto, limit]
-        query += " AND version > ?" if after is not None else ""
-        query += " AND version <= ?" if upto is not None else ""
-        query += " ORDER BY version DESC" if descending else " ORDER BY version"
-        query += " LIMIT ?" if limit is not None else ""
-        return self._all(query, tuple(value for value in parameters if value is not None))
-
-    def selected(self, *, after: int, upto: int | None, prefix: str, topics: Sequence[str], limit: int) -> list[Any]:
-        """See `LogReader`."""
-        query, parameters = f"{_SELECT} WHERE position > ?", [after]
-        for condition, values in (
-            ("position <= ?", () if upto is None else (upto,)),
-            (_HAS_PREFIX, (prefix, prefix) if prefix else ()),
-            ("topic IN (SELECT value FROM json_each(?))", (to_json(topics).decode(),) if topics else ()),
-        ):
-            if values:
-                query, parameters = f"{query} AND {condition}", [*parameters, *values]
-        return self._all(f"{query} ORDER BY position LIMIT ?", (*parameters, limit))
-
-    def last_selected(self, prefix: str) -> int | None:
-        """See `LogReader`."""
-        query = f"SELECT position FROM events WHERE {_HAS_PREFIX} ORDER BY position DESC LIMIT 1"
-        found: int | None = self._value(query, (prefix, prefix))
-        return found
-
     def holds_sealed(self, stream: str) -> bool:
         """See `LogReader`."""
         return bool(self._value(_HOLDS_SEALED, (stream,)))
 
-    def _value(self, query: str, parameters: tuple[Any, ...]) -> Any:
-        found = self.driver.execute(query, parameters).fetchone()
-        return None if found is None else found[0]
+    def _one(self, query: str, parameters: tuple[Any, ...]) -> Any:
+        return self.driver.execute(query, parameters).fetchone()
 
     def _all(self, query: str, parameters: tuple[Any, ...]) -> list[Any]:
         found: list[Any] = self.driver.execute(query, parameters).fetchall()
@@ -261,6 +127,8 @@ class SqliteReader:
 
 class SqliteConnection:
     """Implements `LogConnection`."""
+
+    is_contended = False
 
     def __init__(self, connection: sa.Connection, files: OpenedFiles) -> None:
         self._connection, self._files = connection, files
@@ -283,6 +151,7 @@ class SqliteConnection:
                 self.insert(rows)
                 driver.execute("COMMIT")
         except sqlite.driver.dbapi2.IntegrityError:
+            self.roll_back()
             return False
         self._files.require_in_place()
         return True
@@ -378,7 +247,7 @@ class SqliteEngine:
     def connect(self) -> SqliteConnection:
         """See `LogEngine`."""
         connection = SqliteConnection(self.pool.connect(), self._files)
-        if changed := altered_triggers(dict(connection.driver.execute(SELECT_TRIGGERS))):
+        if changed := altered_triggers(dict(connection.driver.execute(SELECT_TRIGGERS)), APPEND_ONLY_TRIGGERS):
             connection.close()
             raise errors.LogWriteFailed(f"the log's triggers are missing or altered: {changed}")
         return connection
@@ -396,7 +265,7 @@ class SqliteEngine:
     def missing_triggers(self) -> list[str]:
         """See `LogEngine`."""
         with self.reading() as reads:
-            return altered_triggers(dict(reads.driver.execute(SELECT_TRIGGERS)))
+            return altered_triggers(dict(reads.driver.execute(SELECT_TRIGGERS)), APPEND_ONLY_TRIGGERS)
 
     def contradictions(self) -> list[str]:
         """See `LogEngine`. Reads the file in one transaction."""

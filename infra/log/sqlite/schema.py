@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from mnemolog.infra.log.sql_reader import NOT_A_TURN
+
 APPLICATION_ID: Final = 0x6D6E6C67  # "mnlg", in the header of every log file
 
 METADATA: Final = sa.MetaData()
@@ -41,7 +43,6 @@ EVENTS: Final = sa.Table(
 sa.Index("events_key", EVENTS.c.stream, EVENTS.c.key, unique=True, sqlite_where=sa.text("key IS NOT NULL"))
 
 # Everything in a stream but its turns: the state of a session stays quick to fold however long it talks.
-NOT_A_TURN: Final = "topic <> 'turn.recorded.v1'"
 sa.Index("events_sparse", EVENTS.c.stream, EVENTS.c.version, sqlite_where=sa.text(NOT_A_TURN))
 
 APPEND_ONLY_TRIGGERS: Final = {
@@ -93,12 +94,6 @@ _HARMLESS_PRAGMAS: Final = frozenset({"wal_checkpoint", "integrity_check", "quic
 
 
 SELECT_TRIGGERS: Final = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
-
-
-def altered_triggers(found: dict[str, str]) -> list[str]:
-    """Return the names of triggers that are missing, altered or foreign, given those of a file."""
-    names = APPEND_ONLY_TRIGGERS.keys() | found.keys()  # Damage can leave a trigger whose name is not text.
-    return sorted(str(name) for name in names if found.get(name) != APPEND_ONLY_TRIGGERS.get(name))
 
 
 def forbid_rewriting(driver_connection: Any) -> None:
