@@ -9,6 +9,7 @@
     │   ├── KeysMissing            .path                 content cannot be read; nothing is lost
     │   ├── NetworkFilesystem      .path .kind           nothing was created
     │   ├── OutOfDescriptors       .path                 nothing was written
+    │   ├── LogUnreachable                               PostgreSQL does not answer; the message says what is known
     │   ├── StoreReplaced          .path                 acknowledged events are safe where they were
     │   ├── BackupRefused          .path                 no backup was made; nothing was changed
     │   ├── BackupUnusable         .path                 nothing was restored from it
@@ -149,6 +150,12 @@ class OutOfDescriptors(StoreError):
     def __init__(self, path: Path) -> None:
         super().__init__(f"{path} cannot be opened: this process has reached its limit of open files")
         self.path = path
+
+
+class LogUnreachable(StoreError):
+    """The database of the log does not answer. Nothing was written, unless the message says that this is unknown."""
+
+    hint = "check that PostgreSQL runs; then repeat the call, with the same idempotency key if it has one"
 
 
 class StoreReplaced(StoreError):
@@ -383,9 +390,7 @@ class ContentForgotten(AppendError):
     hint = "nothing was written; leave it forgotten, or record it again with a new key"
 
     def __init__(self, *, stream: str, key: str, position: int) -> None:
-        super().__init__(
-            f"key {key!r} of {_owner(stream)} belongs to content that was forgotten, at position {position}"
-        )
+        super().__init__(f"key {key!r} of {_owner(stream)} belongs to forgotten content, at position {position}")
         self.stream, self.key, self.position = stream, key, position
 
 
@@ -421,9 +426,8 @@ class StorageFull(AppendError):
 class LogWriteFailed(AppendError):
     """The disk failed while a transaction was being made durable.
 
-    Appends that were acknowledged before are safe, as far as the disk keeps its promises. Whether the appends in
-    flight were written is unknown, so this store object refuses to write again: a second sync may report success
-    although the data was dropped.
+    Acknowledged appends are safe, as far as the disk keeps its promises. Whether those in flight were written is
+    unknown, so this store object refuses to write again: a second sync may report success for data that was dropped.
     """
 
     hint = "check the disk, open the store again, and check whether your last turns were recorded"
@@ -435,9 +439,7 @@ class LogWriteFailed(AppendError):
 class LogDamaged(MnemologError):
     """The log is damaged, inconsistent or lost. Nothing is rebuilt from it."""
 
-    hint = (
-        "stop writing; keep the files as evidence, and restore the newest backup into a new folder (`restore_backup`)"
-    )
+    hint = "stop writing; keep the files as evidence; restore the newest backup into a new folder (`restore_backup`)"
 
     def __init__(self, why: str, *, position: int | None = None) -> None:
         super().__init__(why if position is None else f"position {position}: {why}")
@@ -466,9 +468,8 @@ class ProjectionBehind(ProjectionError):
     hint = "wait longer, or rebuild it (`rebuild`)"
 
     def __init__(self, projection: str, *, behind_events: int, why: str) -> None:
-        super().__init__(
-            f"projection {projection!r} is {behind_events:,} event{'s' * (behind_events != 1)} behind: {why}"
-        )
+        events = "event" if behind_events == 1 else "events"
+        super().__init__(f"projection {projection!r} is {behind_events:,} {events} behind: {why}")
         self.behind_events, self.why = behind_events, why
 
 

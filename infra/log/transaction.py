@@ -223,7 +223,9 @@ class Transaction:
         return recorded
 
     def append_stored(self, stream: str, topic: str, state: bytes, *, key: str | None = None) -> Position:
-        """Stage bytes that another library encoded, at the end of `stream`. Raises `DuplicateKey`."""
+        """Stage bytes that another library encoded, at the end of `stream`. Raises `DuplicateKey`, `InvalidInput`."""
+        if any("\0" in text for text in (stream, topic, key or "")):  # PostgreSQL cannot store it as text.
+            raise errors.InvalidInput("stream", "its name, the topic or the key contains a NUL character")
         if key is not None and (taken := self.position_of(stream, key)) is not None:
             raise errors.DuplicateKey(stream=stream, key=key, position=taken)
         self._states.pop(stream, None)

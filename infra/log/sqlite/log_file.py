@@ -36,18 +36,14 @@ def find_or_create(
     """Return the identity of the log in `folder`, created where there is none and `create` is set.
 
     With `identity` the new log is a copy of the log that has it, without its keys. With `read_only` no file is
-    written. A new log is encrypted unless `encrypt` is False; `InvalidInput` where an existing log contradicts
-    `encrypt`. Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `FormatTooNew`, and the driver's errors.
+    written. A new log is encrypted unless `encrypt` is False. Raises `StoreNotFound`, `NotAStore`,
+    `StoreNotWritable`, `FormatTooNew`, and the driver's errors.
     """
     found = _find(folder, read_only=read_only)
     if found is None:
         found = _create(
             folder, clock=clock, create=create and not read_only, encrypt=encrypt is not False, identity=identity
         )
-    if encrypt is not None and encrypt != found.is_sealed:
-        was = "with encryption" if found.is_sealed else "without encryption"
-        why = f"the store was created {was}, which cannot be changed; leave `encrypt` out to open it"
-        raise errors.InvalidInput("encrypt", why)
     return found
 
 

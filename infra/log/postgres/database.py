@@ -1,0 +1,118 @@
+"""Create the schema of a database, and find or create a log in it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from mnemolog.domain import digest, errors
+from mnemolog.domain.clock import Clock
+from mnemolog.domain.position import Micros
+from mnemolog.infra.keys import keys_file
+from mnemolog.infra.log.engine import LOG_FORMAT, PLAIN_FORMAT, LogIdentity
+from mnemolog.infra.log.postgres import schema
+from mnemolog.infra.log.postgres.address import LogAddress
+from mnemolog.infra.log.postgres.connections import Settings, error_of
+from mnemolog.infra.log.postgres.engine import PostgresEngine
+from mnemolog.infra.sqlite import Synchronous
+
+_SELECT_LOG = f"SELECT log, log_id, format, created_at FROM {schema.SCHEMA}.head WHERE name = %b"
+_INSERT_LOG = (
+    f"INSERT INTO {schema.SCHEMA}.head (name, log_id, format, created_at, digest) VALUES (%b, %b, %b, %b, %b) "
+    "ON CONFLICT (name) DO NOTHING"
+)
+
+
+def create_schema(settings: Settings) -> bool:
+    """Create the schema and the roles of a database. Return False, and change nothing, if they are there already.
+
+    Raises `LogUnreachable`, `StoreNotWritable` for a user who may not create them, `FormatTooNew`.
+    """
+    with _connected(settings, Path()) as driver:
+        (encoding,) = driver.execute("SHOW server_encoding").fetchone()
+        if encoding != "UTF8":
+            raise errors.StoreError(f"the database has the encoding {encoding}; a log needs UTF8")
+        with driver.transaction():
+            driver.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (schema.SCHEMA,))  # Two may do it at once.
+            if (found := schema.version_of(driver)) is None:
+                driver.execute(schema.script(), prepare=False)
+        _require_version(found, Path())
+    return found is None
+
+
+def open_log(
+    address: LogAddress,
+    path: Path,
+    *,
+    clock: Clock,
+    create: bool,
+    encrypt: bool | None,
+    identity: LogIdentity | None,
+    synchronous: Synchronous,
+    busy_timeout_s: float,
+    read_only: bool,
+) -> tuple[LogIdentity, PostgresEngine]:
+    """Open the log at `address`, created where there is none and `create` is set. Its keys are beside `path`.
+
+    `path` is the file that names the log. Options and errors are those of `EventLog.open`; `LogUnreachable`.
+    """
+    settings = Settings(address.url, synchronous=synchronous, busy_timeout_s=busy_timeout_s, read_only=read_only)
+    with _connected(settings, path) as driver:
+        version = schema.version_of(driver)
+        if version is None:
+            raise _no_schema(path)
+        _require_version(version, path)
+        found = _find(driver, address.log)
+        if found is None and not create:
+            raise errors.StoreNotFound(path)
+        if found is None:
+            made = identity or _new_identity(path.parent, clock, encrypt=encrypt is not False)
+            driver.execute(_INSERT_LOG, (address.log, *made, digest.genesis(**made._asdict())))
+            found = _find(driver, address.log)
+    if found is None:
+        raise errors.StoreNotWritable(path, "the log was not created")
+    log, identity = found
+    if identity.log_format > LOG_FORMAT:
+        raise errors.FormatTooNew(path, found=identity.log_format, supported=LOG_FORMAT)
+    return identity, PostgresEngine(settings, log=log, log_id=identity.log_id, path=path)
+
+
+def _no_schema(path: Path) -> errors.StoreNotFound:
+    error = errors.StoreNotFound(path)
+    error.args = (f"the database that {path} names holds no logs of mnemolog",)
+    error.hint = "run `mnemolog init URL` once, as a user who may create schemas and roles"
+    return error
+
+
+def _find(driver: Any, name: str) -> tuple[int, LogIdentity] | None:
+    row = driver.execute(_SELECT_LOG, (name,)).fetchone()
+    return None if row is None else (row[0], LogIdentity(row[1], row[2], Micros(row[3])))
+
+
+def _new_identity(folder: Path, clock: Clock, *, encrypt: bool) -> LogIdentity:
+    now = clock.now()
+    if encrypt:  # The keys first, durably: a log without its keys could never be read.
+        return LogIdentity(keys_file.create(folder, created_at=now), LOG_FORMAT, now)
+    return LogIdentity(secrets.token_hex(16), PLAIN_FORMAT, now)
+
+
+def _require_version(found: int | None, path: Path) -> None:
+    if found is not None and found > schema.SCHEMA_VERSION:
+        raise errors.FormatTooNew(path, found=found, supported=schema.SCHEMA_VERSION)
+
+
+@contextmanager
+def _connected(settings: Settings, path: Path) -> Iterator[Any]:
+    try:
+        driver = settings.connect()
+        try:
+            yield driver
+        finally:
+            driver.close()
+    except psycopg.Error as error:
+        raise error_of(error, path, busy_timeout_s=settings.busy_timeout_s) from error

@@ -1,0 +1,384 @@
+"""The log in PostgreSQL: the queries, the appends and the errors of `mnemolog.infra.log.engine`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import sqlalchemy as sa
+from psycopg.pq import TransactionStatus
+
+from mnemolog.domain import errors
+from mnemolog.infra.log.engine import EventRow, RowCursor, StagedRow, altered_triggers
+from mnemolog.infra.log.postgres import schema
+from mnemolog.infra.log.postgres.connections import Driver, Settings, error_of, is_lost
+from mnemolog.infra.log.sql_reader import NOT_A_TURN, SELECT, SELECT_TURN_HEADS, SELECT_TURNS, STATE, SqlReader
+
+POLL_INTERVAL_S: Final = 0.05
+"""How often followers look for events of other processes."""
+LOCKED_APPENDS: Final = 32
+"""After another process appended, so many appends take the lock first: comparing would often fail again."""
+PAGE: Final = 200
+"""Rows that are fetched together where a caller may stop early."""
+
+_HEAD_ROW: Final = f"SELECT position, digest, log_id FROM {schema.SCHEMA}.head WHERE log = %b"
+_SELECT_HEAD: Final = "SELECT position, digest FROM events WHERE position > 0 ORDER BY position DESC LIMIT 1"
+_SELECT_BYTES: Final = (
+    "SELECT position, convert_to(stream, 'UTF8'), version, convert_to(topic, 'UTF8'), state, convert_to(key, 'UTF8'), "
+    "recorded_at, digest FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
+)
+_SELECT_SPARSE: Final = f"{SELECT} WHERE stream = ? AND version > ? AND {NOT_A_TURN} ORDER BY version LIMIT {PAGE}"
+_SELECT_STREAM_WITH_KEY: Final = (
+    "SELECT stream FROM events WHERE stream = ANY(?::text[]) AND key = ? ORDER BY position LIMIT 1"
+)
+_SELECT_HEADS: Final = (
+    "SELECT position, version, topic, substr(state, 1, 3) FROM events WHERE stream = ? AND version > ? "
+    f"ORDER BY version LIMIT {PAGE}"
+)
+_SELECT_FIRST_STATES: Final = (
+    f"SELECT {STATE} FROM events WHERE version = 1 AND {NOT_A_TURN} AND topic = ? AND stream > ? "
+    f"ORDER BY stream LIMIT {PAGE}"
+)
+_SELECT_STATES_BETWEEN: Final = (
+    f"SELECT {STATE} FROM events WHERE stream <= ? AND (stream, version) > (?, ?) AND {NOT_A_TURN} AND topic = ? "
+    f"ORDER BY stream, version LIMIT {PAGE}"
+)
+_HOLDS_SEALED: Final = (
+    r"SELECT EXISTS (SELECT 1 FROM events WHERE stream = ? AND (substr(state, 1, 1) = '\xc1'::bytea "
+    "OR (version = 1 AND position('sealed_name'::bytea IN state) > 0)))"
+)
+_EARLY: Final = "SELECT position FROM events WHERE position < 1"
+_SIZE: Final = (
+    f"SELECT pg_total_relation_size('{schema.SCHEMA}.events') + pg_total_relation_size('{schema.SCHEMA}.head')"
+)
+
+# The condition on the head row makes the append: it matches only while the head is the one that was staged after.
+_SWAP: Final = (
+    f"WITH h AS (UPDATE {schema.SCHEMA}.head SET position = %b, digest = %b "
+    "WHERE log = %b AND position = %b AND digest = %b RETURNING log) "
+    f"INSERT INTO {schema.SCHEMA}.events (log, position, stream, version, topic, state, recorded_at, digest, key) "
+)
+_APPEND_ONE: Final = _SWAP + "SELECT log, %b, %b, %b, %b, %b, %b, %b, %b::text FROM h"
+_APPEND_ALL: Final = _SWAP + (
+    "SELECT h.log, u.* FROM h, unnest(%b::bigint[], %b::text[], %b::bigint[], %b::text[], %b::bytea[], "
+    "%b::bigint[], %b::bytea[], %b::text[]) AS u"
+)
+
+_UNKNOWN: Final = (
+    "the connection to PostgreSQL was lost during an append, and PostgreSQL cannot be asked what became of it: "
+    "whether the events were written is unknown"
+)
+
+
+@cache
+def _translated(query: str) -> str:
+    """Return a query as `SqlReader` writes it in PostgreSQL's words: of one log, with binary parameters."""
+    return query.replace("FROM events WHERE", f"FROM {schema.SCHEMA}.events WHERE log = %b AND").replace("?", "%b")
+
+
+class Pages:
+    """Implements `RowCursor`: rows that are fetched page by page. `following(last row)` returns the next page.
+
+    No transaction is open between two pages, so a caller may stop at any time.
+    """
+
+    def __init__(self, following: Callable[[EventRow | None], list[Any]]) -> None:
+        self._following = following
+
+    def __iter__(self) -> Iterator[Any]:
+        """See `RowCursor`."""
+        rows = self._following(None)
+        while rows:
+            yield from rows
+            rows = self._following(rows[-1]) if len(rows) == PAGE else []
+
+    def fetchall(self) -> list[Any]:
+        """See `RowCursor`."""
+        return list(self)
+
+    def close(self) -> None:
+        """See `RowCursor`."""
+
+
+class PostgresReader(SqlReader):
+    """Implements `LogReader` on a driver connection. `log` is the number of the log in its database."""
+
+    __slots__ = ("_cursor", "driver", "log")
+
+    def __init__(self, driver: Driver, log: int) -> None:
+        self.log = log
+        self.use(driver)
+
+    def use(self, driver: Driver) -> None:
+        """Read through another connection from now on."""
+        self.driver, self._cursor = driver, driver.cursor(binary=True)
+
+    def head_row(self, *, lock: bool = False) -> Any:
+        """Return position, digest and log id of the head row, None if there is none. `lock` takes the log's lock."""
+        return self._cursor.execute(_HEAD_ROW + " FOR UPDATE" * lock, (self.log,)).fetchone()
+
+    def head(self) -> tuple[int, Any] | None:
+        """See `LogReader`. Reads the last event: `last_given` reads the head row, and `verify` compares them."""
+        found: tuple[int, Any] | None = self._one(_SELECT_HEAD, ())
+        return found
+
+    def last_given(self) -> int:
+        """See `LogReader`."""
+        found = self.head_row()
+        return 0 if found is None else int(found[0])
+
+    def stored(self, *, after: int, upto: int, limit: int) -> list[Any]:
+        """See `LogReader`."""
+        return self._all(_SELECT_BYTES, (after, upto, limit))
+
+    def not_turns(self, stream: str, *, after: int) -> RowCursor:
+        """See `LogReader`. There is an index that holds no turns."""
+        return Pages(lambda last: self._all(_SELECT_SPARSE, (stream, last[2] if last else after)))
+
+    def turns_backward(self, stream: str, *, after: int, upto: int) -> RowCursor:
+        """See `LogReader`."""
+        query = f"{SELECT_TURNS} LIMIT {PAGE}"
+        return Pages(lambda last: self._all(query, (stream, after, last[2] - 1 if last else upto)))
+
+    def turn_heads_backward(self, stream: str, *, after: int, upto: int) -> RowCursor:
+        """See `LogReader`."""
+        query = f"{SELECT_TURN_HEADS} LIMIT {PAGE}"
+        return Pages(lambda last: self._all(query, (stream, after, last[1] - 1 if last else upto)))
+
+    def first_stream_with(self, key: str, streams: Sequence[str]) -> str | None:
+        """See `LogReader`."""
+        found: str | None = self._value(_SELECT_STREAM_WITH_KEY, (list(streams), key))
+        return found
+
+    def state_heads(self, stream: str) -> RowCursor:
+        """See `LogReader`."""
+        return Pages(lambda last: self._all(_SELECT_HEADS, (stream, last[1] if last else 0)))
+
+    def first_states(self, topic: str) -> RowCursor:
+        """See `LogReader`."""
+        return Pages(lambda last: self._all(_SELECT_FIRST_STATES, (topic, last[0] if last else "")))
+
+    def states_between(self, first: str, last: str, topic: str) -> RowCursor:
+        """See `LogReader`."""
+
+        def following(row: EventRow | None) -> list[Any]:
+            stream, version = (first, 0) if row is None else (row[0], row[1])
+            return self._all(_SELECT_STATES_BETWEEN, (last, stream, version, topic))
+
+        return Pages(following)
+
+    def holds_sealed(self, stream: str) -> bool:
+        """See `LogReader`."""
+        return bool(self._value(_HOLDS_SEALED, (stream,)))
+
+    def early(self) -> list[int]:
+        """Return positions before the first."""
+        return [position for (position,) in self._all(_EARLY, ())]
+
+    def size_bytes(self) -> int:
+        """Return the size of all logs in the database."""
+        found = self._cursor.execute(_SIZE).fetchone()
+        return int(found[0]) if found else 0
+
+    def _one(self, query: str, parameters: tuple[Any, ...]) -> Any:
+        return self._cursor.execute(_translated(query), (self.log, *parameters)).fetchone()
+
+    def _all(self, query: str, parameters: tuple[Any, ...]) -> list[Any]:
+        return self._cursor.execute(_translated(query), (self.log, *parameters)).fetchall()
+
+
+class PostgresConnection:
+    """Implements `LogConnection`. It is made again where the server has closed it."""
+
+    def __init__(self, settings: Settings, *, log: int, log_id: str, path: Path) -> None:
+        self._settings, self._log, self._log_id, self._path = settings, log, log_id, path
+        self.driver = settings.connect()
+        self.reads = PostgresReader(self.driver, log)
+        self._cursor = self.driver.cursor(binary=True)
+        self._head: tuple[int, bytes | bytearray] = (0, b"")
+        self._last: StagedRow | None = None
+        """The last row that the open transaction has inserted."""
+        self._locked_appends = 0
+
+    @property
+    def is_contended(self) -> bool:
+        """See `LogConnection`."""
+        return self._locked_appends > 0
+
+    def append(self, rows: Sequence[StagedRow], *, head: int, head_digest: bytes) -> bool:
+        """See `LogConnection`. One statement moves the head row, if it is the one given, and inserts the rows."""
+        if is_lost(self.driver):
+            return False
+        try:
+            appended = self._swap(rows, head, head_digest)
+        except psycopg.errors.UniqueViolation:
+            return False
+        except psycopg.OperationalError:
+            if not self.driver.closed:
+                raise
+            return self._has_survived(rows[-1])
+        if not appended:
+            self._locked_appends = LOCKED_APPENDS
+        return appended
+
+    def lock(self) -> tuple[int, bytes | None, int]:
+        """See `LogConnection`. Takes the head row."""
+        if self._status is not TransactionStatus.INTRANS:
+            if is_lost(self.driver):
+                self._connect()
+            self.driver.execute("BEGIN")
+        found = self.reads.head_row(lock=True)
+        if found is None or found[2] != self._log_id:
+            raise errors.StoreReplaced(self._path, f"its database holds log {found and found[2]}, not {self._log_id}")
+        position, digest, _ = found
+        self._head, self._last = (position, digest), None
+        self._locked_appends = max(0, self._locked_appends - 1)
+        return position, digest if position else None, position
+
+    def insert(self, rows: Sequence[StagedRow]) -> None:
+        """See `LogConnection`."""
+        if not rows:
+            return
+        if not self._swap(rows, *self._head):
+            raise errors.LogDamaged("the head row was changed by a writer that did not lock it")
+        self._head, self._last = (rows[-1][0], rows[-1][6]), rows[-1]
+
+    def commit(self) -> None:
+        """See `LogConnection`."""
+        try:
+            self.driver.execute("COMMIT")
+        except psycopg.OperationalError:
+            if self._last is None or not (self.driver.closed and self._has_survived(self._last)):
+                raise
+
+    def roll_back(self) -> None:
+        """See `LogConnection`."""
+        if self._status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+            with suppress(psycopg.Error):
+                self.driver.execute("ROLLBACK")
+        if self._status is not TransactionStatus.IDLE:
+            self.driver.close()
+
+    def has_committed(self, row: StagedRow) -> bool:
+        """See `LogConnection`."""
+        match self._status:
+            case TransactionStatus.IDLE:
+                return bool(self.reads.digest_at(row[0]) == row[6])
+            case TransactionStatus.INTRANS | TransactionStatus.INERROR:
+                return False
+        self.driver.close()
+        return self._has_survived(row)
+
+    def close(self) -> None:
+        """See `LogConnection`."""
+        self.driver.close()
+
+    @property
+    def _status(self) -> TransactionStatus:
+        return self.driver.info.transaction_status
+
+    def _connect(self) -> None:
+        self.driver.close()
+        self.driver = self._settings.connect()
+        self.reads.use(self.driver)
+        self._cursor = self.driver.cursor(binary=True)
+
+    def _swap(self, rows: Sequence[StagedRow], head: int, head_digest: bytes | bytearray) -> bool:
+        last = rows[-1]
+        swapped = (last[0], last[6], self._log, head, head_digest)
+        if len(rows) == 1:
+            cursor = self._cursor.execute(_APPEND_ONE, (*swapped, *last), prepare=True)
+        else:
+            columns = map(list, zip(*rows, strict=True))
+            cursor = self._cursor.execute(_APPEND_ALL, (*swapped, *columns), prepare=True)
+        return cursor.rowcount == len(rows)
+
+    def _has_survived(self, row: StagedRow) -> bool:
+        """Whether an append whose connection was lost is committed. If it is not, the log is locked from now on.
+
+        The server may still be running it. It holds the head row then, so the lock waits for it. The caller appends
+        under this lock, which moves the head: an append that arrives even later does nothing.
+        """
+        try:
+            self._connect()
+            self.lock()
+            survived = bool(self.reads.digest_at(row[0]) == row[6])
+        except psycopg.Error as error:
+            raise errors.LogUnreachable(_UNKNOWN) from error
+        if survived:
+            self.roll_back()
+        return survived
+
+
+class PostgresEngine:
+    """Implements `LogEngine` on one log of a database. `path` is the file that names the database and the log."""
+
+    poll_interval_s = POLL_INTERVAL_S
+    driver_errors: tuple[type[Exception], ...] = (psycopg.Error, sa.exc.SQLAlchemyError)
+
+    def __init__(self, settings: Settings, *, log: int, log_id: str, path: Path) -> None:
+        self._settings, self.log, self._log_id, self._path = settings, log, log_id, path
+        self.busy_timeout_s = settings.busy_timeout_s
+        self.pool = settings.pool()
+
+    @contextmanager
+    def reading(self) -> Iterator[PostgresReader]:
+        """See `LogEngine`."""
+        try:
+            connection = self.pool.connect()
+            try:
+                yield PostgresReader(connection.driver_connection, self.log)  # type: ignore[arg-type]
+            finally:
+                connection.close()
+        except (psycopg.Error, sa.exc.SQLAlchemyError, UnicodeEncodeError, OverflowError) as error:
+            raise self.error_of(error) from error
+
+    def connect(self) -> PostgresConnection:
+        """See `LogEngine`."""
+        connection = PostgresConnection(self._settings, log=self.log, log_id=self._log_id, path=self._path)
+        changed = altered_triggers(schema.triggers_of(connection.driver), schema.APPEND_ONLY_TRIGGERS)
+        if changed:
+            connection.close()
+            raise errors.LogWriteFailed(f"the log's triggers are missing or altered: {changed}")
+        return connection
+
+    def is_conflict(self, error: BaseException) -> bool:
+        """See `LogEngine`."""
+        return isinstance(error, psycopg.errors.UniqueViolation)
+
+    def error_of(self, error: BaseException) -> errors.MnemologError:
+        """See `LogEngine`."""
+        return error_of(error, self._path, busy_timeout_s=self.busy_timeout_s)
+
+    def replaced(self) -> errors.StoreReplaced | None:
+        """See `LogEngine`. None: `lock` finds a database that holds another log."""
+        return None
+
+    def missing_triggers(self) -> list[str]:
+        """See `LogEngine`."""
+        with self.reading() as reads:
+            return altered_triggers(schema.triggers_of(reads.driver), schema.APPEND_ONLY_TRIGGERS)
+
+    def contradictions(self) -> list[str]:
+        """See `LogEngine`."""
+        with self.reading() as reads:
+            found = [f"{name} is missing or invalid" for name in schema.missing_indexes(reads.driver)]
+            early = reads.early()
+        return [*found, *(f"an event is at position {position}, before the first" for position in early)]
+
+    def size_bytes(self) -> int:
+        """Return the size of all logs in the database: PostgreSQL does not count them one by one."""
+        with self.reading() as reads:
+            return reads.size_bytes()
+
+    def copy_to(self, target: Path, *, moved: Callable[[int], None]) -> None:
+        """See `LogEngine`. Not there yet."""
+        raise errors.BackupRefused(target, "a log in PostgreSQL is backed up with PostgreSQL's own tools (pg_dump)")
+
+    def close(self) -> None:
+        """See `LogEngine`."""
+        self.pool.dispose()
