@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from mnemolog import MemoryStore
 from mnemolog.infra.log.event_log import EventLog
-from tests import limits
+from tests import limits, postgres
 from tests.faults.promises import SCALES
 from tests.faults.report import commit
 from tests.limits import pytest_pyfunc_call, pytest_timeout_set_timer  # noqa: F401
@@ -82,6 +82,13 @@ def encoder():
 def folder(tmp_path):
     """Where the store of this test is, or will be."""
     return tmp_path / "memory"
+
+
+@pytest.fixture(scope="session")
+def postgres_url():
+    """The URL of a PostgreSQL database for logs."""
+    with postgres.server() as url:
+        yield url
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from mnemolog.infra.log.event_log import LOG_FILE, EventLog
 from mnemolog.projections.health.verify import verify
 from mnemolog.projections.history.states import evolve
 from tests.children.forking import in_child
+from tests.postgres import put_log_in_postgres
 from tests.support import (
     FakeClock,
     append,
@@ -389,10 +390,6 @@ class EventLogContract:
             with pytest.raises(errors.StoreClosed):
                 call()
 
-
-class TestSqliteLog(EventLogContract):
-    """The contract on a file, and what only a file can promise."""
-
     def test_what_was_appended_is_there_after_reopening(self, log, folder):
         """Another opening of the file reads the same events, the same head, the same identity."""
         log.transact(start("s"))
@@ -405,81 +402,13 @@ class TestSqliteLog(EventLogContract):
         assert verify(again).sound
         again.close()
 
-    @pytest.mark.parametrize(("synchronous", "value"), [("FULL", 2), ("NORMAL", 1)])
-    def test_every_connection_has_our_settings(self, folder, synchronous, value):
-        """Settings are of a connection, not of a file: each of several open at once is asked."""
-        log = EventLog.open(folder, clock=FakeClock(), create=True, synchronous=synchronous, busy_timeout_s=7)
-        connections = [log.engine.pool.connect() for _ in range(8)]
-        try:
-            drivers = [connection.connection.driver_connection for connection in connections]
-            found = [settings_of(driver) for driver in drivers]
-        finally:
-            for connection in connections:
-                connection.close()
-            log.close()
-        assert found == 8 * [
-            {
-                "journal_mode": "wal",
-                "synchronous": value,
-                "busy_timeout": 7_000,
-                "foreign_keys": 1,
-                "recursive_triggers": 1,
-                "secure_delete": 1,
-                "mmap_size": 0,
-                "trusted_schema": 0,
-            }
-        ]
-
-    def test_the_default_is_the_safe_setting(self, log):
-        """Who asks for nothing gets every commit synced."""
-        with log.engine.pool.connect() as connection:
-            assert settings_of(connection.connection.driver_connection)["synchronous"] == 2
-
-    def test_a_lock_held_by_others_is_log_busy_and_nothing_is_written(self, folder):
-        """The waiting time ends in our own error; when the lock is free, the next append works."""
-        log = EventLog.open(folder, clock=FakeClock(), create=True, busy_timeout_s=0.2)
+    def test_names_and_keys_have_no_nul(self, log):
+        """PostgreSQL cannot store one in a text, so no log takes one: events can move between databases."""
         log.transact(start("s"))
-        other = dbapi2.connect(folder / LOG_FILE, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        before = log.head()
-        for _ in range(2):
-            with pytest.raises(errors.LogBusy) as caught:
-                log.transact(append("s", "blocked"))
-            assert caught.value.waited_s == 0.2
-        assert log.head() == before, "reading goes on while another writes"
-        other.execute("ROLLBACK")
-        other.close()
-        assert log.transact(append("s", "free")) == [2]
-        log.close()
-
-    def test_a_whole_group_is_told_that_the_log_is_busy(self, folder):
-        """Nobody in the group waits for ever, nobody is told that it was written."""
-        log = EventLog.open(folder, clock=FakeClock(), create=True, busy_timeout_s=0.2)
-        log.transact(start("s"))
-        other = dbapi2.connect(folder / LOG_FILE, isolation_level=None, check_same_thread=False)
-
-        outcomes = []
-        other.execute("PRAGMA busy_timeout=60000")
-
-        def fill_and_lock():
-            queue_up(log, [append("s", str(n)) for n in range(3)], outcomes)
-            outcomes.append(in_thread(lambda: other.execute("BEGIN IMMEDIATE")))
-
-        with suppress(errors.LogBusy):  # The lock may be taken before the one who called us is done.
-            log.transact(once(fill_and_lock))
-        outcomes.pop().result()  # The lock is taken: before the group, or after it.
-        results = []
-        for outcome in outcomes:
-            try:
-                results.append(outcome.result())
-            except errors.LogBusy:
-                results.append("busy")
-        other.execute("ROLLBACK")
-        other.close()
-        written = [result[0] for result in results if result != "busy"]
-        assert [event.position for event in read_all(log, after=1)] == written
-        assert log.transact(append("s", "free")) == [len(written) + 2]
-        log.close()
+        for stream, topic, key in (("a\0", "t", "k"), ("a", "t\0", "k"), ("a", "t", "\0")):
+            with pytest.raises(errors.InvalidInput, match="NUL"):
+                log.transact(lambda tx, row=(stream, topic, key): tx.append_stored(*row[:2], b"\0", key=row[2]))
+        assert log.transact(lambda tx: tx.append_stored("a", "t", b"\0", key="k")) == 2
 
     def test_a_fork_may_not_use_the_log_and_the_parent_may(self, log):
         """A child of fork() gets `StoreForked` from every call; the parent goes on as if nothing was."""
@@ -594,12 +523,6 @@ class TestSqliteLog(EventLogContract):
             log.transact(keyed("s", ("l", "too late")))
         assert verify(log).sound
 
-    def test_a_missing_log_is_not_created_unless_asked(self, folder):
-        """Looking for a store leaves nothing behind."""
-        with pytest.raises(errors.StoreNotFound):
-            EventLog.open(folder, clock=FakeClock(), create=False)
-        assert not folder.exists()
-
     def test_two_processes_that_create_at_once_share_one_log(self, folder, tmp_path):
         """Whoever is quicker creates it, the other one opens it."""
         children = [start_child(CHILD, folder, f"s{n}", 5) for n in range(4)]
@@ -610,6 +533,101 @@ class TestSqliteLog(EventLogContract):
         assert verify(log).sound
         assert log.head().position == 4 * 6
         log.close()
+
+
+class TestPostgresLog(EventLogContract):
+    """The contract on a log in PostgreSQL."""
+
+    @pytest.fixture
+    def folder(self, folder, postgres_url):
+        put_log_in_postgres(folder, postgres_url)
+        return folder
+
+
+class TestSqliteLog(EventLogContract):
+    """The contract on a file, and what only a file can promise."""
+
+    @pytest.mark.parametrize(("synchronous", "value"), [("FULL", 2), ("NORMAL", 1)])
+    def test_every_connection_has_our_settings(self, folder, synchronous, value):
+        """Settings are of a connection, not of a file: each of several open at once is asked."""
+        log = EventLog.open(folder, clock=FakeClock(), create=True, synchronous=synchronous, busy_timeout_s=7)
+        connections = [log.engine.pool.connect() for _ in range(8)]
+        try:
+            drivers = [connection.connection.driver_connection for connection in connections]
+            found = [settings_of(driver) for driver in drivers]
+        finally:
+            for connection in connections:
+                connection.close()
+            log.close()
+        assert found == 8 * [
+            {
+                "journal_mode": "wal",
+                "synchronous": value,
+                "busy_timeout": 7_000,
+                "foreign_keys": 1,
+                "recursive_triggers": 1,
+                "secure_delete": 1,
+                "mmap_size": 0,
+                "trusted_schema": 0,
+            }
+        ]
+
+    def test_the_default_is_the_safe_setting(self, log):
+        """Who asks for nothing gets every commit synced."""
+        with log.engine.pool.connect() as connection:
+            assert settings_of(connection.connection.driver_connection)["synchronous"] == 2
+
+    def test_a_lock_held_by_others_is_log_busy_and_nothing_is_written(self, folder):
+        """The waiting time ends in our own error; when the lock is free, the next append works."""
+        log = EventLog.open(folder, clock=FakeClock(), create=True, busy_timeout_s=0.2)
+        log.transact(start("s"))
+        other = dbapi2.connect(folder / LOG_FILE, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        before = log.head()
+        for _ in range(2):
+            with pytest.raises(errors.LogBusy) as caught:
+                log.transact(append("s", "blocked"))
+            assert caught.value.waited_s == 0.2
+        assert log.head() == before, "reading goes on while another writes"
+        other.execute("ROLLBACK")
+        other.close()
+        assert log.transact(append("s", "free")) == [2]
+        log.close()
+
+    def test_a_whole_group_is_told_that_the_log_is_busy(self, folder):
+        """Nobody in the group waits for ever, nobody is told that it was written."""
+        log = EventLog.open(folder, clock=FakeClock(), create=True, busy_timeout_s=0.2)
+        log.transact(start("s"))
+        other = dbapi2.connect(folder / LOG_FILE, isolation_level=None, check_same_thread=False)
+
+        outcomes = []
+        other.execute("PRAGMA busy_timeout=60000")
+
+        def fill_and_lock():
+            queue_up(log, [append("s", str(n)) for n in range(3)], outcomes)
+            outcomes.append(in_thread(lambda: other.execute("BEGIN IMMEDIATE")))
+
+        with suppress(errors.LogBusy):  # The lock may be taken before the one who called us is done.
+            log.transact(once(fill_and_lock))
+        outcomes.pop().result()  # The lock is taken: before the group, or after it.
+        results = []
+        for outcome in outcomes:
+            try:
+                results.append(outcome.result())
+            except errors.LogBusy:
+                results.append("busy")
+        other.execute("ROLLBACK")
+        other.close()
+        written = [result[0] for result in results if result != "busy"]
+        assert [event.position for event in read_all(log, after=1)] == written
+        assert log.transact(append("s", "free")) == [len(written) + 2]
+        log.close()
+
+    def test_a_missing_log_is_not_created_unless_asked(self, folder):
+        """Looking for a store leaves nothing behind."""
+        with pytest.raises(errors.StoreNotFound):
+            EventLog.open(folder, clock=FakeClock(), create=False)
+        assert not folder.exists()
 
 
 def recorder_of(log):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
@@ -39,7 +39,7 @@ def without_password(url: str) -> str:
         parts = urlsplit(url)
         user, at, host = parts.netloc.rpartition("@")
         kept = [(name, value) for name, value in parse_qsl(parts.query) if name not in _SECRETS]
-        query = urlencode(kept, safe="/")
+        query = urlencode(kept, safe="/", quote_via=quote)  # To libpq a plus is no space.
         return urlunsplit((parts.scheme, f"{user.partition(':')[0]}{at}{host}", parts.path, query, ""))
     except ValueError as error:
         raise errors.InvalidInput("path", f"not the URL of a PostgreSQL database: {error}") from error

