@@ -12,6 +12,7 @@ from mnemolog.domain.encoding import to_json
 from mnemolog.domain.limits import checked_label
 from mnemolog.infra.runtime.atomic_files import make_folder, new_file
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
+from mnemolog.infra.runtime.regular_files import open_file
 
 ADDRESS_FILE: Final = ".mnemolog.toml"
 SCHEMES: Final = ("postgresql", "postgres")
@@ -54,7 +55,8 @@ def read_address(folder: Path) -> LogAddress | None:
     """Return where the log of the store in `folder` is, None if it is not in PostgreSQL. Raises `NotAStore`."""
     path = folder / ADDRESS_FILE
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        with open_file(path) as file:
+            found = tomllib.load(file)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
