@@ -17,11 +17,12 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.sql import blocks
 from mnemolog.projections.sql.blocks import LENGTH_MAX, closed_to, number_in
 from mnemolog.projections.sql.conversation_views import PLACES_OF_WORDS, TEXT_INDEX, VOCABULARY
 from mnemolog.projections.sql.database import fetch, listed
+from mnemolog.projections.sql.languages import languages_at
 from mnemolog.projections.sql.position_mask import PositionMask
 from mnemolog.projections.sql.words import stems_of
 
@@ -32,6 +33,8 @@ IDF_MIN: Final = 1e-6
 
 Positions = NDArray[np.int64]
 Lengths = NDArray[np.int64]
+
+_KEPT: Final = "lengths of turns"
 
 _DOCUMENTS: Final = msgspec.json.Decoder(list[int])
 
@@ -48,6 +51,16 @@ class Postings(NamedTuple):
 
     turns: Positions
     frequencies: NDArray[np.int64]
+
+
+class _Kept(NamedTuple):
+    """Lengths of turns by position plus one, as the index of a language counts them."""
+
+    language: str
+    lengths: NDArray[np.uint16]
+
+
+_NOTHING_KEPT: Final = _Kept("", np.empty(0, dtype=np.uint16))
 
 
 def corpus(connection: sa.Connection, *, upto: Position | None) -> Corpus:
@@ -159,12 +172,9 @@ def best(
 def _lengths(connection: sa.Connection, turns: Positions) -> Lengths:
     """Return the lengths of turns (ascending) in words, as the text index counts them."""
     lengths = np.full(len(turns), LENGTH_MAX, dtype=np.int64)
-    first, closed = int(turns[0]) // blocks.BLOCK, int(np.searchsorted(turns, closed_to(connection)))
-    query = "SELECT lengths FROM blocks WHERE block BETWEEN ? AND ? ORDER BY block"
-    if closed:
-        rows = fetch(connection, query, first, int(turns[closed - 1]) // blocks.BLOCK)
-        stored = np.frombuffer(b"".join(row for (row,) in rows), dtype="<u2")
-        lengths[:closed] = stored[turns[:closed] - first * blocks.BLOCK]
+    stored = _stored_lengths(connection)
+    closed = int(np.searchsorted(turns, len(stored)))
+    lengths[:closed] = stored[turns[:closed]]
     lengths -= 1
     unknown = np.flatnonzero(lengths == LENGTH_MAX - 1)
     if len(unknown):
@@ -172,3 +182,21 @@ def _lengths(connection: sa.Connection, turns: Positions) -> Lengths:
         exact = blocks.lengths_of(connection, positions)
         lengths[unknown] = [exact[position] for position in positions]
     return lengths
+
+
+def _stored_lengths(connection: sa.Connection) -> NDArray[np.uint16]:
+    """Return the column `lengths` of all blocks. The connection keeps it: two bytes for each position.
+
+    A block never changes while the index has the same language, but for turns that were forgotten, which no word has
+    any more.
+    """
+    language = languages_at(connection, ORIGIN).indexed
+    kept: _Kept = connection.info.get(_KEPT, _NOTHING_KEPT)
+    if kept.language != language:
+        kept = _NOTHING_KEPT
+    query = "SELECT lengths FROM blocks WHERE block >= ? ORDER BY block"
+    if rows := fetch(connection, query, len(kept.lengths) // blocks.BLOCK):
+        fresh = np.frombuffer(b"".join(row for (row,) in rows), dtype="<u2")
+        kept = _Kept(language, np.concatenate((kept.lengths, fresh)))
+        connection.info[_KEPT] = kept
+    return kept.lengths

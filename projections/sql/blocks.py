@@ -58,6 +58,9 @@ BLOCKS: Final = sa.Table(
 position: the words of its turn in the text index plus one, 0 if it is no turn.
 """
 
+sa.Index("blocks_counted", BLOCKS.c.block, BLOCKS.c.turns, BLOCKS.c.words)
+"""For the statistics of all blocks, without reading the blocks."""
+
 TEXT_INDEX: Final = "turns_text"
 
 SCOPE: Final = "scope"

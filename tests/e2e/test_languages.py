@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
+from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore, NewTurn
 from mnemolog.domain.language import LANGUAGES
 from mnemolog.projections.recall.question import TEXT
+from mnemolog.projections.sql.blocks import BLOCK
 from tests.support import HashEncoder
 
 SAID = {
@@ -96,6 +97,25 @@ def test_an_answer_as_of_a_position_uses_the_language_of_then(folder):
         store.admin.set_language("fr")
         assert store.audit.recalls().sound
         assert len(later) == len(before)
+
+
+def test_after_a_change_of_language_an_open_store_scores_as_one_that_is_opened_then(folder):
+    """Also where it has read the lengths of thousands of turns in words, which each language counts."""
+    texts = [" ".join(["l'eau d'Italie"] * (number % 7 + 1) + ["vin"] * (number % 3)) for number in range(2 * BLOCK)]
+    with MemoryStore.open(folder, model=None) as store:
+        store.session("trip")
+        store.record_many([NewTurn(session="trip", role="user", text=text) for text in texts])
+
+        def ranks(asked):
+            return [(hit.position, hit.ranks) for hit in asked.recall("eau et vin", mode="text", k=50)]
+
+        english = ranks(store)
+        for language in ("fr", "en"):
+            store.admin.set_language(language)
+            warm = ranks(store)
+            with MemoryStore.open(folder, model=None) as again:
+                assert ranks(again) == warm
+        assert warm == english
 
 
 def test_views_rebuilt_from_the_log_answer_in_the_language_of_the_store(folder):

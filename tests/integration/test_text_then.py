@@ -14,6 +14,7 @@ from mnemolog.projections.recall import bm25, text_search
 from mnemolog.projections.sql import blocks
 from mnemolog.projections.sql.blocks import BLOCKS
 from mnemolog.projections.sql.conversation_views import CREATE_TEXT_INDEX, TEXT_INDEX
+from mnemolog.projections.sql.languages import CHOICES
 from mnemolog.projections.sql.words import stems_of, terms_of
 
 WORDS = [
@@ -44,6 +45,7 @@ def index_of(texts):
         for statement in CREATE_TEXT_INDEX:
             connection.exec_driver_sql(statement)
         BLOCKS.create(connection)
+        CHOICES.create(connection)
         for number, text in enumerate(texts, start=1):
             row = (2 * number, " ".join(stems_of(text)))
             connection.exec_driver_sql(f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)", row)
