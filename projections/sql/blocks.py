@@ -1,8 +1,8 @@
 """Blocks: what filters and word statistics need of 1,024 positions at once, written when the views have read them all.
 
-A block has a bitmap of its turns for every scope, session, role, speaker and metadata value in it, and the times and
-lengths of its turns. New turns never change a block; forgetting removes turns from it. Positions after the last block
-are read from the table of turns.
+A block has a bitmap of its turns for every scope, session, role, speaker and metadata value in it, and the rounded
+times and the lengths of its turns. New turns never change a block; forgetting removes turns from it. Positions after
+the last block are read from the table of turns.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
@@ -27,6 +27,8 @@ LISTED_MAX: Final = BITS_BYTES // 2 - 1
 """Positions of a block up to which a bitmap lists them, two bytes each. With more it has a bit for every position."""
 LENGTH_MAX: Final = 0xFFFF
 """The stored length of a turn that is this long or longer; the text index has the exact one."""
+_TIME_BITS: Final = 15
+"""Bits of a time in a block, from the highest one in which the times of the block differ."""
 
 BITMAPS: Final = sa.Table(
     "bitmaps",
@@ -54,8 +56,11 @@ BLOCKS: Final = sa.Table(
 )
 """A row for each block.
 
-`times` has 8 bytes for each position: when its turn was said, or else recorded. `lengths` has 2 bytes for each
-position: the words of its turn in the text index plus one, 0 if it is no turn.
+`earliest` and `latest` are of the times when its turns were said, or else recorded. `times` has 2 bytes for each
+position: how long after the earliest its turn was said, rounded down to `time_unit`, plus one; 0 if it is no turn.
+`lengths` has 2 bytes for each position: the words of its turn in the text index plus one, 0 if it is no turn.
+
+The row fits in one page beside that of the table: every page more is one more to read for a recall.
 """
 
 sa.Index("blocks_counted", BLOCKS.c.block, BLOCKS.c.turns, BLOCKS.c.words)
@@ -69,9 +74,10 @@ ROLE: Final = "role"
 SPEAKER: Final = "speaker"
 
 _TURNS: Final = (
-    "SELECT position, started_position, scope, role, speaker, coalesce(said_at, recorded_at) "
+    "SELECT position, started_position, scope, role, speaker "
     f"FROM turns CROSS JOIN sessions ON started_position = place / {PLACES} WHERE position "
 )
+_TIMES: Final = "SELECT position, coalesce(said_at, recorded_at) FROM turns WHERE position "
 _METADATA: Final = "SELECT position, key, value FROM turn_metadata WHERE position "
 _LENGTHS: Final = f"SELECT id, sz FROM {TEXT_INDEX}_docsize WHERE id "
 _WITHIN: Final = "BETWEEN ? AND ? ORDER BY 1"
@@ -139,15 +145,27 @@ def contents(connection: sa.Connection, number: int) -> tuple[Block, dict[Key, b
     """Return the row of a block and its bitmaps, from the other tables."""
     first = number * BLOCK
     turns = fetch(connection, _TURNS + _WITHIN, first, first + BLOCK - 1)
-    times = array("q", bytes(8 * BLOCK))
-    for position, *_, at in turns:
-        times[position - first] = at
-    said = [turn[-1] for turn in turns]
     words, lengths = _lengths(connection, first)
-    block = Block(number, len(said), words, min(said, default=0), max(said, default=0), _packed(times), lengths)
+    block = Block(number, len(turns), words, *_times(connection, first), lengths)
     named = fetch(connection, _METADATA + _WITHIN, first, first + BLOCK - 1)
     keys = _keys(turns, named).items()
     return block, {key: bitmap([position - first for position in positions]) for key, positions in keys}
+
+
+def time_unit(earliest: int, latest: int) -> int:
+    """Return the unit in which a block with these times has the times of its turns, as a number of bits."""
+    return max((latest - earliest).bit_length() - _TIME_BITS, 0)
+
+
+def _times(connection: sa.Connection, first: int, *, without: Collection[int] = ()) -> tuple[int, int, bytes]:
+    """Return the earliest and the latest time in a block, and the times of its turns as they are stored."""
+    rows = fetch(connection, _TIMES + _WITHIN, first, first + BLOCK - 1)
+    said = {position: at for position, at in rows if position not in without}
+    earliest, latest = min(said.values(), default=0), max(said.values(), default=0)
+    times, unit = array("H", bytes(2 * BLOCK)), time_unit(earliest, latest)
+    for position, at in said.items():
+        times[position - first] = (at - earliest >> unit) + 1
+    return earliest, latest, _packed(times)
 
 
 def _lengths(connection: sa.Connection, first: int) -> tuple[int, bytes]:
@@ -181,7 +199,7 @@ def forget(connection: sa.Connection, positions: Sequence[int]) -> None:
             _remove(connection, key, number, places)
     lengths = lengths_of(connection, gone)
     for number in sorted({position // BLOCK for position in gone}):
-        _forget_in(connection, number, [position for position in gone if position // BLOCK == number], lengths)
+        _forget_in(connection, number, {position for position in gone if position // BLOCK == number}, lengths)
 
 
 def _remove(connection: sa.Connection, key: Key, number: int, places: Sequence[int]) -> None:
@@ -193,22 +211,14 @@ def _remove(connection: sa.Connection, key: Key, number: int, places: Sequence[i
             connection.exec_driver_sql(f"DELETE FROM bitmaps {where}", (*key, number))
 
 
-def _forget_in(connection: sa.Connection, number: int, gone: Sequence[int], words: Mapping[int, int]) -> None:
-    (row,) = fetch(connection, f"SELECT {', '.join(Block._fields)} FROM blocks WHERE block = ?", number)
-    block = Block(*row)
-    times, lengths = unpacked("q", block.times), unpacked("H", block.lengths)
+def _forget_in(connection: sa.Connection, number: int, gone: Set[int], words: Mapping[int, int]) -> None:
+    ((turns, held, stored),) = fetch(connection, "SELECT turns, words, lengths FROM blocks WHERE block = ?", number)
+    lengths = unpacked("H", stored)
     for position in gone:
-        times[position % BLOCK] = lengths[position % BLOCK] = 0
-    said = [at for at, length in zip(times, lengths, strict=True) if length]
-    left = Block(
-        number,
-        len(said),
-        block.words - sum(words.get(position, 0) for position in gone),
-        min(said, default=0),
-        max(said, default=0),
-        _packed(times),
-        _packed(lengths),
-    )
+        lengths[position % BLOCK] = 0
+    held -= sum(words.get(position, 0) for position in gone)
+    times = _times(connection, number * BLOCK, without=gone)
+    left = Block(number, turns - len(gone), held, *times, _packed(lengths))
     connection.exec_driver_sql("DELETE FROM blocks WHERE block = ?", (number,))
     connection.exec_driver_sql(_INSERT_BLOCK, tuple(left))
 
@@ -217,7 +227,7 @@ def _keys(turns: Iterable[Any], named: Iterable[Any]) -> dict[Key, list[int]]:
     """Return the positions of turns by the keys that they have, in order. `named` has their metadata."""
     found: dict[Key, list[int]] = defaultdict(list)
     alike: dict[tuple[Any, ...], list[list[int]]] = {}
-    for position, *values, _ in turns:
+    for position, *values in turns:
         lists = alike.get(of := tuple(values))
         if lists is None:
             lists = alike[of] = [found[key] for key in _keys_of(*of)]

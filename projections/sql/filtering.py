@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import sqlalchemy as sa
-from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from mnemolog.domain import errors
 from mnemolog.domain.limits import INTEGER_MAX
@@ -17,20 +19,29 @@ from mnemolog.domain.scope import ROOT
 from mnemolog.domain.spans import Span
 from mnemolog.projections.sql import blocks
 from mnemolog.projections.sql.blocks import ROLE, SCOPE, SPEAKER, Key, closed_to, metadata_key, session_key, text_key
-from mnemolog.projections.sql.conversation_views import SESSIONS, TURNS
-from mnemolog.projections.sql.database import fetch
+from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.places import PLACES
 from mnemolog.projections.sql.position_mask import Bits, PositionMask
-from mnemolog.projections.sql.queries import Filters, below, conditions, last_turn
+from mnemolog.projections.sql.queries import NEXT_TO_SLASH, Filters, last_turn
 from mnemolog.projections.sql.turn_metadata import stored
 
 _BITMAPS: Final = "SELECT block, positions FROM bitmaps WHERE field = ? AND value = ? AND block < ?"
-_ROLES: Final = "SELECT DISTINCT value FROM bitmaps WHERE field = 'role'"
+_ROLES: Final = f"SELECT DISTINCT value FROM bitmaps WHERE field = '{ROLE}'"
 _STARTED: Final = "SELECT started_position FROM sessions WHERE session = ?"
 _TIMES: Final = (
-    "SELECT block, CASE WHEN earliest >= ?1 AND latest < ?2 THEN NULL ELSE times END FROM blocks "
+    "SELECT block, earliest, latest, CASE WHEN earliest >= ?1 AND latest < ?2 THEN NULL ELSE times END FROM blocks "
     "WHERE block < ?3 AND latest >= ?1 AND earliest < ?2"
 )
+_SAID_AT: Final = "coalesce(said_at, recorded_at)"
+_ONE_OF: Final = "{} IN (SELECT value FROM json_each(?))"
+_SAID_BETWEEN: Final = (
+    f"SELECT position FROM turns WHERE {_ONE_OF.format('position')} AND {_SAID_AT} >= ? AND {_SAID_AT} < ?"
+)
+_WITH_METADATA: Final = (
+    "EXISTS (SELECT 1 FROM turn_metadata AS named WHERE key = ? AND value = ? AND named.position = turns.position)"
+)
+_OF_SESSIONS: Final = f"FROM turns CROSS JOIN sessions ON started_position = place / {PLACES} WHERE"
+"""The scope of each turn is looked up: as a condition on turns, it would read all sessions."""
 
 
 def turns_left(connection: sa.Connection, filters: Filters) -> PositionMask:
@@ -50,15 +61,42 @@ def _matching(connection: sa.Connection, filters: Filters) -> Bits:
     if closed:
         bits[:closed] = _in_blocks(connection, filters, -(-closed // blocks.BLOCK))[:closed]
     if closed <= end:
-        # The scope of each turn is looked up: as a condition on turns, it would read all sessions.
-        of_turn = SESSIONS.c.started_position == TURNS.c.place // PLACES
-        within = [] if filters.scope == ROOT else [below(SESSIONS.c.scope, filters.scope)]
-        within += [TURNS.c.position.between(closed, end), *conditions(replace(filters, scope=ROOT))]
-        query = sa.select(TURNS.c.position).select_from(TURNS).join(SESSIONS, of_turn).where(*within)
-        bits[np.fromiter(connection.execute(query).scalars(), dtype=np.int64)] = True
+        bits[_after_blocks(connection, filters, closed, end)] = True
     if filters.after is not None:
         bits[: filters.after + 1] = False
     return bits
+
+
+def _after_blocks(connection: sa.Connection, filters: Filters, first: int, last: int) -> list[int]:
+    """Return the positions from `first` to `last` that match, without regard to `after`, `last` and `upto`."""
+    found: list[tuple[str, Sequence[Any]]] = [("position BETWEEN ? AND ?", (first, last))]
+    if filters.scope != ROOT:
+        scope = filters.scope
+        found.append(("(scope = ? OR (scope >= ? AND scope < ?))", (scope, f"{scope}/", scope + NEXT_TO_SLASH)))
+    if filters.session is not None:
+        found.append(("session = ?", (filters.session,)))
+    if filters.roles:
+        found.append((_ONE_OF.format("role"), (listed([role.value for role in filters.roles]),)))
+    if filters.speakers:
+        found.append((_ONE_OF.format("speaker"), (listed(filters.speakers),)))
+    found += [(_WITH_METADATA, (key, stored(value))) for key, value in filters.metadata.items()]
+    if filters.since is not None:
+        found.append((f"{_SAID_AT} >= ?", (filters.since,)))
+    if filters.until is not None:
+        found.append((f"{_SAID_AT} < ?", (filters.until,)))
+    query = f"SELECT position, session {_OF_SESSIONS} {' AND '.join(condition for condition, _ in found)} ORDER BY 1"
+    rows = fetch(connection, query, *(value for _, values in found for value in values))
+    if filters.spans is None:
+        return [position for position, _ in rows]
+    of_session: dict[str, list[int]] = defaultdict(list)
+    for position, session in rows:
+        of_session[session].append(position)
+    left = list[int]()
+    for span in filters.spans:
+        turns = of_session.get(span.session, [])
+        end = len(turns) if span.upto is None else bisect_right(turns, span.upto)
+        left += turns[bisect_right(turns, span.after) : end]
+    return left
 
 
 def _in_blocks(connection: sa.Connection, filters: Filters, count: int) -> Bits:
@@ -92,12 +130,12 @@ def _with_any(connection: sa.Connection, keys: Iterable[Key], count: int) -> Bit
     for key in keys:
         rows = fetch(connection, _BITMAPS, *key, count)
         full = [row for row in rows if len(row[1]) == blocks.BITS_BYTES]
-        listed = [row for row in rows if len(row[1]) != blocks.BITS_BYTES]
+        few = [row for row in rows if len(row[1]) != blocks.BITS_BYTES]
         bits = np.unpackbits(np.frombuffer(b"".join(some for _, some in full), dtype=np.uint8), bitorder="little")
         matching[[block for block, _ in full]] |= bits.view(np.bool_).reshape(-1, blocks.BLOCK)
-        places = np.frombuffer(b"".join(some for _, some in listed), dtype="<u2")
-        of_block = np.array([block for block, _ in listed], dtype=np.int64)
-        matching[np.repeat(of_block, [len(some) // 2 for _, some in listed]), places] = True
+        places = np.frombuffer(b"".join(some for _, some in few), dtype="<u2")
+        of_block = np.array([block for block, _ in few], dtype=np.int64)
+        matching[np.repeat(of_block, [len(some) // 2 for _, some in few]), places] = True
     return matching.reshape(-1)
 
 
@@ -119,11 +157,29 @@ def _in_spans(connection: sa.Connection, spans: Sequence[Span], count: int) -> B
 def _between(connection: sa.Connection, since: Micros | None, until: Micros | None, count: int) -> Bits:
     """Return the positions said at `since` or later and before `until`, and possibly some that are no turns."""
     low, high = -INTEGER_MAX if since is None else since, INTEGER_MAX if until is None else until
-    matching = np.zeros((count, blocks.BLOCK), dtype=np.bool_)
-    for block, times in fetch(connection, _TIMES, low, high, count):
-        if times is None:
-            matching[block] = True
-        else:
-            at = np.frombuffer(times, dtype="<i8")
-            matching[block] = (at >= low) & (at < high)
-    return matching.reshape(-1)
+    matching: Bits = np.zeros((count, blocks.BLOCK), dtype=np.bool_)
+    rows = fetch(connection, _TIMES, low, high, count)
+    matching[[block for block, *_, times in rows if times is None]] = True
+    divided = [row for row in rows if row[-1] is not None]
+    if not divided:
+        return matching.reshape(-1)
+    times = np.frombuffer(b"".join(row[-1] for row in divided), dtype="<u2").reshape(-1, blocks.BLOCK)
+    begin, end = (_stored_as(limit, divided) for limit in (low, high))
+    numbers = np.array([block for block, *_ in divided], dtype=np.int64)
+    matching[numbers] = (times > begin) & (times < end)
+    # Stored times are rounded down: where one is that of a limit, the table of turns has the exact one.
+    row, place = divmod(np.flatnonzero(((times == begin) | (times == end)) & (times > 0)), blocks.BLOCK)
+    unsure = listed((numbers[row] * blocks.BLOCK + place).tolist())
+    found = [position for (position,) in fetch(connection, _SAID_BETWEEN, unsure, low, high)]
+    matching = matching.reshape(-1)
+    matching[found] = True
+    return matching
+
+
+def _stored_as(limit: int, divided: Sequence[tuple[int, int, int, bytes]]) -> NDArray[np.uint16]:
+    """Return how blocks would store a time: 0 before their turns, 65,535 long after them. Shape (blocks, 1)."""
+    of_blocks = [(earliest, blocks.time_unit(earliest, latest)) for _, earliest, latest, _ in divided]
+    near = min(max(limit, min(row[1] for row in divided) - 1), max(row[2] for row in divided) + 1)
+    earliest, unit = np.array(of_blocks, dtype=np.int64).T
+    stored_as: NDArray[np.int64] = np.clip((near - earliest >> unit) + 1, 0, 0xFFFF)
+    return stored_as.astype(np.uint16)[:, np.newaxis]

@@ -18,8 +18,7 @@ from mnemolog.projections.read_models import SessionSummary, SetApart, Turn
 from mnemolog.projections.sql.conversation_views import SESSIONS, TURNS
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.places import PLACES
-from mnemolog.projections.sql.span_queries import in_session, in_spans, positions_in
-from mnemolog.projections.sql.turn_metadata import with_value
+from mnemolog.projections.sql.span_queries import positions_in
 
 NEXT_TO_SLASH: Final = "0"
 """The character after "/". A range up to it contains every path below."""
@@ -51,40 +50,6 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     def leave_everything(self) -> bool:
         """Whether all turns match."""
         return self == Filters()
-
-
-def conditions(filters: Filters) -> list[sa.ColumnElement[bool]]:
-    """Return `filters` as conditions on the table of turns."""
-    found: list[sa.ColumnElement[bool]] = []
-    if filters.scope != ROOT:
-        found.append(in_scope(filters.scope))
-    if filters.session is not None:
-        found.append(in_session(filters.session))
-    if filters.spans is not None:
-        found.append(in_spans(filters.spans))
-    if filters.roles:
-        found.append(TURNS.c.role.in_([role.value for role in filters.roles]))
-    if filters.speakers:
-        found.append(TURNS.c.speaker.in_(one_of(filters.speakers)))
-    if filters.upto is not None:
-        found.append(TURNS.c.position <= filters.upto)
-    if filters.after is not None:
-        found.append(TURNS.c.position > filters.after)
-    if filters.last is not None:
-        found.append(TURNS.c.position <= filters.last)
-    found += [TURNS.c.position.in_(with_value(key, value)) for key, value in filters.metadata.items()]
-    said_at = sa.func.coalesce(TURNS.c.said_at, TURNS.c.recorded_at)
-    if filters.since is not None:
-        found.append(said_at >= filters.since)
-    if filters.until is not None:
-        found.append(said_at < filters.until)
-    return found
-
-
-def in_scope(scope: Scope) -> sa.ColumnElement[bool]:
-    """Return the condition that a turn is of a session at or below `scope`."""
-    started = sa.select(SESSIONS.c.started_position).where(below(SESSIONS.c.scope, scope))
-    return (TURNS.c.place // PLACES).in_(started)
 
 
 def below(column: sa.ColumnElement[str], scope: Scope) -> sa.ColumnElement[bool]:

@@ -40,12 +40,6 @@ def insert(connection: sa.Connection, turns: Iterable[tuple[Position, Mapping[st
         connection.exec_driver_sql("INSERT INTO turn_metadata (key, value, position) VALUES (?, ?, ?)", rows)
 
 
-def with_value(key: str, value: Any) -> sa.Select[tuple[int]]:
-    """Return the positions of the turns whose metadata has `key` with exactly this value."""
-    table = TURN_METADATA.c
-    return sa.select(table.position).where(table.key == key, table.value == stored(value))
-
-
 def stored(value: Any) -> bytes:
     """Return a value as it is stored in the table."""
     made = canonical(value)

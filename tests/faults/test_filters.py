@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import product
 from math import log
 
 import numpy as np
@@ -22,6 +23,7 @@ from mnemolog.domain.scope import covers
 from mnemolog.domain.session import session_of
 from mnemolog.domain.spans import Span
 from mnemolog.projections.recall.text_search import PLACES_MAX
+from mnemolog.projections.sql.filtering import turns_left
 from mnemolog.projections.sql.queries import Filters
 from mnemolog.projections.sql.words import stems_of, terms_of
 from tests.support import FakeClock, HashEncoder, as_stored, blocks_of, found_by_text, log_of, projections_of
@@ -210,7 +212,7 @@ def _compare(model, chance, options, filters, upto):
         "UPDATE bitmaps SET positions = x'ffff' WHERE field = 'scope'",
         "INSERT INTO bitmaps SELECT field, value, 77, positions FROM bitmaps WHERE field = 'scope' LIMIT 1",
         "UPDATE blocks SET words = words + 1 WHERE block = 1",
-        "UPDATE blocks SET lengths = zeroblob(128), times = zeroblob(512)",
+        "UPDATE blocks SET lengths = zeroblob(128), times = zeroblob(128)",
         "DELETE FROM blocks",
     ],
 )
@@ -229,3 +231,36 @@ def test_a_damaged_bitmap_is_found_and_rebuilt(tmp_path, damage):
         assert "views" in {found.what for found in store.admin.doctor(deep=True).findings}
         assert store.admin.doctor(deep=True, fix=True).healthy
         assert store.recall("tea", scope="acme", k=100).hits == before
+
+
+@pytest.mark.promise("P20", "filters by time")
+@pytest.mark.parametrize("apart", [timedelta(microseconds=1), timedelta(hours=1), timedelta(days=30)])
+def test_a_filter_by_time_is_exact_to_the_microsecond_beside_turns_said_decades_away(tmp_path, apart):
+    """The times in blocks are rounded. Turns said at a limit and close to it, others long before and after."""
+    micro, decades = timedelta(microseconds=1), timedelta(days=10_000)
+    said = [START + number % 5 * apart for number in range(120)]
+    said += [START - decades, START + decades, START - micro] * 10
+    random.Random(1).shuffle(said)
+    with blocks_of(64), MemoryStore.open(tmp_path / "memory", model=None, clock=FakeClock()) as store:
+        session = store.start_session("a")
+        turns = {session.record("user", "tea", said_at=at).position: at for at in said}
+        forgotten = list(turns)[:20]
+        views = projections_of(store).current_views()
+        for _ in range(2):
+            limits = [None, *sorted({at + off for at in turns.values() for off in (-micro, timedelta(0))})]
+            with views.database.reading() as connection:
+                for since, until in product(limits, limits):
+                    filters = Filters(since=in_micros(since), until=in_micros(until))
+                    left = {
+                        position
+                        for position, at in turns.items()
+                        if (since is None or since <= at) and (until is None or at < until)
+                    }
+                    assert set(turns_left(connection, filters).positions().tolist()) == left, (since, until)
+            store.forget(positions=forgotten)
+            assert store.admin.doctor(deep=True).healthy
+            turns = {position: at for position, at in turns.items() if position not in forgotten}
+
+
+def in_micros(at):
+    return None if at is None else round(at.timestamp() * 1_000_000)
