@@ -24,9 +24,11 @@ from mnemolog.infra.embedding import make_encoder
 from mnemolog.infra.embedding.reranker import make_reranker
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.postgres.address import LogAddress, is_url
 from mnemolog.infra.log.sqlite.wal_checkpointer import WalKeeper
 from mnemolog.infra.runtime.atomic_files import ScratchFolder
 from mnemolog.infra.runtime.clock import SystemClock
+from mnemolog.infra.runtime.paths import local_path
 from mnemolog.infra.runtime.regular_files import require_folder
 from mnemolog.infra.sqlite import Synchronous
 from mnemolog.models.service import ModelService
@@ -95,8 +97,22 @@ class StoreParts:
         structured_log.info("store.closed", path=self.layout.folder)
 
 
+def place_of(path: str | Path, *, log: str | None, local: str | Path | None) -> tuple[Path, LogAddress | None]:
+    """Return the folder of a store, and the address of its log if `path` is the URL of a database."""
+    if not is_url(path):
+        if log is not None or local is not None:
+            field = "log" if local is None else "local"
+            raise errors.InvalidInput(field, "only with the URL of a database: `postgresql://user@host/database`")
+        return local_path("path", path), None
+    if log is None or local is None:
+        field, what = ("log", "the name of the log") if log is None else ("local", "the folder of its projections")
+        raise errors.InvalidInput(field, f"a store in a database needs {what}")
+    return local_path("local", local), LogAddress(str(path), log)
+
+
 def build(
     folder: Path,
+    address: LogAddress | None = None,
     *,
     model: Any,
     models: Sequence[Any],
@@ -126,7 +142,7 @@ def build(
         raise errors.InvalidInput("receipts", "a receipt is recorded, and nothing can be with `read_only`")
     require_local(folder, allowed=allow_network_filesystem)
     _require_own_folders(StoreLayout(folder))
-    log = _open_log(folder, language, clock, create, synchronous, busy_timeout_s, encrypt, read_only)
+    log = _open_log(folder, address, language, clock, create, synchronous, busy_timeout_s, encrypt, read_only)
     scratch = _scratch(folder, log) if read_only else None
     layout = StoreLayout(folder, None if scratch is None else scratch.path)
     projections = ProjectionSet(
@@ -191,6 +207,7 @@ def _require_own_folders(layout: StoreLayout) -> None:
 
 def _open_log(
     folder: Path,
+    address: LogAddress | None,
     language: str | None,
     clock: Clock,
     create: bool,
@@ -209,6 +226,7 @@ def _open_log(
         busy_timeout_s=busy_timeout_s,
         encrypt=encrypt,
         read_only=read_only,
+        address=address,
     )
     try:
         if wanted is not None:

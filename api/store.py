@@ -86,9 +86,13 @@ class MemoryStore(OfOneProcess):
         allow_network_filesystem: bool = False,
         telemetry: Telemetry | None = None,
         read_only: bool = False,
+        log: str | None = None,
+        local: str | Path | None = None,
     ) -> Self:
         """Open the store in the folder `path`; create it if the folder is new or empty.
 
+        `path` may be the URL of a PostgreSQL database: `log` is then the name of the log, and `local` the folder of
+        this machine's projections and keys, to be opened as a folder later on (docs/postgres.md).
         `model` is the name or the folder of a SentenceTransformer, an object with `encode(list[str]) -> ndarray` and a
         `fingerprint`, or None for text recall only; `models` are further ones that this process can use. They are
         loaded when a vector is first needed. Once any process has activated a model, vectors come from that one only
@@ -109,7 +113,7 @@ class MemoryStore(OfOneProcess):
         `FormatTooNew`, `InvalidInput`.
         """
         parts = composition.build(
-            local_path("path", path),
+            *composition.place_of(path, log=log, local=local),
             model=model,
             models=models,
             create=create,

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import psycopg
 
-from mnemolog.infra.log.postgres.address import LogAddress, write_address
-from mnemolog.infra.log.postgres.connections import Settings
-from mnemolog.infra.log.postgres.database import create_schema
+from mnemolog.infra.log.postgres.address import LogAddress, note_address
+from mnemolog.infra.log.postgres.database import prepare
 
 VARIABLE = "MNEMOLOG_TEST_POSTGRES"
 
@@ -24,7 +23,7 @@ VARIABLE = "MNEMOLOG_TEST_POSTGRES"
 def server() -> Iterator[str]:
     """The URL of a database on a server, with the schema of logs."""
     if given := os.environ.get(VARIABLE):
-        create_schema(Settings(given))
+        prepare(given)
         yield given
         return
     with warnings.catch_warnings():
@@ -37,7 +36,7 @@ def server() -> Iterator[str]:
             with connect(url) as connection:  # Its files are deleted soon; a crash of the server needs no syncs.
                 connection.execute("ALTER SYSTEM SET fsync = off")
                 connection.execute("SELECT pg_reload_conf()")
-            create_schema(Settings(url))
+            prepare(url)
             yield url
         finally:
             os.kill(started.get_pid(), signal.SIGQUIT)
@@ -47,7 +46,8 @@ def server() -> Iterator[str]:
 def put_log_in_postgres(folder: Path, url: str) -> LogAddress:
     """Make `folder` the local folder of a log of its own."""
     address = LogAddress(url, uuid.uuid4().hex)
-    write_address(folder, address)
+    folder.mkdir()
+    note_address(folder, address)
     return address
 
 

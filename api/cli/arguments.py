@@ -15,6 +15,7 @@ from mnemolog.cli.times import position_or_time
 from mnemolog.domain import errors
 from mnemolog.domain.moments import By, When
 from mnemolog.domain.session import checked_session_id
+from mnemolog.infra.log.postgres.address import is_url
 from mnemolog.infra.runtime.paths import is_writable, local_path
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
@@ -68,9 +69,11 @@ def as_of(session: Session, when: When | None) -> Session | SessionAt:
     return session if when is None else session.at(when)
 
 
-def open_store(folder: Path, *, model: str | None = None, **how: Any) -> MemoryStore:
+def open_store(path: str | Path, *, model: str | None = None, **how: Any) -> MemoryStore:
     """Open a store; read-only where its folder cannot be written. `how` as in `MemoryStore.open`."""
-    folder = local_path("path", folder)
+    if is_url(path):
+        return MemoryStore.open(path, model=model, **how)
+    folder = local_path("path", path)
     return MemoryStore.open(folder, model=model, read_only=folder.is_dir() and not is_writable(folder), **how)
 
 

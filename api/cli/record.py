@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -16,22 +17,47 @@ from mnemolog.cli.messages import standard_input
 from mnemolog.cli.times import given_time
 from mnemolog.domain import errors
 from mnemolog.domain.language import LANGUAGES
+from mnemolog.infra.log.event_log import prepare_database
+from mnemolog.infra.log.postgres.address import is_url
 
 
 @app.command("init", cls=StoreCommand)
 def init(
-    store: Store,
+    store: Annotated[
+        str, typer.Argument(metavar="DIR", help="Folder of the store, or URL of a PostgreSQL database for logs.")
+    ],
     plain: Annotated[bool, typer.Option("--plain", help="Do not encrypt; then nothing can be forgotten.")] = False,
     language: Annotated[
         str | None, typer.Option(help=f"Language of its conversations: {', '.join(LANGUAGES)}.")
     ] = None,
+    log: Annotated[str | None, typer.Option(help="In a database: the name of the log.")] = None,
+    local: Annotated[
+        Path | None, typer.Option(help="With --log: the store's folder on this machine, to give to other commands.")
+    ] = None,
+    print_sql: Annotated[
+        bool, typer.Option("--print-sql", help="Print the SQL that prepares the database; change nothing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create a store in a new or empty folder. Its content is encrypted, unless --plain is given.
 
+    With the URL of a database, make the tables and roles for logs; with --log and --local, create a store there too.
+
     Example: mnemolog init memory/
     """
-    with open_store(store, encrypt=False if plain else None, language=language) as opened:
+    if print_sql:
+        from mnemolog.infra.log.postgres import schema
+
+        typer.echo(schema.script(), nl=False)
+        return
+    where: dict[str, Any] = {}
+    if is_url(store):
+        made = prepare_database(store)
+        if log is None and local is None:
+            output.console().line("the database is ready for logs" + (" now" if made else ", and was before"))
+            return
+        where = {"log": log, "local": local}
+    with open_store(store, encrypt=False if plain else None, language=language, **where) as opened:
         status = opened.status()
     if as_json:
         output.print_json(status)

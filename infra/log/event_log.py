@@ -22,7 +22,7 @@ from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log.engine import EventRow, LogEngine, LogIdentity, LogReader
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.fitting_events import FittingEvents
-from mnemolog.infra.log.postgres.address import ADDRESS_FILE, read_address
+from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, address_of
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE as LOG_FILE
 from mnemolog.infra.log.sqlite.log_file import find_or_create
@@ -83,20 +83,22 @@ class EventLog(fork_guard.OfOneProcess):
         identity: LogIdentity | None = None,
         read_only: bool = False,
         keys: Path | None = None,
+        address: LogAddress | None = None,
     ) -> Self:
         """Open the log in `folder`; with `create`, create both where they do not exist.
 
         A new log encrypts its content unless `encrypt` is False. An existing log keeps what it was created with:
         `InvalidInput` if `encrypt` contradicts it. With `identity` the new log is a copy of the log that has it,
         without its keys. With `read_only` no file is written, and its folder may be one that cannot be; appends raise
-        `StoreNotWritable`. `keys` is the file of its keys if they are not beside it.
+        `StoreNotWritable`. `keys` is the file of its keys if they are not beside it. With `address` the log is in
+        PostgreSQL, and the folder notes where.
 
         Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `StorageFull`, `OutOfDescriptors`, `FormatTooNew`, and
         `InvalidInput` for another `synchronous`; a folder that is not a store is left unchanged.
         """
         if synchronous not in sqlite.SYNCHRONOUS:
             raise errors.InvalidInput("synchronous", f"{synchronous!r} is none of {', '.join(sqlite.SYNCHRONOUS)}")
-        address, files = read_address(folder), OpenedFiles(folder)
+        address, files = address_of(folder, address), OpenedFiles(folder)
         path = folder / (LOG_FILE if address is None else ADDRESS_FILE)
         if not read_only:
             _require_writable(folder, path)
@@ -489,6 +491,15 @@ def _digest(stored: object, *, position: int) -> bytes:
     if not isinstance(stored, bytes):
         raise errors.LogDamaged("its digest is damaged", position=position)
     return stored
+
+
+def prepare_database(url: str) -> bool:
+    """Make the schema and the roles for logs in a PostgreSQL database. Return whether they were not there before.
+
+    Raises `LogUnreachable`, `StoreNotWritable` for a user who may not make them, `FormatTooNew`, `ExtraMissing`.
+    """
+    made: bool = _postgres().prepare(url)
+    return made
 
 
 def _require_writable(folder: Path, path: Path) -> None:

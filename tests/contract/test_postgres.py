@@ -15,9 +15,8 @@ from mnemolog.domain import errors
 from mnemolog.infra.log.engine import PLAIN_FORMAT, LogIdentity
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres import connections, schema
-from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, read_address, write_address
-from mnemolog.infra.log.postgres.connections import Settings
-from mnemolog.infra.log.postgres.database import create_schema
+from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, note_address, read_address
+from mnemolog.infra.log.postgres.database import prepare
 from mnemolog.infra.log.postgres.engine import LOCKED_APPENDS
 from mnemolog.projections.health.verify import verify
 from tests.postgres import connect, put_log_in_postgres
@@ -352,7 +351,7 @@ def test_every_connection_has_our_settings_whatever_the_server_sets(folder, post
     separator = "&" if "?" in postgres_url else "?"
     given = "options=-c%20default_transaction_isolation%3Dserializable%20-c%20synchronous_commit%3Doff"
     (folder / ADDRESS_FILE).unlink()
-    write_address(folder, LogAddress(f"{postgres_url}{separator}{given}", "settings"))
+    note_address(folder, LogAddress(f"{postgres_url}{separator}{given}", "settings"))
     log = EventLog.open(folder, clock=FakeClock(), create=True, busy_timeout_s=7)
     log.transact(start("s"))
     names = ("transaction_isolation", "synchronous_commit", "lock_timeout", "idle_in_transaction_session_timeout")
@@ -378,22 +377,23 @@ def test_a_log_id_that_is_not_ours_stops_appends(folder, log, database):
 
 def test_a_server_that_does_not_answer_is_log_unreachable(tmp_path):
     """The error names the reason that the driver gives, and what to do."""
-    write_address(tmp_path / "memory", LogAddress(f"postgresql://nobody@/none?host={tmp_path}", "acme"))
+    address = LogAddress(f"postgresql://nobody@/none?host={tmp_path}", "acme")
     with pytest.raises(errors.LogUnreachable, match="No such file") as caught:
-        EventLog.open(tmp_path / "memory", clock=FakeClock(), create=True)
+        EventLog.open(tmp_path / "memory", clock=FakeClock(), create=True, address=address)
+    assert not (tmp_path / "memory").exists(), "a mistyped URL is not noted"
     assert "check that PostgreSQL runs" in caught.value.hint
 
 
 def test_a_password_is_not_written_down(tmp_path):
     """The file beside the projections holds no secret."""
-    write_address(tmp_path, LogAddress("postgresql://me:secret@db/memory?password=secret&sslmode=require", "acme"))
+    note_address(tmp_path, LogAddress("postgresql://me:secret@db/memory?password=secret&sslmode=require", "acme"))
     assert "secret" not in (tmp_path / ADDRESS_FILE).read_text()
     assert read_address(tmp_path) == LogAddress("postgresql://me@db/memory?sslmode=require", "acme")
 
 
 def test_making_the_schema_twice_changes_nothing(postgres_url):
     """`mnemolog init` may be repeated."""
-    assert not create_schema(Settings(postgres_url))
+    assert not prepare(postgres_url)
 
 
 def test_a_store_in_a_folder_does_not_load_the_driver(tmp_path):

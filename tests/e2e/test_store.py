@@ -17,6 +17,7 @@ import mnemolog
 from mnemolog import MemoryStore, NewTurn
 from mnemolog.domain.limits import TEXT_BYTES_MAX
 from mnemolog.projections.vectors.projection import QUESTIONS_KEPT
+from tests.postgres import put_log_in_postgres
 from tests.support import HashEncoder
 
 TOPICS = ["lisbon flat", "dog nero vet", "invoice error", "flight copenhagen", "peanut allergy", "database migration"]
@@ -32,6 +33,17 @@ def fill(store: MemoryStore, *, turns: int = 60) -> list[mnemolog.Turn]:
 
 def queries() -> list[str]:
     return [f"{topic} number{n}" for n in range(9) for topic in TOPICS][:50]
+
+
+IN_A_FOLDER = pytest.mark.parametrize("folder", ["in a folder"], indirect=True)
+
+
+@pytest.fixture(params=["in a folder", "in PostgreSQL"])
+def folder(folder, request):
+    """The folder of a store, with its log in it or in PostgreSQL."""
+    if request.param == "in PostgreSQL":
+        put_log_in_postgres(folder, request.getfixturevalue("postgres_url"))
+    return folder
 
 
 class Broken:
@@ -283,6 +295,7 @@ def test_a_folder_that_is_no_store_is_left_as_it_was(tmp_path):
     assert not (tmp_path / "missing").exists()
 
 
+@IN_A_FOLDER
 def test_a_log_of_a_newer_format_is_refused(store, folder):
     """An old program must not write into what it does not understand."""
     store.close()
@@ -460,6 +473,7 @@ def test_what_sqlite_cannot_be_given_is_a_clear_error(store, call):
     assert store.head() == head
 
 
+@IN_A_FOLDER
 def test_a_setting_that_does_not_exist_is_refused_before_anything_is_created(folder):
     """With the ones there are."""
     with pytest.raises(mnemolog.InvalidInput, match="synchronous: 'on' is none of NORMAL, FULL"):

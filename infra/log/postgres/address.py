@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.limits import checked_label
-from mnemolog.infra.runtime.atomic_files import make_folder, new_file
-from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
-from mnemolog.infra.runtime.regular_files import open_file
+from mnemolog.infra.keys import keys_file
+from mnemolog.infra.runtime.atomic_files import new_file
+from mnemolog.infra.runtime.regular_files import read_file
 
 ADDRESS_FILE: Final = ".mnemolog.toml"
 SCHEMES: Final = ("postgresql", "postgres")
@@ -41,22 +42,16 @@ def without_password(url: str) -> str:
         user, at, host = parts.netloc.rpartition("@")
         kept = [(name, value) for name, value in parse_qsl(parts.query) if name not in _SECRETS]
         query = urlencode(kept, safe="/", quote_via=quote)  # To libpq a plus is no space.
-        return urlunsplit((parts.scheme, f"{user.partition(':')[0]}{at}{host}", parts.path, query, ""))
+        return f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{parts.path}{query and '?'}{query}"
     except ValueError as error:
         raise errors.InvalidInput("path", f"not the URL of a PostgreSQL database: {error}") from error
-
-
-def checked_name(log: str) -> str:
-    """Return the name of a log. Raises `InvalidInput` for one that is not a line of text."""
-    return checked_label("log", log)
 
 
 def read_address(folder: Path) -> LogAddress | None:
     """Return where the log of the store in `folder` is, None if it is not in PostgreSQL. Raises `NotAStore`."""
     path = folder / ADDRESS_FILE
     try:
-        with open_file(path) as file:
-            found = tomllib.load(file)
+        found = tomllib.loads(read_file(path).decode())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -69,21 +64,33 @@ def read_address(folder: Path) -> LogAddress | None:
     return LogAddress(str(url), log)
 
 
-def write_address(folder: Path, address: LogAddress) -> None:
-    """Note in `folder` where its log is; create the folder if there is none. Writes nothing if that is noted already.
+def address_of(folder: Path, given: LogAddress | None = None) -> LogAddress | None:
+    """Return where the log of the store in `folder` is, None if it is not in PostgreSQL.
 
-    Raises `NotAStore` for a folder that has another log or holds other files, `StoreNotWritable`, `StorageFull`.
+    `given` is used for a new or empty folder. Raises `NotAStore` for a folder that has another log or holds other
+    files, `InvalidInput`.
     """
-    address = address._replace(url=without_password(address.url), log=checked_name(address.log))
     found = read_address(folder)
-    if found == address:
-        return
-    if found is not None:
-        raise errors.NotAStore(folder, f"its log is {found.log!r} in {found.url}, not {address.log!r} in {address.url}")
-    with mapped_to_store_errors(folder):
-        if folder.is_dir() and any(folder.iterdir()):
+    if given is None:
+        return found
+    wanted = LogAddress(without_password(given.url), checked_label("log", given.log))
+    if found not in (None, wanted):
+        raise errors.NotAStore(folder, f"its log is {found.log!r} in {found.url}, not {wanted.log!r} in {wanted.url}")
+    if found is None and folder.exists():
+        own = (
+            ADDRESS_FILE.lstrip("."),
+            keys_file.KEYS_FILE,
+        )  # A creation that was killed leaves these, or a part of them.
+        if not folder.is_dir() or any(not entry.name.lstrip(".").startswith(own) for entry in folder.iterdir()):
             raise errors.NotAStore(folder, f"it holds files, but no {ADDRESS_FILE}")
-        make_folder(folder)
-        lines = (_COMMENT, *(f"{name} = {to_json(value).decode()}" for name, value in address._asdict().items()))
-        with new_file(folder / ADDRESS_FILE) as file:
-            file.write("".join(f"{line}\n" for line in lines).encode())
+    return given
+
+
+def note_address(folder: Path, address: LogAddress) -> None:
+    """Note in `folder` where its log is, unless it is noted already. Raises `StoreNotWritable`, `StorageFull`."""
+    if (folder / ADDRESS_FILE).exists():
+        return
+    noted = address._replace(url=without_password(address.url))
+    lines = (_COMMENT, *(f"{name} = {to_json(value).decode()}" for name, value in noted._asdict().items()))
+    with suppress(errors.InvalidInput), new_file(folder / ADDRESS_FILE) as file:  # Another process was quicker.
+        file.write("".join(f"{line}\n" for line in lines).encode())

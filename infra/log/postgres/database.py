@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +17,10 @@ from mnemolog.domain.position import Micros
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.log.engine import LOG_FORMAT, PLAIN_FORMAT, LogIdentity
 from mnemolog.infra.log.postgres import schema
-from mnemolog.infra.log.postgres.address import LogAddress
+from mnemolog.infra.log.postgres.address import LogAddress, note_address, without_password
 from mnemolog.infra.log.postgres.connections import Settings, error_of
 from mnemolog.infra.log.postgres.engine import PostgresEngine
+from mnemolog.infra.runtime.atomic_files import make_folder
 from mnemolog.infra.sqlite import Synchronous
 
 _SELECT_LOG = f"SELECT log, log_id, format, created_at FROM {schema.SCHEMA}.head WHERE name = %b"
@@ -28,20 +30,21 @@ _INSERT_LOG = (
 )
 
 
-def create_schema(settings: Settings) -> bool:
+def prepare(url: str) -> bool:
     """Create the schema and the roles of a database. Return False, and change nothing, if they are there already.
 
     Raises `LogUnreachable`, `StoreNotWritable` for a user who may not create them, `FormatTooNew`.
     """
-    with _connected(settings, Path()) as driver:
+    database = Path(f"schema {schema.SCHEMA}")
+    with _connected(Settings(url), database) as driver:
         (encoding,) = driver.execute("SHOW server_encoding").fetchone()
         if encoding != "UTF8":
-            raise errors.StoreError(f"the database has the encoding {encoding}; a log needs UTF8")
+            raise errors.StoreError(f"the database has the encoding {encoding}, and a log needs UTF8")
         with driver.transaction():
             driver.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (schema.SCHEMA,))  # Two may do it at once.
             if (found := schema.version_of(driver)) is None:
                 driver.execute(schema.script(), prepare=False)
-        _require_version(found, Path())
+        _require_version(found, database)
     return found is None
 
 
@@ -59,17 +62,22 @@ def open_log(
 ) -> tuple[LogIdentity, PostgresEngine]:
     """Open the log at `address`, created where there is none and `create` is set. Its keys are beside `path`.
 
-    `path` is the file that names the log. Options and errors are those of `EventLog.open`; `LogUnreachable`.
+    `path` is the file that notes the address: it is written once the log is there. Options and errors are
+    those of `EventLog.open`, and `LogUnreachable`.
     """
     settings = Settings(address.url, synchronous=synchronous, busy_timeout_s=busy_timeout_s, read_only=read_only)
     with _connected(settings, path) as driver:
         version = schema.version_of(driver)
         if version is None:
-            raise _no_schema(path)
+            raise _no_schema(address)
         _require_version(version, path)
         found = _find(driver, address.log)
         if found is None and not create:
-            raise errors.StoreNotFound(path)
+            error = errors.StoreNotFound(path.parent)
+            error.args = (f"there is no log {address.log!r} in {without_password(address.url)}",)
+            raise error
+        if not read_only:
+            make_folder(path.parent)
         if found is None:
             made = identity or _new_identity(path.parent, clock, encrypt=encrypt is not False)
             driver.execute(_INSERT_LOG, (address.log, *made, digest.genesis(**made._asdict())))
@@ -79,13 +87,15 @@ def open_log(
     log, identity = found
     if identity.log_format > LOG_FORMAT:
         raise errors.FormatTooNew(path, found=identity.log_format, supported=LOG_FORMAT)
+    if not read_only:
+        note_address(path.parent, address)
     return identity, PostgresEngine(settings, log=log, log_id=identity.log_id, path=path)
 
 
-def _no_schema(path: Path) -> errors.StoreNotFound:
-    error = errors.StoreNotFound(path)
-    error.args = (f"the database that {path} names holds no logs of mnemolog",)
-    error.hint = "run `mnemolog init URL` once, as a user who may create schemas and roles"
+def _no_schema(address: LogAddress) -> errors.StoreError:
+    url = without_password(address.url)
+    error = errors.StoreError(f"{url} is not prepared for logs")
+    error.hint = f"run `mnemolog init {shlex.quote(url)}` once, as a user who may create schemas and roles"
     return error
 
 

@@ -1,0 +1,169 @@
+"""A store whose log is in PostgreSQL, as users open it and as commands find it."""
+
+from __future__ import annotations
+
+import uuid
+
+import psycopg
+import pytest
+
+from mnemolog import MemoryStore, errors
+from mnemolog.infra.log.postgres.address import ADDRESS_FILE
+from tests.postgres import connect
+from tests.support import HashEncoder
+
+
+@pytest.fixture
+def name():
+    """The name of a log that is not there yet."""
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def local(tmp_path):
+    """The local folder of a store."""
+    return tmp_path / "node"
+
+
+def test_a_url_opens_a_store_and_its_local_folder_opens_it_again(postgres_url, name, local):
+    """The folder notes where the log is: from then on it is used as any folder of a store."""
+    with MemoryStore.open(postgres_url, log=name, local=local, model=HashEncoder(), background=False) as store:
+        store.session("trip").record("user", "the ferry leaves at noon", key="1")
+        assert store.recall("ferry").hits[0].text == "the ferry leaves at noon"
+        head = store.head()
+    with MemoryStore.open(local, model=HashEncoder(), background=False) as store:
+        assert store.head() == head
+        assert store.recall("ferry").hits[0].text == "the ferry leaves at noon"
+        assert store.session("trip").record("user", "the ferry leaves at noon", key="1").position == 2
+        assert store.replay().digest == head.digest
+        assert store.verify().sound
+    with MemoryStore.open(postgres_url, log=name, local=local, model=None) as store:
+        assert store.head() == head
+
+
+def test_the_log_in_the_database_is_whole_without_the_folder(postgres_url, name, local, tmp_path):
+    """A node that is thrown away loses projections only; without encryption, any folder continues."""
+    with MemoryStore.open(postgres_url, log=name, local=local, model=None, encrypt=False) as store:
+        store.session("trip").record("user", "the ferry leaves at noon")
+    with MemoryStore.open(postgres_url, log=name, local=tmp_path / "other", model=None) as store:
+        assert store.recall("ferry").hits[0].text == "the ferry leaves at noon"
+        store.session("trip").record("user", "and comes back at six")
+    with MemoryStore.open(local, model=None) as store:
+        assert store.recall("comes back").hits[0].position == 3
+
+
+def test_another_folder_needs_a_copy_of_the_keys(postgres_url, name, local, tmp_path):
+    """Keys are in the local folder for now: without them an encrypted log is not readable, and says so."""
+    with MemoryStore.open(postgres_url, log=name, local=local, model=None) as store:
+        store.session("trip").record("user", "the ferry leaves at noon")
+    with (
+        MemoryStore.open(postgres_url, log=name, local=tmp_path / "other", model=None) as store,
+        pytest.raises(errors.KeysMissing),
+    ):
+        store.turns("trip")
+    (tmp_path / "third").mkdir()
+    (tmp_path / "third" / "keys.db").write_bytes((local / "keys.db").read_bytes())
+    with MemoryStore.open(postgres_url, log=name, local=tmp_path / "third", model=None) as store:
+        assert [turn.text for turn in store.turns("trip")] == ["the ferry leaves at noon"]
+
+
+def test_what_was_said_can_be_forgotten(postgres_url, name, local):
+    """The keys of the content are destroyed; the log keeps its digests."""
+    with MemoryStore.open(postgres_url, log=name, local=local, model=None) as store:
+        store.session("trip").record("user", "my passport number is 123")
+        store.forget(session="trip", reason="asked for")
+        assert not store.recall("passport").hits
+        assert store.verify().sound
+
+
+def test_a_folder_belongs_to_one_log(postgres_url, name, local, tmp_path):
+    """Projections of one log are never opened with another."""
+    MemoryStore.open(postgres_url, log=name, local=local, model=None).close()
+    with pytest.raises(errors.NotAStore, match="not 'another'"):
+        MemoryStore.open(postgres_url, log="another", local=local, model=None)
+    MemoryStore.open(tmp_path / "folder", model=None).close()
+    with pytest.raises(errors.NotAStore, match="holds files"):
+        MemoryStore.open(postgres_url, log=name, local=tmp_path / "folder", model=None)
+
+
+@pytest.mark.parametrize(
+    ("how", "field"),
+    [({}, "log"), ({"log": "acme"}, "local"), ({"local": "node"}, "log"), ({"log": "", "local": "node"}, "log")],
+)
+def test_a_url_needs_a_log_and_a_folder(postgres_url, how, field, tmp_path, monkeypatch):
+    """The error names what is missing, before anything is created."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(errors.InvalidInput) as caught:
+        MemoryStore.open(postgres_url, model=None, **how)
+    assert caught.value.field == field
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_needs_neither(tmp_path):
+    """`log` beside a path is a mistake, not a name that is ignored."""
+    with pytest.raises(errors.InvalidInput, match="only with the URL"):
+        MemoryStore.open(tmp_path / "memory", log="acme", model=None)
+
+
+def test_a_log_that_is_not_there_is_not_created_unless_asked(postgres_url, name, local):
+    """Looking for a store leaves nothing behind."""
+    with pytest.raises(errors.StoreNotFound, match=name):
+        MemoryStore.open(postgres_url, log=name, local=local, model=None, create=False)
+    assert not local.exists()
+
+
+@pytest.fixture
+def empty(postgres_url):
+    """The URL of a database on the same server that is not prepared for logs."""
+    made = f"d{uuid.uuid4().hex}"
+    with connect(postgres_url) as database:
+        database.execute(f"CREATE DATABASE {made}")
+        parts = psycopg.conninfo.conninfo_to_dict(postgres_url) | {"dbname": made}
+        yield f"postgresql:///{made}?" + "&".join(f"{key}={value}" for key, value in parts.items() if key != "dbname")
+        database.execute(f"DROP DATABASE {made} WITH (FORCE)")
+
+
+def test_init_prepares_a_database_and_creates_a_store(run, empty, local):
+    """Once by who may create roles; then any command works on the local folder."""
+    with pytest.raises(errors.StoreError, match="not prepared") as caught:
+        MemoryStore.open(empty, log="acme", local=local, model=None)
+    assert "mnemolog init" in caught.value.hint
+    assert "ready for logs now" in run("init", empty).stdout
+    assert "was before" in run("init", empty).stdout
+    made = run("init", empty, "--log", "acme", "--local", local, "--json").json
+    assert made["head"] == 0
+    assert (local / ADDRESS_FILE).exists()
+    assert run("record", local, "trip", "the ferry leaves at noon", "--start").returncode == 0
+    assert "the ferry" in run("recall", local, "ferry", "--model", "none").stdout
+    assert run("status", local, "--json").json["log_id"] == made["log_id"]
+    for command in (["verify"], ["replay"], ["sessions"], ["doctor"], ["rebuild", "views"], ["head"], ["export"]):
+        assert run(command[0], local, *command[1:]).returncode == 0, command
+
+
+def test_init_prints_the_sql_for_administrators(run, empty):
+    """It prepares a database as `init` does, and changes nothing itself."""
+    printed = run("init", empty, "--print-sql").stdout
+    assert "CREATE ROLE mnemolog_writer" in printed
+    with connect(empty) as database:
+        database.execute(printed)
+    assert "was before" in run("init", empty).stdout
+
+
+def test_a_command_says_that_the_server_is_down(run, local):
+    """One line of error, one of what to do."""
+    local.mkdir()
+    (local / ADDRESS_FILE).write_text(f'url = "postgresql://nobody@/none?host={local}"\nlog = "acme"\n')
+    ran = run("status", local)
+    assert ran.returncode == 1
+    assert "PostgreSQL does not answer" in ran.stderr
+    assert "hint: check that PostgreSQL runs" in ran.stderr
+
+
+@pytest.mark.parametrize("content", ["url = ", 'log = "acme"', 'url = "http://db/x"\nlog = "acme"', "\xff"])
+def test_a_damaged_address_is_a_clear_error(local, content):
+    """Nothing is created beside it."""
+    local.mkdir()
+    (local / ADDRESS_FILE).write_bytes(content.encode("latin-1"))
+    with pytest.raises(errors.NotAStore, match=r"\.mnemolog\.toml"):
+        MemoryStore.open(local, model=None)
+    assert [path.name for path in local.iterdir()] == [ADDRESS_FILE]
