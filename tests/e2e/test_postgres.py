@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 
 import psycopg
 import pytest
 
-from mnemolog import MemoryStore, errors
+from mnemolog import MemoryStore, errors, restore_backup
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE
+from tests.pages import ROOT, blocks, commands, run_block, run_command
 from tests.postgres import connect
 from tests.support import HashEncoder
+
+PAGE = "docs/postgres.md"
 
 
 @pytest.fixture
@@ -73,6 +77,20 @@ def test_what_was_said_can_be_forgotten(postgres_url, name, local):
         store.session("trip").record("user", "my passport number is 123")
         store.forget(session="trip", reason="asked for")
         assert not store.recall("passport").hits
+        assert store.verify().sound
+
+
+def test_a_backup_is_a_store_in_a_folder_with_the_same_digests(postgres_url, name, local, tmp_path):
+    """It is copied by PostgreSQL's readers, checked, and restored without PostgreSQL."""
+    with MemoryStore.open(postgres_url, log=name, local=local, model=None) as store:
+        for n in range(450):  # More than one page.
+            store.session("trip").record("user", f"turn {n}", key=str(n) if n % 2 else None)
+        made = store.backup(tmp_path / "backup", keys=tmp_path / "keys")
+        store.session("trip").record("user", "later")
+    restored = restore_backup(tmp_path / "backup", tmp_path / "restored", keys=tmp_path / "keys")
+    assert (restored.head, restored.digest) == (made.head, made.digest) == (451, made.digest)
+    with MemoryStore.open(tmp_path / "restored", model=None) as store:
+        assert [turn.text for turn in store.turns("trip")] == [f"turn {n}" for n in range(450)]
         assert store.verify().sound
 
 
@@ -167,3 +185,26 @@ def test_a_damaged_address_is_a_clear_error(local, content):
     with pytest.raises(errors.NotAStore, match=r"\.mnemolog\.toml"):
         MemoryStore.open(local, model=None)
     assert [path.name for path in local.iterdir()] == [ADDRESS_FILE]
+
+
+def test_the_page_runs_as_it_is_written(postgres_url, tmp_path, monkeypatch):
+    """Its commands and its blocks, where the variables of PostgreSQL name the server."""
+    monkeypatch.chdir(tmp_path)
+    given = psycopg.conninfo.conninfo_to_dict(postgres_url)
+    for name in ("host", "port", "user"):
+        if name in given:
+            monkeypatch.setenv(f"PG{name.upper()}", str(given[name]))
+    with connect(postgres_url) as database:
+        database.execute("DROP DATABASE IF EXISTS memory WITH (FORCE)")
+        database.execute("CREATE DATABASE memory")
+        prepare, *others = [command for command in commands(PAGE) if not command[0].startswith("pip")]
+        assert run_command(prepare[0], tmp_path) == prepare[1]
+        for line in blocks(PAGE):
+            run_block(PAGE, line)
+        for command, _ in others:
+            run_command(command, tmp_path)
+        (grant,) = re.findall(r"```sql\n(.*?)```", (ROOT / PAGE).read_text(), re.DOTALL)
+        database.execute("BEGIN")
+        database.execute(grant)
+        database.execute("ROLLBACK")
+        database.execute("DROP DATABASE memory WITH (FORCE)")

@@ -89,7 +89,7 @@ def open_log(
         raise errors.FormatTooNew(path, found=identity.log_format, supported=LOG_FORMAT)
     if not read_only:
         note_address(path.parent, address)
-    return identity, PostgresEngine(settings, log=log, log_id=identity.log_id, path=path)
+    return identity, PostgresEngine(settings, log=log, identity=identity, path=path)
 
 
 def _no_schema(address: LogAddress) -> errors.StoreError:

@@ -13,10 +13,12 @@ import sqlalchemy as sa
 from psycopg.pq import TransactionStatus
 
 from mnemolog.domain import errors
-from mnemolog.infra.log.engine import EventRow, RowCursor, StagedRow, altered_triggers
+from mnemolog.infra import sqlite
+from mnemolog.infra.log.engine import EventRow, LogIdentity, RowCursor, StagedRow, altered_triggers
 from mnemolog.infra.log.postgres import schema
 from mnemolog.infra.log.postgres.connections import Driver, Settings, error_of, is_lost
 from mnemolog.infra.log.sql_reader import NOT_A_TURN, SELECT, SELECT_TURN_HEADS, SELECT_TURNS, STATE, SqlReader
+from mnemolog.infra.log.sqlite.log_file import write_copy
 
 POLL_INTERVAL_S: Final = 0.05
 """How often followers look for events of other processes."""
@@ -30,6 +32,10 @@ _SELECT_HEAD: Final = "SELECT position, digest FROM events WHERE position > 0 OR
 _SELECT_BYTES: Final = (
     "SELECT position, convert_to(stream, 'UTF8'), version, convert_to(topic, 'UTF8'), state, convert_to(key, 'UTF8'), "
     "recorded_at, digest FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
+)
+_SELECT_STAGED: Final = (
+    "SELECT position, stream, version, topic, state, recorded_at, digest, key FROM events "
+    f"WHERE position > ? AND position <= ? ORDER BY position LIMIT {PAGE}"
 )
 _SELECT_SPARSE: Final = f"{SELECT} WHERE stream = ? AND version > ? AND {NOT_A_TURN} ORDER BY version LIMIT {PAGE}"
 _SELECT_STREAM_WITH_KEY: Final = (
@@ -174,6 +180,10 @@ class PostgresReader(SqlReader):
     def holds_sealed(self, stream: str) -> bool:
         """See `LogReader`."""
         return bool(self._value(_HOLDS_SEALED, (stream,)))
+
+    def staged_rows(self, *, after: int, upto: int) -> list[StagedRow]:
+        """Return a page of rows, as they are inserted."""
+        return self._all(_SELECT_STAGED, (after, upto))
 
     def early(self) -> list[int]:
         """Return positions before the first."""
@@ -320,8 +330,8 @@ class PostgresEngine:
     poll_interval_s = POLL_INTERVAL_S
     driver_errors: tuple[type[Exception], ...] = (psycopg.Error, sa.exc.SQLAlchemyError)
 
-    def __init__(self, settings: Settings, *, log: int, log_id: str, path: Path) -> None:
-        self._settings, self.log, self._log_id, self._path = settings, log, log_id, path
+    def __init__(self, settings: Settings, *, log: int, identity: LogIdentity, path: Path) -> None:
+        self._settings, self.log, self._identity, self._path = settings, log, identity, path
         self.busy_timeout_s = settings.busy_timeout_s
         self.pool = settings.pool()
 
@@ -339,7 +349,7 @@ class PostgresEngine:
 
     def connect(self) -> PostgresConnection:
         """See `LogEngine`."""
-        connection = PostgresConnection(self._settings, log=self.log, log_id=self._log_id, path=self._path)
+        connection = PostgresConnection(self._settings, log=self.log, log_id=self._identity.log_id, path=self._path)
         changed = altered_triggers(schema.triggers_of(connection.driver), schema.APPEND_ONLY_TRIGGERS)
         if changed:
             connection.close()
@@ -376,8 +386,24 @@ class PostgresEngine:
             return reads.size_bytes()
 
     def copy_to(self, target: Path, *, moved: Callable[[int], None]) -> None:
-        """See `LogEngine`. Not there yet."""
-        raise errors.BackupRefused(target, "a log in PostgreSQL is backed up with PostgreSQL's own tools (pg_dump)")
+        """See `LogEngine`. The copy is a file as `mnemolog.infra.log.sqlite` has it, with the same digests."""
+        try:
+            write_copy(target, self._identity, self._rows(moved))
+        except sqlite.driver_errors() as error:
+            raise sqlite.map_error(error, target) from error
+
+    def _rows(self, moved: Callable[[int], None]) -> Iterator[list[StagedRow]]:
+        """Yield the rows up to the present head, page by page: what is appended meanwhile comes after them."""
+        with self.reading() as reads:
+            after, upto = 0, reads.last_given()
+        while after < upto:
+            with self.reading() as reads:
+                rows = reads.staged_rows(after=after, upto=upto)
+            if not rows:
+                return
+            yield rows
+            moved(sum(len(row[4]) for row in rows))
+            after = rows[-1][0]
 
     def close(self) -> None:
         """See `LogEngine`."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -16,8 +16,8 @@ from mnemolog.domain.position import Micros
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
-from mnemolog.infra.log.engine import LOG_FORMAT, PLAIN_FORMAT, LogIdentity
-from mnemolog.infra.log.sqlite.schema import APPLICATION_ID, METADATA, create_schema
+from mnemolog.infra.log.engine import LOG_FORMAT, PLAIN_FORMAT, LogIdentity, StagedRow
+from mnemolog.infra.log.sqlite.schema import APPLICATION_ID, INSERT_EVENTS, METADATA, create_schema
 from mnemolog.infra.runtime.atomic_files import make_folder, sync
 from mnemolog.infra.runtime.os_errors import as_store_error
 
@@ -137,6 +137,22 @@ def _create(folder: Path, *, clock: Clock, create: bool, encrypt: bool, identity
     if found is None:
         raise errors.StoreNotWritable(folder, "the log was not created")
     return found
+
+
+def write_copy(path: Path, identity: LogIdentity, pages: Iterable[Sequence[StagedRow]]) -> None:
+    """Write the events of another database into a new file of a log, durably. Raises the driver's errors."""
+    engine = sqlite.create_engine(path, synchronous="FULL", create=True)
+    try:
+        with engine.connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            create_schema(connection, **identity._asdict())
+            for rows in pages:
+                driver.executemany(INSERT_EVENTS[1], rows)
+            connection.exec_driver_sql("COMMIT")
+    finally:
+        engine.dispose()
+    sync(path.absolute().parent)
 
 
 def _sync_names(folder: Path) -> None:
