@@ -154,7 +154,8 @@ def contents(connection: sa.Connection, number: int) -> tuple[Block, dict[Key, b
 
 def time_unit(earliest: int, latest: int) -> int:
     """Return the unit in which a block with these times has the times of its turns, as a number of bits."""
-    return max((latest - earliest).bit_length() - _TIME_BITS, 0)
+    bits = (latest - earliest).bit_length()
+    return bits - _TIME_BITS if bits > _TIME_BITS else 0
 
 
 def _times(connection: sa.Connection, first: int, *, without: Collection[int] = ()) -> tuple[int, int, bytes]:

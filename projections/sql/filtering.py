@@ -28,10 +28,7 @@ from mnemolog.projections.sql.turn_metadata import stored
 _BITMAPS: Final = "SELECT block, positions FROM bitmaps WHERE field = ? AND value = ? AND block < ?"
 _ROLES: Final = f"SELECT DISTINCT value FROM bitmaps WHERE field = '{ROLE}'"
 _STARTED: Final = "SELECT started_position FROM sessions WHERE session = ?"
-_TIMES: Final = (
-    "SELECT block, earliest, latest, CASE WHEN earliest >= ?1 AND latest < ?2 THEN NULL ELSE times END FROM blocks "
-    "WHERE block < ?3 AND latest >= ?1 AND earliest < ?2"
-)
+_TIMES: Final = "SELECT block, earliest, latest, times FROM blocks WHERE block < ?3 AND latest >= ?1 AND earliest < ?2"
 _SAID_AT: Final = "coalesce(said_at, recorded_at)"
 _ONE_OF: Final = "{} IN (SELECT value FROM json_each(?))"
 _SAID_BETWEEN: Final = (
@@ -114,10 +111,10 @@ def _in_blocks(connection: sa.Connection, filters: Filters, count: int) -> Bits:
         parts.append(_in_spans(connection, (Span(filters.session, ORIGIN),), count))
     if filters.spans is not None:
         parts.append(_in_spans(connection, filters.spans, count))
-    if not parts:
-        parts.append(_with_any(connection, [Key(ROLE, value) for (value,) in fetch(connection, _ROLES)], count))
     if filters.since is not None or filters.until is not None:
         parts.append(_between(connection, filters.since, filters.until, count))
+    if not parts:
+        parts.append(_with_any(connection, [Key(ROLE, value) for (value,) in fetch(connection, _ROLES)], count))
     matching = parts[0]
     for part in parts[1:]:
         matching &= part
@@ -155,17 +152,15 @@ def _in_spans(connection: sa.Connection, spans: Sequence[Span], count: int) -> B
 
 
 def _between(connection: sa.Connection, since: Micros | None, until: Micros | None, count: int) -> Bits:
-    """Return the positions said at `since` or later and before `until`, and possibly some that are no turns."""
+    """Return the turns said at `since` or later and before `until`."""
     low, high = -INTEGER_MAX if since is None else since, INTEGER_MAX if until is None else until
     matching: Bits = np.zeros((count, blocks.BLOCK), dtype=np.bool_)
     rows = fetch(connection, _TIMES, low, high, count)
-    matching[[block for block, *_, times in rows if times is None]] = True
-    divided = [row for row in rows if row[-1] is not None]
-    if not divided:
+    if not rows:
         return matching.reshape(-1)
-    times = np.frombuffer(b"".join(row[-1] for row in divided), dtype="<u2").reshape(-1, blocks.BLOCK)
-    begin, end = (_stored_as(limit, divided) for limit in (low, high))
-    numbers = np.array([block for block, *_ in divided], dtype=np.int64)
+    numbers = np.array([block for block, *_ in rows], dtype=np.int64)
+    times = np.frombuffer(b"".join(row[-1] for row in rows), dtype="<u2").reshape(-1, blocks.BLOCK)
+    begin, end = _as_stored([(earliest, latest) for _, earliest, latest, _ in rows], low, high)
     matching[numbers] = (times > begin) & (times < end)
     # Stored times are rounded down: where one is that of a limit, the table of turns has the exact one.
     row, place = divmod(np.flatnonzero(((times == begin) | (times == end)) & (times > 0)), blocks.BLOCK)
@@ -176,10 +171,12 @@ def _between(connection: sa.Connection, since: Micros | None, until: Micros | No
     return matching
 
 
-def _stored_as(limit: int, divided: Sequence[tuple[int, int, int, bytes]]) -> NDArray[np.uint16]:
-    """Return how blocks would store a time: 0 before their turns, 65,535 long after them. Shape (blocks, 1)."""
-    of_blocks = [(earliest, blocks.time_unit(earliest, latest)) for _, earliest, latest, _ in divided]
-    near = min(max(limit, min(row[1] for row in divided) - 1), max(row[2] for row in divided) + 1)
-    earliest, unit = np.array(of_blocks, dtype=np.int64).T
-    stored_as: NDArray[np.int64] = np.clip((near - earliest >> unit) + 1, 0, 0xFFFF)
-    return stored_as.astype(np.uint16)[:, np.newaxis]
+def _as_stored(spans: Sequence[tuple[int, int]], *limits: int) -> list[NDArray[np.uint16]]:
+    """Return how blocks with these earliest and latest times would store other times. Shape (blocks, 1) each.
+
+    0 is before all turns of a block, 65,535 long after them.
+    """
+    first, last = min(earliest for earliest, _ in spans) - 1, max(latest for _, latest in spans) + 1
+    earliest, unit = np.array([(start, blocks.time_unit(start, end)) for start, end in spans], dtype=np.int64).T
+    stored_as = [np.clip((min(max(at, first), last) - earliest >> unit) + 1, 0, 0xFFFF) for at in limits]
+    return [numbers.astype(np.uint16)[:, np.newaxis] for numbers in stored_as]

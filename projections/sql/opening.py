@@ -26,6 +26,8 @@ from mnemolog.projections.sql.projection import TrackedTables, state_of
 from mnemolog.projections.sql.snapshots import SnapshotStore, create_tables
 from mnemolog.projections.sql.tracking import NOTHING_READ, TRACKING, tracked
 
+VIEWS_CACHE_BYTES: Final = 8 << 20
+"""Pages of the views that a connection may keep in memory: every recall reads the lengths of turns, 4 bytes a turn."""
 TEXT_INDEXES: Final = (TEXT_INDEX, VOCABULARY, PLACES_OF_WORDS)
 Opened = TypeVar("Opened")
 Tables = TypeVar("Tables", bound=TrackedTables)
@@ -124,7 +126,13 @@ def open_views(layout: StoreLayout, log: Log, *, busy_timeout_s: float) -> Views
 
     schema = Schema(Views.create_tables, Views.name)
     return open_or_rebuild(
-        layout.views, open_covered, layout.quarantine, schema=schema, busy_timeout_s=busy_timeout_s, sealed=True
+        layout.views,
+        open_covered,
+        layout.quarantine,
+        schema=schema,
+        busy_timeout_s=busy_timeout_s,
+        sealed=True,
+        cache_bytes=VIEWS_CACHE_BYTES,
     )
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import io
 import math
 import struct
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import faiss
 import numpy as np
+from numpy.typing import NDArray
 
 from mnemolog.projections.sql.packed_vectors import Vectors, unpack
 from mnemolog.projections.vectors.checked_rows import ExactRows, Rows
@@ -92,11 +94,30 @@ class Coarse:
         """Return how many rows to request so that the best `k` are among them."""
         return max(self.effort.candidates, CANDIDATES_PER_HIT * k)
 
-    def candidates(self, query: Vectors, wanted: int) -> Rows:
-        """Return up to `wanted` different rows that may be near `query`, shape (1, dimension)."""
-        found = _searched(self._index, query, wanted, probes=self.effort.probes)
+    def candidates(self, query: Vectors, wanted: int, *, among: NDArray[np.bool_] | None = None) -> Rows:
+        """Return up to `wanted` different rows that may be near `query`, shape (1, dimension).
+
+        `among` has for each row whether it may be returned; None allows all.
+        """
+        if among is None:
+            found = _searched(self._index, query, wanted, probes=self.effort.probes)
+        else:
+            index = self._index if self.effort.probes else self._with_one_list
+            found = _searched(index, query, wanted, probes=max(self.effort.probes, 1), among=among)
         rows: Rows = found[0][found[0] >= 0]
         return rows
+
+    @cached_property
+    def _with_one_list(self) -> Any:
+        """The same codes in one list, for filters: FAISS filters the rows of lists only. Made for the first filter."""
+        index: Any = faiss.index_factory(self.dimension, f"IVF1,{WITHOUT_LISTS}", _METRIC)
+        index.quantizer.add(faiss.vector_to_array(self._index.center)[np.newaxis])
+        numbers = np.arange(self.count, dtype=np.int64)
+        index.invlists.resize(0, self.count)
+        faiss.memcpy(index.invlists.get_codes(0), self._index.codes.get(), self._index.codes.size())
+        faiss.memcpy(index.invlists.get_ids(0), faiss.swig_ptr(numbers), numbers.nbytes)
+        index.ntotal, index.is_trained = self.count, True
+        return index
 
     def serialised(self) -> bytes:
         """Return the bytes to write."""
@@ -255,11 +276,16 @@ def _nearest(queries: Vectors, rows: ExactRows, tried: Rows) -> Rows:
     return nearest
 
 
-def _searched(index: Any, queries: Vectors, wanted: int, *, probes: int) -> Rows:
+def _searched(
+    index: Any, queries: Vectors, wanted: int, *, probes: int, among: NDArray[np.bool_] | None = None
+) -> Rows:
     parameters = None
     if probes:
         parameters = faiss.IVFRaBitQSearchParameters()
         parameters.nprobe, parameters.qb, parameters.centered = probes, index.qb, index.centered
+        if among is not None:
+            library: Any = faiss
+            parameters.sel = library.IDSelectorBitmap(np.packbits(among, bitorder="little"))
     threads = faiss.omp_get_max_threads()
     if len(queries) == 1:
         # One query is too small to split: waking other threads takes longer, above all when they are busy.

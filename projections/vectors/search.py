@@ -19,8 +19,9 @@ from mnemolog.projections.vectors.ann_index import Coarse
 from mnemolog.projections.vectors.checked_rows import Rows, bounds, scores
 from mnemolog.projections.vectors.segment import Positions, Segment
 
-FILTERED_ROWS_MAX: Final = 12_000
-"""Rows left by a filter up to which all are scored: as fast as requesting more from the index."""
+SCANNED_ROWS: Final = 1_000
+SCANNED_SHARE: Final = 1 / 128
+"""Rows left by a filter up to which all are scored, beside those a share of all: as fast as asking the index."""
 WIDER: Final = 4
 """The factor by which more candidates are requested if the first were too few."""
 
@@ -102,7 +103,7 @@ def _offer(segment: Segment, query: Vectors, *, k: int, allowed: PositionMask | 
     if rows_left == 0:
         return None
     part = None
-    if segment.coarse is not None and (left is None or rows_left > FILTERED_ROWS_MAX):
+    if segment.coarse is not None and (left is None or rows_left > SCANNED_ROWS + SCANNED_SHARE * count):
         part = _proposed(segment, segment.coarse, query, left, k=k, rows_left=rows_left)
     if part is None and left is None:
         scored = _best_of_each(scores(segment.exact, query), segment.row_starts[:-1])
@@ -126,12 +127,10 @@ def _proposed(
     segment: Segment, coarse: Coarse, query: Vectors, left: Bits | None, *, k: int, rows_left: int
 ) -> _Part | None:
     """Return at least `k` turns proposed by the index, requesting more as needed; None if scoring all is cheaper."""
-    count = segment.exact.count
-    wanted = coarse.wanted(k) * count // rows_left
-    while wanted < count // 2:
-        rows = np.sort(coarse.candidates(query, wanted))
-        if left is not None:
-            rows = rows[left[segment.rows[rows]]]
+    among = left if left is None or len(segment.rows) == len(left) else left[segment.rows]
+    wanted = coarse.wanted(k)
+    while wanted < rows_left // 2:
+        rows = np.sort(coarse.candidates(query, wanted, among=among))
         numbers = segment.rows[rows]
         if len(starts := np.flatnonzero(np.diff(numbers, prepend=-1))) >= k:
             return _Part(numbers[starts], rows, starts)

@@ -306,7 +306,7 @@ def test_a_segment_with_an_index_answers_like_the_rows_it_is_of(indexed):
 def test_a_filter_is_exact_where_it_leaves_few_and_lets_nothing_else_through(indexed, monkeypatch, share):
     """Asked of the index or scored one by one, only allowed turns come back, as many as there are."""
     plain, read = indexed
-    monkeypatch.setattr("mnemolog.projections.vectors.search.FILTERED_ROWS_MAX", 500)
+    monkeypatch.setattr("mnemolog.projections.vectors.search.SCANNED_ROWS", 477)
     random = np.random.default_rng(7)
     allowed = np.sort(random.choice(np.arange(10, 3_001), int(2_991 * share), replace=False))
     bits = np.zeros(3_001, dtype=np.bool_)
@@ -320,6 +320,23 @@ def test_a_filter_is_exact_where_it_leaves_few_and_lets_nothing_else_through(ind
         assert len(answer) == len(right) == min(20, len(allowed))
         if len(allowed) <= 500:
             assert answer == right
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_an_index_proposes_the_same_rows_with_a_filter_as_if_the_others_were_left_out_afterwards(lists, monkeypatch):
+    """However few or many rows a filter leaves, the index is asked for no more rows."""
+    monkeypatch.setattr(ann_index, "PROBED_MAX", 1.0 if lists else 0.0)
+    made = ann_index.build(in_memory(unit_rows(3_000, dimension=64)), dimension=64)
+    read = ann_index.parse(made.serialised(), made.effort, dimension=64, count=3_000)
+    random = np.random.default_rng(7)
+    for share in (0.05, 0.5, 1.0):
+        among = random.random(3_000) < share
+        for seed in range(10):
+            query = unit_rows(1, seed=seed, dimension=64)
+            in_order = read.candidates(query, 3_000)
+            left = in_order[among[in_order]][:100]
+            assert set(read.candidates(query, 100, among=among).tolist()) == set(left.tolist())
+    assert read.serialised() == made.serialised()
 
 
 def test_asking_for_more_than_there_is_gives_all(indexed):
