@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import weakref
 from collections.abc import Iterable, Iterator
@@ -35,8 +34,8 @@ PIECE_ROWS: Final = 4_096
 """Rows in memory at once when all rows are read. A multiple of BLOCK_ROWS."""
 KEPT_ROWS_MAX: Final = 8_192
 """Rows up to which they stay in memory as floats: a segment of so few has no index, and every answer reads them all."""
-TOUCHED_ROWS_MAX: Final = 32_768
-"""Rows read from a mapped file after which its pages are given back: 128 MiB at most, if every row is on another."""
+GAP_ROWS_MAX: Final = 8
+"""Rows between two wanted ones up to which they are read together: 4 KiB, which takes less time than another read."""
 SLACK: Final = 1e-5
 """Tolerance of bounds for float32 sums and for the rounding of exact scores."""
 Rows = NDArray[np.int64]
@@ -119,10 +118,6 @@ class StoredRows:
         self._stamp = self._current_stamp()
         self._unchecked = np.ones(-(-count // BLOCK_ROWS), dtype=np.bool_)
         self._kept: Vectors | None = None
-        self._touched = 0
-        self._rows = np.empty((0, self._row_bytes), dtype=np.uint8)
-        if count:
-            self._map()
 
     @property
     def count(self) -> int:
@@ -138,23 +133,13 @@ class StoredRows:
         """Return the rows with these numbers (ascending), packed. Raises `Damaged`."""
         self._notice_change()
         blocks = rows // BLOCK_ROWS
-        unchecked = blocks[self._unchecked[blocks]]
-        for block in unchecked[np.diff(unchecked, prepend=-1) > 0].tolist():
+        for block in np.unique(blocks[self._unchecked[blocks]]).tolist():
             start = block * BLOCK_ROWS
-            self._compare(block, self._rows[start : start + BLOCK_ROWS])
-        taken = self._packed_of(self._rows.take(rows, axis=0))  # Five times as fast as an index.
-        self._touched += len(rows)
-        if self._touched > TOUCHED_ROWS_MAX:
-            # Pages that were read stay in the memory of the process, one for each row or two, until it gives them back.
-            self._mapped.madvise(mmap.MADV_DONTNEED)
-            self._touched = 0
-        return taken
+            self._compare(block, self._read(start, min(start + BLOCK_ROWS, self._count)))
+        return self._packed_of(self._read_some(rows))
 
     def pieces(self) -> Iterator[Packed]:
-        """Yield all rows in order, packed, at most `PIECE_ROWS` at once. Raises `Damaged`, `ProjectionUnreadable`.
-
-        Read from the file, not mapped, so that they take no more memory than one piece.
-        """
+        """Yield all rows in order, packed, at most `PIECE_ROWS` at once. Raises `Damaged`, `ProjectionUnreadable`."""
         for start in range(0, self._count, PIECE_ROWS):
             self._notice_change()
             piece = self._read(start, min(start + PIECE_ROWS, self._count))
@@ -173,23 +158,11 @@ class StoredRows:
             self._kept = kept = np.concatenate(pieces) if pieces else np.empty((0, self._dimension), dtype=np.float32)
         return kept
 
-    def _map(self) -> None:
-        try:
-            self._mapped = mmap.mmap(self._descriptor, self._count * self._row_bytes, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:
-            raise errors.ProjectionUnreadable(self.path, f"it cannot be mapped: {error}") from error
-        # Read-ahead would load, and keep, far more than the few rows of an answer.
-        self._mapped.madvise(mmap.MADV_RANDOM)
-        self._rows = np.frombuffer(self._mapped, dtype=np.uint8).reshape(self._count, self._row_bytes)
-
     def _packed_of(self, rows: NDArray[np.uint8]) -> Packed:
         return pack(np.ascontiguousarray(rows).view("<f4")) if self._floats else rows
 
     def _notice_change(self) -> None:
-        """Check every block again if the file was modified. Raises `Damaged` if its length is another.
-
-        A truncated file is detected before a missing page is read, which would end the process.
-        """
+        """Check every block again if the file was modified. Raises `Damaged` if its length is another."""
         stamp = self._current_stamp()
         if stamp != self._stamp:
             self._unchecked[:] = True
@@ -205,6 +178,29 @@ class StoredRows:
         if found.st_size != self._count * self._row_bytes:
             raise Damaged(self.path, f"it has {found.st_size:,} bytes instead of {self._count * self._row_bytes:,}")
         return found.st_mtime_ns, found.st_ctime_ns
+
+    def _read_some(self, rows: Rows) -> NDArray[np.uint8]:
+        """Return these rows (ascending), read from the file. Those near each other are read together.
+
+        They are not mapped: what is read of a mapped file stays in memory, with 15 pages around each row, and giving
+        it back costs more than these reads.
+        """
+        if not len(rows):
+            return np.empty((0, self._row_bytes), dtype=np.uint8)
+        starts = np.flatnonzero(np.diff(rows, prepend=-GAP_ROWS_MAX - 1) > GAP_ROWS_MAX)
+        ends = np.append(starts[1:], len(rows))
+        firsts, counts = rows[starts], rows[ends - 1] - rows[starts] + 1
+        ranges = zip((counts * self._row_bytes).tolist(), (firsts * self._row_bytes).tolist(), strict=True)
+        try:
+            read = b"".join([os.pread(self._descriptor, size, offset) for size, offset in ranges])
+        except OSError as error:
+            raise errors.ProjectionUnreadable(self.path, str(error)) from error
+        if len(read) != counts.sum() * self._row_bytes:
+            raise Damaged(self.path, "it ends before its last row")
+        found = np.frombuffer(read, dtype=np.uint8).reshape(-1, self._row_bytes)
+        not_read = firsts - np.cumsum(counts) + counts
+        wanted: NDArray[np.uint8] = found[rows - np.repeat(not_read, ends - starts)]
+        return wanted
 
     def _read(self, start: int, end: int) -> NDArray[np.uint8]:
         """Return the rows from `start` to `end`, read from the file."""

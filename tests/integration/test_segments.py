@@ -74,13 +74,23 @@ def test_stored_rows_are_the_rows_that_were_written(stored, count):
     assert np.array_equal(unpack(found.packed(picked), DIMENSION), rows[picked])
 
 
-def test_pages_that_were_read_are_given_back(stored, monkeypatch):
-    """However many rows are asked for, a process holds few of them; the next answer reads them again."""
-    monkeypatch.setattr("mnemolog.projections.vectors.checked_rows.TOUCHED_ROWS_MAX", 100)
-    rows = unit_rows(4 * BLOCK_ROWS)
-    found = stored(rows)
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 1])
+def test_any_choice_of_rows_is_read_as_it_was_written(stored, share):
+    """Rows alone, rows near each other, which are read together, the first and the last, and one row twice."""
+    rows = unit_rows(100 * BLOCK_ROWS)
+    found, rng = stored(rows), np.random.default_rng(1)
     for _ in range(5):
-        assert np.array_equal(found.packed(np.arange(len(rows))), pack(rows))
+        picked = np.flatnonzero(rng.random(len(rows)) < share)
+        picked = np.sort(np.concatenate(([0, len(rows) - 1], picked, picked[:1])))
+        assert np.array_equal(found.packed(picked), pack(rows[picked]))
+
+
+def test_rows_that_were_read_do_not_stay_in_memory(stored):
+    """No part of the file is mapped."""
+    rows = unit_rows(100 * BLOCK_ROWS)
+    found = stored(rows)
+    found.packed(np.arange(len(rows)))
+    assert found.path.name not in Path("/proc/self/maps").read_text()
 
 
 @pytest.mark.parametrize("dimension", [1, 3, 8, 384])
