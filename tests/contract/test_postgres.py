@@ -12,13 +12,15 @@ import psycopg
 import pytest
 
 from mnemolog.domain import errors
+from mnemolog.infra.log import writer
 from mnemolog.infra.log.engine import PLAIN_FORMAT, LogIdentity
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.log.postgres import connections, schema
+from mnemolog.infra.log.postgres import connections, engine, schema
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, note_address, read_address
 from mnemolog.infra.log.postgres.database import prepare
 from mnemolog.infra.log.postgres.engine import LOCKED_APPENDS
 from mnemolog.projections.health.verify import verify
+from tests.interrupts import Interrupt, trace_lines
 from tests.postgres import connect, put_log_in_postgres
 from tests.support import FakeClock, append, append_as_one_group, in_thread, read_all, start, start_child, texts_of
 
@@ -223,6 +225,37 @@ def test_an_outcome_that_cannot_be_looked_up_is_reported_as_unknown(log, monkeyp
         with pytest.raises(errors.LogUnreachable, match="connection refused"):
             log.transact(append("s", "still down"))
     assert log.transact(append("s", "up again")) == [3]
+
+
+CODE = {engine.__file__, writer.__file__}
+
+
+@pytest.mark.parametrize("way", ["compared", "locked"])
+def test_an_interrupt_at_any_line_of_an_append_leaves_it_whole_or_absent(log, way):
+    """Wherever Ctrl-C hits: a retry with the same key adds the event if it is missing, and nothing if it is there."""
+    at, through, committed = 0, False, 0
+    while not through:
+        log.transact(append("s", f"before {at}"))
+        log.writer.connection._locked_appends = LOCKED_APPENDS if way == "locked" else 0
+        before, seen = log.head().position, []
+
+        def see(line, seen=seen, at=at):
+            seen.append(line)
+            if len(seen) == at + 1:
+                raise Interrupt
+
+        work = append("s", "mine", keys=[f"k{at}"])
+        try:
+            trace_lines(CODE, see, lambda work=work: log.transact(work))
+            through = True
+        except Interrupt:
+            committed += log.head().position - before
+            if log.position_of("session/s", f"k{at}") is None:
+                log.transact(work)
+        assert log.head().position == before + 1, f"interrupted before `{seen[-1]}`"
+        at += 1
+    assert 0 < committed < at
+    assert verify(log).sound
 
 
 def test_a_lock_held_by_others_is_log_busy_and_nothing_is_written(folder, log, postgres_url):

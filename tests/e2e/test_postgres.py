@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import uuid
 
 import psycopg
@@ -10,7 +11,7 @@ import pytest
 
 from mnemolog import MemoryStore, errors, restore_backup
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE
-from tests.pages import ROOT, blocks, commands, run_block, run_command
+from tests.pages import ROOT, blocks, commands, run_block
 from tests.postgres import connect
 from tests.support import HashEncoder
 
@@ -54,6 +55,31 @@ def test_the_log_in_the_database_is_whole_without_the_folder(postgres_url, name,
         store.session("trip").record("user", "and comes back at six")
     with MemoryStore.open(local, model=None) as store:
         assert store.recall("comes back").hits[0].position == 3
+
+
+def test_two_nodes_see_what_each_other_records(postgres_url, name, local, tmp_path):
+    """Each brings its own projections up to date when it is asked."""
+    with (
+        MemoryStore.open(postgres_url, log=name, local=local, model=None, encrypt=False) as one,
+        MemoryStore.open(postgres_url, log=name, local=tmp_path / "other", model=None) as other,
+    ):
+        for n in range(3):
+            for here, there in ((one, other), (other, one)):
+                turn = here.session("trip").record("user", f"the ferry {n} of {here.path.name}")
+                assert there.recall(f"ferry {n} {here.path.name}").hits[0].position == turn.position
+        assert one.head() == other.head()
+
+
+def test_a_folder_can_be_opened_to_read_only(postgres_url, name, local):
+    """What would be recorded is refused; nothing is written to the folder or the database."""
+    with MemoryStore.open(postgres_url, log=name, local=local, model=None) as store:
+        store.session("trip").record("user", "the ferry leaves at noon")
+        head = store.head()
+    with MemoryStore.open(local, model=None, read_only=True) as store:
+        assert store.recall("ferry").hits[0].text == "the ferry leaves at noon"
+        with pytest.raises(errors.StoreNotWritable):
+            store.session("trip").record("user", "and comes back at six")
+        assert store.head() == head
 
 
 def test_another_folder_needs_a_copy_of_the_keys(postgres_url, name, local, tmp_path):
@@ -158,6 +184,16 @@ def test_init_prepares_a_database_and_creates_a_store(run, empty, local):
         assert run(command[0], local, *command[1:]).returncode == 0, command
 
 
+def test_init_says_who_may_prepare_a_database(run, empty):
+    """A user without rights gets the reason that PostgreSQL gives."""
+    with connect(empty) as database:
+        database.execute("CREATE ROLE nobody_special")
+        ran = run("init", f"{empty}&options=-c%20role%3Dnobody_special")
+        database.execute("DROP ROLE nobody_special")
+    assert ran.returncode == 1
+    assert "permission denied" in ran.stderr
+
+
 def test_init_prints_the_sql_for_administrators(run, empty):
     """It prepares a database as `init` does, and changes nothing itself."""
     printed = run("init", empty, "--print-sql").stdout
@@ -187,7 +223,7 @@ def test_a_damaged_address_is_a_clear_error(local, content):
     assert [path.name for path in local.iterdir()] == [ADDRESS_FILE]
 
 
-def test_the_page_runs_as_it_is_written(postgres_url, tmp_path, monkeypatch):
+def test_the_page_runs_as_it_is_written(run, postgres_url, tmp_path, monkeypatch):
     """Its commands and its blocks, where the variables of PostgreSQL name the server."""
     monkeypatch.chdir(tmp_path)
     given = psycopg.conninfo.conninfo_to_dict(postgres_url)
@@ -198,11 +234,12 @@ def test_the_page_runs_as_it_is_written(postgres_url, tmp_path, monkeypatch):
         database.execute("DROP DATABASE IF EXISTS memory WITH (FORCE)")
         database.execute("CREATE DATABASE memory")
         prepare, *others = [command for command in commands(PAGE) if not command[0].startswith("pip")]
-        assert run_command(prepare[0], tmp_path) == prepare[1]
+        monkeypatch.setenv("MNEMOLOG_MODEL", "none")
+        assert run(*shlex.split(prepare[0])[1:]).stdout == prepare[1]
         for line in blocks(PAGE):
             run_block(PAGE, line)
         for command, _ in others:
-            run_command(command, tmp_path)
+            assert run(*shlex.split(command)[1:]).returncode == 0, command
         (grant,) = re.findall(r"```sql\n(.*?)```", (ROOT / PAGE).read_text(), re.DOTALL)
         database.execute("BEGIN")
         database.execute(grant)
