@@ -20,6 +20,7 @@ from mnemolog.projections.recall import text_search
 from mnemolog.projections.sql.blocks import BLOCKS
 from mnemolog.projections.sql.conversation_views import CREATE_TEXT_INDEX, TEXT_INDEX, TURNS, Views
 from mnemolog.projections.sql.database import ProjectionDatabase, fetch
+from mnemolog.projections.sql.languages import CHOICES
 from mnemolog.projections.sql.opening import open_engine
 from mnemolog.projections.sql.words import stems_of, terms_of
 from tests.support import HashEncoder, as_stored
@@ -134,6 +135,7 @@ def test_no_query_is_a_syntax_error(query):
         for made in CREATE_TEXT_INDEX:
             connection.exec_driver_sql(made)
         BLOCKS.create(connection)
+        CHOICES.create(connection)
         connection.exec_driver_sql(
             f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)", (7, " ".join(stems_of(query)))
         )
