@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.cli.app import MODULES
+from tests.support import HashEncoder
 
 SCRIPTS = {
     "status": ("store.status()", {"torch", "sentence_transformers", "faiss", "numpy"}),
@@ -59,6 +61,33 @@ def test_a_command_that_reads_imports_only_what_it_needs(tmp_path, command):
     arguments = [command, tmp_path / "memory", "--json"]
     ran = subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True, text=True)
     assert ran.stderr.strip() == "[]"
+
+
+def test_a_command_ends_without_a_search_for_garbage():
+    """Python would go through all objects of all modules once more: a fifth of what `status` takes."""
+    script = (
+        "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0))\n"
+        "from mnemolog.cli import main; main()"
+    )
+    ran = subprocess.run([sys.executable, "-c", script, "--version"], check=True, capture_output=True, text=True)
+    assert ran.stdout.splitlines()[-1] == "True"
+
+
+def test_a_first_recall_imports_no_masked_arrays(tmp_path):
+    """`numpy.ma` is large, and nothing here needs it."""
+    with MemoryStore.open(tmp_path / "memory", model=HashEncoder()) as store:
+        store.start_session("s").record("user", "green tea from Porto")
+        store.admin.catch_up_vectors()
+    script = (
+        "import sys; from mnemolog import MemoryStore; from tests.support import HashEncoder\n"
+        f"with MemoryStore.open({str(tmp_path / 'memory')!r}, model=HashEncoder(), background=False) as store:\n"
+        "    assert len(store.recall('tea')) == 1\n"
+        "print('faiss' in sys.modules, 'numpy.ma' in sys.modules)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=Path(__file__).parents[2]
+    )
+    assert ran.stdout.strip() == "True False"
 
 
 def test_a_command_imports_no_other_command(tmp_path):
