@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote, urlencode
 
 import psycopg
 
@@ -23,8 +24,9 @@ VARIABLE = "MNEMOLOG_TEST_POSTGRES"
 def server() -> Iterator[str]:
     """The URL of a database on a server, with the schema of logs."""
     if given := os.environ.get(VARIABLE):
-        prepare(given)
-        yield given
+        with database_on(given) as url:
+            prepare(url)
+            yield url
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # It looks for a folder of the user's session.
@@ -43,10 +45,23 @@ def server() -> Iterator[str]:
             started.get_postmaster_info().process.wait()
 
 
+@contextmanager
+def database_on(url: str) -> Iterator[str]:
+    """The URL of a new database on the server of another one. It is dropped at the end."""
+    made = f"mnemolog_{uuid.uuid4().hex}"
+    with connect(url) as database:
+        database.execute(f"CREATE DATABASE {made}")
+        try:
+            others = psycopg.conninfo.conninfo_to_dict(url) | {"dbname": None}
+            yield f"postgresql:///{made}?{urlencode({k: v for k, v in others.items() if v}, quote_via=quote)}"
+        finally:
+            database.execute(f"DROP DATABASE {made} WITH (FORCE)")
+
+
 def put_log_in_postgres(folder: Path, url: str) -> LogAddress:
     """Make `folder` the local folder of a log of its own."""
     address = LogAddress(url, uuid.uuid4().hex)
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     note_address(folder, address)
     return address
 

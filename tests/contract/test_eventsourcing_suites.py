@@ -38,6 +38,7 @@ from mnemolog.eventsourcing import (
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.health.verify import verify
 from tests.contract import factory
+from tests.postgres import put_log_in_postgres
 from tests.support import FakeClock, append, in_thread, once, read_all, start, started, turn, wait_for_queue
 
 
@@ -68,6 +69,18 @@ class InFolder:
         return factory.SqliteEventCounters(database)
 
 
+class InPostgres(InFolder):
+    """The same, with the log in PostgreSQL."""
+
+    @pytest.fixture(autouse=True)
+    def server(self, postgres_url) -> None:
+        self.url = postgres_url
+
+    def setUp(self) -> None:
+        super().setUp()
+        put_log_in_postgres(self.folder / "log", self.url)
+
+
 class TestRecorder(InFolder, ApplicationRecorderTestCase):
     def create_recorder(self) -> LogApplicationRecorder:
         return self.open_recorder()
@@ -94,6 +107,18 @@ class TestNoInterleaving(InFolder, NonInterleavingNotificationIDsBaseCase):
 class TestTracking(InFolder, TrackingRecorderTestCase):
     def create_recorder(self) -> SqliteTrackingRecorder:
         return self.open_view()
+
+
+class TestRecorderInPostgres(InPostgres, TestRecorder):
+    pass
+
+
+class TestProcessRecorderInPostgres(InPostgres, TestProcessRecorder):
+    pass
+
+
+class TestNoInterleavingInPostgres(InPostgres, TestNoInterleaving):
+    pass
 
 
 class TestEventCountersView(InFolder, EventCountersViewTestCase):

@@ -12,7 +12,7 @@ import pytest
 from mnemolog import MemoryStore, errors, restore_backup
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE
 from tests.pages import ROOT, blocks, commands, run_block
-from tests.postgres import connect
+from tests.postgres import connect, database_on
 from tests.support import HashEncoder
 
 PAGE = "docs/postgres.md"
@@ -159,12 +159,8 @@ def test_a_log_that_is_not_there_is_not_created_unless_asked(postgres_url, name,
 @pytest.fixture
 def empty(postgres_url):
     """The URL of a database on the same server that is not prepared for logs."""
-    made = f"d{uuid.uuid4().hex}"
-    with connect(postgres_url) as database:
-        database.execute(f"CREATE DATABASE {made}")
-        parts = psycopg.conninfo.conninfo_to_dict(postgres_url) | {"dbname": made}
-        yield f"postgresql:///{made}?" + "&".join(f"{key}={value}" for key, value in parts.items() if key != "dbname")
-        database.execute(f"DROP DATABASE {made} WITH (FORCE)")
+    with database_on(postgres_url) as url:
+        yield url
 
 
 def test_init_prepares_a_database_and_creates_a_store(run, empty, local):
