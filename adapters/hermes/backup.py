@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mnemolog.infra.log.event_log import LOG_FILE
+from mnemolog.infra.log.postgres.address import ADDRESS_FILE
 from mnemolog.store import MemoryStore
 
 
@@ -15,7 +16,7 @@ def backup_beside(store: str | Path, name: str) -> list[Path]:
     of an earlier call are replaced. Returns an empty list if there is no store. Raises as `MemoryStore.backup` does.
     """
     folder = Path(store).absolute()
-    if not (folder / LOG_FILE).exists():
+    if not any((folder / name).exists() for name in (LOG_FILE, ADDRESS_FILE)):
         return []
     backup, keys = (folder.with_name(f"{folder.name}-{what}-{name}") for what in ("backup", "keys"))
     with MemoryStore.open(folder, model=None, create=False, background=False) as opened:

@@ -252,6 +252,24 @@ class EventLogContract:
         assert texts_of(behind) == ["5"]
         assert list(log.read_stream("session/none", upto=100)) == []
 
+    def test_long_streams_are_read_whole_and_from_their_end(self, log):
+        """However many rows an engine fetches together."""
+        stream = "eventsourcing.events/test/long"
+        log.transact(start("s"))
+        log.transact(append("s", *(str(n) for n in range(130))))
+        log.transact(lambda tx: [tx.append_stored(stream, "t", str(n).encode()) for n in range(130)])
+        with log.engine.reading() as reads:
+            assert [row[2] for row in reads.not_turns(stream, after=3)] == list(range(4, 131))
+            assert [row[1] for row in reads.state_heads(stream)] == list(range(1, 131))
+            between = [row[1] for row in reads.states_between(stream, stream, "t")]
+            assert sorted(between) == list(range(1, 131))
+            assert [row[2] for row in reads.turns_backward("session/s", after=1, upto=131)] == list(range(131, 1, -1))
+            heads = reads.turn_heads_backward("session/s", after=5, upto=120)
+            assert [row[1] for row in heads] == list(range(120, 5, -1))
+            assert [row[0] for row in reads.first_states("t")] == [stream]
+        newest = log.last_turns("session/s", after=0, upto=None, limit=60)
+        assert texts_of(newest) == [str(n) for n in range(129, 69, -1)]
+
     def test_a_state_folded_from_the_log_is_the_one_folded_under_the_lock(self, log):
         """Whatever the writer remembers of a stream, the file says the same."""
         stream = "session/s"

@@ -24,8 +24,10 @@ POLL_INTERVAL_S: Final = 0.05
 """How often followers look for events of other processes."""
 LOCKED_APPENDS: Final = 32
 """After another process appended, so many appends take the lock first: comparing would often fail again."""
-PAGE: Final = 200
-"""Rows that are fetched together where a caller may stop early."""
+PAGE: Final = 50
+"""Rows that are fetched together where a caller may stop early. A few of them may be large."""
+COPIED_TOGETHER: Final = 500
+"""Rows that a copy of the log fetches together."""
 
 _HEAD_ROW: Final = f"SELECT position, digest, log_id FROM {schema.SCHEMA}.head WHERE log = %b"
 _SELECT_HEAD: Final = "SELECT position, digest FROM events WHERE position > 0 ORDER BY position DESC LIMIT 1"
@@ -35,7 +37,7 @@ _SELECT_BYTES: Final = (
 )
 _SELECT_STAGED: Final = (
     "SELECT position, stream, version, topic, state, recorded_at, digest, key FROM events "
-    f"WHERE position > ? AND position <= ? ORDER BY position LIMIT {PAGE}"
+    f"WHERE position > ? AND position <= ? ORDER BY position LIMIT {COPIED_TOGETHER}"
 )
 _SELECT_SPARSE: Final = f"{SELECT} WHERE stream = ? AND version > ? AND {NOT_A_TURN} ORDER BY version LIMIT {PAGE}"
 _SELECT_STREAM_WITH_KEY: Final = (
