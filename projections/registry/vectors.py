@@ -23,6 +23,8 @@ from mnemolog.projections.ports import Progress, StoreLog
 from mnemolog.projections.quarantine import identity
 from mnemolog.projections.registry.context import Forgotten, StoreContext
 from mnemolog.projections.registry.results import Issue, IssueWithFix, RebuildReport, Rebuilt, Severity
+from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.opening import open_engine
 from mnemolog.projections.vectors.folders import generation_folders, prefix_of
 from mnemolog.projections.vectors.inventory import (
     FoundGeneration,
@@ -37,6 +39,8 @@ from mnemolog.projections.vectors.inventory import (
 )
 from mnemolog.projections.vectors.manifest import SegmentState, log_range_of, segment_folders, why_size_invalid
 
+PASSES_MAX: Final = 20
+"""Times that a catch-up goes on because a merge, which reads what nothing else has read, found a damaged segment."""
 INDEXER_WAIT_S: Final = 10.0
 """How long a catch-up that a caller asked for waits for another process that embeds."""
 
@@ -88,7 +92,13 @@ class VectorGenerations:
         if context.layout.vectors.exists():
             from mnemolog.projections.vectors import forgetting  # It needs FAISS.
 
-            forgetting.purge(context.layout.vectors, context.log, list(forgotten()), progress=context.progress)
+            forgetting.purge(
+                context.layout.vectors,
+                context.log,
+                list(forgotten()),
+                salvage=partial(_salvage, context),
+                progress=context.progress,
+            )
         return True
 
     def backup_paths(self, layout: StoreLayout) -> list[Path]:
@@ -105,11 +115,14 @@ def catch_up_vectors(log: StoreLog, indexing: Indexing, *, progress: Progress | 
     upto = log.head().position
     before = indexing.covers()
     expected = log.count(topic=TurnRecorded.topic, after=before, upto=upto)
-    try:
-        encoded = indexing.bring_up(upto, stop=lambda: False, wait_s=INDEXER_WAIT_S, progress=progress)
-    finally:
-        indexing.write(new_since=before if expected else None)
-    covers = indexing.covers()
+    encoded = 0
+    for _ in range(PASSES_MAX):
+        try:
+            encoded += indexing.bring_up(upto, stop=lambda: False, wait_s=INDEXER_WAIT_S, progress=progress)
+        finally:
+            indexing.write(new_since=before if expected else None)
+        if (covers := indexing.covers()) >= upto:
+            break
     return RebuildReport(
         projection="vectors",
         dry_run=False,
@@ -159,6 +172,10 @@ def _unused(
     state = Drift.REPLACED if usable else Drift(segment.state.value)
     severity: Severity = "note" if usable else "problem"
     issue = _issue(context, segment.folder, state, why, generation.model, severity=severity, fixable=True)
+    if segment.state is SegmentState.DAMAGED and not covered:
+        texts = _turns_to_embed(context, segment, deep=validate is not why_size_invalid)
+        cost = f"{issue.matters} The model has to embed up to {counted(texts, 'text')} of it again."
+        issue = msgspec.structs.replace(issue, matters=cost)
     yield IssueWithFix(issue, partial(_quarantine_segment, context, segment, validate=validate, why=why))
 
 
@@ -193,6 +210,8 @@ def _quarantine_segment(context: StoreContext, segment: FoundSegment, *, validat
         now = look(segment.folder, context.log, validate)
         if now is None or now.state is not segment.state:
             return "nothing to do: it has been replaced meanwhile"
+        if segment.state is SegmentState.DAMAGED:
+            _salvage(context, segment.folder)
         moved = context.quarantine.add(
             segment.folder,
             reason=why,
@@ -203,6 +222,32 @@ def _quarantine_segment(context: StoreContext, segment: FoundSegment, *, validat
         return context.quarantined(segment.folder, moved)
 
 
+def _salvage(context: StoreContext, folder: Path) -> None:
+    """Store the undamaged vectors of a segment in the embedding cache."""
+    from mnemolog.projections.vectors.salvage import salvage  # It needs numpy and FAISS.
+
+    path = context.layout.embeddings
+    engine = open_engine(path, busy_timeout_s=context.log.busy_timeout_s)
+    try:
+        salvage(folder, context.log, ProjectionDatabase(engine, path))
+    finally:
+        engine.dispose()
+
+
+def _turns_to_embed(context: StoreContext, segment: FoundSegment, *, deep: bool) -> int:
+    """Return for how many turns of a damaged segment the model is needed at most. Only with `deep` it is read."""
+    if deep:
+        from mnemolog.projections.vectors.salvage import turns_to_embed  # It needs numpy and FAISS.
+
+        found = turns_to_embed(segment.folder, context.log)
+        if found is not None:
+            return found
+    if segment.range is None:
+        return 0
+    after, upto = segment.range
+    return context.log.count(topic=TurnRecorded.topic, after=after, upto=upto)
+
+
 def _quarantine_generation(context: StoreContext, folder: Path, *, why: str, state: str) -> str:
     with stale_files.indexers_locked_out(context.layout.vectors):
         moved = context.quarantine.add(folder, reason=why, state=state)
@@ -210,7 +255,7 @@ def _quarantine_generation(context: StoreContext, folder: Path, *, why: str, sta
 
 
 def _catch_up(context: StoreContext, prefix: str) -> str:
-    """Bring the vectors of the store's model up to date, from the cache where it has the text."""
+    """Bring the vectors of the store's model up to date; the model embeds only texts without stored vectors."""
     vectors = context.projections.vectors()
     if vectors.fingerprint[: len(prefix)] != prefix:
         raise errors.ModelMismatch(built_with=prefix, asked_with=prefix_of(vectors.fingerprint))

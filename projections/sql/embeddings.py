@@ -1,12 +1,11 @@
-"""The embedding cache: `embeddings.db`, vectors by (model fingerprint, content hash).
+"""The embedding cache: `embeddings.db`, vectors by (model fingerprint, content hash) that no segment has yet.
 
-With it, a rebuild of vectors needs no model calls. Like every projection, it can be deleted.
+A vector is stored here when the model returns it, and deleted once a segment has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -14,21 +13,17 @@ import numpy as np
 import sqlalchemy as sa
 import xxhash
 
-from mnemolog.domain import errors
 from mnemolog.projections.sql.database import ProjectionDatabase, fetch
 from mnemolog.projections.sql.packed_vectors import Packed, pack, width_of
 
 LOOKUP_MAX: Final = 500
-TOGETHER_MIN: Final = 64
-"""Minimum texts in a look-up for trying to read the rows that follow those of the last look-up."""
-SCATTERED_MAX: Final = 2
-"""Rows count as adjacent within this multiple of their number from their middle. A frequent text lies elsewhere.
-"""
 _xxh3: Final = xxhash.xxh3_128_digest
 FORMAT: Final = 2
 """Format of the rows, in `user_version`. From 2 on, the checksum covers the fingerprint. Older rows are deleted."""
 DELETED_TOGETHER_MAX: Final = 2_000
 """Texts to delete in one transaction."""
+FREE_PAGES_MAX: Final = 64
+"""Free pages above which the file is shrunk, if half of it is free. Fewer are used again."""
 METADATA: Final = sa.MetaData()
 
 EMBEDDINGS: Final = sa.Table(
@@ -40,18 +35,17 @@ EMBEDDINGS: Final = sa.Table(
     sa.Column("vectors", sa.BLOB, nullable=False),
     sa.Column("checksum", sa.BLOB, nullable=False),
     sqlite_strict=True,
-    # With row ids, rows are stored in the order they were embedded, in which a rebuild reads them.
 )
 
 
-_COLUMNS: Final = "SELECT content, chunks, vectors, checksum, rowid FROM embeddings"
-_SELECT: Final = _COLUMNS + " WHERE fingerprint = ? AND content IN ({})"
-_SELECT_BEHIND: Final = _COLUMNS + " NOT INDEXED WHERE rowid BETWEEN ? AND ? AND fingerprint = ?"
-_SELECT_ROWS: Final = _COLUMNS + " NOT INDEXED WHERE rowid > ? AND fingerprint = ? ORDER BY rowid LIMIT ?"
-_CONVERT: Final = "UPDATE embeddings SET vectors = ?, checksum = ? WHERE rowid = ? AND fingerprint = ? AND checksum = ?"
+_SELECT: Final = "SELECT content, chunks, vectors, checksum FROM embeddings WHERE fingerprint = ? AND content IN ({})"
+_SELECT_CONTENTS: Final = (
+    "SELECT content FROM embeddings WHERE fingerprint = ? AND content > ? ORDER BY content LIMIT ?"
+)
+_DELETE: Final = "DELETE FROM embeddings WHERE fingerprint = ? AND content = ?"
 
-_Row = tuple[bytes, int, bytes, bytes, int]
-"""Content hash, chunks, vectors, checksum, and row id."""
+_Row = tuple[bytes, int, bytes, bytes]
+"""Content hash, chunks, vectors, and checksum."""
 
 
 def content_hash(text: str) -> bytes:
@@ -65,10 +59,8 @@ class EmbeddingCache:
     def __init__(
         self, database: ProjectionDatabase, *, fingerprint: str, dimension: int, epoch: Callable[[], int] = lambda: 0
     ) -> None:
-        self._database, self._epoch = database, epoch
+        self.database, self._epoch = database, epoch
         self._fingerprint, self._dimension, self._width = fingerprint, dimension, width_of(dimension)
-        self._next: int | None = None
-        """The row id at which the next look-up may begin: a rebuild reads rows in their order."""
         with database.writing() as connection:
             if not is_current(connection):
                 METADATA.drop_all(connection)
@@ -82,29 +74,12 @@ class EmbeddingCache:
         """
         wanted = list(dict.fromkeys(contents))
         found: dict[bytes, Packed] = {}
-        with self._database.reading() as connection:
+        with self.database.reading() as connection:
             for start in range(0, len(wanted), LOOKUP_MAX):
                 some = wanted[start : start + LOOKUP_MAX]
-                rows = self._read_behind(connection, some)
-                known = {row[0] for row in rows}
-                if others := [content for content in some if content not in known]:
-                    query = _SELECT.format(",".join("?" * len(others)))
-                    rows += fetch(connection, query, self._fingerprint, *others)
-                self._next = _behind(rows)
-                found |= self._whole(rows)
+                rows = fetch(connection, _SELECT.format(",".join("?" * len(some))), self._fingerprint, *some)
+                found |= {row[0]: packed for row in rows if (packed := self._packed(row)) is not None}
         return found
-
-    def _read_behind(self, connection: sa.Connection, contents: Sequence[bytes]) -> list[_Row]:
-        """Return the rows of these contents that follow those of the last look-up.
-
-        A sequential read takes a fifth of the time of finding each through the primary key.
-        """
-        first = self._next
-        if first is None or len(contents) < TOGETHER_MIN:
-            return []
-        wanted = frozenset(contents)
-        rows = fetch(connection, _SELECT_BEHIND, first, first + len(contents) - 1, self._fingerprint)
-        return [row for row in rows if row[0] in wanted]
 
     def store(self, vectors_by_content: Mapping[bytes, Packed], *, read_in: int = 0) -> None:
         """Store packed vectors, one row for each chunk. Existing rows are replaced.
@@ -118,7 +93,7 @@ class EmbeddingCache:
             for content, vectors in vectors_by_content.items()
             for blob in [vectors.tobytes()]
         ]
-        with self._database.writing() as connection:
+        with self.database.writing() as connection:
             # Checked under the write lock: forgetting first raises the epoch, then sweeps this table under the lock.
             if self._epoch() != read_in:
                 return
@@ -129,69 +104,51 @@ class EmbeddingCache:
                 list(rows),
             )
 
-    def convert(self) -> int:
-        """Pack the vectors that an earlier version stored as floats, and shrink the file. Return how many texts.
+    def delete_held(self, held: Callable[[Sequence[bytes]], Collection[bytes]]) -> int:
+        """Delete the texts of these content hashes that `held` returns: segments have their vectors. Return how many.
 
-        In small transactions: after a kill, the next call converts the rest. Damaged rows stay as they are.
+        In small transactions. Then the file is shrunk, if much of it is free.
         """
-        converted, after = 0, 0
-        while rows := self._rows_behind(after):
-            after = rows[-1][4]
-            earlier = [row for row in rows if self._is_earlier(row)]
-            packed = [(row, vectors.tobytes()) for row in earlier if (vectors := self._packed(row)) is not None]
-            changes = [
-                (blob, checksum(self._fingerprint, row[0], blob), row[4], self._fingerprint, row[3])
-                for row, blob in packed
-            ]
-            if changes:
-                with self._database.writing() as connection:
-                    connection.exec_driver_sql(_CONVERT, changes)
-            converted += len(changes)
-        if converted:
-            with suppress(errors.ProjectionUnreadable, errors.StorageFull):  # Then the file stays as large as it was.
-                self._database.scrub()
-        return converted
+        deleted, after = 0, b""
+        while contents := self._contents_behind(after):
+            after = contents[-1]
+            if doomed := held(contents):
+                with self.database.writing() as connection:
+                    connection.exec_driver_sql(_DELETE, [(self._fingerprint, content) for content in doomed])
+                deleted += len(doomed)
+        if deleted and self._is_mostly_free():
+            self.database.scrub()
+        return deleted
 
-    def _rows_behind(self, rowid: int) -> list[_Row]:
-        with self._database.reading() as connection:
-            return fetch(connection, _SELECT_ROWS, rowid, self._fingerprint, LOOKUP_MAX)
+    def _contents_behind(self, content: bytes) -> list[bytes]:
+        with self.database.reading() as connection:
+            rows = fetch(connection, _SELECT_CONTENTS, self._fingerprint, content, DELETED_TOGETHER_MAX)
+        return [found for (found,) in rows]
 
-    def _is_earlier(self, row: _Row) -> bool:
-        try:
-            return len(row[2]) == row[1] * self._dimension * 4
-        except TypeError:  # A flipped bit can change the type of a value.
-            return False
-
-    def _whole(self, rows: list[_Row]) -> dict[bytes, Packed]:
-        """Return the vectors of rows that match their checksum."""
-        return {row[0]: packed for row in rows if (packed := self._packed(row)) is not None}
+    def _is_mostly_free(self) -> bool:
+        with self.database.reading() as connection:
+            free, pages = (
+                int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one())
+                for name in ("freelist_count", "page_count")
+            )
+        return free > FREE_PAGES_MAX and 2 * free > pages
 
     def _packed(self, row: _Row) -> Packed | None:
         """Return the vectors of a row; None if it is damaged or of another model, to which a damaged index may lead.
 
         Earlier versions stored float32 numbers.
         """
-        content, chunks, blob, stored, _ = row
+        content, chunks, blob, stored = row
         try:
             if checksum(self._fingerprint, content, blob) != stored:
                 return None
             if len(blob) == chunks * self._width:
                 return np.frombuffer(blob, dtype=np.uint8).reshape(chunks, self._width)
-            if self._is_earlier(row):
+            if len(blob) == chunks * self._dimension * 4:
                 return pack(np.frombuffer(blob, dtype="<f4").reshape(chunks, self._dimension))
         except TypeError:  # A flipped bit can change the type of a value.
             pass
         return None
-
-
-def _behind(rows: Sequence[_Row]) -> int | None:
-    """Return the row id after the place where most of the rows are adjacent; None if they are scattered."""
-    numbers = sorted(row[4] for row in rows)
-    if not numbers:
-        return None
-    middle, reach = numbers[len(numbers) // 2], SCATTERED_MAX * len(numbers)
-    together = [number for number in numbers if abs(number - middle) <= reach]
-    return together[-1] + 1 if 2 * len(together) > len(numbers) else None
 
 
 def count_of_model(database: ProjectionDatabase, fingerprint: str) -> int:
@@ -219,7 +176,7 @@ def forget_model(database: ProjectionDatabase, fingerprint: str) -> int:
             rows = [tuple(row) for row in connection.execute(keys.limit(DELETED_TOGETHER_MAX))]
             if not rows:
                 return deleted
-            connection.exec_driver_sql("DELETE FROM embeddings WHERE fingerprint = ? AND content = ?", rows)
+            connection.exec_driver_sql(_DELETE, rows)
         deleted += len(rows)
 
 

@@ -26,6 +26,8 @@ def why_bytes_invalid(folder: Path, manifest: Manifest, *, progress: Progress | 
     total = sum(tag.size_bytes for tag in manifest.files.values())
     try:
         segment = load(folder, manifest)
+        if segment.read_contents is not None:
+            segment.read_contents()
         done = total - sum(tag.size_bytes for name, tag in manifest.files.items() if name in VECTORS_FILES)
         _tell(progress, done, total)
         for read in _by_block(segment):

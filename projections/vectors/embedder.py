@@ -1,33 +1,22 @@
-"""Embed turns: from the cache if it has the text, otherwise with the model."""
+"""Embed turns: from the cache or a segment if one has the text, otherwise with the model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from mnemolog.domain import errors
-from mnemolog.domain.events import RecordedEvent, TurnRecorded
-from mnemolog.domain.position import Position
+from mnemolog.domain.events import TurnRecorded
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 from mnemolog.projections.sql.packed_vectors import Packed, pack, width_of
-from mnemolog.projections.vectors.rendering import render
+from mnemolog.projections.vectors.contents import find_vectors
+from mnemolog.projections.vectors.rendering import RenderedTurn
+from mnemolog.projections.vectors.segment import Segment
 
 _HARMLESS = "hello"
-
-
-class RenderedTurn(NamedTuple):
-    """A turn and the text that is embedded for it."""
-
-    position: Position
-    text: str
-
-
-def rendered_turns(events: Iterable[RecordedEvent]) -> list[RenderedTurn]:
-    """Return the turns among these events, in order."""
-    return [RenderedTurn(item.position, render(item.event)) for item in events if isinstance(item.event, TurnRecorded)]
 
 
 class Embedded(NamedTuple):
@@ -42,6 +31,8 @@ class Embedded(NamedTuple):
     """Texts that the model encoded."""
     refused: dict[int, str]
     """Why the model refused the text, by index in the list of turns."""
+    contents: list[bytes]
+    """The content hash of each turn."""
 
     def leading(self) -> list[Packed]:
         """Return the vectors of the turns before the first one without."""
@@ -56,25 +47,31 @@ class Embedded(NamedTuple):
 class Embedder:
     """The one way from a turn to its vectors.
 
-    With `skip_bad` a text that the model refuses is skipped. With `ask_cache=False` the cache is not read, but
-    fresh vectors are still stored in it.
+    `segments` returns those that may have the vectors of a text. With `skip_bad` a text that the model refuses is
+    skipped. With `from_scratch` neither the cache nor a segment is read, but fresh vectors are still cached.
     """
 
     def __init__(
-        self, encoder: Encoder, cache: EmbeddingCache, *, skip_bad: bool = False, ask_cache: bool = True
+        self,
+        encoder: Encoder,
+        cache: EmbeddingCache,
+        *,
+        segments: Callable[[], Iterable[Segment]],
+        skip_bad: bool = False,
+        from_scratch: bool = False,
     ) -> None:
-        self._encoder, self._cache = encoder, cache
-        self._skip_bad, self._ask_cache = skip_bad, ask_cache
+        self._encoder, self._cache, self._segments = encoder, cache, segments
+        self._skip_bad, self._from_scratch = skip_bad, from_scratch
 
     def embed(self, turns: Sequence[RenderedTurn], *, encode_max: int | None, read_in: int = 0) -> Embedded:
-        """Embed turns from the cache, and with the model up to `encode_max` distinct texts that are not cached.
+        """Embed turns from what is stored, and with the model up to `encode_max` distinct texts that are not.
 
         `read_in` is the forgetting epoch in which the texts were read. If the epoch has changed, nothing is cached.
 
         Raises `EncodingFailed` with the turn that the model refuses; nothing is cached.
         """
         contents = [content_hash(turn.text) for turn in turns]
-        known = self._cache.look_up(contents) if self._ask_cache else {}
+        known = self._known(contents)
         missing: dict[bytes, RenderedTurn] = {}
         for turn, content in zip(turns, contents, strict=True):
             if content not in known and (encode_max is None or len(missing) < encode_max):
@@ -84,16 +81,19 @@ class Embedder:
         nothing = np.empty((0, width_of(self._encoder.dimension)), dtype=np.uint8) if refused else None
         known |= fresh | {content: nothing for content in refused if nothing is not None}
         why = {number: refused[content] for number, content in enumerate(contents) if content in refused}
-        return Embedded([known.get(content) for content in contents], len(missing), why)
-
-    def convert_cache(self) -> None:
-        """Convert vectors that an earlier version cached."""
-        self._cache.convert()
+        return Embedded([known.get(content) for content in contents], len(missing), why, contents)
 
     def unknown(self, turns: Iterable[RenderedTurn]) -> set[bytes]:
         """Return the content hashes of the texts that would need the model."""
         contents = {content_hash(turn.text) for turn in turns}
-        return contents - self._cache.look_up(contents).keys() if self._ask_cache else contents
+        return contents - self._known(contents).keys()
+
+    def _known(self, contents: Iterable[bytes]) -> dict[bytes, Packed]:
+        """Return the vectors that are stored for these content hashes."""
+        if self._from_scratch:
+            return {}
+        found = self._cache.look_up(contents)
+        return found | find_vectors(self._segments(), [content for content in contents if content not in found])
 
     def _encode(self, missing: Mapping[bytes, RenderedTurn]) -> tuple[dict[bytes, Packed], dict[bytes, str]]:
         """Return vectors, and reasons for missing ones, by content hash."""

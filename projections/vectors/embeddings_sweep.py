@@ -16,13 +16,12 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import DELETED_TOGETHER_MAX, EMBEDDINGS, content_hash
-from mnemolog.projections.vectors.embedder import rendered_turns
+from mnemolog.projections.vectors.contents import CONTENT_BYTES, Hashes
+from mnemolog.projections.vectors.rendering import rendered_turns
 
 READ_BATCH: Final = 1_000
-HASH_BYTES: Final = 16
-"""Bytes of each hash that are compared. They are in memory for every turn of the log."""
-_HASH: Final = np.dtype(f"S{HASH_BYTES}")
-Hashes = np.typing.NDArray[np.bytes_]
+_HASH: Final = np.dtype(f"S{CONTENT_BYTES}")
+"""The bytes of each hash that are compared. They are in memory for every turn of the log."""
 
 
 def sweep(
@@ -67,7 +66,7 @@ def _alive(log: Log, upto: Position, progress: Progress | None) -> Hashes:
     alive = bytearray()
     for events in log.read(after=ORIGIN, upto=upto, batch_max=READ_BATCH):
         for turn in rendered_turns(events):
-            alive += content_hash(turn.text)[:HASH_BYTES]
+            alive += content_hash(turn.text)[:CONTENT_BYTES]
         if progress is not None:
             progress(events[-1].position, upto)
     hashes: Hashes = np.frombuffer(alive, dtype=_HASH)

@@ -7,7 +7,7 @@ is deleted.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,6 +21,7 @@ from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.sql.packed_vectors import Packed, Vectors
 from mnemolog.projections.vectors.checked_rows import PIECE_ROWS, ExactRows, Rows
+from mnemolog.projections.vectors.contents import Contents, contents_of
 from mnemolog.projections.vectors.folders import GenerationFolder, generation_folders
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
 from mnemolog.projections.vectors.manifest import (
@@ -44,10 +45,16 @@ class Purged(NamedTuple):
 
     rewritten: int
     removed: int
-    """Segments that must be rebuilt from the log, with the model for texts that are not cached."""
+    """Segments that must be rebuilt from the log, with the model for texts whose vectors are not stored elsewhere."""
 
 
-def purge(root: Path, log: Log, forgotten: list[Position], *, progress: Progress | None = None) -> Purged:
+Salvage = Callable[[Path], None]
+"""Keeps the undamaged vectors of a segment elsewhere, before it is deleted."""
+
+
+def purge(
+    root: Path, log: Log, forgotten: list[Position], *, salvage: Salvage, progress: Progress | None = None
+) -> Purged:
     """Remove the turns at these positions from every segment of this log below `root`.
 
     Segments past the head of this log, or of another history, are deleted: it is unknown whose vectors they hold.
@@ -56,15 +63,17 @@ def purge(root: Path, log: Log, forgotten: list[Position], *, progress: Progress
     """
     gone = np.asarray(sorted(forgotten), dtype=np.int64)
     rewritten = removed = 0
-    generations = generation_folders(root)
-    for number, generation in enumerate(generations):
-        with IndexerLock(root, generation.prefix).held(wait_s=WAIT_S), mapped_to_projection_errors(root):
-            for folder in segment_folders(generation.path):
-                outcome = _purged(folder, log, gone)
-                rewritten, removed = rewritten + outcome.rewritten, removed + outcome.removed
-            _remove_leftovers(root, generation)
+    models = sorted({generation.prefix for generation in generation_folders(root)})
+    for number, model in enumerate(models):
+        with IndexerLock(root, model).held(wait_s=WAIT_S), mapped_to_projection_errors(root):
+            # Listed under the lock: a rebuild that held it may have copied the vectors to a new generation.
+            for generation in generation_folders(root, model):
+                for folder in segment_folders(generation.path):
+                    outcome = _purged(folder, log, gone, salvage)
+                    rewritten, removed = rewritten + outcome.rewritten, removed + outcome.removed
+                _remove_leftovers(root, generation)
         if progress is not None:
-            progress(number + 1, len(generations))
+            progress(number + 1, len(models))
     with mapped_to_projection_errors(root):
         for folder in (*root.glob(BUILDING), *root.glob(f".{PROBE}.*")):
             # Not a generation yet, but left by an interrupted rebuild. A running rebuild would hold the lock.
@@ -76,7 +85,7 @@ def purge(root: Path, log: Log, forgotten: list[Position], *, progress: Progress
     return Purged(rewritten, removed)
 
 
-def _purged(folder: Path, log: Log, gone: Positions) -> Purged:
+def _purged(folder: Path, log: Log, gone: Positions, salvage: Salvage) -> Purged:
     try:
         manifest = read_manifest(folder)
     except Damaged:
@@ -95,21 +104,25 @@ def _purged(folder: Path, log: Log, gone: Positions) -> Purged:
     try:
         segment = load(folder, manifest)
     except Damaged:
+        salvage(folder)
         return _removed(folder)
     skipped = tuple(item for item in segment.skipped if not _holds(gone, item.position))
     held = np.isin(segment.turns, gone)
     if not held.any() and len(skipped) == len(segment.skipped):
         return Purged(0, 0)
     try:
-        publish([replace(_without(segment, held), skipped=skipped)], folder.parent, _described(manifest))
+        left = replace(_without(segment, held, contents_of(segment, log)), skipped=skipped)
+        publish([left], folder.parent, _described(manifest))
     except Damaged:
+        salvage(folder)
         return _removed(folder)
     _removed(folder)
     return Purged(1, 0)
 
 
-def _without(segment: Segment, held: np.typing.NDArray[np.bool_]) -> Segment:
+def _without(segment: Segment, held: np.typing.NDArray[np.bool_], contents: Contents) -> Segment:
     """Return a segment without the turns marked in `held`. Its rows stay on disk."""
+    left = Contents.of(contents.by_turn()[~held])
     kept = np.flatnonzero(~held[segment.rows])
     numbers = np.cumsum(~held) - 1
     return replace(
@@ -118,6 +131,7 @@ def _without(segment: Segment, held: np.typing.NDArray[np.bool_]) -> Segment:
         rows=numbers[segment.rows[kept]],
         exact=_SomeRows(segment.exact, kept),
         coarse=None,
+        read_contents=lambda: left,
     )
 
 

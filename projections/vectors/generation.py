@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,13 +16,16 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.runtime import atomic_files, fork_guard
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress
-from mnemolog.projections.quarantine import Quarantine
+from mnemolog.projections.sql.embeddings import EmbeddingCache
 from mnemolog.projections.sql.packed_vectors import Packed
 from mnemolog.projections.vectors import segment as segments
-from mnemolog.projections.vectors.embedder import Embedder, RenderedTurn, rendered_turns
-from mnemolog.projections.vectors.manifest import Skipped, covered_by, log_range_of, read_manifest, segment_folders
+from mnemolog.projections.vectors.contents import contents_of
+from mnemolog.projections.vectors.embedder import Embedded, Embedder
+from mnemolog.projections.vectors.manifest import Skipped, covered_by, read_manifest, segment_folders
 from mnemolog.projections.vectors.merging import UNEVEN_MAX, run_to_merge
 from mnemolog.projections.vectors.publish import TEMPORARY, Description, publish
+from mnemolog.projections.vectors.rendering import RenderedTurn, rendered_turns
+from mnemolog.projections.vectors.salvage import set_aside
 from mnemolog.projections.vectors.segment import Segment
 from mnemolog.projections.vectors.segment_sequence import Maker, load_chain
 from mnemolog.projections.vectors.snapshot import NOTHING, Snapshot
@@ -40,7 +44,7 @@ class Coverage(NamedTuple):
     turns: int
     """Turns that are newly covered."""
     encoded: int
-    """Texts that the model encoded; the others came from the cache."""
+    """Texts that the model encoded; the vectors of the others were stored."""
 
 
 class Step(NamedTuple):
@@ -63,15 +67,25 @@ class Generation:
     """
 
     def __init__(
-        self, folder: Path, *, log: Log, encoder: Encoder, embedder: Embedder, maker: Maker, quarantine: Path
+        self,
+        folder: Path,
+        *,
+        log: Log,
+        encoder: Encoder,
+        embedder: Embedder,
+        cache: EmbeddingCache,
+        maker: Maker,
+        quarantine: Path,
     ) -> None:
         self.folder = folder
         self._log, self._encoder, self._embedder, self._maker = log, encoder, embedder, maker
-        self._quarantine = quarantine
+        self._cache, self._quarantine = cache, quarantine
         self._extending = fork_guard.lock()
         self._writing = False
         self._listed: list[Path] | None = None
         self._work = self.snapshot = NOTHING
+        self._beyond: tuple[Segment, ...] = ()
+        """Usable segments that follow a gap."""
         self._epoch = log.epoch()
         """The forgetting epoch in which the tail was read."""
         with self._extending:
@@ -89,6 +103,11 @@ class Generation:
         unused = len(segment_folders(self.folder)) != len(self.snapshot.written)
         earlier = any(part.earlier for part in self.snapshot.written)
         return bool(self.snapshot.tail) or unused or earlier or bool(atomic_files.leftovers(self.folder, TEMPORARY))
+
+    @property
+    def stored(self) -> tuple[Segment, ...]:
+        """The segments on disk that may have the vectors of a text."""
+        return (*self._work.written, *self._beyond)
 
     def refresh(self, *, wait_s: float = -1) -> None:
         """Load what other processes have written. Does nothing if another thread extends for `wait_s` seconds.
@@ -110,7 +129,7 @@ class Generation:
         events_max: int | None = None,
         progress: Progress | None = None,
     ) -> Coverage:
-        """Embed the turns of the log up to `upto`, from the cache or else with the model.
+        """Embed the turns of the log up to `upto`, from what is stored or else with the model.
 
         Stops early before the turn that would be the `encode_max + 1`-th text to encode, or after `events_max` events:
         `covers` then ends there. Raises `EncodingFailed` with the position; vectors of earlier turns are kept.
@@ -157,19 +176,28 @@ class Generation:
                 self._publish(written[run])
 
     def _convert(self, *, index: bool) -> None:
-        """Convert the segments of an earlier format, and the cache that was filled with them, without the model.
+        """Convert the segments of an earlier format, without the model.
 
         One at a time: after a kill, the next writer converts those that are left.
         """
-        self.convert_cache()
         for part in self._work.written:
             if part.earlier:
                 self._publish([part], index=index)
 
-    def convert_cache(self) -> None:
-        """Convert the cache if an earlier version filled it: its segments are there too, until they are converted."""
-        if any(part.earlier for part in self._work.written):
-            self._embedder.convert_cache()
+    def settle(self) -> None:
+        """Delete from the cache what segments have now. The caller holds the indexer lock."""
+
+        def held(contents: Sequence[bytes]) -> Collection[bytes]:
+            return {content for part in self.snapshot.written for content in part.findable.numbers_of(contents)}
+
+        # Nothing but space is lost: the next writer tries again, and who needs the cache finds its damage.
+        with suppress(errors.ProjectionUnreadable, errors.StorageFull):
+            self._cache.delete_held(held)
+
+    def take_over(self, parts: Sequence[Segment]) -> None:
+        """Begin with these vectors, which are adjacent and from position 0 on. `write` copies them."""
+        tail = tuple(replace(part, coarse=None, folder=None) for part in parts)
+        self._work = self.snapshot = Snapshot((), tail)
 
     def write_as_one(self) -> None:
         """Write everything as one segment. Locks and errors as for `write`."""
@@ -182,9 +210,12 @@ class Generation:
         """Move a damaged segment to quarantine and continue without it."""
         with self._extending:
             if segment.exists():
-                Quarantine(self._quarantine).add(segment, reason=why, built_from=log_range_of(segment))
+                self._set_aside(segment, why)
             if segment_folders(self.folder) != self._listed:
                 self._refresh()
+
+    def _set_aside(self, segment: Path, why: str) -> None:
+        set_aside(segment, why, log=self._log, cache=self._cache.database, quarantine=self._quarantine)
 
     @contextmanager
     def _alone_writing(self) -> Iterator[tuple[Segment, ...]]:
@@ -226,7 +257,7 @@ class Generation:
         description = Description(
             self._log.log_id, maker.fingerprint, encoder.name, maker.recipe, encoder.dimension, digest.hex()
         )
-        made = publish(parts, self.folder, description, index=index)
+        made = publish([self._with_contents(part) for part in parts], self.folder, description, index=index)
         gone = {part.folder for part in parts if part.folder is not None}
         with self._extending:
             written = [part for part in self._work.written if part.folder not in gone]
@@ -237,6 +268,11 @@ class Generation:
         for folder in gone:
             atomic_files.remove_folder(folder)
         self._listed = segment_folders(self.folder)
+
+    def _with_contents(self, part: Segment) -> Segment:
+        """Return a segment that says its contents, of whatever format it is."""
+        contents = contents_of(part, self._log)
+        return replace(part, read_contents=lambda: contents)
 
     def _refresh(self) -> None:
         epoch = self._log.epoch()
@@ -258,8 +294,10 @@ class Generation:
         """Read new segments. With `keep_tail`, the tail is kept if it still begins where they end."""
         with mapped_to_projection_errors(self.folder):
             listed = segment_folders(self.folder)
-            known = {part.folder: part for part in self._work.written if part.folder is not None}
-            chain = load_chain(self.folder, log=self._log, maker=self._maker, quarantine=self._quarantine, known=known)
+            known = {part.folder: part for part in (*self._work.written, *self._beyond) if part.folder is not None}
+            chain, self._beyond = load_chain(
+                self.folder, log=self._log, maker=self._maker, set_aside=self._set_aside, known=known
+            )
         self._listed = listed
         stays = keep_tail and (chain[-1].upto if chain else ORIGIN) == self._work.written_to
         self._work = Snapshot(chain, self._work.tail if stays else ())
@@ -278,7 +316,7 @@ class Generation:
             stop, whole = turns[len(vectors)].position, False
             events = [event for event in events if event.position < stop]
         if events:
-            self._advance(turns[: len(vectors)], vectors, embedded.refused, upto=events[-1].position)
+            self._advance(turns[: len(vectors)], vectors, embedded, upto=events[-1].position)
         goes_on = whole or encode_max is None or embedded.encoded < encode_max
         return Step(embedded.encoded, len(events), goes_on)
 
@@ -286,11 +324,12 @@ class Generation:
         self,
         turns: Sequence[RenderedTurn],
         vectors: Sequence[Packed],
-        refused: Mapping[int, str],
+        embedded: Embedded,
         *,
         upto: Position,
     ) -> None:
         """Append these turns to the tail. Searches use it once it covers at least what they see now."""
+        refused, contents = embedded.refused, embedded.contents
         part = segments.build(
             [turn.position for n, turn in enumerate(turns) if n not in refused],
             [made for n, made in enumerate(vectors) if n not in refused],
@@ -302,6 +341,7 @@ class Generation:
                 for n, turn in enumerate(turns)
                 if n in refused
             ],
+            contents=[contents[n] for n in range(len(turns)) if n not in refused],
         )
         tail = (*self._work.tail, part)
         if not self._writing:

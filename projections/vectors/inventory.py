@@ -38,13 +38,15 @@ _LOST: Final = (
 
 ACTIONS: Final[Actions] = {
     Drift.CURRENT: "Nothing to do.",
-    Drift.BEHIND: "`mnemolog project DIR --model MODEL` makes the missing vectors, from the cache where it can.",
+    Drift.BEHIND: "`mnemolog project DIR --model MODEL` makes the missing vectors; the model embeds only texts without "
+    "stored vectors.",
     Drift.AHEAD: _LOST,
     Drift.OTHER_LOG: "Carry it to the store it is from, or run `mnemolog doctor DIR --fix` to move it to quarantine.",
     Drift.DIVERGED: _LOST,
-    Drift.DAMAGED: "`mnemolog doctor DIR --fix --model MODEL` moves the damaged segments to quarantine and rebuilds "
-    "them from the cache.",
-    Drift.MISSING: "`mnemolog rebuild DIR vectors --model MODEL` builds them, from the cache where it can.",
+    Drift.DAMAGED: "`mnemolog doctor DIR --fix --model MODEL` moves the damaged segments to quarantine and embeds "
+    "the texts whose vectors they lost.",
+    Drift.MISSING: "`mnemolog rebuild DIR vectors --model MODEL` builds them; the model embeds only texts without "
+    "stored vectors.",
     Drift.OTHER_MODEL: "Nothing to do: it is kept for going back to that model.",
     Drift.REPLACED: "It is not needed: `mnemolog doctor DIR --fix` moves it to quarantine.",
 }

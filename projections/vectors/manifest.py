@@ -35,12 +35,15 @@ EARLIER_VECTORS_FILE: Final = "vectors.f32"
 """The vectors of format 5: float32 numbers."""
 BLOCKS_FILE: Final = "blocks.bin"
 ROWS_FILE: Final = "rows.i64"
+CONTENTS_FILE: Final = "contents.bin"
+"""Which text each turn has: `mnemolog.projections.vectors.contents` has the layout. Only look-ups by text read it."""
 INDEX_FILE: Final = "index.faiss"
 EARLIER_FILES: Final = frozenset({EARLIER_VECTORS_FILE, "sketch.u8", "sketch_blocks.bin", "open.i64", "members.i64"})
-FILES: Final = frozenset({VECTORS_FILE, BLOCKS_FILE, ROWS_FILE, INDEX_FILE}) | EARLIER_FILES
+FILES: Final = frozenset({VECTORS_FILE, BLOCKS_FILE, ROWS_FILE, CONTENTS_FILE, INDEX_FILE}) | EARLIER_FILES
 """Every file that a manifest may name. Another name is no part of a segment: a store may come from an untrusted source,
 and a name such as `../../keys.db` leads out of the folder."""
-FORMAT: Final = 6
+FORMAT: Final = 7
+FORMAT_WITHOUT_CONTENTS: Final = 6
 EARLIER_FORMAT: Final = 5
 """Its vectors are float32 numbers. They are read as they are, and packed when the segment is next written."""
 NO_INDEX: Final = "exact"
@@ -104,7 +107,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def vectors_file(self) -> str:
         """The name of the file of the vectors."""
-        return VECTORS_FILE if self.format == FORMAT else EARLIER_VECTORS_FILE
+        return EARLIER_VECTORS_FILE if self.format == EARLIER_FORMAT else VECTORS_FILE
 
     @property
     def of_groups(self) -> bool:
@@ -155,7 +158,7 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = checked_json.decode(read_bytes(path), _DECODER)
     except checked_json.NotAsWritten as error:
         raise Damaged(path, str(error)) from error
-    if manifest.format not in (FORMAT, EARLIER_FORMAT):
+    if manifest.format not in (FORMAT, FORMAT_WITHOUT_CONTENTS, EARLIER_FORMAT):
         raise Damaged(path, f"manifest format {manifest.format} is not known here")
     if (why := _why_impossible(manifest)) is not None:
         raise Damaged(path, why)

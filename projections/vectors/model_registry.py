@@ -14,7 +14,7 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.stream_fold import FoldedState, nothing_folded
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.projections.ports import FoldableLog, MakeEncoder
+from mnemolog.projections.ports import MakeEncoder, StoreLog
 from mnemolog.projections.vectors.model_vectors import Vectors
 
 
@@ -32,7 +32,7 @@ class Models:
     def __init__(
         self,
         layout: StoreLayout,
-        log: FoldableLog,
+        log: StoreLog,
         own: Any,
         *,
         make_encoder: MakeEncoder,

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.projections.ports import Log, MakeEncoder
+from mnemolog.projections.ports import MakeEncoder, StoreLog
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import Schema, open_or_rebuild
 from mnemolog.projections.vectors.rendering import RECIPE
 
 if TYPE_CHECKING:
     from mnemolog.projections.vectors.projection import VectorProjection
-
-EMBEDDINGS_CACHE_BYTES: Final = 64 << 20
-"""SQLite's page cache. Look-ups by hash are in random order over the whole index."""
 
 
 class Vectors:
@@ -29,7 +26,7 @@ class Vectors:
     def __init__(
         self,
         layout: StoreLayout,
-        log: Log,
+        log: StoreLog,
         model: Any,
         *,
         make_encoder: MakeEncoder,
@@ -84,7 +81,6 @@ class Vectors:
                     self._layout.quarantine,
                     schema=Schema(METADATA.create_all),
                     busy_timeout_s=self._busy_timeout_s,
-                    cache_bytes=EMBEDDINGS_CACHE_BYTES,
                 )
                 self._projection = VectorProjection(
                     self._layout.vectors,

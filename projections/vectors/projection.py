@@ -11,12 +11,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from mnemolog.domain import errors
-from mnemolog.domain.position import Position
+from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import PROJECTIONS
 from mnemolog.infra.runtime import atomic_files, fork_guard
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
-from mnemolog.projections.ports import Encoder, Log, Progress
+from mnemolog.projections.ports import Encoder, Progress, StoreLog
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 from mnemolog.projections.sql.packed_vectors import Vectors
 from mnemolog.projections.sql.position_mask import PositionMask
@@ -28,6 +29,7 @@ from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
 from mnemolog.projections.vectors.manifest import Damaged, segment_folders
 from mnemolog.projections.vectors.rendering import RECIPE
 from mnemolog.projections.vectors.search import nearest, similarities
+from mnemolog.projections.vectors.segment import Segment
 from mnemolog.projections.vectors.segment_sequence import Maker
 from mnemolog.projections.vectors.snapshot import Snapshot
 
@@ -69,7 +71,7 @@ class Rebuilt(NamedTuple):
     turns: int
     """Turns that have a vector in it."""
     encoded: int
-    """Texts that the model encoded; the others came from the cache, or from an interrupted rebuild."""
+    """Texts that the model encoded; the vectors of the others were stored."""
     skipped: int
     """Turns that the model refused."""
 
@@ -80,7 +82,7 @@ class VectorProjection:
     Safe for many threads and processes: one at a time writes, the others load what it has written.
     """
 
-    def __init__(self, root: Path, *, log: Log, encoder: Encoder, cache: EmbeddingCache, quarantine: Path) -> None:
+    def __init__(self, root: Path, *, log: StoreLog, encoder: Encoder, cache: EmbeddingCache, quarantine: Path) -> None:
         self._root, self._log, self._encoder, self._cache = root, log, encoder, cache
         self._quarantine = quarantine
         self._maker = Maker(encoder.fingerprint, RECIPE)
@@ -189,7 +191,7 @@ class VectorProjection:
     ) -> Rebuilt:
         """Build a new generation from the log, while the current one keeps answering.
 
-        Resumes an interrupted rebuild and takes vectors from the cache, unless `from_scratch`.
+        Resumes an interrupted rebuild and takes stored vectors, unless `from_scratch`.
         With `skip_bad`, a text that the model refuses is skipped and listed in the manifest.
         Raises `EncodingFailed` with the position, and `IndexerBusy`: the current generation stays in use.
         """
@@ -201,37 +203,53 @@ class VectorProjection:
             if from_scratch:
                 shutil.rmtree(building, ignore_errors=True)
             atomic_files.make_folder(building, root=PROJECTIONS)
-            self._generation.convert_cache()
-            fresh = self._open(
-                building, Embedder(self._encoder, self._cache, skip_bad=skip_bad, ask_cache=not from_scratch)
-            )
-            encoded = self._build_whole(fresh, upto, progress)
-            built = fresh.snapshot
+            embedder = self._embedder(skip_bad=skip_bad, from_scratch=from_scratch)
+            built, encoded = self._build_whole(building, embedder, upto, progress, from_scratch=from_scratch)
             replaced = self._folders()
             final = self._name(replaced[-1].serial + 1 if replaced else 1)
             atomic_files.publish_folder(building, final)
             with self._switching:
                 self._generation = self._open(final)
+            self._generation.settle()
             for folder in replaced:
                 self._remove(folder.path)
         return Rebuilt(final.name, built.covers, built.turns, encoded, built.skipped)
 
     def missing(self, *, upto: Position, from_scratch: bool = False) -> int:
         """Return how many texts up to `upto` a rebuild would encode with the model."""
-        embedder = Embedder(self._encoder, self._cache, ask_cache=not from_scratch)
+        embedder = self._embedder(from_scratch=from_scratch)
         return self._open(self._root / atomic_files.temporary_name(PROBE), embedder).count_unknown(upto=upto)
 
-    def _build_whole(self, fresh: Generation, upto: Position, progress: Progress | None) -> int:
-        """Build, skipping segments of an interrupted rebuild that have been damaged since."""
+    def _build_whole(
+        self, folder: Path, embedder: Embedder, upto: Position, progress: Progress | None, *, from_scratch: bool
+    ) -> tuple[Snapshot, int]:
+        """Build in a folder, without segments that turn out to be damaged. Return what was built, and texts encoded."""
         for _ in range(ATTEMPTS_MAX):
+            fresh = self._open(folder, embedder)
             try:
-                return self._build(fresh, upto, progress)
+                if not from_scratch and fresh.covers == ORIGIN:
+                    fresh.take_over(self._whole_segments(upto))
+                encoded = self._build(fresh, upto, progress)
+                return fresh.snapshot, encoded
             except Damaged as error:
-                fresh.quarantine(error.path.parent, why=error.cause)
-        raise errors.ProjectionUnreadable(fresh.folder, "segment after segment turns out to be damaged")
+                damaged = error.path.parent
+                (fresh if damaged.parent == folder else self._generation).quarantine(damaged, why=error.cause)
+        raise errors.ProjectionUnreadable(folder, "segment after segment turns out to be damaged")
+
+    def _whole_segments(self, upto: Position) -> list[Segment]:
+        """Return the first segments of the current generation that have a vector for every turn that the log has."""
+        whole: list[Segment] = []
+        for part in self._refreshed().snapshot.written:
+            turns = self._log.count(topic=TurnRecorded.topic, after=part.after, upto=part.upto)
+            if part.upto > upto or turns != len(part.turns):
+                break
+            whole.append(part)
+        return whole
 
     def _build(self, fresh: Generation, upto: Position, progress: Progress | None) -> int:
         """Extend `fresh` up to `upto`, writing as it goes. Return how many texts were encoded."""
+        if fresh.snapshot.tail and fresh.covers < upto:
+            fresh.write(merge=False, index=False)
         encoded, start = 0, fresh.covers
         while True:
             before = fresh.snapshot.covers
@@ -255,7 +273,7 @@ class VectorProjection:
                 self._write(generation, merge=len(generation.snapshot.written) >= SEGMENTS_MAX, wait_s=0)
 
     def _write_all(self, generation: Generation, *, wait_s: float, new_since: Position | None = None) -> None:
-        """Write the vectors in memory. Vectors of a damaged segment come from the cache, if it has them."""
+        """Write the vectors in memory. Vectors of a damaged segment come from the cache, as far as it has them."""
         upto = generation.snapshot.covers
         for _ in range(ATTEMPTS_MAX):
             if self._write(generation, wait_s=wait_s, new_since=new_since):
@@ -279,6 +297,7 @@ class VectorProjection:
             if self._current_folder() == generation.folder:
                 try:
                     generation.write(merge=merge, new_since=new_since)
+                    generation.settle()
                 except Damaged as error:
                     generation.quarantine(error.path.parent, why=error.cause)
                     return False
@@ -313,12 +332,22 @@ class VectorProjection:
             self._questions.put(content, made)
         return made
 
+    def _embedder(self, *, skip_bad: bool = False, from_scratch: bool = False) -> Embedder:
+        return Embedder(
+            self._encoder,
+            self._cache,
+            segments=lambda: self._generation.stored,
+            skip_bad=skip_bad,
+            from_scratch=from_scratch,
+        )
+
     def _open(self, folder: Path, embedder: Embedder | None = None) -> Generation:
         return Generation(
             folder,
             log=self._log,
             encoder=self._encoder,
-            embedder=embedder or Embedder(self._encoder, self._cache),
+            embedder=embedder or self._embedder(),
+            cache=self._cache,
             maker=self._maker,
             quarantine=self._quarantine,
         )

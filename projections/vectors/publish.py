@@ -1,13 +1,15 @@
 """Write and read the folder of a segment: exact vectors, positions of their turns, and an index if there are many.
 
 Files, all numbers little-endian: `vectors.q12` (packed vectors), `blocks.bin` (checksums of the vectors' blocks),
-`rows.i64` (the position of each row's turn), for many rows `index.faiss`, and last `manifest.json`. Earlier versions
-wrote `vectors.f32` instead, approximate vectors beside the index, and an empty `open.i64`.
+`rows.i64` (the position of each row's turn), `contents.bin` (which text each turn has), for many rows `index.faiss`,
+and last `manifest.json`. Earlier versions wrote no `contents.bin`, and before that `vectors.f32` instead of
+`vectors.q12`, approximate vectors beside the index, and an empty `open.i64`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,8 +30,10 @@ from mnemolog.projections.sql.packed_vectors import Packed
 from mnemolog.projections.vectors import ann_index
 from mnemolog.projections.vectors.ann_index import COARSE_ROWS_MIN, METRIC
 from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS, DIGEST_BYTES, StoredRows, block_digest, row_bytes
+from mnemolog.projections.vectors.contents import Contents
 from mnemolog.projections.vectors.manifest import (
     BLOCKS_FILE,
+    CONTENTS_FILE,
     EARLIER_FORMAT,
     EARLIER_VECTORS_FILE,
     FORMAT,
@@ -45,7 +49,14 @@ from mnemolog.projections.vectors.manifest import (
     tag_of,
     write_manifest,
 )
-from mnemolog.projections.vectors.segment import NO_POSITIONS, Positions, Segment, joined_rows, joined_turns
+from mnemolog.projections.vectors.segment import (
+    NO_POSITIONS,
+    Positions,
+    Segment,
+    joined_contents,
+    joined_rows,
+    joined_turns,
+)
 
 VECTORS_FILES: Final = {VECTORS_FILE, EARLIER_VECTORS_FILE}
 """Files that are checked block by block on use."""
@@ -68,8 +79,9 @@ class Description(NamedTuple):
 def publish(parts: Sequence[Segment], generation: Path, description: Description, *, index: bool = True) -> Segment:
     """Write adjacent segments as one into the folder of their generation, manifest last, and return it.
 
-    Vectors are copied in pieces; everything else is held in memory. With `index=False` every answer scans the segment,
-    however large it is. Raises `OSError`: then nothing is left, or a temporary folder that readers ignore.
+    All parts have to say their contents (`Segment.read_contents`). Vectors are copied in pieces; everything else is
+    held in memory. With `index=False` every answer scans the segment, however large it is. Raises `OSError`: then
+    nothing is left, or a temporary folder that readers ignore.
     """
     first, last = parts[0], parts[-1]
     temporary = generation / temporary_name(TEMPORARY)
@@ -79,7 +91,8 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     tags, digests = _write_rows(temporary, pieces)
     dimension = description.dimension
     exact = StoredRows(temporary / VECTORS_FILE, count=len(rows), dimension=dimension, digests=digests)
-    files = {ROWS_FILE: _bytes(turns[rows])}
+    contents = joined_contents(parts)
+    files = {ROWS_FILE: _bytes(turns[rows]), CONTENTS_FILE: contents.serialised()}
     proposing = None
     if index and len(rows) >= COARSE_ROWS_MIN:
         # A segment that is written alone has the rows that it had, for which its index was built.
@@ -117,22 +130,24 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
         "vectors.written", generation=generation.name, after=first.after, upto=last.upto, vectors=len(rows)
     )
     exact.path = final / VECTORS_FILE
-    return Segment(first.after, last.upto, turns, rows, exact, proposing, skipped, final)
+    read_contents = partial(_read_contents, final, manifest)
+    return Segment(first.after, last.upto, turns, rows, exact, proposing, skipped, final, read_contents=read_contents)
 
 
-def load(folder: Path, manifest: Manifest) -> Segment:
+def load(folder: Path, manifest: Manifest, *, with_index: bool = True) -> Segment:
     """Return the segment that `manifest` describes.
 
     Raises `Damaged` if a file differs from what was written, and `ProjectionUnreadable` if it cannot be read just now.
-    Exact vectors are not read here; their blocks are checked on use.
+    Exact vectors are not read here: their blocks are checked on use. Nor is the file of contents. `with_index=False`
+    leaves out the index.
     """
     tags = manifest.files
-    needed = {manifest.vectors_file, BLOCKS_FILE, ROWS_FILE}
+    needed = {manifest.vectors_file, BLOCKS_FILE, ROWS_FILE, *([CONTENTS_FILE] if manifest.format == FORMAT else [])}
     if (manifest.metric, manifest.block_rows) != (METRIC, BLOCK_ROWS) or not tags.keys() >= needed:
         raise Damaged(folder, "the manifest describes another kind of segment")
     if (why := _why_sizes_impossible(manifest)) is not None:
         raise Damaged(folder, why)
-    read = tags.keys() - VECTORS_FILES - _UNUSED
+    read = tags.keys() - VECTORS_FILES - _UNUSED - {CONTENTS_FILE} - (set() if with_index else {INDEX_FILE})
     data = {name: read_checked(folder, name, tags[name]) for name in sorted(read)}
     count, dimension = manifest.vectors, manifest.dimension
     exact = StoredRows(
@@ -159,8 +174,18 @@ def load(folder: Path, manifest: Manifest) -> Segment:
     if index is not None and (index.count, index.dimension) != (manifest.vectors, manifest.dimension):
         raise Damaged(folder, "the index is of other vectors")
     after, upto = manifest.after, manifest.upto
-    earlier = manifest.format == EARLIER_FORMAT
-    return Segment(after, upto, turns, rows, exact, index, manifest.skipped, folder, earlier)
+    earlier = manifest.format != FORMAT
+    read_contents = None if earlier else partial(_read_contents, folder, manifest)
+    return Segment(after, upto, turns, rows, exact, index, manifest.skipped, folder, earlier, read_contents)
+
+
+def _read_contents(folder: Path, manifest: Manifest) -> Contents:
+    """Return which text each turn has. Raises `Damaged`, `ProjectionUnreadable`."""
+    data = read_checked(folder, CONTENTS_FILE, manifest.files[CONTENTS_FILE])
+    try:
+        return Contents.parse(data, turns=manifest.turns)
+    except ValueError as error:
+        raise Damaged(folder / CONTENTS_FILE, str(error)) from error
 
 
 def _why_sizes_impossible(manifest: Manifest) -> str | None:

@@ -6,7 +6,7 @@ range is accounted for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,11 +15,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemolog.domain import structured_log
 from mnemolog.domain.position import Position
 from mnemolog.projections.sql.packed_vectors import Packed, width_of
 from mnemolog.projections.vectors.ann_index import Coarse
 from mnemolog.projections.vectors.checked_rows import ExactRows, MemoryRows, Rows
-from mnemolog.projections.vectors.manifest import Skipped
+from mnemolog.projections.vectors.contents import NO_CONTENTS, Contents, hashes_of
+from mnemolog.projections.vectors.manifest import Damaged, Skipped
 
 Positions = NDArray[np.int64]
 NO_POSITIONS: Final[Positions] = np.empty(0, dtype=np.int64)
@@ -43,6 +45,17 @@ class Segment:
     """The folder that it was read from; None for a segment in memory."""
     earlier: bool = False
     """Whether its files have an earlier format."""
+    read_contents: Callable[[], Contents] | None = None
+    """Reads which text each turn has; None for a segment of an earlier format, which does not say. Raises `Damaged`."""
+
+    @cached_property
+    def findable(self) -> Contents:
+        """The texts that this segment has vectors of. Empty if it does not say, or if what says it is damaged."""
+        try:
+            return NO_CONTENTS if self.read_contents is None else self.read_contents()
+        except Damaged as error:
+            structured_log.warning("vectors.contents_damaged", segment=str(self.folder), error=error)
+            return NO_CONTENTS
 
     @cached_property
     def row_starts(self) -> Rows:
@@ -66,12 +79,22 @@ def build(
     upto: Position,
     dimension: int,
     skipped: Sequence[Skipped] = (),
+    contents: Sequence[bytes],
 ) -> Segment:
-    """Return a segment in memory. `vectors` has the packed chunks of each turn."""
+    """Return a segment in memory. `vectors` has the packed chunks of each turn, `contents` the hash of its text."""
     rows = np.repeat(np.arange(len(turns), dtype=np.int64), [len(made) for made in vectors])
     made = np.concatenate(vectors) if vectors else np.empty((0, width_of(dimension)), dtype=np.uint8)
     exact = MemoryRows(made, dimension)
-    return Segment(after, upto, np.asarray(turns, dtype=np.int64), rows, exact, skipped=tuple(skipped))
+    made_of = Contents.of(hashes_of(contents))
+    return Segment(
+        after,
+        upto,
+        np.asarray(turns, dtype=np.int64),
+        rows,
+        exact,
+        skipped=tuple(skipped),
+        read_contents=lambda: made_of,
+    )
 
 
 def joined_turns(parts: Sequence[Segment]) -> Positions:
@@ -85,6 +108,12 @@ def joined_rows(parts: Sequence[Segment]) -> Rows:
     return np.concatenate([part.rows + offset for part, offset in zip(parts, before, strict=True)])
 
 
+def joined_contents(parts: Sequence[Segment]) -> Contents:
+    """Return the contents of adjacent segments, which all say them. Raises `Damaged`."""
+    read = [part.read_contents() for part in parts if part.read_contents is not None]
+    return read[0] if len(read) == 1 else Contents.of(np.concatenate([contents.by_turn() for contents in read]))
+
+
 def merge(parts: Sequence[Segment]) -> Segment:
     """Merge adjacent segments in memory into one. Needs at least one."""
     first, last = parts[0], parts[-1]
@@ -94,4 +123,13 @@ def merge(parts: Sequence[Segment]) -> Segment:
     # Ranges without turns are parts without rows.
     exact = MemoryRows(np.concatenate(pieces), first.exact.dimension) if pieces else first.exact
     skipped = tuple(item for part in parts for item in part.skipped)
-    return Segment(first.after, last.upto, joined_turns(parts), joined_rows(parts), exact, skipped=skipped)
+    contents = joined_contents(parts)
+    return Segment(
+        first.after,
+        last.upto,
+        joined_turns(parts),
+        joined_rows(parts),
+        exact,
+        skipped=skipped,
+        read_contents=lambda: contents,
+    )

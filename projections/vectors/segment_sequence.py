@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN
 from mnemolog.projections.ports import Log
-from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.vectors.manifest import (
     Damaged,
     Manifest,
     SegmentState,
     covered_by,
-    log_range_of,
     next_of_chain,
     range_of,
     read_manifest,
@@ -36,28 +34,41 @@ class Maker(NamedTuple):
     recipe: str
 
 
+class Chain(NamedTuple):
+    """The usable segments of a generation."""
+
+    used: tuple[Segment, ...]
+    """Each begins where the one before ends."""
+    beyond: tuple[Segment, ...] = ()
+    """Those that follow a gap: look-ups by text find their vectors."""
+
+
+SetAside = Callable[[Path, str], None]
+"""Moves a damaged segment to quarantine, and notes why."""
+
+
 class _Vanished(Exception):
     """A segment was merged away while it was read."""
 
 
 def load_chain(
-    folder: Path, *, log: Log, maker: Maker, quarantine: Path, known: Mapping[Path, Segment] | None = None
-) -> tuple[Segment, ...]:
-    """Read the matching segments in `folder`, each beginning where the one before ends.
+    folder: Path, *, log: Log, maker: Maker, set_aside: SetAside, known: Mapping[Path, Segment] | None = None
+) -> Chain:
+    """Read the matching segments in `folder`.
 
-    Segments in `known` (by folder) are not read again. Damaged ones go to quarantine if the log covers them; others
+    Segments in `known` (by folder) are not read again. Damaged ones are set aside if the log covers them; others
     that do not match are ignored and stay. Raises `ProjectionUnreadable` if a file cannot be read just now.
     """
     for _ in range(LISTINGS_MAX):
         try:
-            usable = _usable(folder, log, maker, quarantine)
-            return _longest(usable, log, known or {}, quarantine)
+            usable = _usable(folder, log, maker, set_aside)
+            return _chain(usable, log, known or {}, set_aside)
         except _Vanished:
             continue
     raise errors.ProjectionUnreadable(folder, "its segments change more quickly than they can be read")
 
 
-def _usable(folder: Path, log: Log, maker: Maker, quarantine: Path) -> list[tuple[Manifest, Path]]:
+def _usable(folder: Path, log: Log, maker: Maker, set_aside: SetAside) -> list[tuple[Manifest, Path]]:
     """Return the segments whose manifests match."""
     found: list[tuple[Manifest, Path]] = []
     for part in segment_folders(folder):
@@ -70,32 +81,36 @@ def _usable(folder: Path, log: Log, maker: Maker, quarantine: Path) -> list[tupl
             if state_of(manifest, log=log, fingerprint=maker.fingerprint) is SegmentState.USABLE:
                 found.append((manifest, part))
         except Damaged as error:
-            _quarantine(part, error.cause, log, quarantine)
+            _quarantine(part, error.cause, log, set_aside)
     return found
 
 
-def _longest(
-    found: list[tuple[Manifest, Path]], log: Log, known: Mapping[Path, Segment], quarantine: Path
-) -> tuple[Segment, ...]:
-    chain: list[Segment] = []
-    reached = ORIGIN
-    while (following := next_of_chain(found, reached)) is not None:
-        manifest, part = following
+def _chain(found: list[tuple[Manifest, Path]], log: Log, known: Mapping[Path, Segment], set_aside: SetAside) -> Chain:
+    def read(manifest: Manifest, part: Path) -> Segment | None:
         try:
-            chain.append(known[part] if part in known else load(part, manifest))
-            reached = manifest.upto
+            return known[part] if part in known else load(part, manifest)
         except Damaged as error:
-            _quarantine(part, error.cause, log, quarantine)
-            found.remove((manifest, part))
+            _quarantine(part, error.cause, log, set_aside)
+            return None
         except MemoryError as error:  # The files are fine.
             raise errors.ProjectionUnreadable(part, "there is too little memory to read it") from error
-    return tuple(chain)
+
+    used: list[Segment] = []
+    reached = ORIGIN
+    while (following := next_of_chain(found, reached)) is not None:
+        if (segment := read(*following)) is None:
+            found.remove(following)
+        else:
+            used.append(segment)
+            reached = following[0].upto
+    beyond = [read(manifest, part) for manifest, part in found if manifest.upto > reached]
+    return Chain(tuple(used), tuple(segment for segment in beyond if segment is not None))
 
 
-def _quarantine(folder: Path, why: str, log: Log, quarantine: Path) -> None:
-    """Move a damaged segment to quarantine, if the log has the events it was built from."""
+def _quarantine(folder: Path, why: str, log: Log, set_aside: SetAside) -> None:
+    """Set a damaged segment aside, if the log has the events it was built from."""
     if not folder.exists():
         raise _Vanished
     offsets = range_of(folder)
     if offsets is not None and covered_by(log, offsets):
-        Quarantine(quarantine).add(folder, reason=why, built_from=log_range_of(folder))
+        set_aside(folder, why)

@@ -12,7 +12,7 @@ from mnemolog.projections.sql import embeddings
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 from mnemolog.projections.sql.opening import open_engine
-from mnemolog.projections.sql.packed_vectors import pack, width_of
+from mnemolog.projections.sql.packed_vectors import pack
 
 DIMENSION = 4
 TEXTS = 2_000
@@ -58,23 +58,6 @@ def test_every_order_finds_the_same(cache, together, seed):
     for order in (range(TEXTS), range(TEXTS)[::-1], range(TEXTS)[::3], mixed, repeated, unknown):
         for start in range(0, len(order), together):
             look_up(cache, order[start : start + together])
-
-
-def test_what_lies_in_the_order_that_it_is_asked_in_is_not_looked_up_one_by_one(cache, monkeypatch):
-    """But for the first of them, and for what is said again and lies elsewhere."""
-    asked = []
-
-    def fetch(connection, statement, *parameters):
-        if "IN (" in statement:
-            asked.append(len(parameters) - 1)
-        return fetched(connection, statement, *parameters)
-
-    fetched = embeddings.fetch
-    monkeypatch.setattr(embeddings, "fetch", fetch)
-    for start in range(0, TEXTS, 500):
-        look_up(cache, [n if n % 50 else 0 for n in range(start, start + 500)])
-    assert asked[0] == 500 - 9
-    assert sum(asked[1:]) < TEXTS / 10
 
 
 def test_a_damaged_row_is_unknown_however_it_is_found(cache, database):
@@ -130,40 +113,35 @@ def test_vectors_that_an_earlier_version_stored_as_floats_are_read(cache, databa
     assert rows_audit.invalid_rows(database) == []
 
 
-def test_earlier_vectors_are_converted_in_place_and_after_a_kill_the_rest_is(cache, database, monkeypatch):
-    """Row by row, with the same answers; damaged rows and those of other models stay as they are."""
-    with database.writing() as connection:
-        rows = connection.exec_driver_sql("SELECT rowid, content, chunks FROM embeddings WHERE fingerprint = 'one'")
-        floats = np.asarray([0.6, 0.8, 0.0, 0.0] * 3, dtype="<f4").reshape(3, DIMENSION)
-        earlier = [(content, chunks, floats[:chunks].tobytes(), rowid) for rowid, content, chunks in rows]
-        connection.exec_driver_sql(
-            "UPDATE embeddings SET vectors = ?, checksum = ? WHERE rowid = ?",
-            [(blob, embeddings.checksum("one", content, blob), rowid) for content, _, blob, rowid in earlier],
-        )
-        connection.exec_driver_sql("UPDATE embeddings SET checksum = zeroblob(16) WHERE rowid = ?", (earlier[0][3],))
-    wanted = cache.look_up(content for content, *_ in earlier)
-    convert, calls = embeddings.pack, iter(range(700))
+def test_what_a_segment_has_is_deleted_and_the_file_is_shrunk(cache, database, monkeypatch):
+    """In small transactions: after a kill, the next call deletes the rest. Other texts and other models' rows stay."""
+    monkeypatch.setattr(embeddings, "DELETED_TOGETHER_MAX", 300)
+    monkeypatch.setattr(embeddings, "FREE_PAGES_MAX", 0)
+    in_segments, asked = {content_hash(f"text {n}") for n in range(TEXTS) if n % 10}, iter(range(3))
 
-    def killed(vectors):
-        if next(calls, None) is None:
+    def held(contents):
+        assert len(contents) <= 300
+        return in_segments.intersection(contents)
+
+    def killed(contents):
+        if next(asked, None) is None:
             raise KeyboardInterrupt
-        return convert(vectors)
+        return held(contents)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(embeddings, "pack", killed)
-        with pytest.raises(KeyboardInterrupt):
-            cache.convert()
-    assert 0 < TEXTS - 1 - cache.convert() <= 700
-    assert cache.convert() == 0
-    found = cache.look_up(content for content, *_ in earlier)
-    assert found.keys() == wanted.keys()
-    assert all(np.array_equal(found[content], vectors) for content, vectors in wanted.items())
-    assert len(rows_audit.invalid_rows(database)) == 1
+    size = pages(database)
+    with pytest.raises(KeyboardInterrupt):
+        cache.delete_held(killed)
+    assert 900 - 2 * 300 < TEXTS * 9 // 10 - cache.delete_held(held) <= 900
+    assert cache.delete_held(held) == 0
+    assert len(cache.look_up([content_hash(f"text {n}") for n in range(TEXTS)])) == TEXTS // 10
+    look_up(cache, range(0, TEXTS, 10))
+    assert embeddings.count_of_model(database, "two") == TEXTS // 10
+    assert pages(database) < size / 2
+
+
+def pages(database):
     with database.reading() as connection:
-        (longest,) = connection.exec_driver_sql(
-            "SELECT max(length(vectors) / chunks) FROM embeddings WHERE rowid <> ?", (earlier[0][3],)
-        ).one()
-    assert longest == width_of(DIMENSION)
+        return connection.exec_driver_sql("PRAGMA page_count").scalar_one()
 
 
 def test_a_cache_of_an_earlier_format_is_begun_anew(cache, database):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mnemolog import MemoryStore
 from mnemolog.domain.errors import EncodingFailed, IndexerBusy
+from mnemolog.projections.sql.embeddings import content_hash
 from mnemolog.projections.sql.packed_vectors import pack, unpack, width_of
 from mnemolog.projections.sql.position_mask import PositionMask
 from mnemolog.projections.vectors import ann_index, generation, merging, publish
@@ -38,6 +39,11 @@ DIMENSION = 16
 def unit_rows(count, *, seed=0, dimension=DIMENSION):
     rows = np.random.default_rng(seed).standard_normal((count, dimension)).astype(np.float32)
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def hashes(turns):
+    """A content hash for each turn."""
+    return [content_hash(f"note {turn}") for turn in turns]
 
 
 def in_memory(rows):
@@ -249,7 +255,7 @@ def test_a_tail_has_few_parts_and_its_rows_are_seldom_copied(rows):
         turns = range(position + 1, position + 1 + rows(n))
         vectors = [pack(np.full((1, 2), turn, dtype=np.float32)) for turn in turns]
         upto = position + max(1, len(turns))  # There are events that are no turns.
-        part = build(list(turns), vectors, after=position, upto=upto, dimension=2)
+        part = build(list(turns), vectors, after=position, upto=upto, dimension=2, contents=hashes(turns))
         tail, position, said = (*tail, part), upto, [*said, *turns]
         before, tail = tail, generation._fewer(tail)
         copied += sum(part.exact.count for part in tail if part not in before)
@@ -287,7 +293,7 @@ def indexed(tmp_path):
     rows = unit_rows(3_000, dimension=64)
     packed = pack(rows)
     vectors = [packed[:10], *(packed[n : n + 1] for n in range(10, 3_000))]
-    made = build(range(10, 3_001), vectors, after=0, upto=5_000, dimension=64)
+    made = build(range(10, 3_001), vectors, after=0, upto=5_000, dimension=64, contents=hashes(range(10, 3_001)))
     description = publish.Description("log", "f" * 64, "model", "recipe", 64, "00")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(publish, "COARSE_ROWS_MIN", 1_000)
@@ -499,6 +505,7 @@ def test_planted_rows_vanish_in_a_rebuild(folder):
         after=manifest.upto,
         upto=manifest.upto,
         dimension=8,
+        contents=hashes([900]),
     )
     description = publish.Description(
         manifest.log_id, manifest.fingerprint, manifest.model, manifest.recipe, 8, manifest.digest_at_upto

@@ -1,0 +1,81 @@
+"""Set damaged segments aside. Undamaged vectors go back to the embedding cache: only the others need the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from mnemolog.domain import errors, structured_log
+from mnemolog.projections.ports import Log
+from mnemolog.projections.quarantine import Quarantine
+from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.embeddings import EmbeddingCache
+from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS
+from mnemolog.projections.vectors.contents import hashes_in_log, vectors_at
+from mnemolog.projections.vectors.manifest import Damaged, Manifest, SegmentState, log_range_of, read_manifest, state_of
+from mnemolog.projections.vectors.publish import load
+from mnemolog.projections.vectors.rendering import RECIPE
+from mnemolog.projections.vectors.segment import Segment
+
+
+def set_aside(folder: Path, why: str, *, log: Log, cache: ProjectionDatabase, quarantine: Path) -> None:
+    """Move a damaged segment to quarantine, after `salvage`."""
+    salvage(folder, log, cache)
+    Quarantine(quarantine).add(folder, reason=why, built_from=log_range_of(folder))
+
+
+def salvage(folder: Path, log: Log, database: ProjectionDatabase) -> None:
+    """Store the undamaged vectors of a segment in the embedding cache, by the texts that the log has for its turns.
+
+    Does nothing for a segment of another log. If the log cannot be read or the cache cannot be written, the rest is for
+    the model.
+    """
+    epoch = log.epoch()
+    try:
+        if (found := _opened(folder, log)) is None:
+            return
+        manifest, segment = found
+        cache = EmbeddingCache(
+            database, fingerprint=manifest.fingerprint, dimension=manifest.dimension, epoch=log.epoch
+        )
+        for numbers, hashes in hashes_in_log(log, segment):
+            cache.store(vectors_at(segment, dict(zip(hashes, numbers.tolist(), strict=True))), read_in=epoch)
+    except errors.MnemologError as error:
+        structured_log.warning("vectors.not_salvaged", segment=str(folder), error=error)
+
+
+def turns_to_embed(folder: Path, log: Log) -> int | None:
+    """Return how many turns of a damaged segment have no undamaged vector; None if all of them may have none."""
+    try:
+        if (found := _opened(folder, log)) is None:
+            return None
+        _, segment = found
+        damaged = [np.arange(start, end) for start, end in _blocks(segment) if _is_damaged(segment, start, end)]
+        return len(np.unique(segment.rows[np.concatenate(damaged)])) if damaged else 0
+    except errors.ProjectionUnreadable:
+        return None
+
+
+def _opened(folder: Path, log: Log) -> tuple[Manifest, Segment] | None:
+    """Return a segment as far as it is undamaged, without its index; None if it is of no use with this log.
+
+    Raises `ProjectionUnreadable` if what says where its vectors are is damaged.
+    """
+    manifest = read_manifest(folder)
+    if manifest.recipe != RECIPE or state_of(manifest, log=log, fingerprint=None) is not SegmentState.USABLE:
+        return None
+    return manifest, load(folder, manifest, with_index=False)
+
+
+def _blocks(segment: Segment) -> list[tuple[int, int]]:
+    count = segment.exact.count
+    return [(start, min(start + BLOCK_ROWS, count)) for start in range(0, count, BLOCK_ROWS)]
+
+
+def _is_damaged(segment: Segment, start: int, end: int) -> bool:
+    try:
+        segment.exact.packed(np.arange(start, end))
+    except Damaged:
+        return True
+    return False
