@@ -105,7 +105,7 @@ class ModelDrop(Result, frozen=True, kw_only=True):
     """Names of the folders of vectors."""
     vectors: int
     embeddings: int
-    """Texts in the embedding cache. 0 with `keep_embeddings`: adding the model again then needs no model calls."""
+    """Texts in the embedding cache: those whose vectors were in no segment yet."""
 
 
 class Task(Result, frozen=True, kw_only=True):

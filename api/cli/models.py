@@ -93,7 +93,6 @@ def drop(
     model: Known,
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
-    keep_embeddings: Annotated[bool, typer.Option("--keep-embeddings", help="Keep its embedding cache.")] = False,
     own: Annotated[
         str,
         typer.Option(
@@ -107,7 +106,7 @@ def drop(
     Example: mnemolog model drop memory/ 7f3a90c1 --yes
     """
     with open_store(store, model=chosen_model(own), create=False) as opened:
-        dropped = opened.models.drop(model, dry_run=dry_run or not yes, keep_embeddings=keep_embeddings)
+        dropped = opened.models.drop(model, dry_run=dry_run or not yes)
     answer(dropped, show.show_dropped, as_json=as_json)
     if not (yes or dry_run):
         remark("nothing was removed", hint="add --yes to remove it, or --dry-run to only print it")

@@ -118,8 +118,8 @@ class ModelService:
             encoded_texts=encoded,
         )
 
-    def drop(self, model: str, *, dry_run: bool = False, keep_embeddings: bool = False) -> ModelDrop:
-        """Remove a model's vectors, and unless `keep_embeddings` its texts in the embedding cache.
+    def drop(self, model: str, *, dry_run: bool = False) -> ModelDrop:
+        """Remove a model's vectors, and its texts in the embedding cache. Adding it again embeds every text again.
 
         `model` is a name as `list` returns it, or a fingerprint prefix of 8 digits or more. The log keeps
         its activations. With `dry_run` nothing is removed. Raises `ModelRefused` for the active model (before any
@@ -132,7 +132,7 @@ class ModelService:
             self._refuse_in_use(found)
             folders = folders_of(self._root, found.fingerprint)
             # The cache first: after a crash in between the model is still listed, and the same call drops the rest.
-            forgotten = 0 if keep_embeddings else self._forget(found.fingerprint, dry_run=dry_run)
+            forgotten = self._forget(found.fingerprint, dry_run=dry_run)
             if not dry_run:
                 self._projections.models.let_go(found.fingerprint)
                 for folder in folders:

@@ -90,13 +90,13 @@ def test_a_drop_says_what_it_would_do_and_wants_a_yes(run, memory, mean, largest
     for look, code in ((("--dry-run",), 0), ((), 1)):
         looked = run("model", "drop", memory, mean, "--model", "none", *look)
         assert looked.returncode == code
-        assert "would remove 1 generation of 3 vectors and 3 texts of the embedding cache" in looked.stdout
+        assert "would remove 1 generation of 3 vectors and 0 texts of the embedding cache" in looked.stdout
         assert ("--yes" in looked.stderr) == (code == 1)
     assert run("model", "list", memory, "--json").json == before
-    dropped = run("model", "drop", memory, mean, "--model", "none", "--yes", "--keep-embeddings", "--json").json
+    dropped = run("model", "drop", memory, mean, "--model", "none", "--yes", "--json").json
     assert (dropped["vectors"], dropped["embeddings"], dropped["dry_run"]) == (3, 0, False)
     assert [item["name"] for item in run("model", "list", memory, "--json").json] == [str(largest)]
-    assert run("model", "add", memory, mean, "--json").json["encoded_texts"] == 0
+    assert run("model", "add", memory, mean, "--json").json["encoded_texts"] == 3
     run("model", "activate", memory, mean)
     refused = run("model", "drop", memory, mean, "--yes")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 2)

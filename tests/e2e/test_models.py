@@ -209,17 +209,28 @@ def test_refusals_say_what_to_do_and_change_nothing(store, both):
     assert {item.vectors for item in store.models.list()} == {TURNS}
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_dropping_removes_the_vectors_and_unless_kept_the_embeddings(store, both, keep, monkeypatch):
-    """The dry run says the same and removes nothing; building it again is free with what was kept."""
+def test_dropping_removes_the_vectors_and_the_embeddings(folder, both, monkeypatch):
+    """The dry run says the same and removes nothing; building it again embeds every text."""
+    with MemoryStore.open(folder, model=both[0], models=[both[1]], background=False) as store:
+        session = store.start_session("s")
+        for n in range(TURNS):
+            session.record("user", f"note number{n}")
+        store.admin.catch_up_vectors()
+        drop_and_build_again(store, both, monkeypatch)
+
+
+def drop_and_build_again(store, both, monkeypatch):
     monkeypatch.setattr("mnemolog.projections.sql.embeddings.DELETED_TOGETHER_MAX", 7)
     store.models.add(both[1])
     second = store.models.activate(both[1]).fingerprint
+    for n in range(20):
+        store.record("s", "user", f"note later{n}")
+    model_of(store)
     store.models.activate(both[0])
-    planned = store.models.drop("half-1", dry_run=True, keep_embeddings=keep)
-    assert (len(planned.generations), planned.vectors, planned.embeddings) == (1, TURNS, 0 if keep else TURNS)
+    planned = store.models.drop("half-1", dry_run=True)
+    assert (len(planned.generations), planned.vectors, planned.embeddings) == (1, TURNS, 20)
     assert named(store)["half-1"].vectors == TURNS
-    dropped = store.models.drop(second[:8], keep_embeddings=keep)
+    dropped = store.models.drop(second[:8])
     assert dropped.dry_run is False
     assert (dropped.generations, dropped.embeddings) == (planned.generations, planned.embeddings)
     gone = named(store)["half-1"]
@@ -227,7 +238,7 @@ def test_dropping_removes_the_vectors_and_unless_kept_the_embeddings(store, both
     model_of(store)
     with pytest.raises(mnemolog.errors.ModelRefused, match="add it first"):
         store.models.activate(both[1])
-    assert store.models.add(both[1]).encoded_texts == (0 if keep else TURNS)
+    assert store.models.add(both[1]).encoded_texts == TURNS + 20
     store.models.activate(both[1])
     assert model_of(store) == second
 
@@ -267,7 +278,7 @@ def test_what_another_process_dropped_is_built_again_by_whoever_has_it_open(stor
         other.admin.catch_up_vectors()
         second = model_of(other)
         for again in (lambda: other.models.add(HalfEncoder(1)), lambda: other.models.activate("half-1")):
-            assert store.models.drop("half-1").embeddings == TURNS
+            assert store.models.drop("half-1").vectors == TURNS
             assert model_of(other) == second
             again()
             assert named(other)["half-1"].vectors == TURNS
