@@ -81,6 +81,7 @@ class _NotAsWritten(errors.ProjectionUnreadable):
 def open_engine(
     path: Path,
     *,
+    cache_bytes: int = sqlite.CACHE_BYTES,
     busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
     files: OpenedFiles | None = None,
 ) -> sa.Engine:
@@ -91,6 +92,7 @@ def open_engine(
         path,
         synchronous="NORMAL",
         create=True,
+        cache_bytes=cache_bytes,
         busy_timeout_s=busy_timeout_s,
         guard=_require_harmless_schema,
         files=files,
@@ -175,6 +177,7 @@ def open_or_rebuild(
     schema: Schema,
     busy_timeout_s: float,
     sealed: bool = False,
+    cache_bytes: int = sqlite.CACHE_BYTES,
 ) -> Opened:
     """Open the database at `path` and return the result of `open_projection`.
 
@@ -185,7 +188,7 @@ def open_or_rebuild(
     quarantined = Quarantine(quarantine)
     for attempt in (1, 2):
         judged, files = identity(path), OpenedFiles(path.parent)
-        engine = open_engine(path, busy_timeout_s=busy_timeout_s, files=files)
+        engine = open_engine(path, cache_bytes=cache_bytes, busy_timeout_s=busy_timeout_s, files=files)
         try:
             if (why_not := _why_invalid(path, sealed=sealed)) is not None:
                 raise _NotAsWritten(path, why_not)
