@@ -116,7 +116,7 @@ class EmbeddingCache:
                 with self.database.writing() as connection:
                     connection.exec_driver_sql(_DELETE, [(self._fingerprint, content) for content in doomed])
                 deleted += len(doomed)
-        if deleted and self._is_mostly_free():
+        if self._is_mostly_free():
             self.database.scrub()
         return deleted
 
