@@ -467,8 +467,8 @@ def test_from_scratch_asks_the_model_for_every_text_again(folder):
         assert store.rebuild("vectors", from_scratch=True)[0].encoded_texts == 20
 
 
-def test_deleted_vectors_come_back_from_the_cache_with_the_same_answers(folder):
-    """200 queries: the same turns, scores within 1e-5, and the model is asked for the queries alone."""
+def test_deleted_vectors_are_embedded_again_with_the_same_answers(folder):
+    """200 queries: the same turns, scores within 1e-5; the model is asked for every text once, and for the queries."""
     import shutil
 
     queries = [f"note number{n} about topic{n % 7}" for n in range(200)]
@@ -483,7 +483,9 @@ def test_deleted_vectors_come_back_from_the_cache_with_the_same_answers(folder):
     shutil.rmtree(folder / "projections" / "vectors")
     encoder = HashEncoder(dimension=32)
     with MemoryStore.open(folder, model=encoder, background=False) as store:
-        assert store.rebuild("vectors")[0].encoded_texts == 0
+        assert store.rebuild("vectors")[0].encoded_texts == 600
+        assert encoder.texts_encoded == 600
+        encoder.calls.clear()
         after = answers(store)
         assert {text for batch in encoder.calls for text in batch} <= set(queries)
     assert [[p for p, _ in hits] for hits in after] == [[p for p, _ in hits] for hits in before]
