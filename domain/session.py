@@ -6,6 +6,7 @@ Decisions are pure functions of a state and a command; they raise an error or re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, Protocol, runtime_checkable
 
 from mnemolog.domain import errors
@@ -26,6 +27,7 @@ from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.state import SessionState
 
 _STREAM_PREFIX: Final = "session/"
+_STREAMS_KEPT: Final = 4_096
 
 
 @runtime_checkable
@@ -61,6 +63,7 @@ def session_stream(session_id: str) -> str:
     return _STREAM_PREFIX + session_id
 
 
+@lru_cache(_STREAMS_KEPT)
 def session_of(stream: str) -> str | None:
     """Return the session that a stream holds, or None for a stream of another kind."""
     return stream.removeprefix(_STREAM_PREFIX) if stream.startswith(_STREAM_PREFIX) else None

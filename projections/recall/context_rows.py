@@ -10,10 +10,11 @@ import sqlalchemy as sa
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.spans import Span
 from mnemolog.projections.sql import queries
-from mnemolog.projections.sql.conversation_views import TURNS, stems_rows
+from mnemolog.projections.sql.conversation_views import TURNS
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.queries import one_of
 from mnemolog.projections.sql.span_queries import in_spans
+from mnemolog.projections.sql.words import stems_of_each
 
 if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
     from mnemolog.projections.sql.position_mask import PositionMask
@@ -107,7 +108,7 @@ def _in_spans(connection: sa.Connection, rows: list[Any], spans: Sequence[Span])
 def in_language(connection: sa.Connection, rows: Rows, language: str) -> Rows:
     """Return rows with the stems of another language than that of the text index."""
     texts = queries.turns_at(connection, rows.positions)
-    return rows._replace(stems=stems_rows([texts[position].text for position in rows.positions], language))
+    return rows._replace(stems=stems_of_each([texts[position].text for position in rows.positions], language))
 
 
 _SELECT_PLACES: Final = "SELECT place FROM turns WHERE position IN (SELECT value FROM json_each(?))"

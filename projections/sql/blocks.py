@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
@@ -74,7 +74,7 @@ ROLE: Final = "role"
 SPEAKER: Final = "speaker"
 
 _TURNS: Final = (
-    "SELECT position, started_position, scope, role, speaker "
+    "SELECT position, started_position, scope, role, speaker, coalesce(said_at, recorded_at) "
     f"FROM turns CROSS JOIN sessions ON started_position = place / {PLACES} WHERE position "
 )
 _TIMES: Final = "SELECT position, coalesce(said_at, recorded_at) FROM turns WHERE position "
@@ -146,10 +146,11 @@ def contents(connection: sa.Connection, number: int) -> tuple[Block, dict[Key, b
     first = number * BLOCK
     turns = fetch(connection, _TURNS + _WITHIN, first, first + BLOCK - 1)
     words, lengths = _lengths(connection, first)
-    block = Block(number, len(turns), words, *_times(connection, first), lengths)
+    times = _times(first, {position: at for position, *_, at in turns})
+    block = Block(number, len(turns), words, *times, lengths)
     named = fetch(connection, _METADATA + _WITHIN, first, first + BLOCK - 1)
     keys = _keys(turns, named).items()
-    return block, {key: bitmap([position - first for position in positions]) for key, positions in keys}
+    return block, {key: bitmap(sorted([position - first for position in positions])) for key, positions in keys}
 
 
 def time_unit(earliest: int, latest: int) -> int:
@@ -158,10 +159,8 @@ def time_unit(earliest: int, latest: int) -> int:
     return bits - _TIME_BITS if bits > _TIME_BITS else 0
 
 
-def _times(connection: sa.Connection, first: int, *, without: Collection[int] = ()) -> tuple[int, int, bytes]:
-    """Return the earliest and the latest time in a block, and the times of its turns as they are stored."""
-    rows = fetch(connection, _TIMES + _WITHIN, first, first + BLOCK - 1)
-    said = {position: at for position, at in rows if position not in without}
+def _times(first: int, said: Mapping[int, int]) -> tuple[int, int, bytes]:
+    """Return the earliest and the latest of these times of turns by position, and all as a block stores them."""
     earliest, latest = min(said.values(), default=0), max(said.values(), default=0)
     times, unit = array("H", bytes(2 * BLOCK)), time_unit(earliest, latest)
     for position, at in said.items():
@@ -218,35 +217,37 @@ def _forget_in(connection: sa.Connection, number: int, gone: Set[int], words: Ma
     for position in gone:
         lengths[position % BLOCK] = 0
     held -= sum(words.get(position, 0) for position in gone)
-    times = _times(connection, number * BLOCK, without=gone)
+    first = number * BLOCK
+    rows = fetch(connection, _TIMES + _WITHIN, first, first + BLOCK - 1)
+    times = _times(first, {position: at for position, at in rows if position not in gone})
     left = Block(number, turns - len(gone), held, *times, _packed(lengths))
     connection.exec_driver_sql("DELETE FROM blocks WHERE block = ?", (number,))
     connection.exec_driver_sql(_INSERT_BLOCK, tuple(left))
 
 
 def _keys(turns: Iterable[Any], named: Iterable[Any]) -> dict[Key, list[int]]:
-    """Return the positions of turns by the keys that they have, in order. `named` has their metadata."""
+    """Return the positions of turns by the keys that they have, in any order. `named` has their metadata."""
+    alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for position, started_position, scope, role, speaker, _ in turns:
+        alike[started_position, scope, role, speaker].append(position)
+    sessions, scopes, roles, speakers = (defaultdict[Any, list[int]](list) for _ in range(4))
+    for (started_position, scope, role, speaker), positions in alike.items():
+        sessions[started_position] += positions
+        scopes[scope] += positions
+        roles[role] += positions
+        if speaker is not None:
+            speakers[speaker] += positions
     found: dict[Key, list[int]] = defaultdict(list)
-    alike: dict[tuple[Any, ...], list[list[int]]] = {}
-    for position, *values in turns:
-        lists = alike.get(of := tuple(values))
-        if lists is None:
-            lists = alike[of] = [found[key] for key in _keys_of(*of)]
-        for some in lists:
-            some.append(position)
+    found |= {session_key(started_position): positions for started_position, positions in sessions.items()}
+    found |= {text_key(ROLE, role): positions for role, positions in roles.items()}
+    found |= {text_key(SPEAKER, speaker): positions for speaker, positions in speakers.items()}
+    for scope, positions in scopes.items():
+        while scope:  # A filter by a scope leaves those below it too.
+            found[text_key(SCOPE, scope)] += positions
+            scope = scope.rpartition("/")[0]
     for position, name, value in named:
         found[metadata_key(name, value)].append(position)
     return found
-
-
-def _keys_of(started_position: int, scope: str, role: str, speaker: str | None) -> Iterator[Key]:
-    yield session_key(started_position)
-    yield text_key(ROLE, role)
-    if speaker is not None:
-        yield text_key(SPEAKER, speaker)
-    while scope:  # A filter by a scope leaves those below it too.
-        yield text_key(SCOPE, scope)
-        scope = scope.rpartition("/")[0]
 
 
 def bitmap(places: Sequence[int]) -> bytes:

@@ -29,7 +29,7 @@ from mnemolog.projections.sql.erasing import erase, merge_text_index, passing_ov
 from mnemolog.projections.sql.places import PLACES
 from mnemolog.projections.sql.projection import SqlProjection
 from mnemolog.projections.sql.tracking import METADATA
-from mnemolog.projections.sql.words import stems_of
+from mnemolog.projections.sql.words import stems_of_each
 
 VIEWS: Final = "views/13"
 """Name and version of this projection. Increase the number when the tables or the code that fills them change."""
@@ -216,7 +216,7 @@ def _index_again(connection: sa.Connection, language: str) -> None:
     after = 0
     while found := connection.exec_driver_sql(query, (after,)).all():
         first, after = found[0][0], found[-1][0]
-        stems = stems_rows([text for _, text in found], language)
+        stems = stems_of_each([text for _, text in found], language)
         rows = [(row, position) for row, (position, _) in zip(stems, found, strict=True)]
         connection.exec_driver_sql("UPDATE turns SET stems = ? WHERE position = ?", rows)
         connection.exec_driver_sql(_INDEX_STEMS, (first, after))
@@ -280,7 +280,7 @@ def turn_rows(events: Iterable[RecordedEvent], places: dict[str, int], language:
         place = places[session]
         places[session] = place + 1
         found.append((place, recorded, turn))
-    stems = stems_rows([turn.text for _, _, turn in found], language)
+    stems = stems_of_each([turn.text for _, _, turn in found], language)
     return [_turn_row(place, recorded, turn, of) for (place, recorded, turn), of in zip(found, stems, strict=True)]
 
 
@@ -300,8 +300,3 @@ def _turn_row(place: int, recorded: RecordedEvent, turn: TurnRecorded, stems: st
         to_msgpack(extra) if turn.tool_calls or turn.metadata else None,
         turn.text,
     )
-
-
-def stems_rows(texts: Sequence[str], language: str) -> list[str]:
-    """Return the stems of turns as they are stored: separated by spaces, with a leading and a trailing space."""
-    return [f" {' '.join(stems_of(text, language))} " for text in texts]

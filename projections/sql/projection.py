@@ -7,7 +7,7 @@ they are opened; the version is part of the name.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Final
 
 import sqlalchemy as sa
@@ -103,8 +103,13 @@ class SqlProjection(TrackedTables, ABC):
 
     def apply(self, events: Sequence[RecordedEvent]) -> None:
         """Apply events, in order, and save the last position with them. Skips events applied before."""
+        self.apply_all([events])
+
+    def apply_all(self, batches: Iterable[Sequence[RecordedEvent]]) -> None:
+        """Apply batches of events in one transaction, as `apply` does each of them."""
         with self.database.writing() as connection:
-            self._apply(connection, events)
+            for events in batches:
+                self._apply(connection, events)
 
     def catch_up(self) -> Position:
         """Read the log up to its head, even if the tables are emptied meanwhile. Return the position reached."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import sqlalchemy as sa
@@ -15,6 +16,7 @@ from mnemolog.projections.sql.places import PLACES
 from mnemolog.projections.sql.tracking import METADATA
 from mnemolog.projections.sql.words import STOP_WORDS, words_of
 
+_SPEAKERS_KEPT: Final = 1_024
 _ROLES: Final = frozenset(role.value for role in Role)
 
 SPEAKERS: Final = sa.Table(
@@ -64,5 +66,9 @@ def forget(connection: sa.Connection, speaker: str, scope: str) -> None:
 def _rows(speaker: str, scope: str, since: Position) -> list[tuple[str, str, str, Position]]:
     if speaker.lower() in _ROLES:
         return []
-    words = [word for word in dict.fromkeys(words_of(speaker)) if word not in STOP_WORDS]
-    return [(word, scope, speaker, since) for word in words]
+    return [(word, scope, speaker, since) for word in _words_of(speaker)]
+
+
+@lru_cache(_SPEAKERS_KEPT)
+def _words_of(speaker: str) -> tuple[str, ...]:
+    return tuple(word for word in dict.fromkeys(words_of(speaker)) if word not in STOP_WORDS)

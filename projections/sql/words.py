@@ -34,6 +34,13 @@ _WORD: Final = re.compile(r"\w+")
 _WHOLE_WORD: Final = re.compile(r"\b\w+")
 _UNSPACED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 
+_BETWEEN: Final = "\x01"
+"""What separates texts that are split together; in a text it would be no word."""
+_ASCII_WORDS: Final = {
+    code: ord(character.lower()) if _WORD.match(character) or character == _BETWEEN else ord(" ")
+    for code, character in enumerate(map(chr, range(128)))
+}
+
 # Stop words. Dropped from queries only, so the index still contains every word.
 STOP_WORDS: Final = frozenset(
     """a about after all also am an and any are as at be because been before being but by can could did do
@@ -54,6 +61,24 @@ def words_of(text: str) -> list[str]:
 def stems_of(text: str, language: str = DEFAULT_LANGUAGE) -> list[str]:
     """Return the words of a text, in order, without their endings in a language."""
     return _stemmed(_words_to_stem(text, language), language)
+
+
+def stems_of_each(texts: Sequence[str], language: str = DEFAULT_LANGUAGE) -> list[str]:
+    """Return the stems of each text, in order, separated by spaces, with a leading and a trailing space.
+
+    Texts in ASCII are split and stemmed as one, which takes a third of the time.
+    """
+    together = [text for text in texts if text.isascii() and _BETWEEN not in text]
+    words = f" {_BETWEEN} ".join(together).translate(_ASCII_WORDS).split()
+    rows = iter(f" {' '.join(_stemmed(words, language))} ".split(_BETWEEN))
+    found = list[str]()
+    for text in texts:
+        if text.isascii() and _BETWEEN not in text:
+            row = next(rows)
+            found.append(row if len(row) > 1 else "  ")
+        else:
+            found.append(f" {' '.join(stems_of(text, language))} ")
+    return found
 
 
 def stems_among(texts: Sequence[str], wanted: Collection[str], language: str = DEFAULT_LANGUAGE) -> list[list[str]]:

@@ -62,6 +62,26 @@ def test_events_applied_twice_change_nothing(views, log):
     assert dump(views) == before
 
 
+def test_what_was_read_before_an_event_that_cannot_be_read_is_saved(views, store, log, monkeypatch):
+    """Many batches share a transaction, but none is lost to a later one."""
+    fill(store, 30, start=100)
+    readable, head = views.position() + 20, log.head().position
+
+    def damaged(**asked):
+        for events in log.read(**asked):
+            if events[-1].position > readable:
+                raise errors.UndecodableEvent(position=readable + 1, topic="x", why="damaged")
+            yield events
+
+    class Damaged:
+        read = staticmethod(damaged)
+
+    with pytest.raises(errors.UndecodableEvent):
+        catch_up(Damaged(), views, upto=head, batch_max=5)
+    assert views.position() == readable
+    assert catch_up(log, views, upto=head) == head
+
+
 def test_position_and_data_are_saved_together_or_not_at_all(views, store, log, monkeypatch):
     """A failure half way leaves neither."""
     before = dump(views)

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemolog.domain.normal import without_accents
-from mnemolog.projections.sql.words import STEMMED_CHARACTERS_MAX, TERMS_MAX, stems_among, stems_of, terms_of, words_of
+from mnemolog.projections.sql.words import (
+    STEMMED_CHARACTERS_MAX,
+    TERMS_MAX,
+    stems_among,
+    stems_of,
+    stems_of_each,
+    terms_of,
+    words_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +42,15 @@ def test_endings_are_cut_off_alike_in_texts_and_queries():
     """So that who asks for one finds the other."""
     assert stems_of("She moved; they are moving, a move") == ["she", "move", "they", "are", "move", "a", "move"]
     assert terms_of("who was moving to lisbon") == ["move", "lisbon"]
+
+
+TEXTS = st.text() | st.text("aZ9_ .,\n\x00\x01\x02\x1f\x7f'é日ß", max_size=20)
+
+
+@given(st.lists(TEXTS, max_size=6), st.sampled_from(["en", "de"]))
+def test_texts_that_are_split_together_have_the_stems_of_each(texts, language):
+    """Whatever characters they have, also the one that separates them."""
+    assert stems_of_each(texts, language) == [f" {' '.join(stems_of(text, language))} " for text in texts]
 
 
 def test_a_query_of_nothing_but_small_words_is_looked_up_by_them():
