@@ -25,6 +25,8 @@ from mnemolog.projections.sql.position_mask import Bits, PositionMask
 from mnemolog.projections.sql.queries import NEXT_TO_SLASH, Filters, last_turn
 from mnemolog.projections.sql.turn_metadata import stored
 
+Positions = NDArray[np.int64]
+
 _BITMAPS: Final = "SELECT block, positions FROM bitmaps WHERE field = ? AND value = ? AND block < ?"
 _ROLES: Final = f"SELECT DISTINCT value FROM bitmaps WHERE field = '{ROLE}'"
 _STARTED: Final = "SELECT started_position FROM sessions WHERE session = ?"
@@ -64,7 +66,7 @@ def _matching(connection: sa.Connection, filters: Filters) -> Bits:
     return bits
 
 
-def _after_blocks(connection: sa.Connection, filters: Filters, first: int, last: int) -> list[int]:
+def _after_blocks(connection: sa.Connection, filters: Filters, first: int, last: int) -> Positions:
     """Return the positions from `first` to `last` that match, without regard to `after`, `last` and `upto`."""
     found: list[tuple[str, Sequence[Any]]] = [("position BETWEEN ? AND ?", (first, last))]
     if filters.scope != ROOT:
@@ -82,9 +84,10 @@ def _after_blocks(connection: sa.Connection, filters: Filters, first: int, last:
     if filters.until is not None:
         found.append((f"{_SAID_AT} < ?", (filters.until,)))
     query = f"SELECT position, session {_OF_SESSIONS} {' AND '.join(condition for condition, _ in found)} ORDER BY 1"
-    rows = fetch(connection, query, *(value for _, values in found for value in values))
+    driver: Any = connection.connection.driver_connection
+    rows = driver.execute(query, [value for _, values in found for value in values])  # One in memory at a time.
     if filters.spans is None:
-        return [position for position, _ in rows]
+        return np.fromiter((position for position, _ in rows), dtype=np.int64)
     of_session: dict[str, list[int]] = defaultdict(list)
     for position, session in rows:
         of_session[session].append(position)
@@ -93,7 +96,7 @@ def _after_blocks(connection: sa.Connection, filters: Filters, first: int, last:
         turns = of_session.get(span.session, [])
         end = len(turns) if span.upto is None else bisect_right(turns, span.upto)
         left += turns[bisect_right(turns, span.after) : end]
-    return left
+    return np.array(left, dtype=np.int64)
 
 
 def _in_blocks(connection: sa.Connection, filters: Filters, count: int) -> Bits:

@@ -11,7 +11,8 @@ import io
 import math
 import struct
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from io import BytesIO
+from typing import Any, Final, NamedTuple, cast
 
 import faiss
 import numpy as np
@@ -120,8 +121,10 @@ class Coarse:
         return index
 
     def serialised(self) -> bytes:
-        """Return the bytes to write."""
-        return faiss.serialize_index(self._index).tobytes()
+        """Return the bytes to write. FAISS passes them on in pieces, so that no second copy is in memory."""
+        written, library = BytesIO(), cast(Any, faiss)
+        library.write_index(self._index, library.PyCallbackIOWriter(written.write))
+        return written.getvalue()
 
 
 def build(rows: ExactRows, *, dimension: int) -> Coarse:
