@@ -48,7 +48,7 @@ class WalStatus(Result, frozen=True, kw_only=True):
 
 
 class Status(Result, frozen=True, kw_only=True):
-    """The state of a store, from metadata only: no file is read in full or repaired."""
+    """The state of a store. Nothing is repaired, and only `views.db` is read in full, to compare its checksum."""
 
     path: str
     read_only: bool
