@@ -208,12 +208,14 @@ class VectorProjection:
             replaced = self._folders()
             final = self._name(replaced[-1].serial + 1 if replaced else 1)
             atomic_files.publish_folder(building, final)
+            rebuilt = Rebuilt(final.name, built.covers, built.turns, encoded, built.skipped)
+            del built  # Its index is read again: with it, there would be two in memory.
             with self._switching:
                 self._generation = self._open(final)
             self._generation.settle()
             for folder in replaced:
                 self._remove(folder.path)
-        return Rebuilt(final.name, built.covers, built.turns, encoded, built.skipped)
+        return rebuilt
 
     def missing(self, *, upto: Position, from_scratch: bool = False) -> int:
         """Return how many texts up to `upto` a rebuild would encode with the model."""
