@@ -35,13 +35,13 @@ def mapped_to_projection_errors(path: Path) -> Iterator[None]:
         raise errors.ProjectionUnreadable(path, str(error)) from error
 
 
-def as_store_error(error: OSError, path: Path) -> errors.MnemologError:
-    """Return what `error` means to a caller that writes to `path`."""
+def as_store_error(error: OSError, path: Path, *, access: str = "write to") -> errors.MnemologError:
+    """Return what `error` means to a caller that writes to `path`, or that has another `access` to it."""
     if error.errno in _NO_SPACE:
         return errors.StorageFull(path)
     if error.errno in _NO_DESCRIPTOR:
         return errors.OutOfDescriptors(path)
-    return errors.StoreNotWritable(path, _why(error))
+    return errors.StoreNotWritable(path, _why(error), access=access)
 
 
 def _why(error: OSError) -> str:

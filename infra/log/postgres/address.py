@@ -13,6 +13,7 @@ from mnemolog.domain.encoding import to_json
 from mnemolog.domain.limits import checked_label
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.runtime.atomic_files import new_file
+from mnemolog.infra.runtime.os_errors import as_store_error
 from mnemolog.infra.runtime.regular_files import read_file
 
 ADDRESS_FILE: Final = ".mnemolog.toml"
@@ -57,7 +58,7 @@ def read_address(folder: Path) -> LogAddress | None:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise errors.NotAStore(folder, f"{ADDRESS_FILE} is not TOML: {error}") from error
     except OSError as error:
-        raise errors.StoreNotWritable(path, error.strerror or str(error), access="read") from error
+        raise as_store_error(error, path, access="read") from error
     url, log = found.get("url"), found.get("log")
     if not is_url(url) or not isinstance(log, str):
         raise errors.NotAStore(folder, f'{ADDRESS_FILE} needs `url = "postgresql://..."` and `log = "..."`')
@@ -77,10 +78,8 @@ def address_of(folder: Path, given: LogAddress | None = None) -> LogAddress | No
     if found not in (None, wanted):
         raise errors.NotAStore(folder, f"its log is {found.log!r} in {found.url}, not {wanted.log!r} in {wanted.url}")
     if found is None and folder.exists():
-        own = (
-            ADDRESS_FILE.lstrip("."),
-            keys_file.KEYS_FILE,
-        )  # A creation that was killed leaves these, or a part of them.
+        # A creation that was killed leaves these, or a part of them.
+        own = (ADDRESS_FILE.lstrip("."), keys_file.KEYS_FILE)
         if not folder.is_dir() or any(not entry.name.lstrip(".").startswith(own) for entry in folder.iterdir()):
             raise errors.NotAStore(folder, f"it holds files, but no {ADDRESS_FILE}")
     return given
