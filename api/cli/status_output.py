@@ -13,7 +13,7 @@ from mnemolog.cli.output import console
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.embedding_model import short
 from mnemolog.operations.doctor.report import DoctorReport
-from mnemolog.operations.status import Status
+from mnemolog.operations.status import Status, WalStatus
 from mnemolog.projections.drift import Drift
 from mnemolog.projections.quarantine import QuarantinedItem
 from mnemolog.projections.registry.results import PRESENT, Issue
@@ -38,7 +38,7 @@ def show_status(status: Status) -> None:
     read_only = ", read-only" if status.read_only else ""
     out.line((status.path, "bold"), f"  log {status.log_id}, format {status.log_format}{read_only}")
     out.line(f"head {status.head}:{status.digest}")
-    out.line(f"{status.log_bytes / 1e6:.1f} MB, {_wal(status)}")
+    out.line(f"{status.log_bytes / 1e6:.1f} MB, {_wal(status.wal)}" if status.wal else status.database)
     views = status.views
     holds = f"{counted(status.sessions, 'session')}, {counted(status.turns, 'turn')}"
     rows = [("views", views.state, str(views.position), f"{views.behind_events:,}", holds)]
@@ -123,9 +123,9 @@ def show_purged(answer: Purged) -> None:
     out.line(f"would delete {size}" if answer.dry_run else f"deleted {size}")
 
 
-def _wal(status: Status) -> str:
-    size = f"write-ahead log {status.wal.bytes / 1e6:.1f} MB"
-    return f"{size}, {counted(status.wal.waiting_frames, 'page')} waiting" if status.wal.why else size
+def _wal(wal: WalStatus) -> str:
+    size = f"write-ahead log {wal.bytes / 1e6:.1f} MB"
+    return f"{size}, {counted(wal.waiting_frames, 'page')} waiting" if wal.why else size
 
 
 def _holds(item: GenerationStatus) -> str:

@@ -18,6 +18,7 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history
 from mnemolog.forgetting.results import ForgettingStatus
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.postgres.address import read_address
 from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.operations.doctor.checks import missing_keys
@@ -59,8 +60,12 @@ class Status(Result, frozen=True, kw_only=True):
     head: Position
     digest: str
     """The log's digest at `head`, hexadecimal."""
+    database: str
+    """Where the log is in PostgreSQL: its name and the URL without a password; empty if it is `log.db`."""
     log_bytes: int
-    wal: WalStatus
+    """In PostgreSQL of all logs of the database."""
+    wal: WalStatus | None
+    """None for a log in PostgreSQL."""
     sessions: int
     turns: int
     """Sessions and turns as far as the views have read the log."""
@@ -101,6 +106,7 @@ def store_status(layout: StoreLayout, log: EventLog, projections: ProjectionSet,
     vectors = tuple(item for item in found if isinstance(item, GenerationStatus))
     forgetting, wal, quarantine = history.status(log), wal_status(log), context.quarantine.status()
     quarantine = msgspec.structs.replace(quarantine, action=with_folder(quarantine.action, layout.folder))
+    address = read_address(layout.folder)
     return Status(
         path=str(layout.folder),
         read_only=log.is_read_only,
@@ -109,6 +115,7 @@ def store_status(layout: StoreLayout, log: EventLog, projections: ProjectionSet,
         created_at=to_datetime(log.identity.created_at),
         head=head.position,
         digest=head.digest,
+        database="" if address is None else f"{address.log} in {address.url}",
         log_bytes=log.size_bytes(),
         wal=wal,
         sessions=views.sessions,
@@ -145,14 +152,12 @@ def _model_warnings(projections: ProjectionSet) -> Iterator[str]:
         yield f"vectors are not updated: {why}"
 
 
-def wal_status(log: EventLog) -> WalStatus:
-    """Return the state of the log's write-ahead log, and why it is large if it is."""
-    size, found, readers = (
-        wal_checkpointer.size_bytes(log.path),
-        log.engine.checkpointed() if isinstance(log.engine, SqliteEngine) else wal_checkpointer.Checkpointed(0, 0),
-        wal_checkpointer.readers_of(log.path),
-    )
-    why = ""
+def wal_status(log: EventLog) -> WalStatus | None:
+    """Return the state of the log's write-ahead log, and why it is large if it is; None if it is not in SQLite."""
+    if not isinstance(log.engine, SqliteEngine):
+        return None
+    size, found = wal_checkpointer.size_bytes(log.path), log.engine.checkpointed()
+    readers, why = wal_checkpointer.readers_of(log.path), ""
     if size >= wal_checkpointer.WARN_BYTES and found.waiting:
         who = f"process {', '.join(map(str, readers))}" if readers else "a process"
         why = (
@@ -169,7 +174,7 @@ def _warnings(
     vectors: Iterable[GenerationStatus],
     quarantine: QuarantineStatus,
     forgetting: ForgettingStatus,
-    log: WalStatus,
+    wal: WalStatus | None,
     *,
     head: int,
 ) -> Iterator[str]:
@@ -188,8 +193,8 @@ def _warnings(
                 yield f"the log has lost history: vectors {item.generation}/{segment.name}: {segment.why}"
             elif segment.state in UNCOVERED:
                 yield f"vectors {item.generation}/{segment.name} belong to another store: {segment.why}"
-    if log.why:
-        yield f"the write-ahead log of log.db has {log.bytes:,} bytes: {log.why}"
+    if wal is not None and wal.why:
+        yield f"the write-ahead log of log.db has {wal.bytes:,} bytes: {wal.why}"
     if quarantine.full:
         size = f"{counted(quarantine.items, 'item')}, {counted(quarantine.bytes, 'byte')}"
         yield f"the quarantine is full ({size}): {quarantine.action}"

@@ -175,7 +175,12 @@ def test_init_prepares_a_database_and_creates_a_store(run, empty, local):
     assert (local / ADDRESS_FILE).exists()
     assert run("record", local, "trip", "the ferry leaves at noon", "--start").returncode == 0
     assert "the ferry" in run("recall", local, "ferry", "--model", "none").stdout
-    assert run("status", local, "--json").json["log_id"] == made["log_id"]
+    status = run("status", local, "--json").json
+    assert (status["log_id"], status["wal"]) == (made["log_id"], None)
+    assert status["database"].startswith("acme in postgresql:")
+    shown = run("status", local).stdout
+    assert "acme in postgresql:" in shown.replace("\n", " ")
+    assert "write-ahead" not in shown
     for command in (["verify"], ["replay"], ["sessions"], ["doctor"], ["rebuild", "views"], ["head"], ["export"]):
         assert run(command[0], local, *command[1:]).returncode == 0, command
 
