@@ -13,6 +13,7 @@ import pytest
 from eventsourcing.persistence import StoredEvent
 from pysqlite3 import dbapi2
 
+from mnemolog import MemoryStore
 from mnemolog.application.commands import decide, record_turn
 from mnemolog.domain import errors
 from mnemolog.domain.events import SessionEnded
@@ -564,6 +565,31 @@ class TestPostgresLog(EventLogContract):
 
 class TestSqliteLog(EventLogContract):
     """The contract on a file, and what only a file can promise."""
+
+    @pytest.mark.parametrize("step", range(6))
+    def test_a_log_that_appears_while_its_folder_is_looked_at_is_opened(self, tmp_path, monkeypatch, step):
+        """Another process creates it, and writes, after any step of the look."""
+        folder, steps = tmp_path / "new", []
+        folder.mkdir()
+
+        def slow(look):
+            def looking(path, *args, **options):
+                found = look(path, *args, **options)
+                seen = list(found) if look.__name__ == "iterdir" else found
+                if path in (folder, folder / LOG_FILE):
+                    steps.append(look.__name__)
+                    if len(steps) == step + 1:
+                        with MemoryStore.open(folder, model=None, clock=FakeClock()) as store:
+                            store.session("a").record("user", "Lisbon", key="1")
+                return iter(seen) if look.__name__ == "iterdir" else seen
+
+            return looking
+
+        for look in (Path.exists, Path.stat, Path.iterdir):
+            monkeypatch.setattr(Path, look.__name__, slow(look))
+        log = EventLog.open(folder, clock=FakeClock(), create=True)
+        assert log.head().position == 2
+        log.close()
 
     @pytest.mark.parametrize(("synchronous", "value"), [("FULL", 2), ("NORMAL", 1)])
     def test_every_connection_has_our_settings(self, folder, synchronous, value):

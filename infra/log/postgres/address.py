@@ -75,14 +75,21 @@ def address_of(folder: Path, given: LogAddress | None = None) -> LogAddress | No
     if given is None:
         return found
     wanted = LogAddress(without_password(given.url), checked_label("log", given.log))
+    if found is None and _holds_others(folder):
+        found = read_address(folder)  # Another process may have created the store meanwhile.
+        if found is None:
+            raise errors.NotAStore(folder, f"it holds files, but no {ADDRESS_FILE}")
     if found not in (None, wanted):
         raise errors.NotAStore(folder, f"its log is {found.log!r} in {found.url}, not {wanted.log!r} in {wanted.url}")
-    if found is None and folder.exists():
-        # A creation that was killed leaves these, or a part of them.
-        own = (ADDRESS_FILE.lstrip("."), keys_file.KEYS_FILE)
-        if not folder.is_dir() or any(not entry.name.lstrip(".").startswith(own) for entry in folder.iterdir()):
-            raise errors.NotAStore(folder, f"it holds files, but no {ADDRESS_FILE}")
     return given
+
+
+def _holds_others(folder: Path) -> bool:
+    """Whether there are files that a creation which was killed does not leave."""
+    if not folder.exists():
+        return False
+    own = (ADDRESS_FILE.lstrip("."), keys_file.KEYS_FILE)
+    return not folder.is_dir() or any(not entry.name.lstrip(".").startswith(own) for entry in folder.iterdir())
 
 
 def note_address(folder: Path, address: LogAddress) -> None:

@@ -50,6 +50,19 @@ def find_or_create(
 def _find(folder: Path, *, read_only: bool = False) -> LogIdentity | None:
     """Return the identity of the log in `folder`, or None where a new one may be created.
 
+    Another process may create the log between two steps of a look, so a folder that is refused is looked at again.
+    """
+    try:
+        return _look(folder, read_only=read_only)
+    except (errors.NotAStore, errors.LogDamaged):
+        if not (folder / LOG_FILE).exists():
+            raise
+        return _look(folder, read_only=read_only)
+
+
+def _look(folder: Path, *, read_only: bool) -> LogIdentity | None:
+    """Return what `_find` does, as one look finds it.
+
     Reads through a connection that changes nothing: the file may be another program's database.
     """
     path = folder / LOG_FILE
