@@ -12,10 +12,11 @@ import psycopg
 import pytest
 
 from mnemolog.domain import errors
+from mnemolog.infra import postgres
 from mnemolog.infra.log import writer
 from mnemolog.infra.log.engine import PLAIN_FORMAT, LogIdentity
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.log.postgres import connections, engine, schema
+from mnemolog.infra.log.postgres import engine, schema
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, note_address, read_address
 from mnemolog.infra.log.postgres.database import prepare
 from mnemolog.infra.log.postgres.engine import LOCKED_APPENDS
@@ -435,4 +436,4 @@ def test_a_store_in_a_folder_does_not_load_the_driver(tmp_path):
     program = f"{opening}; print('psycopg' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", program, tmp_path / "memory"], capture_output=True, check=True)
     assert found.stdout == b"False\n"
-    assert connections.__name__ in sys.modules
+    assert postgres.__name__ in sys.modules

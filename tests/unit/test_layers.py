@@ -25,10 +25,13 @@ MAY_IMPORT = {
     "domain": {"domain"},
     # The write side and the machine.
     "infra.runtime": {"domain"},
-    "infra.keys": {"domain", "infra.runtime", "infra.sqlite", "infra.opened_files"},
+    "infra.keys": {
+        *("domain", "infra.runtime", "infra.sqlite", "infra.postgres", "infra.opened_files", "infra.copy_database"),
+    },
     "infra.embedding": {"domain", "infra.runtime"},
     "infra.log": {
-        *("domain", "infra.runtime", "infra.sqlite", "infra.opened_files", "infra.copy_database", "infra.keys"),
+        *("domain", "infra.runtime", "infra.sqlite", "infra.postgres", "infra.opened_files", "infra.copy_database"),
+        "infra.keys",
     },
     "infra": {"domain", "infra"},
     # The read side: it knows the write side by the ports that it declares.

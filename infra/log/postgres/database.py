@@ -18,8 +18,8 @@ from mnemolog.infra.keys import keys_file
 from mnemolog.infra.log.engine import LOG_FORMAT, PLAIN_FORMAT, LogIdentity
 from mnemolog.infra.log.postgres import schema
 from mnemolog.infra.log.postgres.address import LogAddress, note_address, without_password
-from mnemolog.infra.log.postgres.connections import Settings, error_of
 from mnemolog.infra.log.postgres.engine import PostgresEngine
+from mnemolog.infra.postgres import Settings, error_of
 from mnemolog.infra.runtime.atomic_files import make_folder
 from mnemolog.infra.sqlite import Synchronous
 

@@ -16,9 +16,9 @@ from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.engine import EventRow, LogIdentity, RowCursor, StagedRow, altered_triggers
 from mnemolog.infra.log.postgres import schema
-from mnemolog.infra.log.postgres.connections import Driver, Settings, error_of, is_lost
 from mnemolog.infra.log.sql_reader import NOT_A_TURN, SELECT, SELECT_TURN_HEADS, SELECT_TURNS, STATE, SqlReader
 from mnemolog.infra.log.sqlite.log_file import write_copy
+from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
 
 POLL_INTERVAL_S: Final = 0.05
 """How often followers look for events of other processes."""

@@ -1,4 +1,4 @@
-"""Connect to the PostgreSQL server of a log, with one set of settings, and give its errors mnemolog's meaning."""
+"""Connect to a PostgreSQL server with one set of settings, and give its errors mnemolog's meaning."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def is_lost(driver: Driver) -> bool:
 
 
 def error_of(error: BaseException, path: Path, *, busy_timeout_s: float) -> errors.MnemologError:
-    """Return mnemolog's error for an error of the driver. `path` is the file that names the log."""
+    """Return mnemolog's error for an error of the driver. `path` is the file that names the database."""
     if isinstance(error, UnicodeEncodeError | OverflowError):
         return as_invalid_input(error)
     said = str(error).strip().partition("\n")[0]
