@@ -53,6 +53,7 @@ _HOMES = {
     "UnknownSession": "domain.errors",
     "Verification": "projections.health.verify",
     "Weights": "projections.recall.weights",
+    "copy_store": "operations.moving",
     "import_log": "audit.log_import",
     "restore_backup": "operations.restore",
 }

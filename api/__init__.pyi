@@ -24,6 +24,7 @@ from .domain.head import Head
 from .domain.limits import MemoryLimits
 from .domain.values import MISSING
 from .forgetting.results import ForgetReport
+from .operations.moving import copy_store
 from .operations.restore import restore_backup
 from .operations.status import Status
 from .projections.context.answer import Context
@@ -79,6 +80,7 @@ __all__ = [
     "UnknownSession",
     "Verification",
     "Weights",
+    "copy_store",
     "errors",
     "import_log",
     "restore_backup",

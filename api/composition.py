@@ -24,11 +24,11 @@ from mnemolog.infra.embedding import make_encoder
 from mnemolog.infra.embedding.reranker import make_reranker
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.log.postgres.address import LogAddress, is_url
+from mnemolog.infra.log.postgres.address import LogAddress
+from mnemolog.infra.log.postgres.address import place_of as place_of
 from mnemolog.infra.log.sqlite.wal_checkpointer import WalKeeper
 from mnemolog.infra.runtime.atomic_files import ScratchFolder
 from mnemolog.infra.runtime.clock import SystemClock
-from mnemolog.infra.runtime.paths import local_path
 from mnemolog.infra.runtime.regular_files import require_folder
 from mnemolog.infra.sqlite import Synchronous
 from mnemolog.models.service import ModelService
@@ -95,19 +95,6 @@ class StoreParts:
         if self.scratch is not None:
             self.scratch.close()
         structured_log.info("store.closed", path=self.layout.folder)
-
-
-def place_of(path: str | Path, *, log: str | None, local: str | Path | None) -> tuple[Path, LogAddress | None]:
-    """Return the folder of a store, and the address of its log if `path` is the URL of a database."""
-    if not is_url(path):
-        if log is not None or local is not None:
-            field = "log" if local is None else "local"
-            raise errors.InvalidInput(field, "only with the URL of a database: `postgresql://user@host/database`")
-        return local_path("path", path), None
-    if log is None or local is None:
-        field, what = ("log", "the name of the log") if log is None else ("local", "the folder of its projections")
-        raise errors.InvalidInput(field, f"a store in a database needs {what}")
-    return local_path("local", local), LogAddress(str(path), log)
 
 
 def build(

@@ -169,7 +169,7 @@ class StoreReplaced(StoreError):
 
 
 class BackupRefused(StoreError):
-    """A backup cannot be made, or restored, at that path. Nothing there was changed."""
+    """A backup cannot be made or restored, or a store copied, at that path. Nothing there was changed."""
 
     hint = "nothing was changed; name a new or empty folder outside the store"
 

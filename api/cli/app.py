@@ -81,6 +81,7 @@ COMMANDS: Final = {
         "doctor": ("doctor", "Find problems and fix them."),
         "backup": ("backup", "Copy a store while it is in use."),
         "restore": ("backup", "Restore a backup into a new folder."),
+        "copy": ("moving", "Copy a store to another folder or database."),
         "quarantine": ("doctor", "List and purge unusable files."),
     },
     "Integrations": {

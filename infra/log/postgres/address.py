@@ -14,6 +14,7 @@ from mnemolog.domain.limits import checked_label
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.runtime.atomic_files import new_file
 from mnemolog.infra.runtime.os_errors import as_store_error
+from mnemolog.infra.runtime.paths import local_path
 from mnemolog.infra.runtime.regular_files import read_file
 
 ADDRESS_FILE: Final = ".mnemolog.toml"
@@ -34,6 +35,19 @@ class LogAddress(NamedTuple):
 def is_url(path: object) -> bool:
     """Whether `path` is the URL of a PostgreSQL database."""
     return isinstance(path, str) and path.partition("://")[0] in SCHEMES and "://" in path
+
+
+def place_of(path: str | Path, *, log: str | None, local: str | Path | None) -> tuple[Path, LogAddress | None]:
+    """Return the folder of a store, and the address of its log if `path` is the URL of a database."""
+    if not is_url(path):
+        if log is not None or local is not None:
+            field = "log" if local is None else "local"
+            raise errors.InvalidInput(field, "only with the URL of a database: `postgresql://user@host/database`")
+        return local_path("path", path), None
+    if log is None or local is None:
+        field, what = ("log", "the name of the log") if log is None else ("local", "the folder of its projections")
+        raise errors.InvalidInput(field, f"a store in a database needs {what}")
+    return local_path("local", local), LogAddress(str(path), log)
 
 
 def without_password(url: str) -> str:

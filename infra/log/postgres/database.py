@@ -26,8 +26,9 @@ from mnemolog.infra.sqlite import Synchronous
 _SELECT_LOG = f"SELECT log, log_id, format, created_at FROM {schema.SCHEMA}.head WHERE name = %b"
 _INSERT_LOG = (
     f"INSERT INTO {schema.SCHEMA}.head (name, log_id, format, created_at, digest) VALUES (%b, %b, %b, %b, %b) "
-    "ON CONFLICT (name) DO NOTHING"
+    "ON CONFLICT DO NOTHING"
 )
+_SELECT_NAME = f"SELECT name FROM {schema.SCHEMA}.head WHERE log_id = %b"
 
 
 def prepare(url: str) -> bool:
@@ -82,6 +83,9 @@ def open_log(
             made = identity or _new_identity(path.parent, clock, encrypt=encrypt is not False)
             driver.execute(_INSERT_LOG, (address.log, *made, digest.genesis(**made._asdict())))
             found = _find(driver, address.log)
+            if found is None and (named := driver.execute(_SELECT_NAME, (made.log_id,)).fetchone()) is not None:
+                why = f"the database has this log already, under the name {named[0]!r}"
+                raise errors.BackupRefused(path.parent, why)
     if found is None:
         raise errors.StoreNotWritable(path, "the log was not created")
     log, identity = found

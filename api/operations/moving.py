@@ -1,0 +1,199 @@
+"""Copying a store to another place: between folders and databases, event by event, with the same digests.
+
+What was copied stays when a copy is killed, and the next one goes on from there. So it is made in its final place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Final
+
+from mnemolog.domain import errors, structured_log
+from mnemolog.domain.head import Head
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.result import Result
+from mnemolog.infra.copy_database import copy_database
+from mnemolog.infra.filesystems import require_local
+from mnemolog.infra.keys import keys_file
+from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.log.copying import copy_rows, require_beginning
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.postgres.address import LogAddress, place_of, read_address, without_password
+from mnemolog.infra.runtime.atomic_files import sync, temporary_name
+from mnemolog.infra.runtime.clock import SystemClock
+from mnemolog.infra.runtime.paths import local_path
+from mnemolog.operations.copied_log import require_as_recorded
+from mnemolog.projections.health.verify import Witness, verify
+from mnemolog.projections.ports import Progress
+
+_NOT_DONE: Final = "the copy is not complete"
+_NO_KEYS: Final = (
+    f"The content of this log is encrypted, and its keys were not copied: put {KEYS_FILE} into the folder. Until then "
+    "no content can be read and nothing can be recorded."
+)
+_PROJECTIONS: Final = "Projections are not copied: the first recall there builds them from the log."
+
+
+class CopyReport(Result, frozen=True, kw_only=True):
+    """The result of copying a store, or with `dry_run` what there is to copy."""
+
+    source: str
+    target: str
+    """The folder of the copy."""
+    database: str
+    """Where its log is in PostgreSQL: its name and the URL without a password; empty if it is a file."""
+    log_id: str
+    head: Position
+    """The last position of the copy. What was recorded in the source meanwhile is copied by the next run."""
+    digest: str
+    """The log's digest at `head`, hexadecimal: the same in both."""
+    copied: int
+    """Events that this run copied."""
+    keys: bool
+    """Whether the content keys were copied."""
+    dry_run: bool
+    notes: tuple[str, ...]
+    seconds: float
+
+
+def copy_store(
+    source: str | Path,
+    target: str | Path,
+    *,
+    log: str | None = None,
+    local: str | Path | None = None,
+    with_keys: bool = True,
+    dry_run: bool = False,
+    allow_network_filesystem: bool = False,
+    progress: Progress | None = None,
+) -> CopyReport:
+    """Copy the store in the folder `source` to `target`: a folder, or the URL of a PostgreSQL database.
+
+    With a URL, `log` is the name of the log there, and `local` the folder of the copy on this machine (docs/moving.md).
+    The events are copied as they are stored, so that all digests are the same; then the content keys, unless
+    `with_keys` is False. At the end the copy is verified from its first event to its last. Other processes may read and
+    write the source meanwhile. A copy that was interrupted, or made before events were recorded in the source, is
+    continued, once its digest proves that it is the beginning of the source.
+
+    With `dry_run` nothing is written. Raises `BackupRefused` for a target that holds anything else: nothing was
+    changed; `LogDamaged` for a source with damage, `LogBusy`, `LogUnreachable`, `StoreNotWritable`, `StorageFull`,
+    `KeysMissing`: what was copied before stays.
+    """
+    began, folder = perf_counter(), local_path("source", source)
+    place, address = place_of(target, log=log, local=local)
+    require_local(place, allowed=allow_network_filesystem)
+    _refuse_itself(folder, place, address)
+    with ExitStack() as opened:
+        original = opened.enter_context(closing(_open(folder, read_only=True)))
+        head = original.head()
+        copy = opened.enter_context(_target(original, place, address, dry_run=dry_run))
+        after = ORIGIN if copy is None else require_beginning(original, copy)
+        keys = with_keys and original.identity.is_sealed
+        count = head.position - after
+        if not dry_run and copy is not None:
+            move = _Moved(progress, after, head.position)
+            count = copy_rows(original, copy, upto=head.position, copied=move.copied)
+            if keys:
+                _copy_keys(folder, place, log_id=original.log_id)
+            _verify(copy, head, contents=keys, progress=move.verified)
+        notes = [_NO_KEYS] if original.identity.is_sealed and not with_keys else []
+        report = CopyReport(
+            source=str(folder),
+            target=str(place),
+            database=_database(address or read_address(place)),
+            log_id=original.log_id,
+            head=head.position,
+            digest=head.digest,
+            copied=count,
+            keys=keys and not dry_run,
+            dry_run=dry_run,
+            notes=(*notes, _PROJECTIONS),
+            seconds=perf_counter() - began,
+        )
+    if not dry_run:
+        structured_log.info("store.copied", source=folder, target=place, head=report.head, copied=report.copied)
+    return report
+
+
+def _open(folder: Path, *, read_only: bool) -> EventLog:
+    return EventLog.open(folder, clock=SystemClock(), create=False, read_only=read_only)
+
+
+@contextmanager
+def _target(source: EventLog, place: Path, address: LogAddress | None, *, dry_run: bool) -> Iterator[EventLog | None]:
+    """Give the log to copy to, created with the identity of the source; None if a dry run finds none."""
+    try:
+        log = EventLog.open(
+            place,
+            clock=SystemClock(),
+            create=not dry_run,
+            identity=source.identity,
+            read_only=dry_run,
+            address=address,
+        )
+    except errors.StoreNotFound:
+        yield None
+        return
+    with closing(log):
+        yield log
+
+
+class _Moved:
+    """Reports the progress of a copy: events copied, then verified."""
+
+    def __init__(self, progress: Progress | None, after: int, upto: int) -> None:
+        self._progress, self._after, self._upto = progress, after, upto
+
+    def copied(self, position: int) -> None:
+        """Report the last position that is copied."""
+        self._report(position - self._after)
+
+    def verified(self, done: int, total: int) -> None:
+        """Report the last position that is verified."""
+        self._report(self._upto - self._after + done)
+
+    def _report(self, done: int) -> None:
+        if self._progress is not None:
+            self._progress(done, 2 * self._upto - self._after)
+
+
+def _refuse_itself(source: Path, place: Path, address: LogAddress | None) -> None:
+    """Raise `InvalidInput` if source and target are the same, `BackupRefused` if one is inside the other."""
+    inside, around = place.resolve(), source.resolve()
+    own, given = read_address(source), address or read_address(place)
+    if given is not None:
+        given = given._replace(url=without_password(given.url))
+    if inside == around or (own is not None and own == given):
+        raise errors.InvalidInput("target", "it is the source")
+    if inside.is_relative_to(around) or around.is_relative_to(inside):
+        raise errors.BackupRefused(place, "a store cannot be in the folder of another one")
+
+
+def _copy_keys(source: Path, target: Path, *, log_id: str) -> None:
+    """Put a copy of the keys in place of those that are there: what was forgotten since is forgotten there too."""
+    temporary, final = target / temporary_name("keys"), target / KEYS_FILE
+    if not (source / KEYS_FILE).exists():
+        raise errors.KeysMissing(source / KEYS_FILE, "it does not exist; `with_keys=False` copies the log without them")
+    try:
+        copy_database(source / KEYS_FILE, temporary)
+        keys_file.check(temporary, log_id=log_id)
+        for part in keys_file.PARTS[1:]:
+            final.with_name(KEYS_FILE + part).unlink(missing_ok=True)
+        temporary.rename(final)
+        sync(target)
+    finally:
+        for part in keys_file.PARTS:
+            temporary.with_name(temporary.name + part).unlink(missing_ok=True)
+
+
+def _verify(copy: EventLog, head: Head, *, contents: bool, progress: Progress) -> None:
+    """Raise `LogDamaged` unless the copy is whole, ends where the source did, and its content opens."""
+    found = verify(copy, witnesses=[Witness("the source", head)], contents=contents, progress=progress)
+    require_as_recorded(found.findings, what="the copy of the log", outcome=_NOT_DONE)
+
+
+def _database(address: LogAddress | None) -> str:
+    return "" if address is None else f"{address.log} in {without_password(address.url)}"
