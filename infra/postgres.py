@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,10 @@ POOL_SIZE: Final = 4
 """Connections for reading that stay open."""
 POOL_MAX: Final = 16
 """The most connections for reading of one process: PostgreSQL allows 100 in all unless it is configured otherwise."""
+
+RECONNECT_S: Final = 5.0
+"""How long calls wait for a server that is away, counted from the first that misses it: a restart is no error."""
+RETRY_S: Final = 0.1
 
 # The URL may set others. TCP tells nobody that the other machine is gone: 30 + 3 * 10 seconds until we know.
 _CONNECTING: Final = {
@@ -56,6 +61,8 @@ class Settings:
             "lock_timeout": str(round(busy_timeout_s * _UNIT_MS)),
             "idle_in_transaction_session_timeout": str(round(IDLE_IN_TRANSACTION_S * _UNIT_MS)),
         }
+        self._missed_at: float | None = None
+        """When the server was first missed; None if it answered since."""
 
     def connect(self) -> Driver:
         """Return a new connection, in autocommit mode. Raises the driver's errors."""
@@ -67,12 +74,29 @@ class Settings:
         except BaseException:
             driver.close()
             raise
+        self._missed_at = None
         return driver
+
+    def connect_again(self) -> Driver:
+        """Return a new connection to a server that answered before. Raises the driver's errors.
+
+        While the server is away, this waits until `RECONNECT_S` after it was first missed. Later calls fail at once.
+        """
+        while True:
+            try:
+                return self.connect()
+            except psycopg.OperationalError:
+                now = time.monotonic()
+                if self._missed_at is None:
+                    self._missed_at = now
+                if now >= self._missed_at + RECONNECT_S:
+                    raise
+            time.sleep(RETRY_S)
 
     def pool(self) -> sa.Pool:
         """Return a pool of connections. One that the server has closed is replaced when it is checked out."""
         pool = sa.QueuePool(
-            self.connect,  # type: ignore[arg-type]
+            self.connect_again,  # type: ignore[arg-type]
             pool_size=POOL_SIZE,
             max_overflow=POOL_MAX - POOL_SIZE,
             timeout=self.busy_timeout_s,

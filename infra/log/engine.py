@@ -281,6 +281,10 @@ class LogEngine(Protocol):
         """Whether a constraint refused one of the rows."""
         ...
 
+    def is_lost(self, error: BaseException) -> bool:
+        """Whether the connection was lost, and nothing was written: the work may be done again."""
+        ...
+
     def error_of(self, error: BaseException) -> MnemologError:
         """Return the error of mnemolog for an exception of the driver."""
         ...

@@ -95,7 +95,12 @@ class LogWriter:
         self._in_doubt = group
         try:
             if not (self._knows_head and self._write_on_known_head(group)):
-                self._write_under_lock(group)
+                try:
+                    self._write_under_lock(group)
+                except self._engine.driver_errors as error:
+                    if not self._engine.is_lost(error):
+                        raise
+                    self._write_under_lock(group)
         except self._errors as error:
             if len(group) > 1 and self._engine.is_conflict(error):
                 for request in group:  # One of them is to blame: find out which, spare the others.

@@ -219,6 +219,7 @@ def test_an_outcome_that_cannot_be_looked_up_is_reported_as_unknown(log, monkeyp
         raise psycopg.OperationalError("connection refused")
 
     with monkeypatch.context() as patch:
+        patch.setattr(postgres, "RECONNECT_S", 0)
         patch.setattr(connection, "_swap", cut)
         patch.setattr(connection._settings, "connect", down)
         with pytest.raises(errors.LogUnreachable, match="whether the events were written is unknown"):

@@ -115,10 +115,11 @@ class Pages:
 class PostgresReader(SqlReader):
     """Implements `LogReader` on a driver connection. `log` is the number of the log in its database."""
 
-    __slots__ = ("_cursor", "driver", "log")
+    __slots__ = ("_again", "_cursor", "driver", "log")
 
-    def __init__(self, driver: Driver, log: int) -> None:
-        self.log = log
+    def __init__(self, driver: Driver, log: int, *, again: Callable[[], Driver] | None = None) -> None:
+        """`again` connects again where a query lost the connection. None inside a transaction, which is lost too."""
+        self.log, self._again = log, again
         self.use(driver)
 
     def use(self, driver: Driver) -> None:
@@ -127,7 +128,7 @@ class PostgresReader(SqlReader):
 
     def head_row(self, *, lock: bool = False) -> Any:
         """Return position, digest and log id of the head row, None if there is none. `lock` takes the log's lock."""
-        return self._cursor.execute(_HEAD_ROW + " FOR UPDATE" * lock, (self.log,)).fetchone()
+        return self._run(_HEAD_ROW + " FOR UPDATE" * lock, (self.log,)).fetchone()
 
     def head(self) -> tuple[int, Any] | None:
         """See `LogReader`. Reads the last event: `last_given` reads the head row, and `verify` compares them."""
@@ -197,10 +198,19 @@ class PostgresReader(SqlReader):
         return int(found[0]) if found else 0
 
     def _one(self, query: str, parameters: tuple[Any, ...]) -> Any:
-        return self._cursor.execute(_translated(query), (self.log, *parameters)).fetchone()
+        return self._run(_translated(query), (self.log, *parameters)).fetchone()
 
     def _all(self, query: str, parameters: tuple[Any, ...]) -> list[Any]:
-        return self._cursor.execute(_translated(query), (self.log, *parameters)).fetchall()
+        return self._run(_translated(query), (self.log, *parameters)).fetchall()
+
+    def _run(self, query: str, parameters: tuple[Any, ...]) -> psycopg.Cursor[Any]:
+        try:
+            return self._cursor.execute(query, parameters)
+        except psycopg.OperationalError:
+            if self._again is None or not self.driver.closed:
+                raise
+        self.use(self._again())
+        return self._cursor.execute(query, parameters)
 
 
 class PostgresConnection:
@@ -208,7 +218,7 @@ class PostgresConnection:
 
     def __init__(self, settings: Settings, *, log: int, log_id: str, path: Path) -> None:
         self._settings, self._log, self._log_id, self._path = settings, log, log_id, path
-        self.driver = settings.connect()
+        self.driver = settings.connect_again()
         self.reads = PostgresReader(self.driver, log)
         self._cursor = self.driver.cursor(binary=True)
         self._head: tuple[int, bytes | bytearray] = (0, b"")
@@ -295,7 +305,7 @@ class PostgresConnection:
 
     def _connect(self) -> None:
         self.driver.close()
-        self.driver = self._settings.connect()
+        self.driver = self._settings.connect_again()
         self.reads.use(self.driver)
         self._cursor = self.driver.cursor(binary=True)
 
@@ -342,8 +352,15 @@ class PostgresEngine:
         """See `LogEngine`."""
         try:
             connection = self.pool.connect()
+
+            def again() -> Driver:
+                nonlocal connection
+                connection.invalidate()
+                connection = self.pool.connect()
+                return connection.driver_connection  # type: ignore[return-value]
+
             try:
-                yield PostgresReader(connection.driver_connection, self.log)  # type: ignore[arg-type]
+                yield PostgresReader(connection.driver_connection, self.log, again=again)  # type: ignore[arg-type]
             finally:
                 connection.close()
         except (psycopg.Error, sa.exc.SQLAlchemyError, UnicodeEncodeError, OverflowError) as error:
@@ -361,6 +378,11 @@ class PostgresEngine:
     def is_conflict(self, error: BaseException) -> bool:
         """See `LogEngine`."""
         return isinstance(error, psycopg.errors.UniqueViolation)
+
+    def is_lost(self, error: BaseException) -> bool:
+        """See `LogEngine`. Errors that the server reports have a code; those of its shutdown begin with 57P."""
+        state = getattr(error, "sqlstate", None)
+        return isinstance(error, psycopg.OperationalError) and (state is None or state.startswith(("57P", "08")))
 
     def error_of(self, error: BaseException) -> errors.MnemologError:
         """See `LogEngine`."""

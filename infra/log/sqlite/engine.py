@@ -256,6 +256,10 @@ class SqliteEngine:
         """See `LogEngine`."""
         return sqlite.is_constraint_violation(error)
 
+    def is_lost(self, error: BaseException) -> bool:
+        """See `LogEngine`. A file has no connection to lose."""
+        return False
+
     def error_of(self, error: BaseException) -> errors.MnemologError:
         """See `LogEngine`."""
         if (replaced := self._files.replaced()) is not None:
