@@ -88,11 +88,13 @@ class MemoryStore(OfOneProcess):
         read_only: bool = False,
         log: str | None = None,
         local: str | Path | None = None,
+        keys: str | None = None,
     ) -> Self:
         """Open the store in the folder `path`; create it if the folder is new or empty.
 
-        `path` may be the URL of a PostgreSQL database: `log` is then the name of the log, and `local` the folder of
-        this machine's projections and keys, to be opened as a folder later on (docs/postgres.md).
+        `path` may be the URL of a PostgreSQL database: `log` is then the name of the log, `local` the folder of this
+        machine's projections, to be opened as a folder later on, and `keys` the URL of another database for the keys of
+        its content, if they are to be in one of their own (docs/postgres.md).
         `model` is the name or the folder of a SentenceTransformer, an object with `encode(list[str]) -> ndarray` and a
         `fingerprint`, or None for text recall only; `models` are further ones that this process can use. They are
         loaded when a vector is first needed. Once any process has activated a model, vectors come from that one only
@@ -109,11 +111,10 @@ class MemoryStore(OfOneProcess):
         A store on a network file system is refused, unless `allow_network_filesystem`; `read_only` writes nothing into
         the folder, and what would be recorded raises `StoreNotWritable` (docs/operations.md).
         `telemetry` receives measurements (docs/observability.md): `mnemolog.observability.otel.OpenTelemetry()`.
-        Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `NetworkFilesystem`,
-        `FormatTooNew`, `InvalidInput`.
+        Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `NetworkFilesystem`, `FormatTooNew`, `InvalidInput`.
         """
         parts = composition.build(
-            *composition.place_of(path, log=log, local=local),
+            *composition.place_of(path, log=log, local=local, keys=keys),
             model=model,
             models=models,
             create=create,
@@ -565,8 +566,7 @@ class MemoryStore(OfOneProcess):
 
         Only the log is copied; `with_projections` copies projections too, which hold texts and vectors in clear text.
         The content keys are never in `target`; `keys` is a folder to copy them to, replacing an earlier copy.
-        The copy is verified, and opened with the keys, before it gets its name. `restore_backup` restores a backup
-        (docs/backup.md).
+        The copy is verified, and opened with the keys, before it gets its name. `restore_backup` restores it.
 
         Raises `LogDamaged` if the log or its keys are damaged, `BackupRefused`, `BackupUnusable` (the backup to
         replace), `StorageFull`, `StoreNotWritable`: no backup was made, and an earlier one is as it was.

@@ -17,6 +17,7 @@ from mnemolog.domain.log_row import LogRow
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys.keys_file import KEYS_FILE, PARTS
+from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.engine import LogIdentity
 from mnemolog.infra.log.event_codec import follow_without_keys
 from mnemolog.infra.log.event_log import EventLog
@@ -127,7 +128,8 @@ def _put_keys(keys: Path, folder: Path, identity: LogIdentity) -> None:
     try:
         if placed != final:
             restore_keys(keys, placed, log_id=identity.log_id)
-        verify_copy(folder, what="the log", outcome=f"no {KEYS_FILE} was copied", log_id=identity.log_id, keys=placed)
+        opening = SqliteKeys(placed, log_id=identity.log_id)
+        verify_copy(folder, what="the log", outcome=f"no {KEYS_FILE} was copied", log_id=identity.log_id, keys=opening)
         if placed != final:
             placed.rename(final)
             sync(folder)

@@ -188,7 +188,7 @@ def _damaged(error: errors.LogDamaged, line: CommandLine) -> str:
     if isinstance(error.__cause__, errors.KeysMissing):  # A backup or a restore looked whether the keys fit.
         if line.command == "restore":
             return "nothing was restored; name the folder of the newest copy of its keys with --keys"
-        return put_keys_back(Path(line.value("store")))
+        return put_keys_back(Path(line.value("store")), error.__cause__)
     if line.command == "restore":
         return "nothing was restored; keep the backup as evidence, and restore an earlier one"
     store = line.value("store")
@@ -202,7 +202,7 @@ def _keys_missing(error: errors.KeysMissing, line: CommandLine) -> str:
 
     if error.path != Path(line.value("store")) / error.path.name:
         return error.hint
-    return f"nothing counts as forgotten; {put_keys_back(error.path.parent)}"
+    return f"nothing counts as forgotten; {put_keys_back(error.path.parent, error)}"
 
 
 def _undecodable(error: errors.UndecodableEvent, line: CommandLine) -> str:

@@ -17,7 +17,7 @@ from mnemolog.cli.messages import standard_input
 from mnemolog.cli.times import given_time
 from mnemolog.domain import errors
 from mnemolog.domain.language import LANGUAGES
-from mnemolog.infra.log.event_log import prepare_database
+from mnemolog.infra.log.event_log import database_script, prepare_database
 from mnemolog.infra.log.postgres.address import is_url
 
 
@@ -34,6 +34,9 @@ def init(
     local: Annotated[
         Path | None, typer.Option(help="With --log: the store's folder on this machine, to give to other commands.")
     ] = None,
+    keys: Annotated[
+        str | None, typer.Option(metavar="URL", help="Another database, for the keys of encrypted content.")
+    ] = None,
     print_sql: Annotated[
         bool, typer.Option("--print-sql", help="Print the SQL that prepares the database; change nothing.")
     ] = False,
@@ -46,17 +49,15 @@ def init(
     Example: mnemolog init memory/
     """
     if print_sql:
-        from mnemolog.infra.log.postgres import schema
-
-        typer.echo(schema.script(), nl=False)
+        typer.echo(database_script(apart=keys is not None), nl=False)
         return
     where: dict[str, Any] = {}
     if is_url(store):
-        made = prepare_database(store)
+        made = prepare_database(store, keys=keys)
         if log is None and local is None:
             output.console().line("the database is ready for logs" + (" now" if made else ", and was before"))
             return
-        where = {"log": log, "local": local}
+        where = {"log": log, "local": local, "keys": keys}
     with open_store(store, encrypt=False if plain else None, language=language, **where) as opened:
         status = opened.status()
     if as_json:

@@ -23,7 +23,8 @@ from mnemolog.forgetting import purge as purging
 from mnemolog.forgetting.history import Request
 from mnemolog.forgetting.plan import Plan, Planner, Wish
 from mnemolog.forgetting.results import Erasure, ForgetReport, ReapplyReport
-from mnemolog.infra.keys.keyring import KeyErasure, Keyring, LeafRange
+from mnemolog.infra.keys.engine import KeyErasure
+from mnemolog.infra.keys.keyring import Keyring, LeafRange
 from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction

@@ -19,7 +19,10 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.copy_database import copy_database
+from mnemolog.infra.keys.engine import KeysEngine
+from mnemolog.infra.keys.keyring import check
 from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
 from mnemolog.infra.runtime.atomic_files import make_folder, temporary_folder, write_synced
 from mnemolog.infra.version import this_version
@@ -143,23 +146,34 @@ def _checked(
     The keys are copied after the log, so that no key it needs is missing, and get their name before the backup gets
     its own, so that no backup is without keys. Raises `LogDamaged`.
     """
-    copying = copied_keys(made.store, keys, log_id=log.log_id) if log.identity.is_sealed else nullcontext()
+    own = None if log.keyring is None else log.keyring.engine.another()
+    copying = nullcontext() if own is None or keys is None else copied_keys(own, keys)
     try:
-        with copying as opening:
+        with copying as copied:
             verified = verify_copy(
                 made.folder,
                 what="the copy of the log",
                 outcome=_NOT_MADE,
                 log_id=log.log_id,
-                keys=opening,
+                keys=_opening(own, copied),
                 witnesses=witnesses,
                 progress=made.verified,
             )
             manifest = made.finish(verified, log)
-            kept = None if keys is None or opening is None else publish_keys(opening, keys, log_id=log.log_id)
+            kept = None if keys is None or copied is None else publish_keys(copied, keys, log_id=log.log_id)
     except errors.KeysMissing as error:
         raise errors.LogDamaged(f"{error}; {_NOT_MADE}") from error
     return manifest, kept
+
+
+def _opening(own: KeysEngine | None, copied: Path | None) -> KeysEngine | None:
+    """Return the keys to check a backup with: their copy, or the store's own; None where there are none."""
+    if own is None or (copied is None and not own.is_there()):
+        return None
+    if copied is not None:
+        return SqliteKeys(copied, log_id=own.log_id)
+    check(own.another())
+    return own
 
 
 def _notes(manifest: BackupManifest, kept: Path | None) -> tuple[str, ...]:

@@ -7,15 +7,19 @@ because keys are only added or destroyed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from mnemolog.domain import errors
-from mnemolog.infra.copy_database import copy_database
 from mnemolog.infra.keys import keys_file
+from mnemolog.infra.keys.engine import KeysEngine
+from mnemolog.infra.keys.keyring import CheckedKeys, check
 from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.keys.sqlite_keys import SqliteKeys
+from mnemolog.infra.log.event_log import keys_of
+from mnemolog.infra.log.postgres.address import read_address
 from mnemolog.infra.runtime.atomic_files import make_folder, replace_file, sync, temporary_name
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.operations import backup_manifest as manifests
@@ -36,35 +40,28 @@ def require_keys_folder(folder: Path, log_id: str) -> None:
 
 
 @contextmanager
-def copied_keys(store: Path, folder: Path | None, *, log_id: str) -> Iterator[Path | None]:
-    """Give the keys of a store to check a backup with: a copy in `folder` that has no name yet, or the store's own.
+def copied_keys(keys: KeysEngine, folder: Path) -> Iterator[Path]:
+    """Give a copy of the keys of a store in `folder` that has no name yet. What it holds is checked.
 
-    None if there is neither. The pages of the file are checked. Raises `KeysMissing`, also where the copy lacks keys
-    that the earlier copy in `folder` has: another backup may need them.
+    Raises `KeysMissing`, also where the copy lacks keys that the earlier copy in `folder` has: another backup may need
+    them.
     """
-    source = store / KEYS_FILE
-    if folder is None:
-        if source.exists():
-            keys_file.check(source, log_id=log_id)
-        yield source if source.exists() else None
-        return
-    if not source.exists():
-        raise errors.KeysMissing(source, "it does not exist")
+    if not keys.is_there():
+        check(keys)  # The error says why.
     make_folder(folder)
     temporary = folder / temporary_name("keys")
     try:
         try:
-            copy_database(source, temporary)
-            found = keys_file.check(temporary, log_id=log_id)
+            with closing(keys):
+                keys.copy_to(temporary)
+            found = check(SqliteKeys(temporary, log_id=keys.log_id))
         except errors.KeysMissing as error:
-            raise errors.KeysMissing(source, error.why) from error
+            raise keys.missing(error.why) from error
         except errors.LogDamaged as error:
-            raise errors.KeysMissing(source, f"it cannot be used: {error}") from error
-        earlier = _earlier_copy(folder, log_id=log_id)
+            raise keys.missing(f"it cannot be used: {error}") from error
+        earlier = _earlier_copy(folder, log_id=keys.log_id)
         if earlier is not None and not (earlier.secret == found.secret and earlier.trees <= found.trees):
-            raise errors.KeysMissing(
-                source, f"it lacks keys that the copy in {folder} has; name another folder for them"
-            )
+            raise keys.missing(f"it lacks keys that the copy in {folder} has; name another folder for them")
         yield temporary
     finally:
         for part in keys_file.PARTS:
@@ -104,11 +101,11 @@ def newest_copy(folder: Path) -> Path | None:
     return copy if copy.is_file() else None
 
 
-def _earlier_copy(folder: Path, *, log_id: str) -> keys_file.CheckedKeys | None:
+def _earlier_copy(folder: Path, *, log_id: str) -> CheckedKeys | None:
     """Return what the earlier copy of the keys holds, None if there is none that can be read."""
     try:
         copy = newest_copy(folder)
-        return None if copy is None else keys_file.check(copy, log_id=log_id)
+        return None if copy is None else check(SqliteKeys(copy, log_id=log_id))
     except errors.KeysMissing:
         return None
 
@@ -118,13 +115,16 @@ def restore_keys(folder: Path, target: Path, *, log_id: str) -> None:
 
     Raises `BackupUnusable`.
     """
-    if not (folder / KEYS_NOTE_FILE).exists() and (folder / KEYS_FILE).is_file():
+    address = None if (folder / KEYS_NOTE_FILE).exists() else read_address(folder)
+    if address is not None or (not (folder / KEYS_NOTE_FILE).exists() and (folder / KEYS_FILE).is_file()):
         try:
-            copy_database(folder / KEYS_FILE, target)
-            keys_file.check(target, log_id=log_id)
+            with closing(keys_of(folder, log_id=log_id, address=address)) as keys:
+                keys.copy_to(target)
+            check(SqliteKeys(target, log_id=log_id))
         except (errors.KeysMissing, errors.LogDamaged) as error:
             why = error.why if isinstance(error, errors.KeysMissing) else str(error)
-            raise errors.BackupUnusable(folder, f"its {KEYS_FILE} cannot be used: {why}") from error
+            what = KEYS_FILE if address is None else "keys"
+            raise errors.BackupUnusable(folder, f"its {what} cannot be used: {why}") from error
         return
     note = manifests.read_keys_note(folder)
     if note.log_id != log_id:

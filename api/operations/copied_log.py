@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from mnemolog.domain import errors
+from mnemolog.infra.keys.engine import KeysEngine
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.projections.health.verify import Finding, Kind, Verification, Witness, verify
@@ -23,11 +24,11 @@ def verify_copy(
     what: str,
     outcome: str,
     log_id: str,
-    keys: Path | None,
+    keys: KeysEngine | None,
     witnesses: Iterable[Witness] = (),
     progress: Progress | None = None,
 ) -> Verification:
-    """Check every page, digest and witness of the log in `folder`, and open all content if `keys` is a file of keys.
+    """Check every page, digest and witness of the log in `folder`, and open all content with `keys`, which are closed.
 
     Messages name the copy by `what`, and end with the `outcome`: what was not done. Raises `LogDamaged` for a copy
     that is not a whole log of this identity, and where content does not open.
@@ -44,7 +45,7 @@ def verify_copy(
 
 
 @contextmanager
-def opened_copy(folder: Path, *, what: str, outcome: str, keys: Path | None = None) -> Iterator[EventLog]:
+def opened_copy(folder: Path, *, what: str, outcome: str, keys: KeysEngine | None = None) -> Iterator[EventLog]:
     """Give the log in a folder that no other process has open. Raises `LogDamaged` if there is none to open."""
     try:
         log = EventLog.open(folder, clock=SystemClock(), create=False, keys=keys)

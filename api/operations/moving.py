@@ -15,14 +15,15 @@ from mnemolog.domain import errors, structured_log
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
-from mnemolog.infra.copy_database import copy_database
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.keys import keys_file
-from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.keys.engine import KeysEngine
+from mnemolog.infra.keys.keyring import check
+from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.copying import copy_rows, require_beginning
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres.address import LogAddress, place_of, read_address, without_password
-from mnemolog.infra.runtime.atomic_files import sync, temporary_name
+from mnemolog.infra.runtime.atomic_files import temporary_name
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.paths import local_path
 from mnemolog.operations.copied_log import require_as_recorded
@@ -31,8 +32,8 @@ from mnemolog.projections.ports import Progress
 
 _NOT_DONE: Final = "the copy is not complete"
 _NO_KEYS: Final = (
-    f"The content of this log is encrypted, and its keys were not copied: put {KEYS_FILE} into the folder. Until then "
-    "no content can be read and nothing can be recorded."
+    "The content of this log is encrypted, and its keys were not copied. Until the copy is continued with them, no "
+    "content can be read and nothing can be recorded."
 )
 _PROJECTIONS: Final = "Projections are not copied: the first recall there builds them from the log."
 
@@ -96,8 +97,8 @@ def copy_store(
         if not dry_run and copy is not None:
             move = _Moved(progress, after, head.position)
             count = copy_rows(original, copy, upto=head.position, copied=move.copied)
-            if keys:
-                _copy_keys(folder, place, log_id=original.log_id)
+            if original.keyring is not None and copy.keyring is not None and with_keys:
+                _copy_keys(original.keyring.engine.another(), copy.keyring.engine.another(), place)
             _verify(copy, head, contents=keys, progress=move.verified)
         notes = [_NO_KEYS] if original.identity.is_sealed and not with_keys else []
         report = CopyReport(
@@ -172,18 +173,16 @@ def _refuse_itself(source: Path, place: Path, address: LogAddress | None) -> Non
         raise errors.BackupRefused(place, "a store cannot be in the folder of another one")
 
 
-def _copy_keys(source: Path, target: Path, *, log_id: str) -> None:
+def _copy_keys(source: KeysEngine, target: KeysEngine, place: Path) -> None:
     """Put a copy of the keys in place of those that are there: what was forgotten since is forgotten there too."""
-    temporary, final = target / temporary_name("keys"), target / KEYS_FILE
-    if not (source / KEYS_FILE).exists():
-        raise errors.KeysMissing(source / KEYS_FILE, "it does not exist; `with_keys=False` copies the log without them")
+    temporary = place / temporary_name("keys")
+    if not source.is_there():
+        raise source.missing("there are none; `with_keys=False` copies the log without them")
     try:
-        copy_database(source / KEYS_FILE, temporary)
-        keys_file.check(temporary, log_id=log_id)
-        for part in keys_file.PARTS[1:]:
-            final.with_name(KEYS_FILE + part).unlink(missing_ok=True)
-        temporary.rename(final)
-        sync(target)
+        with closing(source), closing(target):
+            source.copy_to(temporary)
+            check(SqliteKeys(temporary, log_id=source.log_id))
+            target.replace(temporary)
     finally:
         for part in keys_file.PARTS:
             temporary.with_name(temporary.name + part).unlink(missing_ok=True)

@@ -7,9 +7,11 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
+from mnemolog.domain import errors
 from mnemolog.domain.display import dated
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.keys import keys_file
+from mnemolog.infra.log.postgres.address import read_address
 from mnemolog.infra.sqlite import REMEDY_FOR_MARK
 from mnemolog.operations.backup_keys import newest_copy
 from mnemolog.operations.known_backups import last_backup, last_keys
@@ -29,7 +31,7 @@ def restore_newest_backup(store: Path) -> str:
         )
     place = store.absolute().resolve()
     command = ["mnemolog", "restore", backup.path, str(free(place.with_name(f"{place.name}-restored")))]
-    own_keys = keys_file.log_of(StoreLayout(place).keys) == backup.head.log_id
+    own_keys = read_address(place) is not None or keys_file.log_of(StoreLayout(place).keys) == backup.head.log_id
     if keys := str(place) if own_keys else backup.keys:
         command += ["--keys", keys]
     line = shlex.join(command)
@@ -44,7 +46,8 @@ def after_findings(store: Path, findings: Iterable[Finding]) -> str:
         return "nothing is lost, and no read uses these events; find the program that wrote them and stop it"
     place = store.absolute().resolve()
     folder = free(place.with_name(f"{place.name}-restored"))
-    keys = ["--keys", str(place)] if StoreLayout(place).keys.exists() else []
+    own_keys = read_address(place) is not None or StoreLayout(place).keys.exists()
+    keys = ["--keys", str(place)] if own_keys else []
     if all(item.detail.endswith(REMEDY_FOR_MARK) for item in found):
         copy = free(folder.with_name(f"{folder.name}-from"))
         steps = ["backup", str(store), str(copy)], ["restore", str(copy), str(folder), *keys]
@@ -57,8 +60,13 @@ def after_findings(store: Path, findings: Iterable[Finding]) -> str:
     return f"no event is lost; copy the store into a new folder: `{line}`"
 
 
-def put_keys_back(store: Path) -> str:
-    """Return how to put the newest known copy of the store's keys back, keeping the present file."""
+def put_keys_back(store: Path, missing: errors.KeysMissing) -> str:
+    """Return how to put the newest known copy of the store's keys back, keeping the present file.
+
+    Keys in a database are put back there: the error says how.
+    """
+    if read_address(store) is not None:
+        return missing.hint.removeprefix("nothing counts as forgotten; ")
     folder, keys = last_keys(store), StoreLayout(store.absolute()).keys
     if keys.exists() and not os.access(keys, os.R_OK):
         return f"use the store as its owner: `ls -l {shlex.quote(str(keys))}` shows who that is"

@@ -22,7 +22,7 @@ from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.embedding import make_encoder
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.keys.keys_file import KEYS_FILE
-from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.event_log import EventLog, keys_of
 from mnemolog.infra.runtime.atomic_files import temporary_folder
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.paths import local_path
@@ -182,7 +182,7 @@ def _settle(
         if check == "quick":
             require_as_recorded(quick_verify(log, witnesses), what=what, outcome=_NOT_DONE)
             return (_QUICK,)
-    opening = folder / KEYS_FILE if keys else None
+    opening = keys_of(folder, log_id=manifest.log_id, address=None) if keys else None
     verify_copy(
         folder,
         what=what,

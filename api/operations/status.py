@@ -140,7 +140,7 @@ def store_status(layout: StoreLayout, log: EventLog, projections: ProjectionSet,
 def _backup_warnings(folder: Path, log: EventLog, keys: errors.KeysMissing | None) -> Iterator[str]:
     """Yield what is lost, and how to get it back from a backup."""
     if keys is not None:
-        yield f"{keys}; content can be neither read nor recorded: {put_keys_back(folder)}"
+        yield f"{keys}; content can be neither read nor recorded: {put_keys_back(folder, keys)}"
     for finding in quick_verify(log, backup_witnesses(folder, log.log_id)):
         yield f"{finding.detail}; {after_findings(folder, [finding])}"
 

@@ -1,34 +1,27 @@
-"""The keys of a log's content: one per event, derived from the few nodes that `keys.db` has for its stream.
+"""The keys of a log's content: one per event, derived from the few nodes that are stored for its stream.
 
-Derived keys are kept in memory until the file changes, which is checked before every read.
+Derived keys are kept in memory until another process destroys keys, which is checked before every read. They may be
+used for an append without a look: a request to forget names versions that exist, under the log's lock, so the key of
+a version that is still to come stays derivable. An append that the request has overtaken is staged again, after a look.
 """
 
 from __future__ import annotations
 
 import secrets
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from typing import Final, NamedTuple, Protocol
 
 from mnemolog.domain import errors
-from mnemolog.infra import sqlite
-from mnemolog.infra.keys import keys_file
+from mnemolog.infra.keys.engine import KeyErasure, KeysEngine, KeysWriter, StoredKeys
 from mnemolog.infra.keys.key_tree import DEPTH, KEY_BYTES, LEAF_MAX, Node, leaves_near, without
-from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime import fork_guard
 
 STREAMS_KEPT_MAX: Final = 2_048
 SERIES_MAX: Final = 255
-CHECKPOINT_POLL_S: Final = 0.02
 
 _PLACE: Final = b"mnemolog/sealed/1\x00"
-_SELECT_NODES: Final = "SELECT series, depth, prefix, material FROM nodes WHERE stream = ?"
-_SELECT_DESTROYED: Final = "SELECT series, first, last FROM destroyed WHERE stream = ?"
-_SELECT_REQUESTS: Final = "SELECT request, position, recorded_at, event FROM requests ORDER BY number"
-_REQUEST_TYPES: Final = (str, int, int, bytes)
-_INSERT_NODE: Final = "INSERT INTO nodes (stream, series, depth, prefix, material) VALUES (?, ?, ?, ?, ?)"
 
 
 class Contents(Protocol):
@@ -46,15 +39,6 @@ class LeafRange(NamedTuple):
     series: int
     first: int
     last: int
-
-
-class KeyErasure(NamedTuple):
-    """A request for which leaves were destroyed, as recorded in the log."""
-
-    request: str
-    position: int
-    recorded_at: int
-    event: bytes
 
 
 class StreamKeys:
@@ -99,57 +83,35 @@ class StreamKeys:
 class Keyring:
     """The keys of one log. Safe for many threads and processes; not across a fork.
 
-    The file is opened when it is first needed. Every method raises `KeysMissing` where it is not the one it should
-    be, and `LogBusy`, `StorageFull`, `StoreNotWritable` as the log does.
+    Every method raises `KeysMissing`, and what `KeysEngine` raises.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        log_id: str,
-        files: OpenedFiles | None = None,
-        busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
-        read_only: bool = False,
-    ) -> None:
-        self.path, self._log_id, self._busy_timeout_s, self._read_only = path, log_id, busy_timeout_s, read_only
-        self._files = files or OpenedFiles(path.parent)
+    def __init__(self, engine: KeysEngine) -> None:
+        self.engine = engine
         self._lock = fork_guard.rlock()
-        self._opened: keys_file.OpenKeys | None = None
         self._streams: dict[str, StreamKeys] = {}
-        self._seen = 0
-        self._closed = False
+        self._seen: object = None
 
     def close(self) -> None:
-        """Close the file for good."""
+        """Close the database of the keys for good."""
         with self._lock:
-            self._closed = True
             self._streams.clear()
-            if self._opened is not None:
-                self._opened.connection.close()
-                self._files.close(self.path.name, self._opened.engine)
-            self._opened = None
+            self.engine.close()
 
     def refresh(self) -> None:
-        """Forget what is in memory where another process has changed the file. To be called before reading."""
-        opened = self._opened
-        if opened is None or not self._streams:
+        """Forget what is in memory where another process has destroyed keys. To be called before reading."""
+        if not self._streams:
             return
-        try:  # Before every page that is read: no more than one statement.
-            with self._lock:
-                seen = opened.driver.execute("PRAGMA data_version").fetchone()[0]
-                if seen != self._seen:
-                    self._streams.clear()
-                    self._seen = seen
-        except sqlite.driver.dbapi2.Error:
-            with self._lock, self._driver():  # It was closed meanwhile, or the file is not as it was.
-                raise
+        with self._lock:
+            seen = self.engine.last_change()
+            if seen != self._seen:
+                self._streams.clear()
+                self._seen = seen
 
     def secret(self) -> bytes:
         """Return the secret of the whole store: 32 bytes."""
-        with self._lock, self._driver():
-            assert self._opened is not None
-            return self._opened.secret
+        with self._lock:
+            return self.engine.secret()
 
     def key_to_open(self, stream: str, series: int, version: int) -> tuple[StreamKeys, bytes | None]:
         """Return the keys of a stream, and the one that `version` was sealed with; None where it was destroyed."""
@@ -162,7 +124,7 @@ class Keyring:
                 key = keys.key(series, version)
                 if key is not None or keys.is_destroyed(series, version):
                     return keys, key
-        raise errors.KeysMissing(self.path, f"it has no key for version {version} of {stream!r}, nor destroyed one")
+        raise self.engine.missing(f"it has no key for version {version} of {stream!r}, nor destroyed one")
 
     def key_to_seal(self, stream: str, version: int, log: Contents) -> tuple[StreamKeys, bytes]:
         """Return the keys of a stream, and the one to seal `version` with, durably made if there is none.
@@ -193,10 +155,10 @@ class Keyring:
     def sample(self, *, series_max: int) -> list[tuple[str, int]]:
         """Return streams with their series of keys: all, or `series_max` of them evenly spread over the streams.
 
-        Checks every page of the file first. Raises `KeysMissing` if it is damaged.
+        Checks them as `KeysEngine.series` does. Raises `KeysMissing` if they are damaged.
         """
-        with self._lock, self._driver() as driver:
-            found = keys_file.series_in(driver, self.path)
+        with self._lock:
+            found = self.engine.series()
         return [found[at] for at in range(0, len(found), max(1, -(-len(found) // series_max)))]
 
     def is_destroyed(self, stream: str, series: int, version: int) -> bool:
@@ -204,59 +166,50 @@ class Keyring:
         with self._lock:
             return self._known(stream).is_destroyed(series, version)
 
-    def destroy(self, erasure: KeyErasure, doomed: Sequence[LeafRange]) -> None:
+    def destroy(self, erasure: KeyErasure, doomed: Iterable[LeafRange]) -> None:
         """Destroy keys, and note for which request. Doing it again changes nothing. In one transaction."""
-        with self._lock, self._writing() as driver:
-            for stream, upto, first, last in doomed:
+        ranges = defaultdict(list)
+        for stream, upto, first, last in doomed:
+            ranges[stream, upto].append((0 if first == 1 else first, last))
+        with self._lock, self.engine.writing() as writer:
+            for (stream, upto), leaves in ranges.items():
                 for series in range(upto + 1):
-                    self._puncture(driver, stream, series, 0 if first == 1 else first, last, erasure.request)
-            driver.execute(
-                "INSERT INTO requests (request, position, recorded_at, event) VALUES (?, ?, ?, ?) "
-                "ON CONFLICT (request) DO UPDATE SET position = excluded.position",
-                erasure,
-            )
+                    _puncture(writer, stream, series, leaves)
+                    writer.note_destroyed(stream, series, leaves, erasure.request)
+            writer.note_request(erasure)
             self._streams.clear()
 
     def wipe(self) -> bool:
-        """Overwrite what the file still holds of nodes that are gone, in the write-ahead log as well.
+        """Rewrite what the keys are stored in, so that destroyed ones are no longer in it.
 
-        False where another connection did not let it happen in time: then it is to be called again.
+        False where another process did not let it happen in time: then it is to be called again.
         """
-        with self._lock, self._driver() as driver:
-            end = time.monotonic() + self._busy_timeout_s
-            # Not by `secure_delete` alone: SQLite may have left copies of rows that it moved from page to page.
-            driver.execute("VACUUM")
-            while driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
-                if time.monotonic() >= end:
-                    return False
-                time.sleep(CHECKPOINT_POLL_S)
-            return True
+        with self._lock:
+            return self.engine.wipe()
 
     def erasures(self) -> list[KeyErasure]:
         """Return the requests that leaves were destroyed for, in the order in which that was done."""
-        with self._lock, self._driver() as driver:
-            return [KeyErasure(*row) for row in keys_file.rows(driver, _SELECT_REQUESTS, types=_REQUEST_TYPES)]
+        with self._lock:
+            return self.engine.requests()
 
     def last_erasure(self) -> KeyErasure | None:
         """Return the last of `erasures`, without reading the others."""
-        with self._lock, self._driver() as driver:
-            found = keys_file.rows(driver, f"{_SELECT_REQUESTS} DESC LIMIT 1", types=_REQUEST_TYPES)
-        return KeyErasure(*found[0]) if found else None
+        with self._lock:
+            return self.engine.last_request()
 
     def has_erasure(self, request: str) -> bool:
         """Whether leaves were destroyed for a request."""
-        with self._lock, self._driver() as driver:
-            return driver.execute("SELECT 1 FROM requests WHERE request = ?", (request,)).fetchone() is not None
+        with self._lock:
+            return self.engine.has_request(request)
 
     def _known(self, stream: str) -> StreamKeys:
         found = self._streams.get(stream)
         return self._load(stream) if found is None else found
 
     def _load(self, stream: str) -> StreamKeys:
-        with self._driver() as driver:
-            if not self._streams:  # Before they are read: what is destroyed from here on is noticed.
-                self._seen = driver.execute("PRAGMA data_version").fetchone()[0]
-            keys = self._read(driver, stream)
+        if not self._streams:  # Before they are read: what is destroyed from here on is noticed.
+            self._seen = self.engine.last_change()
+        keys = self._keys_of(stream, self.engine.stored(stream))
         self._keep(stream, keys)
         return keys
 
@@ -273,75 +226,49 @@ class Keyring:
         else:
             missing = version > 1 and log.holds_sealed(stream)
         if missing:
-            raise errors.KeysMissing(self.path, f"it lacks the keys of {stream!r}, which has content already")
+            raise self.engine.missing(f"it lacks the keys of {stream!r}, which has content already")
 
     def _plant(self, stream: str, version: int) -> StreamKeys:
         """Return the keys of a stream with a tree that `version` is in, made unless another process was quicker."""
-        with self._writing() as driver:
-            keys = self._read(driver, stream)
+        with self.engine.writing() as writer:
+            keys = self._keys_of(stream, writer.stored(stream))
             if keys.key(keys.series, version) is None:
                 series, root = keys.series + 1, Node(0, 0, secrets.token_bytes(KEY_BYTES))
                 if series > SERIES_MAX or version > LEAF_MAX:
                     raise errors.StoreError(f"stream {stream!r} has no room for another key; nothing was written")
-                driver.execute(_INSERT_NODE, (stream, series, root.depth, root.prefix, root.material))
+                writer.insert(stream, series, [root])
                 keys = keys.with_tree(series, root)
         self._keep(stream, keys)
         return keys
 
-    def _puncture(self, driver: Any, stream: str, series: int, first: int, last: int, request: str) -> None:
-        query = "SELECT depth, prefix, material FROM nodes WHERE stream = ? AND series = ?"
-        rows = keys_file.rows(driver, query, (stream, series), types=(int, int, bytes))
-        before = [Node(depth, prefix, material) for depth, prefix, material in rows]
-        after = list(without(before, first, last))
-        places = {(node.depth, node.prefix) for node in before}
-        kept = {(node.depth, node.prefix) for node in after}
-        driver.executemany(
-            "DELETE FROM nodes WHERE stream = ? AND series = ? AND depth = ? AND prefix = ?",
-            [(stream, series, *place) for place in places - kept],
-        )
-        new = [node for node in after if (node.depth, node.prefix) not in places]
-        driver.executemany(_INSERT_NODE, [(stream, series, node.depth, node.prefix, node.material) for node in new])
-        row = (stream, series, first, last, request)
-        driver.execute(
-            "INSERT OR IGNORE INTO destroyed (stream, series, first, last, request) VALUES (?, ?, ?, ?, ?)", row
-        )
+    def _keys_of(self, stream: str, stored: StoredKeys) -> StreamKeys:
+        if not all(0 <= node.depth <= DEPTH and len(node.material) == KEY_BYTES for _, node in stored.nodes):
+            raise self.engine.missing(f"it cannot be used: a key of {stream!r} has another form")
+        name = stream.encode()
+        place = _PLACE + self.engine.log_id.encode() + len(name).to_bytes(4, "big") + name
+        return StreamKeys(place, stored.nodes, stored.destroyed)
 
-    @contextmanager
-    def _driver(self) -> Iterator[Any]:
-        """Give the connection, opened where it is not. Needs the lock."""
-        if self._closed:
-            raise errors.StoreClosed
-        if self._opened is None:
-            self._opened = keys_file.connect(
-                self.path,
-                log_id=self._log_id,
-                files=self._files,
-                busy_timeout_s=self._busy_timeout_s,
-                read_only=self._read_only,
-            )
-        with keys_file.mapped_errors(self.path, busy_timeout_s=self._busy_timeout_s):
-            yield self._opened.driver
 
-    @contextmanager
-    def _writing(self) -> Iterator[Any]:
-        with self._driver() as driver:
-            self._files.require_in_place()
-            driver.execute("BEGIN IMMEDIATE")
-            try:
-                yield driver
-                driver.execute("COMMIT")
-                self._files.require_in_place()
-            except BaseException:
-                if driver.in_transaction:
-                    driver.execute("ROLLBACK")
-                raise
+class CheckedKeys(NamedTuple):
+    """What sound keys of a log have in all their copies."""
 
-    def _read(self, driver: Any, stream: str) -> StreamKeys:
-        # Destroyed ones last: what is destroyed in between is then found twice rather than not at all.
-        nodes = keys_file.rows(driver, _SELECT_NODES, (stream,), types=(int, int, int, bytes))
-        destroyed = keys_file.rows(driver, _SELECT_DESTROYED, (stream,), types=(int, int, int))
-        place = _PLACE + self._log_id.encode() + len(stream.encode()).to_bytes(4, "big") + stream.encode()
-        made = [(series, Node(depth, prefix, material)) for series, depth, prefix, material in nodes]
-        if not all(0 <= node.depth <= DEPTH and len(node.material) == KEY_BYTES for _, node in made):
-            raise errors.LogDamaged(f"a key of {stream!r} has another form")
-        return StreamKeys(place, made, destroyed)
+    secret: bytes
+    trees: frozenset[tuple[str, int]]
+    """The stream and the series of all keys, destroyed ones included: a later copy of the keys has them too."""
+
+
+def check(keys: KeysEngine) -> CheckedKeys:
+    """Check the keys of a log and close them. Raises `KeysMissing` if they are missing, damaged or of another log."""
+    with closing(keys):
+        return CheckedKeys(keys.secret(), frozenset(keys.series()))
+
+
+def _puncture(writer: KeysWriter, stream: str, series: int, ranges: Iterable[tuple[int, int]]) -> None:
+    """Replace the nodes above the leaves in `ranges`, both ends included, by those that are left without them."""
+    before = writer.nodes(stream, series)
+    after = before
+    for first, last in ranges:
+        after = list(without(after, first, last))
+    places = {(node.depth, node.prefix) for node in before}
+    writer.delete(stream, series, places - {(node.depth, node.prefix) for node in after})
+    writer.insert(stream, series, [node for node in after if (node.depth, node.prefix) not in places])

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.opened_files import OpenedFiles
-from mnemolog.infra.runtime.paths import is_writable
+from mnemolog.infra.runtime.atomic_files import sync
 
 KEYS_FILE: Final = "keys.db"
 KEYS_FORMAT: Final = 1
@@ -110,6 +110,25 @@ def create(folder: Path, *, created_at: int) -> str:
     return found.log_id
 
 
+def write_copy(path: Path, tables: Mapping[sa.Table, Iterator[list[Any]]]) -> None:
+    """Write keys from another database into a new file, durably. Raises the driver's errors."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, MODE))
+    engine = sqlite.create_engine(path, synchronous="FULL")
+    try:
+        with engine.connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            METADATA.create_all(connection)
+            for table, pages in tables.items():
+                insert = f"INSERT INTO {table.name} VALUES ({', '.join('?' * len(table.columns))})"
+                for rows in pages:
+                    driver.executemany(insert, rows)
+            connection.exec_driver_sql("COMMIT")
+    finally:
+        engine.dispose()
+    sync(path.absolute().parent)
+
+
 def are_in_use(folder: Path) -> bool:
     """Whether a folder has keys that content was encrypted with, or a file of keys that cannot be read."""
     path = folder / KEYS_FILE
@@ -197,25 +216,6 @@ def connect(
         engine.dispose()
         raise
     return OpenKeys(engine, connection, driver, found.secret)
-
-
-class CheckedKeys(NamedTuple):
-    """What a sound file of keys holds."""
-
-    secret: bytes
-    trees: frozenset[tuple[str, int]]
-    """The stream and the series of all keys, destroyed ones included: a later copy of the file has them too."""
-
-
-def check(path: Path, *, log_id: str) -> CheckedKeys:
-    """Check every page of the keys of a log. Raises `KeysMissing` if they are missing, damaged or of another log."""
-    keys = connect(path, log_id=log_id, busy_timeout_s=sqlite.BUSY_TIMEOUT_S, read_only=not is_writable(path.parent))
-    try:
-        with mapped_errors(path):
-            return CheckedKeys(keys.secret, frozenset(series_in(keys.driver, path)))
-    finally:
-        keys.connection.close()
-        keys.engine.dispose()
 
 
 def series_in(driver: Any, path: Path) -> list[tuple[str, int]]:

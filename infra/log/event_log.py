@@ -18,7 +18,9 @@ from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, fold_
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.encryption import Sealer
+from mnemolog.infra.keys.engine import KeysEngine
 from mnemolog.infra.keys.keyring import Keyring
+from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.engine import EventRow, LogEngine, LogIdentity, LogReader
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.fitting_events import FittingEvents
@@ -82,7 +84,7 @@ class EventLog(fork_guard.OfOneProcess):
         encrypt: bool | None = None,
         identity: LogIdentity | None = None,
         read_only: bool = False,
-        keys: Path | None = None,
+        keys: KeysEngine | None = None,
         address: LogAddress | None = None,
     ) -> Self:
         """Open the log in `folder`; with `create`, create both where they do not exist.
@@ -90,8 +92,8 @@ class EventLog(fork_guard.OfOneProcess):
         A new log encrypts its content unless `encrypt` is False. An existing log keeps what it was created with:
         `InvalidInput` if `encrypt` contradicts it. With `identity` the new log is a copy of the log that has it,
         without its keys. With `read_only` no file is written, and its folder may be one that cannot be; appends raise
-        `StoreNotWritable`. `keys` is the file of its keys if they are not beside it. With `address` the log is in
-        PostgreSQL, and the folder notes where.
+        `StoreNotWritable`. `keys` are its keys if they are elsewhere; closing the log closes them. With `address` the
+        log is in PostgreSQL, and the folder notes where.
 
         Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `StorageFull`, `OutOfDescriptors`, `FormatTooNew`, and
         `InvalidInput` for another `synchronous`; a folder that is not a store is left unchanged.
@@ -131,14 +133,15 @@ class EventLog(fork_guard.OfOneProcess):
         _require_encryption(encrypt, identity)
         codec = EventCodec()
         if identity.is_sealed:
-            keyring = Keyring(
-                keys or folder / keys_file.KEYS_FILE,
+            keys = keys or keys_of(
+                folder,
                 log_id=identity.log_id,
-                files=files if keys is None else None,
+                address=address,
+                files=files,
                 busy_timeout_s=busy_timeout_s,
-                read_only=read_only if keys is None else not is_writable(keys.parent),
+                read_only=read_only,
             )
-            codec = EventCodec(Sealer(keyring))
+            codec = EventCodec(Sealer(Keyring(keys)))
         return cls(path, identity, engine, codec, clock, read_only=read_only)
 
     @property
@@ -493,13 +496,39 @@ def _digest(stored: object, *, position: int) -> bytes:
     return stored
 
 
-def prepare_database(url: str) -> bool:
-    """Make the schema and the roles for logs in a PostgreSQL database. Return whether they were not there before.
+def prepare_database(url: str, *, keys: str | None = None) -> bool:
+    """Make the schemas and the roles for logs and their keys in PostgreSQL. Return whether they were not there before.
 
-    Raises `LogUnreachable`, `StoreNotWritable` for a user who may not make them, `FormatTooNew`, `ExtraMissing`.
+    `keys` is the URL of the database for keys if that is another one. Raises `LogUnreachable`, `StoreNotWritable` for
+    a user who may not make them, `FormatTooNew`, `ExtraMissing`.
     """
-    made: bool = _postgres().prepare(url)
+    made: bool = _postgres().prepare(url, keys)
     return made
+
+
+def database_script(*, apart: bool) -> str:
+    """Return the SQL that `prepare_database` runs. `apart`: the keys are in another database. Raises `ExtraMissing`."""
+    script: str = _postgres().script(apart=apart)
+    return script
+
+
+def keys_of(
+    folder: Path,
+    *,
+    log_id: str,
+    address: LogAddress | None,
+    files: OpenedFiles | None = None,
+    busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
+    read_only: bool | None = None,
+) -> KeysEngine:
+    """Return the keys of the log in `folder`, or at `address`. They are opened when they are first needed."""
+    if address is None:
+        path = folder / keys_file.KEYS_FILE
+        return SqliteKeys(path, log_id=log_id, files=files, busy_timeout_s=busy_timeout_s, read_only=read_only)
+    keys: KeysEngine = _postgres().keys_of(
+        address, folder / ADDRESS_FILE, log_id=log_id, busy_timeout_s=busy_timeout_s, read_only=bool(read_only)
+    )
+    return keys
 
 
 def _require_writable(folder: Path, path: Path) -> None:

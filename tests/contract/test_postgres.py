@@ -316,7 +316,7 @@ def as_writer(postgres_url, tmp_path):
 
 def test_the_role_of_a_writer_is_enough_for_a_log(as_writer):
     """It creates a log, appends to it and reads it."""
-    log = EventLog.open(as_writer, clock=FakeClock(), create=True)
+    log = EventLog.open(as_writer, clock=FakeClock(), create=True, encrypt=False)
     log.transact(start("s"))
     assert log.transact(append("s", "one", "two")) == [2, 3]
     assert verify(log).sound

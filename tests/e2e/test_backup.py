@@ -16,8 +16,9 @@ import mnemolog
 from mnemolog import MemoryStore, restore_backup
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra import copy_database as copying
+from mnemolog.infra.keys import sqlite_keys
 from mnemolog.infra.log.sqlite import engine as log_engine
-from mnemolog.operations import backup, backup_keys, backup_manifest, restore
+from mnemolog.operations import backup, backup_manifest, restore
 from mnemolog.operations.known_backups import last_backup
 from mnemolog.projections.sql import checked_json
 from tests.support import HashEncoder
@@ -289,7 +290,7 @@ def test_a_backup_that_fails_anywhere_leaves_no_backup(filled, tmp_path, monkeyp
 
         monkeypatch.setattr(backup, "copy_database", copy)
         monkeypatch.setattr(log_engine, "copy_database", copy)
-        monkeypatch.setattr(backup_keys, "copy_database", copy)
+        monkeypatch.setattr(sqlite_keys, "copy_database", copy)
 
     for number in range(1, 5):
         failing(number)

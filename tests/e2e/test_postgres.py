@@ -82,21 +82,6 @@ def test_a_folder_can_be_opened_to_read_only(postgres_url, name, local):
         assert store.head() == head
 
 
-def test_another_folder_needs_a_copy_of_the_keys(postgres_url, name, local, tmp_path):
-    """Keys are in the local folder for now: without them an encrypted log is not readable, and says so."""
-    with MemoryStore.open(postgres_url, log=name, local=local, model=None) as store:
-        store.session("trip").record("user", "the ferry leaves at noon")
-    with (
-        MemoryStore.open(postgres_url, log=name, local=tmp_path / "other", model=None) as store,
-        pytest.raises(errors.KeysMissing),
-    ):
-        store.turns("trip")
-    (tmp_path / "third").mkdir()
-    (tmp_path / "third" / "keys.db").write_bytes((local / "keys.db").read_bytes())
-    with MemoryStore.open(postgres_url, log=name, local=tmp_path / "third", model=None) as store:
-        assert [turn.text for turn in store.turns("trip")] == ["the ferry leaves at noon"]
-
-
 def test_what_was_said_can_be_forgotten(postgres_url, name, local):
     """The keys of the content are destroyed; the log keeps its digests."""
     with MemoryStore.open(postgres_url, log=name, local=local, model=None) as store:

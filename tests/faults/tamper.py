@@ -14,6 +14,7 @@ from mnemolog.domain.digest import link
 from mnemolog.infra.keys.encryption import Sealer
 from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
 from mnemolog.infra.log.sqlite.schema import APPEND_ONLY_TRIGGERS
 from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest, sealed
@@ -49,7 +50,7 @@ class Tampering:
         """Change what a turn says, as somebody would who has the keys."""
         row = self.row(at)
         log_id = self.execute("SELECT log_id FROM log")[0][0].decode()
-        keyring = Keyring(self.path.with_name(KEYS_FILE), log_id=log_id)
+        keyring = Keyring(SqliteKeys(self.path.with_name(KEYS_FILE), log_id=log_id))
         sealer = Sealer(keyring)
         place = row["stream"].decode(), row["version"], row["topic"].decode()
         plain = sealer.open(*place, row["state"], position=at)

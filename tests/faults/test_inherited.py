@@ -58,7 +58,7 @@ def the_writer(store):
 
 def the_keys(store):
     keyring = store.parts.log.keyring
-    return Part(keyring._opened.driver, keyring.close, keyring.last_erasure)
+    return Part(keyring.engine._opened.driver, keyring.close, keyring.last_erasure)
 
 
 def the_snapshots(store):

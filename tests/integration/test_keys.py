@@ -13,9 +13,13 @@ from mnemolog.domain.errors import KeysMissing
 from mnemolog.domain.events import Forgotten, SessionStarted, TurnRecorded
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.encryption import Sealer
+from mnemolog.infra.keys.engine import KeyErasure
 from mnemolog.infra.keys.key_tree import DEPTH, LEAF_MAX, TOGETHER, Node, leaves_near, without
-from mnemolog.infra.keys.keyring import KeyErasure, Keyring, LeafRange
+from mnemolog.infra.keys.keyring import Keyring, LeafRange
+from mnemolog.infra.keys.postgres_keys import PostgresKeys, create
+from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.event_log import EventLog
+from tests.postgres import connect
 from tests.support import FakeClock, append, open_files, read_all, start, texts_of
 
 ROOT = Node(0, 0, bytes(range(32)))
@@ -66,10 +70,44 @@ def test_no_node_that_stays_leads_to_what_was_destroyed():
     assert all(not node.first <= 7 <= node.last for node in nodes)
 
 
+def sqlite_keys(folder, _request):
+    """New keys in a file."""
+    return SqliteKeys(folder / "keys.db", log_id=keys_file.create(folder, created_at=1))
+
+
+def postgres_keys(folder, request):
+    """New keys in a database."""
+    url = request.getfixturevalue("postgres_url")
+    with connect(url) as database:
+        log_id = create(database, created_at=1)
+    return PostgresKeys(url, log_id=log_id, path=folder / ".mnemolog.toml", named="the database")
+
+
+@pytest.fixture(params=[sqlite_keys, postgres_keys], ids=["sqlite", "postgres"])
+def keys(request, tmp_path):
+    """Where the keys of a log are."""
+    return request.param(tmp_path, request)
+
+
 @pytest.fixture
-def keyring(tmp_path):
-    log_id = keys_file.create(tmp_path, created_at=1)
-    keyring = Keyring(tmp_path / "keys.db", log_id=log_id)
+def in_file(tmp_path):
+    """The keys of a log in a file."""
+    keyring = Keyring(sqlite_keys(tmp_path, None))
+    yield keyring
+    keyring.close()
+
+
+@pytest.fixture
+def keyring(keys):
+    keyring = Keyring(keys)
+    yield keyring
+    keyring.close()
+
+
+@pytest.fixture
+def other(keys):
+    """The same keys, in another process."""
+    keyring = Keyring(keys.another())
     yield keyring
     keyring.close()
 
@@ -91,9 +129,8 @@ def erasure(number=1):
     return KeyErasure(f"r{number}", number, 1, b"")
 
 
-def test_another_process_sees_what_was_destroyed(keyring):
+def test_another_process_sees_what_was_destroyed(keyring, other):
     """Keys that were derived before are forgotten at the next look."""
-    other = Keyring(keyring.path, log_id=keyring._log_id)
     _, key = keyring.key_to_seal("s", 1, never)
     other.refresh()
     assert other.key_to_open("s", 0, 1)[1] == key
@@ -101,7 +138,6 @@ def test_another_process_sees_what_was_destroyed(keyring):
     other.refresh()
     assert other.key_to_open("s", 0, 1)[1] is None
     assert other.key_to_open("s", 0, 2)[1] == keyring.key_to_open("s", 0, 2)[1] is not None
-    other.close()
 
 
 def test_a_stream_goes_on_after_all_of_it_was_destroyed(keyring):
@@ -126,11 +162,11 @@ def test_a_version_whose_key_is_destroyed_gets_one_of_a_new_series(keyring):
     assert keyring.key_to_open("s", 1, 3)[1] == key, "the request was about the series before"
 
 
-def test_nothing_of_a_destroyed_key_stays_in_the_files(keyring, tmp_path):
+def test_nothing_of_a_destroyed_key_stays_in_the_files(in_file, tmp_path):
     """Neither the node it was derived from nor any between, in any file."""
-    root = None
+    root, keyring = None, in_file
     keyring.key_to_seal("s", 1, never)
-    with keyring._driver() as driver:
+    with keyring.engine._driver() as driver:
         root = bytes(driver.execute("SELECT material FROM nodes").fetchone()[0])
     doomed, node = [], Node(0, 0, root)
     while node.depth < DEPTH:
@@ -144,12 +180,13 @@ def test_nothing_of_a_destroyed_key_stays_in_the_files(keyring, tmp_path):
     assert keyring.key_to_open("s", 0, 6)[1] in (leaves_near(Node(0, 0, root), 6)[6],)
 
 
-def test_no_copy_of_a_destroyed_key_is_left_by_how_pages_were_split(keyring, tmp_path, rng):
+def test_no_copy_of_a_destroyed_key_is_left_by_how_pages_were_split(in_file, tmp_path, rng):
     """Many streams in any order move rows from page to page."""
+    keyring = in_file
     streams = [f"{rng.randrange(10**9)}{'x' * rng.randrange(60)}" for _ in range(400)]
     for stream in streams:
         keyring.key_to_seal(stream, 1, never)
-    with keyring._driver() as driver:
+    with keyring.engine._driver() as driver:
         roots = {row[0]: bytes(row[1]) for row in driver.execute("SELECT stream, material FROM nodes")}
     gone = rng.sample(streams, 60)
     for number, stream in enumerate(gone):
@@ -160,11 +197,11 @@ def test_no_copy_of_a_destroyed_key_is_left_by_how_pages_were_split(keyring, tmp
     assert all(roots[stream] in raw for stream in set(streams) - set(gone))
 
 
-def test_keys_of_another_log_are_refused(keyring, tmp_path):
+def test_keys_of_another_log_are_refused(keys):
     """They would take every content for damaged."""
-    wrong = Keyring(keyring.path, log_id="another")
-    with pytest.raises(KeysMissing, match="belongs to log"):
-        wrong.key_to_seal("s", 1, never)
+    keys.log_id = "another"
+    with pytest.raises(KeysMissing, match=r"belongs to log|has none of log another"):
+        Keyring(keys).key_to_seal("s", 1, never)
 
 
 def test_a_root_that_is_missing_is_never_made_anew(keyring):
@@ -336,7 +373,7 @@ def test_random_destruction_reads_as_a_list_would_say(log, seed):
 def test_keys_that_are_refused_are_not_left_open(tmp_path, request):
     """At once, not when they are collected: each try would hold a descriptor."""
     keys_file.create(tmp_path, created_at=1)
-    keyring = Keyring(tmp_path / "keys.db", log_id="f" * 32)
+    keyring = Keyring(SqliteKeys(tmp_path / "keys.db", log_id="f" * 32))
     request.addfinalizer(gc.enable)
     gc.disable()
     with pytest.raises(KeysMissing, match="belongs to log"):

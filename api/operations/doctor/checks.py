@@ -16,7 +16,6 @@ from mnemolog.domain.display import counted, dated
 from mnemolog.domain.encrypted_content import SEALED
 from mnemolog.domain.position import ORIGIN
 from mnemolog.infra.embedding.model_files import read_profile, resolve_model
-from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.operations.known_backups import backup_witnesses, last_backup
 from mnemolog.operations.recovery_commands import after_findings, free, put_keys_back, restore_newest_backup
@@ -125,12 +124,12 @@ def keys_issue(folder: Path, trouble: errors.KeysMissing, *, state: str) -> Issu
     """Return what prevents content from being read."""
     issue = Issue(
         what="keys",
-        where=KEYS_FILE,
+        where=trouble.path.name,
         state=state,
         severity="log",
         why=str(trouble),
         matters=_KEYS_MATTER,
-        action=sentence(put_keys_back(folder)),
+        action=sentence(put_keys_back(folder, trouble)),
         fixable=False,
     )
     return IssueWithFix(issue)
@@ -159,7 +158,7 @@ def check_keys(context: StoreContext, log: EventLog, looked: Looked) -> Iterator
         return
     if (trouble := missing_keys(log)) is not None:
         looked.not_checked.append("the encrypted content")
-        yield keys_issue(folder, trouble, state="damaged" if context.layout.keys.exists() else "missing")
+        yield keys_issue(folder, trouble, state="damaged" if keyring.engine.is_there() else "missing")
         return
     try:
         series = keyring.sample(series_max=SERIES_MAX)

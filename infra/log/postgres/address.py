@@ -25,11 +25,21 @@ _SECRETS: Final = frozenset({"password", "sslpassword"})
 
 
 class LogAddress(NamedTuple):
-    """The database of a log, and the name of the log in it."""
+    """The database of a log, the name of the log in it, and the database of its keys."""
 
     url: str
     """Without a password: the driver finds that in `PGPASSWORD` or in `~/.pgpass`."""
     log: str
+    keys: str | None = None
+    """The URL of the database with its keys, None if that is the same one."""
+
+    def without_passwords(self) -> LogAddress:
+        """Return it as it may be written down. Raises `InvalidInput` for what is no URL."""
+        if self.keys is not None and not is_url(self.keys):
+            raise errors.InvalidInput("keys", "not the URL of a PostgreSQL database")
+        return LogAddress(
+            without_password(self.url), self.log, None if self.keys is None else without_password(self.keys)
+        )
 
 
 def is_url(path: object) -> bool:
@@ -37,17 +47,18 @@ def is_url(path: object) -> bool:
     return isinstance(path, str) and path.partition("://")[0] in SCHEMES and "://" in path
 
 
-def place_of(path: str | Path, *, log: str | None, local: str | Path | None) -> tuple[Path, LogAddress | None]:
+def place_of(
+    path: str | Path, *, log: str | None, local: str | Path | None, keys: str | None = None
+) -> tuple[Path, LogAddress | None]:
     """Return the folder of a store, and the address of its log if `path` is the URL of a database."""
     if not is_url(path):
-        if log is not None or local is not None:
-            field = "log" if local is None else "local"
+        for field in (name for name, value in (("log", log), ("local", local), ("keys", keys)) if value is not None):
             raise errors.InvalidInput(field, "only with the URL of a database: `postgresql://user@host/database`")
         return local_path("path", path), None
     if log is None or local is None:
         field, what = ("log", "the name of the log") if log is None else ("local", "the folder of its projections")
         raise errors.InvalidInput(field, f"a store in a database needs {what}")
-    return local_path("local", local), LogAddress(str(path), log)
+    return local_path("local", local), LogAddress(str(path), log, keys)
 
 
 def without_password(url: str) -> str:
@@ -73,10 +84,12 @@ def read_address(folder: Path) -> LogAddress | None:
         raise errors.NotAStore(folder, f"{ADDRESS_FILE} is not TOML: {error}") from error
     except OSError as error:
         raise as_store_error(error, path, access="read") from error
-    url, log = found.get("url"), found.get("log")
+    url, log, keys = (found.get(name) for name in LogAddress._fields)
     if not is_url(url) or not isinstance(log, str):
         raise errors.NotAStore(folder, f'{ADDRESS_FILE} needs `url = "postgresql://..."` and `log = "..."`')
-    return LogAddress(str(url), log)
+    if keys is not None and not is_url(keys):
+        raise errors.NotAStore(folder, f'{ADDRESS_FILE}: `keys` is the URL of a database, "postgresql://..."')
+    return LogAddress(str(url), log, keys)
 
 
 def address_of(folder: Path, given: LogAddress | None = None) -> LogAddress | None:
@@ -86,31 +99,37 @@ def address_of(folder: Path, given: LogAddress | None = None) -> LogAddress | No
     files, `InvalidInput`.
     """
     found = read_address(folder)
-    if given is None:
-        return found
-    wanted = LogAddress(without_password(given.url), checked_label("log", given.log))
-    if found is None and _holds_others(folder):
-        found = read_address(folder)  # Another process may have created the store meanwhile.
-        if found is None:
-            raise errors.NotAStore(folder, f"it holds files, but no {ADDRESS_FILE}")
-    if found not in (None, wanted):
-        raise errors.NotAStore(folder, f"its log is {found.log!r} in {found.url}, not {wanted.log!r} in {wanted.url}")
-    return given
+    if given is not None:
+        wanted = given._replace(log=checked_label("log", given.log)).without_passwords()
+        if found is None and folder.exists() and (not folder.is_dir() or any(map(_is_foreign, folder.iterdir()))):
+            found = read_address(folder)  # Another process may have created the store meanwhile.
+            if found is None:
+                raise errors.NotAStore(folder, f"it holds files, but no {ADDRESS_FILE}")
+        if found is not None and given.keys is None:
+            given, wanted = given._replace(keys=found.keys), wanted._replace(keys=found.keys)
+        if found not in (None, wanted):
+            raise errors.NotAStore(folder, f"its log is {_shown(found)}, not {_shown(wanted)}")
+    if (given or found) is not None and (folder / keys_file.KEYS_FILE).exists():
+        why = f"it has a {keys_file.KEYS_FILE}, but the keys of its log are in a database; move that file elsewhere"
+        raise errors.NotAStore(folder, why)
+    return given or found
 
 
-def _holds_others(folder: Path) -> bool:
-    """Whether there are files that a creation which was killed does not leave."""
-    if not folder.exists():
-        return False
-    own = (ADDRESS_FILE.lstrip("."), keys_file.KEYS_FILE)
-    return not folder.is_dir() or any(not entry.name.lstrip(".").startswith(own) for entry in folder.iterdir())
+def _is_foreign(path: Path) -> bool:
+    """Whether a file is none that a creation which was killed leaves."""
+    return not path.name.lstrip(".").startswith(ADDRESS_FILE.lstrip("."))
+
+
+def _shown(address: LogAddress) -> str:
+    apart = "" if address.keys is None else f" with its keys in {address.keys}"
+    return f"{address.log!r} in {address.url}{apart}"
 
 
 def note_address(folder: Path, address: LogAddress) -> None:
     """Note in `folder` where its log is, unless it is noted already. Raises `StoreNotWritable`, `StorageFull`."""
     if (folder / ADDRESS_FILE).exists():
         return
-    noted = address._replace(url=without_password(address.url))
-    lines = (_COMMENT, *(f"{name} = {to_json(value).decode()}" for name, value in noted._asdict().items()))
+    noted = address.without_passwords()._asdict()
+    lines = (_COMMENT, *(f"{name} = {to_json(value).decode()}" for name, value in noted.items() if value is not None))
     with suppress(errors.InvalidInput), new_file(folder / ADDRESS_FILE) as file:  # Another process was quicker.
         file.write("".join(f"{line}\n" for line in lines).encode())

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import psycopg
@@ -14,7 +15,7 @@ import psycopg
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.position import Micros
-from mnemolog.infra.keys import keys_file
+from mnemolog.infra.keys import postgres_keys, postgres_schema
 from mnemolog.infra.log.engine import LOG_FORMAT, PLAIN_FORMAT, LogIdentity
 from mnemolog.infra.log.postgres import schema
 from mnemolog.infra.log.postgres.address import LogAddress, note_address, without_password
@@ -31,21 +32,27 @@ _INSERT_LOG = (
 _SELECT_NAME = f"SELECT name FROM {schema.SCHEMA}.head WHERE log_id = %b"
 
 
-def prepare(url: str) -> bool:
-    """Create the schema and the roles of a database. Return False, and change nothing, if they are there already.
+def prepare(url: str, keys: str | None = None) -> bool:
+    """Create the schemas and the roles of a database of logs, and of the one with their keys if that is another.
 
-    Raises `LogUnreachable`, `StoreNotWritable` for a user who may not create them, `FormatTooNew`.
+    Return False, and change nothing, if they are there already. Raises `LogUnreachable`, `StoreNotWritable` for a user
+    who may not create them, `FormatTooNew`.
     """
-    database = Path(f"schema {schema.SCHEMA}")
+    made = _prepare(url, schema)
+    return _prepare(keys or url, postgres_schema) or made
+
+
+def _prepare(url: str, wanted: ModuleType) -> bool:
+    database = Path(f"schema {wanted.SCHEMA}")
     with _connected(Settings(url), database) as driver:
         (encoding,) = driver.execute("SHOW server_encoding").fetchone()
         if encoding != "UTF8":
             raise errors.StoreError(f"the database has the encoding {encoding}, and a log needs UTF8")
         with driver.transaction():
-            driver.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (schema.SCHEMA,))  # Two may do it at once.
-            if (found := schema.version_of(driver)) is None:
-                driver.execute(schema.script(), prepare=False)
-        _require_version(found, database)
+            driver.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (wanted.SCHEMA,))  # Two may do it at once.
+            if (found := wanted.version_of(driver)) is None:
+                driver.execute(wanted.script(), prepare=False)
+        _require_version(found, database, wanted)
     return found is None
 
 
@@ -61,7 +68,7 @@ def open_log(
     busy_timeout_s: float,
     read_only: bool,
 ) -> tuple[LogIdentity, PostgresEngine]:
-    """Open the log at `address`, created where there is none and `create` is set. Its keys are beside `path`.
+    """Open the log at `address`, created together with its keys where there is none and `create` is set.
 
     `path` is the file that notes the address: it is written once the log is there. Options and errors are
     those of `EventLog.open`, and `LogUnreachable`.
@@ -70,8 +77,8 @@ def open_log(
     with _connected(settings, path) as driver:
         version = schema.version_of(driver)
         if version is None:
-            raise _no_schema(address)
-        _require_version(version, path)
+            raise _no_schema(address.url, "logs")
+        _require_version(version, path, schema)
         found = _find(driver, address.log)
         if found is None and not create:
             error = errors.StoreNotFound(path.parent)
@@ -80,12 +87,14 @@ def open_log(
         if not read_only:
             make_folder(path.parent)
         if found is None:
-            made = identity or _new_identity(path.parent, clock, encrypt=encrypt is not False)
-            driver.execute(_INSERT_LOG, (address.log, *made, digest.genesis(**made._asdict())))
-            found = _find(driver, address.log)
-            if found is None and (named := driver.execute(_SELECT_NAME, (made.log_id,)).fetchone()) is not None:
-                why = f"the database has this log already, under the name {named[0]!r}"
-                raise errors.BackupRefused(path.parent, why)
+            if identity is None and encrypt is not False:
+                found = _create_with_keys(driver, address, path, clock.now(), busy_timeout_s)
+            else:
+                made = identity or LogIdentity(secrets.token_hex(16), PLAIN_FORMAT, clock.now())
+                found = _create(driver, address.log, made)
+                if found is None and (named := driver.execute(_SELECT_NAME, (made.log_id,)).fetchone()) is not None:
+                    why = f"the database has this log already, under the name {named[0]!r}"
+                    raise errors.BackupRefused(path.parent, why)
     if found is None:
         raise errors.StoreNotWritable(path, "the log was not created")
     log, identity = found
@@ -96,9 +105,30 @@ def open_log(
     return identity, PostgresEngine(settings, log=log, identity=identity, path=path)
 
 
-def _no_schema(address: LogAddress) -> errors.StoreError:
-    url = without_password(address.url)
-    error = errors.StoreError(f"{url} is not prepared for logs")
+def keys_of(
+    address: LogAddress, path: Path, *, log_id: str, busy_timeout_s: float, read_only: bool
+) -> postgres_keys.PostgresKeys:
+    """Return the keys of the log at `address`. `path` is the file that notes the address."""
+    url = address.keys or address.url
+    return postgres_keys.PostgresKeys(
+        url,
+        log_id=log_id,
+        path=path,
+        named=f"{postgres_schema.SCHEMA} in {without_password(url)}",
+        busy_timeout_s=busy_timeout_s,
+        read_only=read_only,
+    )
+
+
+def script(*, apart: bool) -> str:
+    """Return the SQL that `prepare` runs. `apart`: the keys are in another database."""
+    where = "-- In the other database, for the keys:\n" if apart else ""
+    return f"{schema.script()}{where}{postgres_schema.script()}"
+
+
+def _no_schema(url: str, what: str) -> errors.StoreError:
+    url = without_password(url)
+    error = errors.StoreError(f"{url} is not prepared for {what}")
     error.hint = f"run `mnemolog init {shlex.quote(url)}` once, as a user who may create schemas and roles"
     return error
 
@@ -108,16 +138,34 @@ def _find(driver: Any, name: str) -> tuple[int, LogIdentity] | None:
     return None if row is None else (row[0], LogIdentity(row[1], row[2], Micros(row[3])))
 
 
-def _new_identity(folder: Path, clock: Clock, *, encrypt: bool) -> LogIdentity:
-    now = clock.now()
-    if encrypt:  # The keys first, durably: a log without its keys could never be read.
-        return LogIdentity(keys_file.create(folder, created_at=now), LOG_FORMAT, now)
-    return LogIdentity(secrets.token_hex(16), PLAIN_FORMAT, now)
+def _create(driver: Any, name: str, made: LogIdentity) -> tuple[int, LogIdentity] | None:
+    """Create a log, unless another process was quicker. Return the one that is there now."""
+    driver.execute(_INSERT_LOG, (name, *made, digest.genesis(**made._asdict())))
+    return _find(driver, name)
 
 
-def _require_version(found: int | None, path: Path) -> None:
-    if found is not None and found > schema.SCHEMA_VERSION:
-        raise errors.FormatTooNew(path, found=found, supported=schema.SCHEMA_VERSION)
+def _create_with_keys(
+    driver: Any, address: LogAddress, path: Path, now: Micros, busy_timeout_s: float
+) -> tuple[int, LogIdentity] | None:
+    """Create an encrypted log: the keys first, durably. A log without its keys could never be read."""
+    url = address.keys or address.url
+    with _connected(Settings(url, busy_timeout_s=busy_timeout_s), path) as keys:
+        try:
+            if postgres_schema.version_of(keys) is None:
+                raise _no_schema(url, "keys")
+            made = LogIdentity(postgres_keys.create(keys, created_at=now), LOG_FORMAT, now)
+        except psycopg.errors.InsufficientPrivilege as error:
+            why = f"{str(error).strip()}; to create an encrypted log, this user needs the role {postgres_schema.ROLE}"
+            raise errors.StoreNotWritable(path, why) from error
+        found = _create(driver, address.log, made)
+        if found is not None and found[1].log_id != made.log_id:
+            postgres_keys.discard(keys, made.log_id)
+    return found
+
+
+def _require_version(found: int | None, path: Path, wanted: ModuleType) -> None:
+    if found is not None and found > wanted.SCHEMA_VERSION:
+        raise errors.FormatTooNew(path, found=found, supported=wanted.SCHEMA_VERSION)
 
 
 @contextmanager

@@ -1,0 +1,133 @@
+"""The port for the database of a log's keys: `sqlite_keys` and `postgres_keys` implement it.
+
+The tree of keys, what is kept in memory and what counts as missing are shared (`mnemolog.infra.keys.keyring`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from mnemolog.domain.errors import KeysMissing
+from mnemolog.infra.keys.key_tree import Node
+
+
+class StoredKeys(NamedTuple):
+    """What is stored of the keys of one stream."""
+
+    nodes: list[tuple[int, Node]]
+    """Each with its series."""
+    destroyed: list[tuple[int, int, int]]
+    """Series, first and last leaf. A key that is neither below a node nor in here is missing."""
+
+
+class KeyErasure(NamedTuple):
+    """A request for which leaves were destroyed, as recorded in the log."""
+
+    request: str
+    position: int
+    recorded_at: int
+    event: bytes
+
+
+class KeysWriter(Protocol):
+    """A transaction under the lock of the keys of one log."""
+
+    def stored(self, stream: str) -> StoredKeys:
+        """Return what is stored of a stream."""
+        ...
+
+    def nodes(self, stream: str, series: int) -> list[Node]:
+        """Return the nodes of one series."""
+        ...
+
+    def insert(self, stream: str, series: int, nodes: Sequence[Node]) -> None:
+        """Add nodes that are not there."""
+        ...
+
+    def delete(self, stream: str, series: int, places: Collection[tuple[int, int]]) -> None:
+        """Delete the nodes of these depths and prefixes."""
+        ...
+
+    def note_destroyed(self, stream: str, series: int, ranges: Sequence[tuple[int, int]], request: str) -> None:
+        """Note that leaves were destroyed for a request, unless that is noted already."""
+        ...
+
+    def note_request(self, erasure: KeyErasure) -> None:
+        """Note a request that leaves are destroyed for. If it is noted already, update its position."""
+        ...
+
+
+class KeysEngine(Protocol):
+    """The keys of one log. Not safe for several threads at once: the keyring has a lock.
+
+    It is opened when it is first needed. Every method raises `KeysMissing` where it does not have the keys of the log,
+    and `LogBusy`, `StorageFull`, `StoreNotWritable`, `LogUnreachable` as the log does.
+    """
+
+    @property
+    def log_id(self) -> str:
+        """The log that the keys belong to."""
+        ...
+
+    def missing(self, why: str) -> KeysMissing:
+        """Return the error for keys that are missing, naming their place."""
+        ...
+
+    def is_there(self) -> bool:
+        """Whether there are any keys, sound or not, that this user may use."""
+        ...
+
+    def secret(self) -> bytes:
+        """Return the secret of the whole store: 32 bytes."""
+        ...
+
+    def last_change(self) -> object:
+        """Return a value that is another one after another process has destroyed keys. One short query."""
+        ...
+
+    def stored(self, stream: str) -> StoredKeys:
+        """Return what is stored of a stream. What is destroyed meanwhile is found at least once, as node or as gone."""
+        ...
+
+    def writing(self) -> AbstractContextManager[KeysWriter]:
+        """Begin a transaction under the lock of the keys, and commit it, durably, or undo it after an error."""
+        ...
+
+    def requests(self) -> list[KeyErasure]:
+        """Return the requests that leaves were destroyed for, in the order in which that was done."""
+        ...
+
+    def last_request(self) -> KeyErasure | None:
+        """Return the last of `requests`, without reading the others."""
+        ...
+
+    def has_request(self, request: str) -> bool:
+        """Whether leaves were destroyed for a request."""
+        ...
+
+    def series(self) -> list[tuple[str, int]]:
+        """Return the stream and the series of all keys, destroyed ones included, in order. Checks what it reads."""
+        ...
+
+    def wipe(self) -> bool:
+        """Rewrite what holds the nodes, so that deleted ones are no longer in it. False: others read it too long."""
+        ...
+
+    def copy_to(self, target: Path) -> None:
+        """Copy the keys of one moment into the new file `target`, as `keys_file` has them, durably."""
+        ...
+
+    def replace(self, copy: Path) -> None:
+        """Replace the keys, or make them, by those of a file as `copy_to` writes it. The file is no longer needed."""
+        ...
+
+    def another(self) -> KeysEngine:
+        """Return the same keys, to be opened again."""
+        ...
+
+    def close(self) -> None:
+        """Close it for good."""
+        ...

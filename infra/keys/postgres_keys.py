@@ -1,0 +1,388 @@
+"""The keys of a log in PostgreSQL: the queries and the transactions of `mnemolog.infra.keys.engine`."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from mnemolog.domain import errors
+from mnemolog.infra import sqlite
+from mnemolog.infra.keys import keys_file
+from mnemolog.infra.keys.engine import KeyErasure, StoredKeys
+from mnemolog.infra.keys.key_tree import Node
+from mnemolog.infra.keys.postgres_schema import ROLE, SCHEMA
+from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
+
+WIPE_LOCK_S: Final = 1.0
+"""How long rewriting the nodes may wait for its lock at a time: nobody else can read any while it waits."""
+WIPE_PAUSE_S: Final = 0.05
+COPIED_TOGETHER: Final = 2_000
+"""Rows that a copy of the keys fetches together."""
+
+_OF_STREAM: Final = "WHERE log_id = %b AND stream = %b"
+_SELECT_IDENTITY: Final = f"SELECT format, secret FROM {SCHEMA}.meta WHERE log_id = %b"
+_SELECT_CHANGE: Final = f"SELECT last_change FROM {SCHEMA}.meta WHERE log_id = %b"
+_SELECT_STORED: Final = (
+    f"SELECT series, depth::bigint, prefix, material FROM {SCHEMA}.nodes {_OF_STREAM} "
+    f"UNION ALL SELECT series, first, last, NULL FROM {SCHEMA}.destroyed {_OF_STREAM}"
+)
+_SELECT_NODES: Final = f"SELECT depth, prefix, material FROM {SCHEMA}.nodes {_OF_STREAM} AND series = %b"
+_SELECT_REQUESTS: Final = (
+    f"SELECT request, position, recorded_at, event FROM {SCHEMA}.requests WHERE log_id = %b ORDER BY number"
+)
+_HAS_REQUEST: Final = f"SELECT 1 FROM {SCHEMA}.requests WHERE log_id = %b AND request = %b"
+_SELECT_SERIES: Final = (
+    f"SELECT stream, series FROM {SCHEMA}.nodes WHERE log_id = %b "
+    f"UNION SELECT stream, series FROM {SCHEMA}.destroyed WHERE log_id = %b ORDER BY 1, 2"
+)
+_INSERT_NODES: Final = (
+    f"INSERT INTO {SCHEMA}.nodes (log_id, stream, series, depth, prefix, material) "
+    "SELECT %b, %b, %b, * FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[])"
+)
+_DELETE_NODES: Final = (
+    f"DELETE FROM {SCHEMA}.nodes {_OF_STREAM} AND series = %b "
+    "AND (depth, prefix) IN (SELECT * FROM unnest(%b::bigint[], %b::bigint[]))"
+)
+_INSERT_DESTROYED: Final = (
+    f"INSERT INTO {SCHEMA}.destroyed (log_id, stream, series, request, first, last) "
+    "SELECT %b, %b, %b, %b, * FROM unnest(%b::bigint[], %b::bigint[]) ON CONFLICT DO NOTHING"
+)
+_INSERT_REQUEST: Final = (
+    f"INSERT INTO {SCHEMA}.requests (log_id, request, position, recorded_at, event) VALUES (%b, %b, %b, %b, %b) "
+    "ON CONFLICT (log_id, request) DO UPDATE SET position = excluded.position"
+)
+_NOTE_CHANGE: Final = f"UPDATE {SCHEMA}.meta SET last_change = gen_random_uuid() WHERE log_id = %b"
+_INSERT_IDENTITY: Final = f"INSERT INTO {SCHEMA}.meta (log_id, format, created_at, secret) VALUES (%b, %b, %b, %b)"
+_DELETE_UNUSED: Final = (
+    f"DELETE FROM {SCHEMA}.meta WHERE log_id = %b AND NOT EXISTS "
+    f"(SELECT 1 FROM {SCHEMA}.nodes n WHERE n.log_id = meta.log_id)"
+)
+_SET_LOCK_TIMEOUT: Final = "SELECT set_config('lock_timeout', %b, false)"
+_COPIED: Final = {
+    keys_file.META: f"SELECT 1, log_id, format, created_at, secret FROM {SCHEMA}.meta WHERE log_id = %s",
+    keys_file.NODES: f"SELECT stream, series, depth, prefix, material FROM {SCHEMA}.nodes WHERE log_id = %s",
+    keys_file.DESTROYED: f"SELECT stream, series, first, last, request FROM {SCHEMA}.destroyed WHERE log_id = %s",
+    keys_file.REQUESTS: f"SELECT number, request, position, recorded_at, event FROM {SCHEMA}.requests "
+    "WHERE log_id = %s ORDER BY number",
+}
+_FILE_META: Final = "SELECT log_id, format, created_at, secret FROM keys_meta"
+_OR_REPLACE_IDENTITY: Final = (
+    "ON CONFLICT (log_id) DO UPDATE SET secret = excluded.secret, last_change = gen_random_uuid()"
+)
+_FILLED: Final = {
+    "SELECT stream, series, depth, prefix, material FROM nodes": (
+        f"INSERT INTO {SCHEMA}.nodes (log_id, stream, series, depth, prefix, material) VALUES (%b, %b, %b, %b, %b, %b)"
+    ),
+    "SELECT stream, series, first, last, request FROM destroyed": (
+        f"INSERT INTO {SCHEMA}.destroyed (log_id, stream, series, first, last, request) VALUES (%b, %b, %b, %b, %b, %b)"
+    ),
+    "SELECT request, position, recorded_at, event FROM requests ORDER BY number": (
+        f"INSERT INTO {SCHEMA}.requests (log_id, request, position, recorded_at, event) VALUES (%b, %b, %b, %b, %b)"
+    ),
+}
+
+_NO_RIGHTS: Final = f"this user needs the role {ROLE}"
+_MISSING: Final = ("3F000", "42P01")  # invalid_schema_name, undefined_table
+_COUNT: Final = re.compile(r"\d+")
+
+
+class PostgresWriter:
+    """Implements `KeysWriter` on a driver connection that has locked the keys."""
+
+    def __init__(self, cursor: Any, log_id: str) -> None:
+        self._cursor, self._log_id = cursor, log_id
+
+    def stored(self, stream: str) -> StoredKeys:
+        """See `KeysWriter`."""
+        return _stored(self._cursor, self._log_id, stream)
+
+    def nodes(self, stream: str, series: int) -> list[Node]:
+        """See `KeysWriter`."""
+        return [Node(*row) for row in self._cursor.execute(_SELECT_NODES, (self._log_id, stream, series)).fetchall()]
+
+    def insert(self, stream: str, series: int, nodes: Sequence[Node]) -> None:
+        """See `KeysWriter`."""
+        if nodes:
+            columns = map(list, zip(*nodes, strict=True))
+            self._cursor.execute(_INSERT_NODES, (self._log_id, stream, series, *columns))
+
+    def delete(self, stream: str, series: int, places: Collection[tuple[int, int]]) -> None:
+        """See `KeysWriter`."""
+        if places:
+            columns = map(list, zip(*places, strict=True))
+            self._cursor.execute(_DELETE_NODES, (self._log_id, stream, series, *columns))
+
+    def note_destroyed(self, stream: str, series: int, ranges: Sequence[tuple[int, int]], request: str) -> None:
+        """See `KeysWriter`."""
+        columns = map(list, zip(*ranges, strict=True))
+        self._cursor.execute(_INSERT_DESTROYED, (self._log_id, stream, series, request, *columns))
+
+    def note_request(self, erasure: KeyErasure) -> None:
+        """See `KeysWriter`."""
+        self._cursor.execute(_INSERT_REQUEST, (self._log_id, *erasure))
+        self._cursor.execute(_NOTE_CHANGE, (self._log_id,))
+
+
+class PostgresKeys:
+    """Implements `KeysEngine` on one connection to the database at `url`, which is made again where it was closed.
+
+    Messages name the database by `named`; `path` is the file that names it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        log_id: str,
+        path: Path,
+        named: str,
+        busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
+        read_only: bool = False,
+    ) -> None:
+        self.log_id, self._path, self._named = log_id, path, named
+        self._url, self._busy_timeout_s, self._read_only = url, busy_timeout_s, read_only
+        # Keys are durable before anything is encrypted with them, whatever the log is opened with.
+        self._settings = Settings(url, synchronous="FULL", busy_timeout_s=busy_timeout_s, read_only=read_only)
+        self._driver: Driver | None = None
+        self._cursor: Any = None
+        self._secret = b""
+        self._closed = False
+
+    def missing(self, why: str) -> errors.KeysMissing:
+        """See `KeysEngine`."""
+        error = errors.KeysMissing(self._path, why)
+        error.args = (f"{self._named} does not have the keys of this log: {why}",)
+        error.hint = (
+            f"nothing counts as forgotten; grant the role {ROLE} to this user, name the database that has the keys as "
+            f"`keys` in {self._path}, or restore the backup of that database"
+        )
+        return error
+
+    def is_there(self) -> bool:
+        """See `KeysEngine`."""
+        try:
+            return bool(self.secret())
+        except errors.KeysMissing:
+            return False
+
+    def secret(self) -> bytes:
+        """See `KeysEngine`."""
+        with self._reading():
+            return self._secret
+
+    def last_change(self) -> object:
+        """See `KeysEngine`."""
+        with self._reading() as cursor:
+            row = cursor.execute(_SELECT_CHANGE, (self.log_id,)).fetchone()
+        if row is None:
+            raise self.missing("they are gone")
+        return row[0]
+
+    def stored(self, stream: str) -> StoredKeys:
+        """See `KeysEngine`. One statement, so one snapshot."""
+        with self._reading() as cursor:
+            return _stored(cursor, self.log_id, stream)
+
+    @contextmanager
+    def writing(self) -> Iterator[PostgresWriter]:
+        """See `KeysEngine`. The row of the log in `meta` is the lock."""
+        with self._reading():
+            pass  # Connected now. From here on, missing rights are those to write.
+        with self._mapped_errors():
+            driver: Any = self._driver
+            driver.execute("BEGIN")
+            try:
+                if self._cursor.execute(f"{_SELECT_CHANGE} FOR UPDATE", (self.log_id,)).fetchone() is None:
+                    raise self.missing("they are gone")
+                yield PostgresWriter(self._cursor, self.log_id)
+                driver.execute("COMMIT")
+            except BaseException:
+                if driver.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+                    with suppress(psycopg.Error):
+                        driver.execute("ROLLBACK")
+                if driver.info.transaction_status is not TransactionStatus.IDLE:
+                    driver.close()
+                raise
+
+    def requests(self) -> list[KeyErasure]:
+        """See `KeysEngine`."""
+        with self._reading() as cursor:
+            return [KeyErasure(*row) for row in cursor.execute(_SELECT_REQUESTS, (self.log_id,)).fetchall()]
+
+    def last_request(self) -> KeyErasure | None:
+        """See `KeysEngine`."""
+        with self._reading() as cursor:
+            row = cursor.execute(f"{_SELECT_REQUESTS} DESC LIMIT 1", (self.log_id,)).fetchone()
+        return None if row is None else KeyErasure(*row)
+
+    def has_request(self, request: str) -> bool:
+        """See `KeysEngine`."""
+        with self._reading() as cursor:
+            return cursor.execute(_HAS_REQUEST, (self.log_id, request)).fetchone() is not None
+
+    def series(self) -> list[tuple[str, int]]:
+        """See `KeysEngine`. PostgreSQL checks pages itself, where its checksums are on."""
+        with self._reading() as cursor:
+            return [tuple(row) for row in cursor.execute(_SELECT_SERIES, (self.log_id, self.log_id)).fetchall()]
+
+    def wipe(self) -> bool:
+        """See `KeysEngine`. What PostgreSQL still has elsewhere is in docs/postgres.md.
+
+        Deleting a row and `VACUUM` leave its bytes in the page. `VACUUM FULL` writes a new file, but also the rows that
+        an older snapshot may still see, and says how many those are.
+        """
+        end = time.monotonic() + self._busy_timeout_s
+        while (left := self._rewrite()) and time.monotonic() < end:
+            time.sleep(WIPE_PAUSE_S)
+        return not left
+
+    def copy_to(self, target: Path) -> None:
+        """See `KeysEngine`."""
+        with self._reading() as cursor, cursor.connection.transaction():
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            with sqlite.mapped_errors(target):
+                keys_file.write_copy(target, {table: self._pages(query) for table, query in _COPIED.items()})
+
+    def replace(self, copy: Path) -> None:
+        """See `KeysEngine`. What was there and is not in the file is wiped."""
+        with self._mapped_errors(), closing(sqlite.connect_read_only(copy)) as file, self._settings.connect() as driver:
+            (row,) = keys_file.rows(file, _FILE_META, types=(str, int, int, bytes))
+            with driver.transaction():
+                driver.execute(f"{_INSERT_IDENTITY} {_OR_REPLACE_IDENTITY}", row)
+                deleted = [
+                    driver.execute(f"DELETE FROM {SCHEMA}.{table} WHERE log_id = %b", (self.log_id,)).rowcount
+                    for table in ("nodes", "destroyed", "requests")
+                ]
+                with driver.cursor() as cursor:
+                    for query, insert in _FILLED.items():
+                        for page in _pages(file.execute(query)):
+                            cursor.executemany(insert, [(self.log_id, *row) for row in page])
+        if any(deleted):
+            self.wipe()
+
+    def another(self) -> PostgresKeys:
+        """See `KeysEngine`."""
+        return PostgresKeys(
+            self._url,
+            log_id=self.log_id,
+            path=self._path,
+            named=self._named,
+            busy_timeout_s=self._busy_timeout_s,
+            read_only=self._read_only,
+        )
+
+    def close(self) -> None:
+        """See `KeysEngine`."""
+        self._closed = True
+        if self._driver is not None:
+            self._driver.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[Any]:
+        """Give a cursor. Where this user may not read the keys, or they have no table, they are missing."""
+        try:
+            with self._mapped_errors():
+                if self._closed:
+                    raise errors.StoreClosed
+                if self._driver is None or is_lost(self._driver):
+                    self._connect()
+                yield self._cursor
+        except errors.StoreNotWritable as error:
+            if getattr(error.__cause__, "sqlstate", None) != "42501":
+                raise
+            raise self.missing(f"{_NO_RIGHTS} ({_said(error)})") from error
+
+    @contextmanager
+    def _mapped_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (psycopg.Error, UnicodeEncodeError, OverflowError) as error:
+            if getattr(error, "sqlstate", None) in _MISSING:
+                raise self.missing(f"it was not prepared for keys with `mnemolog init` ({_said(error)})") from error
+            raise error_of(error, self._path, busy_timeout_s=self._busy_timeout_s) from error
+
+    def _connect(self) -> None:
+        driver, newest = self._settings.connect(), keys_file.KEYS_FORMAT
+        try:
+            cursor = driver.cursor(binary=True)
+            row = cursor.execute(_SELECT_IDENTITY, (self.log_id,)).fetchone()
+            if row is None:
+                raise self.missing(f"it has none of log {self.log_id}")
+            if row[0] > newest:
+                raise self.missing(f"they have format {row[0]}; this mnemolog reads formats up to {newest}")
+        except BaseException:
+            driver.close()
+            raise
+        self._driver, self._cursor, self._secret = driver, cursor, row[1]
+
+    def _rewrite(self) -> int:
+        """Write the nodes into a new file. Return how many deleted ones are in it, -1 where it was not written."""
+        said: list[tuple[str, str | None]] = []
+
+        def hear(notice: psycopg.errors.Diagnostic) -> None:
+            said.append((str(notice.message_primary), notice.message_detail))
+
+        with self._reading():
+            pass  # Connected now.
+        with self._mapped_errors():
+            driver: Any = self._driver
+            driver.add_notice_handler(hear)
+            try:
+                driver.execute(_SET_LOCK_TIMEOUT, (str(round(WIPE_LOCK_S * 1_000)),))
+                driver.execute(f"VACUUM (FULL, VERBOSE) {SCHEMA}.nodes")
+            except psycopg.errors.LockNotAvailable:
+                return -1
+            finally:
+                driver.remove_notice_handler(hear)
+                with suppress(psycopg.Error):
+                    driver.execute(_SET_LOCK_TIMEOUT, (str(round(self._busy_timeout_s * 1_000)),))
+        # "1 dead row versions cannot be removed yet.\nCPU: ...", in the language of the server.
+        counts = [found for _, detail in said if (found := _COUNT.search(detail or "")) is not None]
+        if not counts:
+            raise errors.StoreNotWritable(self._path, "; ".join(primary for primary, _ in said))
+        return int(counts[-1].group())
+
+    def _pages(self, query: str) -> Iterator[list[Any]]:
+        assert self._driver is not None
+        with self._driver.cursor("keys") as rows:
+            rows.execute(query, (self.log_id,), binary=True)
+            yield from _pages(rows)
+
+
+def _pages(rows: Any) -> Iterator[list[Any]]:
+    while page := rows.fetchmany(COPIED_TOGETHER):
+        yield page
+
+
+def create(driver: Any, *, created_at: int) -> str:
+    """Create the keys of a new log, durably, and return the id that the log must get. Raises the driver's errors."""
+    row = (secrets.token_hex(16), keys_file.KEYS_FORMAT, created_at, secrets.token_bytes(keys_file.SECRET_BYTES))
+    driver.execute(_INSERT_IDENTITY, row)
+    return row[0]
+
+
+def discard(driver: Any, log_id: str) -> None:
+    """Delete keys that were made for a log which was not created after all. Raises the driver's errors."""
+    driver.execute(_DELETE_UNUSED, (log_id,))
+
+
+def _stored(cursor: Any, log_id: str, stream: str) -> StoredKeys:
+    found = StoredKeys([], [])
+    for series, first, second, material in cursor.execute(_SELECT_STORED, (log_id, stream) * 2).fetchall():
+        if material is None:
+            found.destroyed.append((series, first, second))
+        else:
+            found.nodes.append((series, Node(first, second, material)))
+    return found
+
+
+def _said(error: BaseException) -> str:
+    return str(error.__cause__ or error).strip().partition("\n")[0]

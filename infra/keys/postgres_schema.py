@@ -1,0 +1,79 @@
+"""The schema of the database that holds keys of logs: its tables and its role.
+
+It may be the database of the logs, or another one, which is backed up apart from them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+SCHEMA_VERSION: Final = 1
+SCHEMA: Final = "mnemolog_keys"
+ROLE: Final = "mnemolog_keys"
+"""It owns the tables: only their owner may rewrite them (`VACUUM FULL`), which wiping destroyed keys takes."""
+
+_TABLES: Final = f"""
+CREATE TABLE {SCHEMA}.schema_version (version int NOT NULL);
+INSERT INTO {SCHEMA}.schema_version VALUES ({SCHEMA_VERSION});
+CREATE TABLE {SCHEMA}.meta (
+  log_id text COLLATE "C" PRIMARY KEY,
+  format int NOT NULL,
+  created_at bigint NOT NULL,
+  secret bytea NOT NULL CHECK (length(secret) = 32),
+  last_change uuid NOT NULL DEFAULT gen_random_uuid()
+);
+CREATE TABLE {SCHEMA}.nodes (
+  log_id text COLLATE "C" NOT NULL,
+  stream text COLLATE "C" NOT NULL,
+  series int NOT NULL,
+  depth int NOT NULL,
+  prefix bigint NOT NULL,
+  material bytea NOT NULL CHECK (length(material) = 32),
+  CONSTRAINT nodes_place PRIMARY KEY (log_id, stream, series, depth, prefix)
+);
+CREATE TABLE {SCHEMA}.destroyed (
+  log_id text COLLATE "C" NOT NULL,
+  stream text COLLATE "C" NOT NULL,
+  series int NOT NULL,
+  first bigint NOT NULL,
+  last bigint NOT NULL,
+  request text COLLATE "C" NOT NULL,
+  CONSTRAINT destroyed_place PRIMARY KEY (log_id, stream, series, first, last, request)
+);
+CREATE TABLE {SCHEMA}.requests (
+  log_id text COLLATE "C" NOT NULL,
+  number bigint GENERATED ALWAYS AS IDENTITY,
+  request text COLLATE "C" NOT NULL,
+  position bigint NOT NULL,
+  recorded_at bigint NOT NULL,
+  event bytea NOT NULL,
+  CONSTRAINT requests_name PRIMARY KEY (log_id, request),
+  CONSTRAINT requests_number UNIQUE (log_id, number)
+);
+"""
+
+
+def script() -> str:
+    """Return the statements that create the schema and the role, for `mnemolog init` and for administrators."""
+    owned = "\n".join(
+        f"ALTER TABLE {SCHEMA}.{table} OWNER TO {ROLE};"
+        for table in ("schema_version", "meta", "nodes", "destroyed", "requests")
+    )
+    return f"""\
+DO $$BEGIN CREATE ROLE {ROLE} NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END$$;
+GRANT {ROLE} TO CURRENT_USER;
+CREATE SCHEMA {SCHEMA};
+{_TABLES.strip()}
+ALTER SCHEMA {SCHEMA} OWNER TO {ROLE};
+{owned}
+GRANT USAGE ON SCHEMA {SCHEMA} TO PUBLIC;
+GRANT SELECT ON {SCHEMA}.schema_version TO PUBLIC;
+"""
+
+
+def version_of(driver: Any) -> int | None:
+    """Return the version of the schema behind a driver connection, None if there is no schema."""
+    if driver.execute("SELECT to_regclass(%b)", (f"{SCHEMA}.schema_version",)).fetchone()[0] is None:
+        return None
+    found = driver.execute(f"SELECT version FROM {SCHEMA}.schema_version").fetchone()
+    return None if found is None else int(found[0])

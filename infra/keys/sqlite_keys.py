@@ -1,0 +1,217 @@
+"""The keys of a log in `keys.db`: the queries and the transactions of `mnemolog.infra.keys.engine`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from mnemolog.domain import errors
+from mnemolog.infra import sqlite
+from mnemolog.infra.copy_database import copy_database
+from mnemolog.infra.keys import keys_file
+from mnemolog.infra.keys.engine import KeyErasure, StoredKeys
+from mnemolog.infra.keys.key_tree import Node
+from mnemolog.infra.opened_files import OpenedFiles
+from mnemolog.infra.runtime.atomic_files import sync
+from mnemolog.infra.runtime.paths import is_writable
+
+CHECKPOINT_POLL_S: Final = 0.02
+
+_SELECT_NODES: Final = "SELECT series, depth, prefix, material FROM nodes WHERE stream = ?"
+_SELECT_SERIES: Final = "SELECT depth, prefix, material FROM nodes WHERE stream = ? AND series = ?"
+_SELECT_DESTROYED: Final = "SELECT series, first, last FROM destroyed WHERE stream = ?"
+_SELECT_REQUESTS: Final = "SELECT request, position, recorded_at, event FROM requests ORDER BY number"
+_REQUEST_TYPES: Final = (str, int, int, bytes)
+_INSERT_NODE: Final = "INSERT INTO nodes (stream, series, depth, prefix, material) VALUES (?, ?, ?, ?, ?)"
+_DELETE_NODE: Final = "DELETE FROM nodes WHERE stream = ? AND series = ? AND depth = ? AND prefix = ?"
+_INSERT_DESTROYED: Final = (
+    "INSERT OR IGNORE INTO destroyed (stream, series, first, last, request) VALUES (?, ?, ?, ?, ?)"
+)
+_INSERT_REQUEST: Final = (
+    "INSERT INTO requests (request, position, recorded_at, event) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (request) DO UPDATE SET position = excluded.position"
+)
+
+
+class SqliteWriter:
+    """Implements `KeysWriter` on a driver connection."""
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+
+    def stored(self, stream: str) -> StoredKeys:
+        """See `KeysWriter`."""
+        return _stored(self._driver, stream)
+
+    def nodes(self, stream: str, series: int) -> list[Node]:
+        """See `KeysWriter`."""
+        rows = keys_file.rows(self._driver, _SELECT_SERIES, (stream, series), types=(int, int, bytes))
+        return [Node(*row) for row in rows]
+
+    def insert(self, stream: str, series: int, nodes: Sequence[Node]) -> None:
+        """See `KeysWriter`."""
+        self._driver.executemany(_INSERT_NODE, [(stream, series, *node) for node in nodes])
+
+    def delete(self, stream: str, series: int, places: Collection[tuple[int, int]]) -> None:
+        """See `KeysWriter`."""
+        self._driver.executemany(_DELETE_NODE, [(stream, series, *place) for place in places])
+
+    def note_destroyed(self, stream: str, series: int, ranges: Sequence[tuple[int, int]], request: str) -> None:
+        """See `KeysWriter`."""
+        self._driver.executemany(_INSERT_DESTROYED, [(stream, series, *leaves, request) for leaves in ranges])
+
+    def note_request(self, erasure: KeyErasure) -> None:
+        """See `KeysWriter`."""
+        self._driver.execute(_INSERT_REQUEST, erasure)
+
+
+class SqliteKeys:
+    """Implements `KeysEngine` on the file at `path`. Safe for many processes; not across a fork.
+
+    Unless `read_only` is given, it is so in a folder that cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        log_id: str,
+        files: OpenedFiles | None = None,
+        busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
+        read_only: bool | None = None,
+    ) -> None:
+        self.path, self.log_id, self._busy_timeout_s = path, log_id, busy_timeout_s
+        self._read_only = not is_writable(path.parent) if read_only is None else read_only
+        self._files = files or OpenedFiles(path.parent)
+        self._opened: keys_file.OpenKeys | None = None
+        self._closed = False
+
+    def missing(self, why: str) -> errors.KeysMissing:
+        """See `KeysEngine`."""
+        return errors.KeysMissing(self.path, why)
+
+    def is_there(self) -> bool:
+        """See `KeysEngine`."""
+        return self.path.exists()
+
+    def secret(self) -> bytes:
+        """See `KeysEngine`."""
+        with self._driver():
+            assert self._opened is not None
+            return self._opened.secret
+
+    def last_change(self) -> object:
+        """See `KeysEngine`. Another value after any change by another process."""
+        opened = self._opened
+        if opened is not None:  # Before every page that is read: no more than one statement.
+            try:
+                return opened.driver.execute("PRAGMA data_version").fetchone()[0]
+            except sqlite.driver.dbapi2.Error:
+                with self._driver():  # It was closed meanwhile, or the file is not as it was.
+                    raise
+        with self._driver() as driver:
+            return driver.execute("PRAGMA data_version").fetchone()[0]
+
+    def stored(self, stream: str) -> StoredKeys:
+        """See `KeysEngine`."""
+        with self._driver() as driver:
+            return _stored(driver, stream)
+
+    @contextmanager
+    def writing(self) -> Iterator[SqliteWriter]:
+        """See `KeysEngine`."""
+        with self._driver() as driver:
+            self._files.require_in_place()
+            driver.execute("BEGIN IMMEDIATE")
+            try:
+                yield SqliteWriter(driver)
+                driver.execute("COMMIT")
+                self._files.require_in_place()
+            except BaseException:
+                if driver.in_transaction:
+                    driver.execute("ROLLBACK")
+                raise
+
+    def requests(self) -> list[KeyErasure]:
+        """See `KeysEngine`."""
+        with self._driver() as driver:
+            return [KeyErasure(*row) for row in keys_file.rows(driver, _SELECT_REQUESTS, types=_REQUEST_TYPES)]
+
+    def last_request(self) -> KeyErasure | None:
+        """See `KeysEngine`."""
+        with self._driver() as driver:
+            found = keys_file.rows(driver, f"{_SELECT_REQUESTS} DESC LIMIT 1", types=_REQUEST_TYPES)
+        return KeyErasure(*found[0]) if found else None
+
+    def has_request(self, request: str) -> bool:
+        """See `KeysEngine`."""
+        with self._driver() as driver:
+            return driver.execute("SELECT 1 FROM requests WHERE request = ?", (request,)).fetchone() is not None
+
+    def series(self) -> list[tuple[str, int]]:
+        """See `KeysEngine`. Checks every page of the file."""
+        with self._driver() as driver:
+            return keys_file.series_in(driver, self.path)
+
+    def wipe(self) -> bool:
+        """See `KeysEngine`. The write-ahead log is emptied as well."""
+        with self._driver() as driver:
+            end = time.monotonic() + self._busy_timeout_s
+            # Not by `secure_delete` alone: SQLite may have left copies of rows that it moved from page to page.
+            driver.execute("VACUUM")
+            while driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                if time.monotonic() >= end:
+                    return False
+                time.sleep(CHECKPOINT_POLL_S)
+            return True
+
+    def copy_to(self, target: Path) -> None:
+        """See `KeysEngine`."""
+        if not self.is_there():
+            raise self.missing("it does not exist")
+        copy_database(self.path, target)
+
+    def replace(self, copy: Path) -> None:
+        """See `KeysEngine`. The file gets its name. It must not be open yet."""
+        for part in keys_file.PARTS[1:]:
+            self.path.with_name(self.path.name + part).unlink(missing_ok=True)
+        copy.rename(self.path)
+        sync(self.path.parent)
+
+    def another(self) -> SqliteKeys:
+        """See `KeysEngine`."""
+        return SqliteKeys(self.path, log_id=self.log_id, busy_timeout_s=self._busy_timeout_s, read_only=self._read_only)
+
+    def close(self) -> None:
+        """See `KeysEngine`."""
+        self._closed = True
+        if self._opened is not None:
+            self._opened.connection.close()
+            self._files.close(self.path.name, self._opened.engine)
+        self._opened = None
+
+    @contextmanager
+    def _driver(self) -> Iterator[Any]:
+        """Give the connection, opened where it is not."""
+        if self._closed:
+            raise errors.StoreClosed
+        if self._opened is None:
+            self._opened = keys_file.connect(
+                self.path,
+                log_id=self.log_id,
+                files=self._files,
+                busy_timeout_s=self._busy_timeout_s,
+                read_only=self._read_only,
+            )
+        with keys_file.mapped_errors(self.path, busy_timeout_s=self._busy_timeout_s):
+            yield self._opened.driver
+
+
+def _stored(driver: Any, stream: str) -> StoredKeys:
+    # Destroyed ones last: what is destroyed in between is then found twice rather than not at all.
+    nodes = keys_file.rows(driver, _SELECT_NODES, (stream,), types=(int, int, int, bytes))
+    destroyed = keys_file.rows(driver, _SELECT_DESTROYED, (stream,), types=(int, int, int))
+    return StoredKeys([(series, Node(*rest)) for series, *rest in nodes], destroyed)

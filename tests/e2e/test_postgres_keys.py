@@ -1,0 +1,341 @@
+"""The keys of an encrypted log in PostgreSQL, as several nodes use them."""
+
+from __future__ import annotations
+
+import uuid
+from urllib.parse import quote
+
+import pytest
+
+from mnemolog import MemoryStore, errors, restore_backup
+from mnemolog.domain.events import TurnRecorded
+from mnemolog.infra.keys import postgres_keys
+from mnemolog.infra.keys.postgres_schema import ROLE
+from mnemolog.infra.log.event_log import prepare_database
+from mnemolog.infra.log.postgres import database as log_database
+from mnemolog.infra.log.postgres.address import ADDRESS_FILE
+from mnemolog.infra.log.postgres.schema import WRITER
+from tests.postgres import connect, database_on
+
+
+@pytest.fixture
+def name():
+    """The name of a log that is not there yet."""
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def node(postgres_url, name, tmp_path):
+    """Open a node: a folder of its own for the one log."""
+
+    def node(folder, url=postgres_url, **options):
+        return MemoryStore.open(url, log=name, local=tmp_path / folder, model=None, background=False, **options)
+
+    return node
+
+
+@pytest.fixture
+def apart(postgres_url):
+    """The URL of another database on the same server, for keys."""
+    with database_on(postgres_url) as url:
+        prepare_database(postgres_url, keys=url)
+        yield url
+
+
+@pytest.fixture
+def user(postgres_url):
+    """Make users with roles: the URL with which they connect."""
+    with connect(postgres_url) as database:
+        made = []
+
+        def user(*roles):
+            made.append(f"user_{uuid.uuid4().hex}")
+            database.execute(f"CREATE ROLE {made[-1]} IN ROLE {', '.join(roles)}")
+            separator = "&" if "?" in postgres_url else "?"
+            return f"{postgres_url}{separator}options={quote(f'-c role={made[-1]}')}"
+
+        yield user
+        for role in made:
+            database.execute(f"DROP ROLE {role}")
+
+
+def log_id_of(store):
+    return store.status().log_id
+
+
+def test_two_nodes_share_an_encrypted_log(node, tmp_path):
+    """What one records the other recalls; there is no file of keys on either."""
+    with node("a") as one, node("b") as other:
+        one.session("trip").record("user", "the ferry leaves at noon")
+        assert other.recall("ferry").hits[0].text == "the ferry leaves at noon"
+        other.session("trip").record("user", "and comes back at six")
+        assert [turn.text for turn in one.turns("trip")] == ["the ferry leaves at noon", "and comes back at six"]
+        assert one.verify(contents=True).sound
+    assert not list(tmp_path.glob("*/keys.db*"))
+
+
+def test_what_one_node_forgets_no_node_can_read_from_the_log(node):
+    """Also one that has its key in memory; what is recorded afterwards is readable."""
+    with node("a") as one, node("b") as other:
+        turn = one.session("trip").record("user", "my passport number is 123")
+        assert [turn.text for turn in other.turns("trip")] == ["my passport number is 123"]
+        report = one.forget(positions=[turn.position], reason="asked for")
+        assert report.complete
+        pages = other.parts.log.read_stream("session/trip", upto=other.head().position)
+        events = [recorded.event for page in pages for recorded in page]
+        assert "passport" not in repr(events)
+        later = other.session("trip").record("user", "the ferry leaves at noon")
+        assert one.turns("trip")[-1].text == "the ferry leaves at noon"
+        one.forget(session="trip")
+        assert later.position in [item.position for item in other.audit.forgotten()]
+
+
+def test_a_session_goes_on_while_another_node_forgets_it(node):
+    """Keys in memory of versions that are still to come stay right, append after append."""
+    with node("a") as one, node("b") as other:
+        for n in range(40):  # More than are derived together.
+            other.session("trip").record("user", f"turn {n}")
+            if n % 10 == 9:
+                one.forget(session="trip")
+        one.session("trip").record("user", "kept")
+        other.session("trip").record("user", "kept too")
+        for store in (one, other):
+            assert [turn.text for turn in store.turns("trip")] == ["kept", "kept too"]
+            assert store.verify(contents=True).sound
+
+
+def test_nodes_that_create_a_log_at_once_end_with_one_log_and_its_keys(node, postgres_url, monkeypatch):
+    """The one that comes second drops the keys it made, and both read and write."""
+    made = postgres_keys.create
+
+    def overtaken(driver, **how):
+        monkeypatch.setattr(postgres_keys, "create", made)
+        with node("b") as other:
+            other.session("trip").record("user", "the ferry leaves at noon")
+        return made(driver, **how)
+
+    with connect(postgres_url) as database:
+        (before,) = database.execute("SELECT count(*) FROM mnemolog_keys.meta").fetchone()
+        monkeypatch.setattr(postgres_keys, "create", overtaken)
+        with node("a") as one:
+            assert [turn.text for turn in one.turns("trip")] == ["the ferry leaves at noon"]
+            one.session("trip").record("user", "and comes back at six")
+        assert database.execute("SELECT count(*) FROM mnemolog_keys.meta").fetchone() == (before + 1,)
+
+
+def test_a_creation_that_is_killed_behind_its_keys_is_repeated(node, monkeypatch):
+    """Keys that no log has are never used; the next creation makes others."""
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log_database, "_create", killed)
+        with pytest.raises(KeyboardInterrupt):
+            node("a")
+    with node("a") as one, node("b") as other:
+        one.session("trip").record("user", "the ferry leaves at noon")
+        assert [turn.text for turn in other.turns("trip")] == ["the ferry leaves at noon"]
+
+
+def test_keys_can_be_in_another_database(node, apart, postgres_url, tmp_path):
+    """The folder notes it; without the other database nothing can be read, and the error says where to look."""
+    with node("a", keys=apart) as one:
+        one.session("trip").record("user", "the ferry leaves at noon")
+        log_id = log_id_of(one)
+    assert "keys = " in (tmp_path / "a" / ADDRESS_FILE).read_text()
+    for url, count in ((postgres_url, 0), (apart, 1)):
+        with connect(url) as database:
+            query = "SELECT count(*) FROM mnemolog_keys.nodes WHERE log_id = %s"
+            assert (database.execute(query, (log_id,)).fetchone()[0] > 0) == count
+    with MemoryStore.open(tmp_path / "a", model=None) as one, node("b", keys=apart) as other, node("a") as again:
+        for store in (one, other, again):
+            assert [turn.text for turn in store.turns("trip")] == ["the ferry leaves at noon"]
+        assert one.forget(session="trip").complete
+    with node("c") as lost:
+        with pytest.raises(errors.KeysMissing, match=f"none of log {log_id}") as caught:
+            list(lost.events())
+        assert "`keys`" in caught.value.hint
+    with pytest.raises(errors.NotAStore, match="with its keys in"):
+        node("c", keys=apart)
+
+
+def test_an_agent_needs_both_roles_and_no_more(node, user):
+    """It creates an encrypted log, records, recalls, forgets, and what it forgot is wiped."""
+    with node("agent", url=user(WRITER, ROLE)) as agent:
+        agent.session("trip").record("user", "the ferry leaves at noon")
+        assert agent.recall("ferry").hits[0].text == "the ferry leaves at noon"
+        assert agent.forget(session="trip").complete
+
+
+def test_a_user_without_the_role_of_keys_verifies_and_reads_no_content(node, user, run, tmp_path):
+    """The digests are its to check. Nothing is written, and the message says which role is missing."""
+    with node("agent") as agent:
+        agent.session("trip").record("user", "the ferry leaves at noon")
+        head = agent.head()
+    with node("auditor", url=user(WRITER)) as auditor:
+        assert auditor.head() == head
+        assert auditor.verify().sound
+        for call in (
+            lambda: list(auditor.events()),
+            lambda: auditor.session("trip").record("user", "more"),
+            lambda: auditor.session("new"),
+            lambda: auditor.forget(session="trip"),
+            lambda: auditor.verify(contents=True),
+        ):
+            with pytest.raises(errors.KeysMissing, match=r"needs the role mnemolog_keys.*permission denied") as caught:
+                call()
+            assert f"grant the role {ROLE}" in caught.value.hint
+        assert auditor.head() == head
+    ran = run("doctor", tmp_path / "auditor", "--model", "none")
+    assert "Grant the role mnemolog_keys" in " ".join(ran.stdout.split())
+    assert "keys.db" not in ran.stdout
+    assert "grant the role mnemolog_keys" in " ".join(run("status", tmp_path / "auditor").stdout.split())
+
+
+def test_a_user_without_the_role_of_keys_creates_no_encrypted_log(node, user):
+    """Its keys would be nowhere."""
+    with pytest.raises(errors.StoreNotWritable, match="needs the role mnemolog_keys"):
+        node("auditor", url=user(WRITER))
+    with node("auditor", url=user(WRITER), encrypt=False) as store:
+        store.session("trip").record("user", "in the clear")
+
+
+DAMAGES = {
+    "the row of the log is deleted": "DELETE FROM mnemolog_keys.meta WHERE log_id = %s",
+    "a root is deleted": "DELETE FROM mnemolog_keys.nodes WHERE log_id = %s AND stream = 'session/trip'",
+    "a node has an impossible depth": "UPDATE mnemolog_keys.nodes SET depth = 77 WHERE log_id = %s",
+    "a node has another place": "UPDATE mnemolog_keys.nodes SET depth = 32, prefix = 9 WHERE log_id = %s",
+    "the keys have a newer format": "UPDATE mnemolog_keys.meta SET format = 9 WHERE log_id = %s",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damaged_or_missing_keys_are_missing_and_nothing_counts_as_forgotten(node, postgres_url, damage):
+    """The log verifies as before, and takes no content that could never be read."""
+    with node("a") as store:
+        store.session("trip").record("user", "the ferry leaves at noon")
+        head, log_id = store.head(), log_id_of(store)
+    with connect(postgres_url) as database:
+        assert database.execute(damage, (log_id,)).rowcount
+    with node("b") as store:
+        assert store.verify().sound
+        assert store.status().head == head.position
+        for call in (lambda: list(store.events()), lambda: store.record("trip", "user", "more")):
+            with pytest.raises(errors.KeysMissing):
+                call()
+        assert store.head() == head
+        assert not store.audit.forgotten()
+
+
+def test_keys_that_are_lost_while_a_store_is_open_are_missed_at_the_next_read(node, postgres_url):
+    """What is in memory is not used once the keys are gone."""
+    with node("a") as store:
+        store.session("trip").record("user", "the ferry leaves at noon")
+        assert list(store.events())
+        with connect(postgres_url) as database:
+            database.execute("DELETE FROM mnemolog_keys.meta WHERE log_id = %s", (log_id_of(store),))
+        with pytest.raises(errors.KeysMissing):
+            list(store.events())
+
+
+def test_a_folder_that_has_a_file_of_keys_is_refused(node, tmp_path):
+    """Which keys are those of its log is never guessed."""
+    node("a").close()
+    MemoryStore.open(tmp_path / "another", model=None).close()
+    (tmp_path / "a" / "keys.db").write_bytes((tmp_path / "another" / "keys.db").read_bytes())
+    for opening in (lambda: node("a"), lambda: MemoryStore.open(tmp_path / "a", model=None)):
+        with pytest.raises(errors.NotAStore, match="has a keys"):
+            opening()
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "keys.db").touch()
+    with pytest.raises(errors.NotAStore, match="holds files"):
+        node("new")
+
+
+def statements_on(driver, tmp_path, work):
+    """The kinds of messages that are sent on a connection during `work`."""
+    traced = tmp_path / "trace"
+    with traced.open("wb") as file:
+        driver.pgconn.trace(file.fileno())
+        work()
+        driver.pgconn.untrace()
+    return [line.split("\t")[3] for line in traced.read_text().splitlines() if line.split("\t")[1] == "F"]
+
+
+def test_an_append_to_a_known_session_asks_nothing_of_the_keys(node, tmp_path):
+    """Its key is derived in memory: the one statement is that of the log."""
+    with node("a") as store:
+        store.session("trip").record("user", "first")
+        log, turn = store.parts.log, TurnRecorded(role="user", text="next")
+        keys, writer = log.keyring.engine._driver, log.writer.connection.driver
+
+        def append():
+            log.transact(lambda tx: tx.append("session/trip", turn))
+
+        for number in range(70):  # Beyond those that are derived together.
+            watched = (keys, writer)[number % 2]
+            sent = statements_on(watched, tmp_path, append)
+            assert sorted(sent) == ([] if watched is keys else ["Bind", "Describe", "Execute", "Sync"])
+
+
+def test_a_page_of_events_asks_once_whether_keys_were_destroyed(node, tmp_path):
+    """One short query, however many events it has."""
+    with node("a") as store:
+        for n in range(50):
+            store.session("trip").record("user", f"turn {n}")
+        log = store.parts.log
+        assert len(next(log.read(after=0, upto=51))) == 51
+        sent = statements_on(log.keyring.engine._driver, tmp_path, lambda: list(log.read(after=0, upto=51)))
+        assert sent.count("Execute") == 1
+
+
+def test_a_backup_has_the_keys_as_a_file(node, tmp_path):
+    """It is restored without PostgreSQL; a restore may also take the keys from the node itself."""
+    with node("a") as store:
+        store.session("trip").record("user", "the ferry leaves at noon")
+        gone = store.session("trip").record("user", "my passport number is 123")
+        store.forget(positions=[gone.position])
+        made = store.backup(tmp_path / "backup", keys=tmp_path / "keys")
+        store.session("trip").record("user", "later")
+        assert store.backup(tmp_path / "again", keys=tmp_path / "keys").keys
+    for number, keys in enumerate((tmp_path / "keys", tmp_path / "a")):
+        restored = restore_backup(tmp_path / "backup", tmp_path / f"r{number}", keys=keys)
+        assert restored.digest == made.digest
+        with MemoryStore.open(tmp_path / f"r{number}", model=None) as store:
+            assert [turn.text for turn in store.turns("trip")] == ["the ferry leaves at noon"]
+            assert store.verify(contents=True).sound
+            assert [item.position for item in store.audit.forgotten()] == [gone.position]
+
+
+def test_a_backup_without_the_role_of_keys_holds_the_log(node, user, tmp_path):
+    """Its content is not opened to check it; asking for a copy of the keys says what is missing."""
+    with node("a") as store:
+        store.session("trip").record("user", "the ferry leaves at noon")
+    with node("auditor", url=user(WRITER)) as auditor:
+        assert auditor.backup(tmp_path / "backup").keys is None
+        with pytest.raises(errors.LogDamaged, match="needs the role mnemolog_keys"):
+            auditor.backup(tmp_path / "with keys", keys=tmp_path / "keys")
+    restore_backup(tmp_path / "backup", tmp_path / "restored", keys=tmp_path / "a")
+
+
+def test_a_connection_of_the_keys_that_was_lost_is_made_again(node, postgres_url):
+    """A restart of the server is no error of the next read."""
+    with node("a") as store:
+        store.session("trip").record("user", "the ferry leaves at noon")
+        with connect(postgres_url) as database:
+            pid = store.parts.log.keyring.engine._driver.info.backend_pid
+            database.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+        assert len(list(store.events())) == 2
+
+
+def test_sql_for_both_databases_is_printed(run, postgres_url):
+    """For an administrator to read and run: the keys' part is marked where it is for another database."""
+    printed = run("init", postgres_url, "--print-sql").stdout
+    assert f"CREATE ROLE {ROLE}" in printed
+    logs, keys = run("init", postgres_url, "--keys", postgres_url, "--print-sql").stdout.split("-- In the other")
+    assert "mnemolog_keys" not in logs
+    assert "mnemolog.events" not in keys
+    with database_on(postgres_url) as url, connect(url) as database:
+        database.execute(printed)
+        assert not prepare_database(url)
