@@ -29,6 +29,7 @@ from mnemolog.infra.log.postgres.address import place_of as place_of
 from mnemolog.infra.log.sqlite.wal_checkpointer import WalKeeper
 from mnemolog.infra.runtime.atomic_files import ScratchFolder
 from mnemolog.infra.runtime.clock import SystemClock
+from mnemolog.infra.runtime.paths import is_writable
 from mnemolog.infra.runtime.regular_files import require_folder
 from mnemolog.infra.sqlite import Synchronous
 from mnemolog.models.service import ModelService
@@ -75,6 +76,11 @@ class StoreParts:
 
     def start(self) -> None:
         """Start the background threads, and resume interrupted requests to forget."""
+        try:
+            self.forgetting.nodes.opened()
+        except BaseException:
+            self.close()
+            raise
         self.telemetry.watch(self.gauges)
         self.projections.start()
         background = self.projections.projector is not None
@@ -87,6 +93,7 @@ class StoreParts:
             return
         self.telemetry.unwatch(self.gauges)
         self.projections.stop()
+        self.forgetting.nodes.close()
         self.prefetcher.close()
         self.wal_keeper.close()
         self.log.close()
@@ -130,7 +137,7 @@ def build(
     require_local(folder, allowed=allow_network_filesystem)
     _require_own_folders(StoreLayout(folder))
     log = _open_log(folder, address, language, clock, create, synchronous, busy_timeout_s, encrypt, read_only)
-    scratch = _scratch(folder, log) if read_only else None
+    scratch = _scratch(folder, log) if read_only and not _keeps_projections(folder, log) else None
     layout = StoreLayout(folder, None if scratch is None else scratch.path)
     projections = ProjectionSet(
         layout, log, model, make_encoder=make_encoder, models=models, background=background, reranker=loaded_reranker
@@ -159,11 +166,18 @@ def build(
         audit=AuditService(log, sessions, projections, contexts, forgetting),
         models=ModelService(layout, log, projections, boundary=boundary),
         admin=AdminService(layout, log, projections, snapshots, forgetting, boundary=boundary),
-        maintenance=Maintenance(layout, log, projections, snapshots, boundary=boundary, telemetry=measurements),
+        maintenance=Maintenance(
+            layout, log, projections, snapshots, forgetting.nodes, boundary=boundary, telemetry=measurements
+        ),
         session_list=SessionList(projections, sessions),
         boundary=boundary,
         scratch=scratch,
     )
+
+
+def _keeps_projections(folder: Path, log: EventLog) -> bool:
+    """Whether a store that only reads its log brings the projections in its folder up to date, as any node does."""
+    return log.engine.nodes is not None and is_writable(folder)
 
 
 def _scratch(folder: Path, log: EventLog) -> ScratchFolder:

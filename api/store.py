@@ -108,8 +108,8 @@ class MemoryStore(OfOneProcess):
         or an object with `score(query, list[str]) -> list[float]` and a `name`. It is loaded when first needed.
         With `receipts`, every recall and context leaves a receipt, unless called with `receipt=False` (docs/audit.md).
         `background` embeds new turns in a background thread (docs/projector.md); `close` ends it.
-        A store on a network file system is refused, unless `allow_network_filesystem`; `read_only` writes nothing into
-        the folder, and what would be recorded raises `StoreNotWritable` (docs/operations.md).
+        A store on a network file system is refused, unless `allow_network_filesystem`; with `read_only`
+        recording raises `StoreNotWritable`, and no file of a store in a folder is written (docs/operations.md).
         `telemetry` receives measurements (docs/observability.md): `mnemolog.observability.otel.OpenTelemetry()`.
         Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `NetworkFilesystem`, `FormatTooNew`, `InvalidInput`.
         """

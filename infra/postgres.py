@@ -136,7 +136,11 @@ def error_of(error: BaseException, path: Path, *, busy_timeout_s: float) -> erro
         case "53100":  # disk_full
             return errors.StorageFull(path)
         case "42501" | "25006":  # insufficient_privilege, read_only_sql_transaction
-            return errors.StoreNotWritable(path, said)
+            refused = errors.StoreNotWritable(path, f"PostgreSQL says: {said}")
+            refused.hint = (
+                "use a user whose roles allow it (docs/postgres.md, Roles), on a server that is not a standby"
+            )
+            return refused
         case "54000":  # program_limit_exceeded
             return errors.InvalidInput("stream", f"its name and the key are too long together: {said}")
         case "XX001" | "XX002":  # data_corrupted, index_corrupted

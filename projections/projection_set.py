@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from mnemolog.domain.events import SessionStarted
+from mnemolog.domain.events import ContentErased, SessionStarted
 from mnemolog.domain.moments import When, page_bounds
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.session import session_of
@@ -59,6 +59,8 @@ class ProjectionSet:
         """Does so in the background, if that was requested and there is a model."""
         if background and model is not None:
             self.projector = Projector(layout.projections, log, self.indexing)
+        self._look: Callable[[Position], None] = lambda _: None
+        self._reached: Callable[[Position], None] = lambda _: None
 
     def views(self) -> Views:
         """Return the views as they are, however far they have read."""
@@ -76,8 +78,13 @@ class ProjectionSet:
 
     def caught_up(self, progress: Progress | None = None) -> tuple[Views, Position]:
         """Return the views, up to date with the log, and their position."""
+        head = self.log.head().position
+        if self.projector is None:
+            self._look(head)
         views = self.views()
-        return views, catch_up(self.log, views, upto=self.log.head().position, progress=progress)
+        reached = catch_up(self.log, views, upto=head, progress=progress)
+        self._reached(reached)
+        return views, reached
 
     def views_position(self) -> Position | None:
         """Return how far the views have read, None where nothing has needed them yet."""
@@ -112,10 +119,18 @@ class ProjectionSet:
             return queries.turns_in(connection, spans, after=first, before=last, limit=limit, newest_first=newest_first)
 
     def session_titles(self) -> dict[str, str]:
-        """Return the titles of all sessions by id; without the title where the views have not read that far."""
+        """Return the titles of all sessions by id; without the title where the views have not read that far.
+
+        A title that was forgotten since is not returned either.
+        """
         with self.views().database.reading() as connection:
             titles, position = queries.session_titles(connection), tracked(connection, VIEWS).position
-        started = self.log.streams_with(SessionStarted.topic, after=position, upto=self.log.head().position)
+        head = self.log.head().position
+        started = self.log.streams_with(SessionStarted.topic, after=position, upto=head)
+        erased = self.log.streams_with(ContentErased.topic, after=position, upto=head)
+        for stream in erased:
+            if (session := session_of(stream)) in titles:
+                titles[session] = ""
         return {session_of(stream) or stream: "" for stream in started} | titles
 
     def projector_status(self) -> ProjectorStatus:
@@ -123,6 +138,15 @@ class ProjectionSet:
         if self.projector is not None:
             return self.projector.status()
         return read_status(self._layout.projections, now=datetime.now(UTC))
+
+    def watch(self, *, look: Callable[[Position], None], reached: Callable[[Position], None]) -> None:
+        """Have `look` called with the head by the projector, or before a read if there is none.
+
+        `reached` is called with the position of the views after a read.
+        """
+        self._look, self._reached = look, reached
+        if self.projector is not None:
+            self.projector.look = look
 
     def poke(self) -> None:
         """Have the projector look now: what kept it from its work may be gone."""

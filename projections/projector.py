@@ -64,6 +64,8 @@ class Projector:
     ) -> None:
         self._log, self._indexing = log, indexing
         self._told: Callable[[ProjectorStatus], None] = lambda _: None
+        self.look: Callable[[Position], None] = lambda _: None
+        """Called with the head before turns up to it are embedded."""
         self._clock = clock or SystemClock()
         self._changes = InterruptSafeCondition()
         self._file = StateFile(projections)
@@ -174,7 +176,9 @@ class Projector:
     def _follow(self) -> None:
         """Do what there is to do, then rest until there may be more."""
         try:
-            self._catch_up(self._log.head().position)
+            head = self._log.head().position
+            self.look(head)
+            self._catch_up(head)
         except (cancellation.Stopped, errors.StoreClosed, errors.StoreForked, errors.StoreReplaced):
             self._closed = True
         except errors.IndexerBusy as error:

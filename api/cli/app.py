@@ -83,6 +83,7 @@ COMMANDS: Final = {
         "restore": ("backup", "Restore a backup into a new folder."),
         "copy": ("moving", "Copy a store to another folder or database."),
         "quarantine": ("doctor", "List and purge unusable files."),
+        "nodes": ("nodes", "List the nodes of a log in PostgreSQL."),
     },
     "Integrations": {
         "mcp": ("mcp", "Serve the store to agents over MCP."),

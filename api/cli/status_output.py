@@ -12,6 +12,7 @@ import msgspec
 from mnemolog.cli.output import console
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.embedding_model import short
+from mnemolog.forgetting.results import NodeStatus
 from mnemolog.operations.doctor.report import DoctorReport
 from mnemolog.operations.status import Status, WalStatus
 from mnemolog.projections.drift import Drift
@@ -55,6 +56,7 @@ def show_status(status: Status) -> None:
         rows.append((cache.name, cache.state, "", "", f"{cache.bytes / 1e6:.1f} MB"))
         actions.append((cache.name, cache.state, cache.action))
     out.rows(("projection", "state", "to", "behind", "holds"), rows)
+    show_nodes(status.nodes)
     if not status.vectors:
         cached = any(cache.name == _CACHE and cache.state == PRESENT for cache in status.caches)
         where = f"no vectors on disk yet, only in the cache ({_CACHE})" if cached else "no vectors yet"
@@ -71,6 +73,20 @@ def show_status(status: Status) -> None:
         out.advice(f"{lie}: {status.quarantine.action}", style="yellow")
     for warning in status.warnings:
         out.advice(f"WARNING: {warning}", style="bold red")
+
+
+def show_nodes(nodes: Sequence[NodeStatus]) -> None:
+    """Print a table of nodes, nothing if there are none."""
+    rows = [
+        (item.node, item.label, str(item.position), f"{item.behind_events:,}", dated(item.seen_at), _here(item))
+        for item in nodes
+    ]
+    if rows:
+        console().rows(("node", "folder", "to", "behind", "last seen", ""), rows)
+
+
+def _here(node: NodeStatus) -> str:
+    return "this one" if node.here else ""
 
 
 def show_doctor_report(answer: DoctorReport, *, dry_run: bool = False) -> None:

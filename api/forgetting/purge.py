@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from typing import Final
 
+import filelock
+
+from mnemolog.domain import errors
+from mnemolog.domain.store_layout import PROJECTIONS as FOLDER
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.history import forgotten_turns
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.runtime.atomic_files import lock_file, make_folder
+from mnemolog.infra.runtime.os_errors import as_store_error
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
@@ -15,6 +24,26 @@ from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.registry.all_projections import PROJECTIONS, unregistered_tables
 from mnemolog.projections.registry.context import StoreContext
 from mnemolog.projections.sql.snapshots import SnapshotStore
+
+LOCK_FILE: Final = ".forgetting.lock"
+
+
+@contextmanager
+def alone(layout: StoreLayout, *, wait_s: float) -> Iterator[None]:
+    """Let one process at a time forget and purge in a folder. Raises `LogBusy` after waiting for another one."""
+    folder = layout.projections
+    try:
+        make_folder(folder, root=FOLDER)
+        lock = lock_file(folder / LOCK_FILE, wait_s=wait_s)
+        lock.acquire()
+    except filelock.Timeout as error:
+        raise errors.LogBusy(waited_s=wait_s) from error
+    except OSError as error:
+        raise as_store_error(error, folder) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def purge(

@@ -16,6 +16,27 @@ from mnemolog.domain.result import Result
 from mnemolog.infra.runtime.regular_files import read_file
 
 
+class NodeStatus(Result, frozen=True, kw_only=True):
+    """A node of a log in PostgreSQL: a folder on some machine with projections of the log."""
+
+    _columns = ("node", "label", "position", "behind_events", "seen_at")
+
+    node: str
+    """Its random id."""
+    label: str
+    """Its host and folder."""
+    here: bool
+    """Whether it is the folder of this store."""
+    opened_at: datetime
+    seen_at: datetime
+    """When it last noted something: when it was opened or closed, after a purge, else once a minute while it reads."""
+    position: Position
+    """How far its views had read the log then."""
+    behind_events: int
+    purged: Position
+    """What was forgotten up to this position is gone from its projections."""
+
+
 class ForgetReport(Result, frozen=True, kw_only=True):
     """What was forgotten, or with `dry_run` would be."""
 

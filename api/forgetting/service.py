@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Final
-
-import filelock
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested, ForgetTarget
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.position import Position
-from mnemolog.domain.store_layout import PROJECTIONS, StoreLayout
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.forgetting import purge as purging
 from mnemolog.forgetting.history import Request
+from mnemolog.forgetting.nodes import Nodes
 from mnemolog.forgetting.plan import Plan, Planner, Wish
 from mnemolog.forgetting.results import Erasure, ForgetReport, ReapplyReport
 from mnemolog.infra.keys.engine import KeyErasure
@@ -28,13 +26,10 @@ from mnemolog.infra.keys.keyring import Keyring, LeafRange
 from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
-from mnemolog.infra.runtime.atomic_files import lock_file, make_folder
-from mnemolog.infra.runtime.os_errors import as_store_error
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.sql.snapshots import SnapshotStore
 
-LOCK_FILE: Final = ".forgetting.lock"
 LOCK_WAIT_S: Final = 30.0
 STEPS: Final = ("requested", "destroyed", "wiped", "recorded", "purged", "completed")
 """The steps of a request, in order; tests kill the process between them."""
@@ -60,6 +55,8 @@ class Forgetting:
         self, layout: StoreLayout, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore
     ) -> None:
         self._layout, self._log, self._projections, self._snapshots = layout, log, projections, snapshots
+        self.nodes = Nodes(layout, log, projections, snapshots)
+        """The nodes of the log, this one among them."""
 
     def forget(self, wish: Wish, *, reason: str, dry_run: bool, progress: Progress | None) -> ForgetReport:
         """See `MemoryStore.forget`."""
@@ -71,7 +68,7 @@ class Forgetting:
             raise errors.InvalidInput("session", "say what to forget: sessions, scopes or positions")
         if dry_run:
             return _report(self._log.rehearse(lambda tx: Planner(self._log, keyring, tx).plan(wish)), dry_run=True)
-        with self._alone(wait_s=LOCK_WAIT_S):
+        with purging.alone(self._layout, wait_s=LOCK_WAIT_S):
             request = secrets.token_hex(8)
 
             def work(tx: Transaction) -> tuple[Plan, Position | None]:
@@ -96,7 +93,7 @@ class Forgetting:
         try:
             if self._is_settled():
                 return
-            with self._alone(wait_s=0):
+            with purging.alone(self._layout, wait_s=0):
                 self._request_again(self._keys().erasures())
                 self._carry_on(None)
         except (errors.MnemologError, OSError):  # Opening must not fail for this.
@@ -105,7 +102,7 @@ class Forgetting:
     def reapply(self, erasures: Sequence[Erasure], *, progress: Progress | None = None) -> ReapplyReport:
         """See `AdminService.reapply_erasures`."""
         self._keys()
-        with self._alone(wait_s=LOCK_WAIT_S):
+        with purging.alone(self._layout, wait_s=LOCK_WAIT_S):
             requests = [ForgetRequested(id=e.request, targets=list(e.targets), reason=e.reason) for e in erasures]
             count = self._request_again([KeyErasure(event.id, 0, 0, encode(event)) for event in requests])
             pending = self._carry_on(progress)
@@ -170,9 +167,11 @@ class Forgetting:
                 self._log.transact(_recorded(request))
             self.reached("recorded")
             step = "purging the projections"
+            upto = self._log.head()
             left = purging.purge(self._layout, self._log, self._projections, self._snapshots, progress=progress)
             if left:
                 return f"{step}: {left}"
+            self.nodes.purged(upto)
             self.reached("purged")
             step = "recording that it is done"
             done = ForgetCompleted(requests=[request.event.id for request in undone])
@@ -193,22 +192,6 @@ class Forgetting:
             why = "this store was created without encryption, so nothing of it can be forgotten; record its content"
             raise errors.InvalidInput("encrypt", f"{why} in a new store, which is encrypted by default")
         return keyring
-
-    @contextmanager
-    def _alone(self, *, wait_s: float) -> Iterator[None]:
-        folder = self._layout.projections
-        try:
-            make_folder(folder, root=PROJECTIONS)
-            lock = lock_file(folder / LOCK_FILE, wait_s=wait_s)
-            lock.acquire()
-        except filelock.Timeout as error:
-            raise errors.LogBusy(waited_s=wait_s) from error
-        except OSError as error:
-            raise as_store_error(error, folder) from error
-        try:
-            yield
-        finally:
-            lock.release()
 
 
 def _doomed(target: ForgetTarget) -> Iterator[LeafRange]:

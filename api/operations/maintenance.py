@@ -7,6 +7,7 @@ from pathlib import Path
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.forgetting.nodes import Nodes
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime.paths import local_path
 from mnemolog.observability.telemetry import Telemetry
@@ -28,17 +29,18 @@ class Maintenance:
         log: EventLog,
         projections: ProjectionSet,
         snapshots: SnapshotStore,
+        nodes: Nodes,
         *,
         boundary: Boundary,
         telemetry: Telemetry,
     ) -> None:
         self._layout, self._log, self._projections, self._snapshots = layout, log, projections, snapshots
-        self._boundary, self._telemetry = boundary, telemetry
+        self._nodes, self._boundary, self._telemetry = nodes, boundary, telemetry
 
     def status(self) -> Status:
         """Return the state of log, projections and projector. See `MemoryStore.status`."""
         self._boundary.require_none("status")
-        return store_status(self._layout, self._log, self._projections, self._snapshots)
+        return store_status(self._layout, self._log, self._projections, self._snapshots, self._nodes)
 
     def backup(
         self,

@@ -8,9 +8,10 @@ from functools import partial
 from mnemolog.application import commands
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language, parse_language
 from mnemolog.domain.position import Position
+from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.forgetting.results import Erasure, ReapplyReport
+from mnemolog.forgetting.results import Erasure, NodeStatus, ReapplyReport
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.operations.doctor import run as doctor
@@ -88,6 +89,23 @@ class AdminService:
         """
         self._boundary.require_none("admin.set_language")
         return self._log.transact(partial(commands.choose_language, wanted=parse_language(language)))
+
+    def nodes(self) -> Results[NodeStatus]:
+        """Return the nodes of a log in PostgreSQL: how far each has read, purged, and when it was last seen.
+
+        Empty for a log in a folder.
+        """
+        self._boundary.require_none("admin.nodes")
+        return Results(self._forgetting.nodes.all())
+
+    def remove_node(self, node: str) -> bool:
+        """Remove a node that is gone for good, so that nothing waits for it. Return whether there was one of that id.
+
+        A node that still runs is back when it next notes something. Raises `StoreNotWritable` for a user who may only
+        read the log.
+        """
+        self._boundary.require_none("admin.remove_node")
+        return self._forgetting.nodes.remove(node)
 
     def reapply_erasures(self, erasures: Sequence[Erasure], *, progress: Progress | None = None) -> ReapplyReport:
         """Repeat what was forgotten after the backup was made that this store was restored from.

@@ -16,7 +16,8 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history
-from mnemolog.forgetting.results import ForgettingStatus
+from mnemolog.forgetting.nodes import Nodes
+from mnemolog.forgetting.results import ForgettingStatus, NodeStatus
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres.address import read_address
 from mnemolog.infra.log.sqlite import wal_checkpointer
@@ -80,6 +81,8 @@ class Status(Result, frozen=True, kw_only=True):
     """Items in quarantine."""
     quarantine: QuarantineStatus
     forgetting: ForgettingStatus
+    nodes: tuple[NodeStatus, ...]
+    """The nodes of a log in PostgreSQL, this one among them; none of a log in a folder."""
     warnings: tuple[str, ...]
     """Problems that need attention: lost history, a full quarantine, a model that cannot be loaded."""
     sqlite_version: str
@@ -91,7 +94,9 @@ class Status(Result, frozen=True, kw_only=True):
             yield counted(len(self.warnings), "warning")
 
 
-def store_status(layout: StoreLayout, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore) -> Status:
+def store_status(
+    layout: StoreLayout, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore, nodes: Nodes
+) -> Status:
     """Return the state of a store at the head that its log has now."""
     at_head = LogAtHead(log)
     head = at_head.head()
@@ -128,6 +133,7 @@ def store_status(layout: StoreLayout, log: EventLog, projections: ProjectionSet,
         quarantined=quarantine.items,
         quarantine=quarantine,
         forgetting=forgetting,
+        nodes=tuple(nodes.all()),
         warnings=(
             *_warnings(views, vectors, quarantine, forgetting, wal, head=head.position),
             *_backup_warnings(layout.folder, log, missing_keys(log)),

@@ -11,6 +11,7 @@ SCHEMA_VERSION: Final = 1
 SCHEMA: Final = "mnemolog_keys"
 ROLE: Final = "mnemolog_keys"
 """It owns the tables: only their owner may rewrite them (`VACUUM FULL`), which wiping destroyed keys takes."""
+READER: Final = "mnemolog_keys_reader"
 
 _TABLES: Final = f"""
 CREATE TABLE {SCHEMA}.schema_version (version int NOT NULL);
@@ -54,13 +55,14 @@ CREATE TABLE {SCHEMA}.requests (
 
 
 def script() -> str:
-    """Return the statements that create the schema and the role, for `mnemolog init` and for administrators."""
+    """Return the statements that create the schema and the roles, for `mnemolog init` and for administrators."""
     owned = "\n".join(
         f"ALTER TABLE {SCHEMA}.{table} OWNER TO {ROLE};"
         for table in ("schema_version", "meta", "nodes", "destroyed", "requests")
     )
     return f"""\
 DO $$BEGIN CREATE ROLE {ROLE} NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END$$;
+DO $$BEGIN CREATE ROLE {READER} NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END$$;
 GRANT {ROLE} TO CURRENT_USER;
 CREATE SCHEMA {SCHEMA};
 {_TABLES.strip()}
@@ -68,6 +70,7 @@ ALTER SCHEMA {SCHEMA} OWNER TO {ROLE};
 {owned}
 GRANT USAGE ON SCHEMA {SCHEMA} TO PUBLIC;
 GRANT SELECT ON {SCHEMA}.schema_version TO PUBLIC;
+GRANT SELECT ON ALL TABLES IN SCHEMA {SCHEMA} TO {READER};
 """
 
 

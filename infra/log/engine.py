@@ -251,8 +251,45 @@ class LogConnection(Protocol):
         ...
 
 
+class NodeRow(NamedTuple):
+    """A node as the log's database knows it: a folder with projections of the log. Times are those of the server."""
+
+    node: str
+    """Its random id."""
+    label: str
+    """Its host and folder, for people."""
+    opened_at: Micros
+    seen_at: Micros
+    """When it last noted something here: it does so seldom."""
+    position: int
+    """How far its views have read the log."""
+    purged: int
+    """What was forgotten up to this position is gone from its projections."""
+
+
+class NodeTable(Protocol):
+    """The nodes of one log. Every method raises only errors of mnemolog."""
+
+    def note(self, node: str, label: str, *, position: int | None, purged: int, opened: bool) -> None:
+        """Note the state of a node, which is added if it is new. None keeps the position; `opened` sets the time."""
+        ...
+
+    def all(self) -> list[NodeRow]:
+        """Return all nodes in the order of their labels."""
+        ...
+
+    def remove(self, node: str) -> bool:
+        """Remove a node. Return whether it was there."""
+        ...
+
+
 class LogEngine(Protocol):
     """The database of one log."""
+
+    @property
+    def nodes(self) -> NodeTable | None:
+        """The nodes of the log. None where the log is a file in the only folder that has projections of it."""
+        ...
 
     @property
     def driver_errors(self) -> tuple[type[Exception], ...]:

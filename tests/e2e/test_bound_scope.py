@@ -162,6 +162,8 @@ ADMIN = {
     "catch_up_vectors": [lambda s: s.admin.catch_up_vectors()],
     "language": [lambda s: s.admin.language()],
     "set_language": [lambda s: s.admin.set_language("de")],
+    "nodes": [lambda s: s.admin.nodes()],
+    "remove_node": [lambda s: s.admin.remove_node("0123")],
     "reapply_erasures": [lambda s: s.admin.reapply_erasures([])],
 }
 SURFACE = {MemoryStore: STORE, AuditService: AUDIT, ModelService: MODELS, AdminService: ADMIN}

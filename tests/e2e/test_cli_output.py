@@ -29,6 +29,7 @@ READS = {
     "scopes": ["scopes"],
     "agents": ["agents"],
     "status": ["status"],
+    "nodes": ["nodes"],
     "head": ["head"],
     "recall": ["recall", "forged", "--mode", "text", "--model", "none", "--context-turns", "1"],
     "recall --explain": ["recall", "forged", "--mode", "text", "--model", "none", "--explain"],

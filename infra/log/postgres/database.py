@@ -22,6 +22,7 @@ from mnemolog.infra.log.postgres.address import LogAddress, note_address, withou
 from mnemolog.infra.log.postgres.engine import PostgresEngine
 from mnemolog.infra.postgres import Settings, error_of
 from mnemolog.infra.runtime.atomic_files import make_folder
+from mnemolog.infra.runtime.paths import is_writable
 from mnemolog.infra.sqlite import Synchronous
 
 _SELECT_LOG = f"SELECT log, log_id, format, created_at FROM {schema.SCHEMA}.head WHERE name = %b"
@@ -74,6 +75,7 @@ def open_log(
     those of `EventLog.open`, and `LogUnreachable`.
     """
     settings = Settings(address.url, synchronous=synchronous, busy_timeout_s=busy_timeout_s, read_only=read_only)
+    keeps_projections = not (read_only and path.parent.exists() and not is_writable(path.parent))
     with _connected(settings, path) as driver:
         version = schema.version_of(driver)
         if version is None:
@@ -84,7 +86,7 @@ def open_log(
             error = errors.StoreNotFound(path.parent)
             error.args = (f"there is no log {address.log!r} in {without_password(address.url)}",)
             raise error
-        if not read_only:
+        if keeps_projections:
             make_folder(path.parent)
         if found is None:
             if identity is None and encrypt is not False:
@@ -100,7 +102,7 @@ def open_log(
     log, identity = found
     if identity.log_format > LOG_FORMAT:
         raise errors.FormatTooNew(path, found=identity.log_format, supported=LOG_FORMAT)
-    if not read_only:
+    if keeps_projections:
         note_address(path.parent, address)
     return identity, PostgresEngine(settings, log=log, identity=identity, path=path)
 

@@ -16,6 +16,7 @@ from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.engine import EventRow, LogIdentity, RowCursor, StagedRow, altered_triggers
 from mnemolog.infra.log.postgres import schema
+from mnemolog.infra.log.postgres.nodes import PostgresNodes
 from mnemolog.infra.log.sql_reader import NOT_A_TURN, SELECT, SELECT_TURN_HEADS, SELECT_TURNS, STATE, SqlReader
 from mnemolog.infra.log.sqlite.log_file import write_copy
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
@@ -346,10 +347,23 @@ class PostgresEngine:
         self._settings, self.log, self._identity, self._path = settings, log, identity, path
         self.busy_timeout_s = settings.busy_timeout_s
         self.pool = settings.pool()
+        self.nodes = PostgresNodes(log, self._driver)
 
     @contextmanager
     def reading(self) -> Iterator[PostgresReader]:
         """See `LogEngine`."""
+        with self._connected() as (driver, again):
+            yield PostgresReader(driver, self.log, again=again)
+
+    @contextmanager
+    def _driver(self) -> Iterator[Driver]:
+        """Give a connection of the pool. Raises only errors of mnemolog."""
+        with self._connected() as (driver, _):
+            yield driver
+
+    @contextmanager
+    def _connected(self) -> Iterator[tuple[Driver, Callable[[], Driver]]]:
+        """Give a connection of the pool, and what replaces it by another one. Raises only errors of mnemolog."""
         try:
             connection = self.pool.connect()
 
@@ -360,7 +374,7 @@ class PostgresEngine:
                 return connection.driver_connection  # type: ignore[return-value]
 
             try:
-                yield PostgresReader(connection.driver_connection, self.log, again=again)  # type: ignore[arg-type]
+                yield connection.driver_connection, again  # type: ignore[misc]
             finally:
                 connection.close()
         except (psycopg.Error, sa.exc.SQLAlchemyError, UnicodeEncodeError, OverflowError) as error:

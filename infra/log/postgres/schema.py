@@ -13,6 +13,7 @@ SCHEMA_VERSION: Final = 1
 SCHEMA: Final = "mnemolog"
 OWNER: Final = "mnemolog_owner"
 WRITER: Final = "mnemolog_writer"
+READER: Final = "mnemolog_reader"
 
 # A head row is updated at every append: half of each page stays free for the new versions of its rows.
 _TABLES: Final = f"""
@@ -43,6 +44,17 @@ CREATE TABLE {SCHEMA}.events (
 ALTER TABLE {SCHEMA}.events ALTER COLUMN state SET STORAGE EXTERNAL;
 CREATE UNIQUE INDEX events_key ON {SCHEMA}.events (log, stream, key) WHERE key IS NOT NULL;
 CREATE INDEX events_sparse ON {SCHEMA}.events (log, stream, version) WHERE {NOT_A_TURN};
+CREATE TABLE {SCHEMA}.nodes (
+  log int NOT NULL,
+  node text COLLATE "C" NOT NULL,
+  label text COLLATE "C" NOT NULL,
+  noted_by name COLLATE "C" NOT NULL DEFAULT current_user,
+  opened_at bigint NOT NULL,
+  seen_at bigint NOT NULL,
+  position bigint NOT NULL,
+  purged bigint NOT NULL,
+  PRIMARY KEY (log, node)
+) WITH (fillfactor = 50);
 """
 
 REFUSE_CHANGE: Final = "BEGIN RAISE EXCEPTION 'append-only: % on % refused', TG_OP, TG_TABLE_NAME; END"
@@ -75,6 +87,16 @@ WHERE i.indrelid = '{SCHEMA}.events'::regclass AND i.indisvalid
 """
 
 
+# A reader must not confirm for others that they have purged what was forgotten.
+_OWN_ROW: Final = f"""
+ALTER TABLE {SCHEMA}.nodes ENABLE ROW LEVEL SECURITY;
+CREATE POLICY seen_by_all ON {SCHEMA}.nodes FOR SELECT USING (true);
+CREATE POLICY changed_by_writers ON {SCHEMA}.nodes TO {WRITER} USING (true);
+CREATE POLICY added_by_readers ON {SCHEMA}.nodes FOR INSERT TO {READER} WITH CHECK (noted_by = current_user);
+CREATE POLICY changed_by_readers ON {SCHEMA}.nodes FOR UPDATE TO {READER} USING (noted_by = current_user);
+"""
+
+
 def _role(name: str) -> str:
     return (
         f"DO $$BEGIN CREATE ROLE {name} NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END$$;"
@@ -85,11 +107,12 @@ def script() -> str:
     """Return the statements that create the schema and the roles, for `mnemolog init` and for administrators."""
     triggers = "\n".join(f"{statement};" for statement in APPEND_ONLY_TRIGGERS.values())
     owned = "\n".join(
-        f"ALTER TABLE {SCHEMA}.{table} OWNER TO {OWNER};" for table in ("schema_version", "head", "events")
+        f"ALTER TABLE {SCHEMA}.{table} OWNER TO {OWNER};" for table in ("schema_version", "head", "events", "nodes")
     )
     return f"""\
 {_role(OWNER)}
 {_role(WRITER)}
+{_role(READER)}
 GRANT {OWNER} TO CURRENT_USER;
 CREATE SCHEMA {SCHEMA};
 {_TABLES.strip()}
@@ -98,10 +121,13 @@ CREATE FUNCTION {SCHEMA}.refuse_change() RETURNS trigger LANGUAGE plpgsql AS $${
 ALTER SCHEMA {SCHEMA} OWNER TO {OWNER};
 ALTER FUNCTION {SCHEMA}.refuse_change() OWNER TO {OWNER};
 {owned}
-GRANT USAGE ON SCHEMA {SCHEMA} TO {WRITER};
-GRANT SELECT ON ALL TABLES IN SCHEMA {SCHEMA} TO {WRITER};
+GRANT USAGE ON SCHEMA {SCHEMA} TO {WRITER}, {READER};
+GRANT SELECT ON ALL TABLES IN SCHEMA {SCHEMA} TO {WRITER}, {READER};
 GRANT INSERT ON {SCHEMA}.events, {SCHEMA}.head TO {WRITER};
 GRANT UPDATE (position, digest) ON {SCHEMA}.head TO {WRITER};
+GRANT INSERT, UPDATE ON {SCHEMA}.nodes TO {WRITER}, {READER};
+GRANT DELETE ON {SCHEMA}.nodes TO {WRITER};
+{_OWN_ROW.strip()}
 """
 
 

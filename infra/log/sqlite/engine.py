@@ -207,6 +207,7 @@ class SqliteEngine:
     """Implements `LogEngine` on one file."""
 
     poll_interval_s = POLL_INTERVAL_S
+    nodes = None
 
     def __init__(
         self,

@@ -1,0 +1,175 @@
+"""The nodes of a log in PostgreSQL: the folders on several machines that have projections of it.
+
+A node notes in the database how far it has read, and up to where its projections are purged of what was forgotten. It
+does so when it is opened and closed, after a purge, and else once a minute at most. What another node has forgotten
+is purged here when the store is opened, and else when a read or the projector finds that it was forgotten.
+"""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import time
+from contextlib import suppress
+from typing import Final
+
+from mnemolog.domain import errors, structured_log
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.events import ContentErased
+from mnemolog.domain.forgetting import FORGETTING_STREAM
+from mnemolog.domain.head import Head
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.forgetting import node_files
+from mnemolog.forgetting import purge as purging
+from mnemolog.forgetting.results import NodeStatus
+from mnemolog.infra.log.engine import NodeTable
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.runtime import fork_guard
+from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.sql.snapshots import SnapshotStore
+
+NOTE_S: Final = 60.0
+"""How often an open node notes how far it has read, at most."""
+BUSY_S: Final = 0.5
+"""How long it waits while another one purges, before it looks again."""
+RETRY_S: Final = 5.0
+"""How long a node waits after a purge that failed, before it tries again."""
+
+_NOT_NOW: Final = (errors.StorageFull, errors.ProjectionError, errors.StoreNotWritable, OSError)
+"""Errors that keep a node from purging now, but perhaps not the next time."""
+
+
+class Nodes:
+    """This node and the others. Safe for many threads. For a log in a folder there are none, and nothing is done."""
+
+    def __init__(
+        self, layout: StoreLayout, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore
+    ) -> None:
+        self._layout, self._log, self._projections, self._snapshots = layout, log, projections, snapshots
+        self._label = f"{socket.gethostname()}:{layout.folder}"
+        self._node = ""
+        self._looking = fork_guard.lock()
+        self._looked, self._epoch, self._retry_at = ORIGIN, 0, 0.0
+        self._noted, self._note_at = ORIGIN, 0.0
+
+    @property
+    def _table(self) -> NodeTable | None:
+        return self._log.engine.nodes
+
+    def opened(self) -> None:
+        """Register this node, and purge what was forgotten while it was away.
+
+        A store whose folder cannot be written has its projections in a temporary folder, and is no node.
+        """
+        if self._table is None or self._layout.scratch is not None:
+            return
+        self._node = node_files.identify(self._layout.folder)
+        try:
+            self._note(opened=True)
+        except errors.StoreNotWritable as error:
+            command = f"mnemolog nodes {shlex.quote(str(self._layout.folder))} --remove {self._node}"
+            error.hint = (
+                f"if another user of PostgreSQL added this node, remove it as a user who may write: `{command}`"
+            )
+            raise
+        self._projections.watch(look=self.look, reached=self.reached)
+        self.look(self._log.head().position)
+
+    def look(self, head: Position) -> None:
+        """Purge what was forgotten, if anything was since the last look. Nothing is asked while the head is the same.
+
+        Another thread or process may be purging: then it is left to that one. Where a purge fails it is tried again
+        later. Meanwhile nothing that was forgotten is read: the views delete it when they read that it was erased.
+        """
+        if head == self._looked or time.monotonic() < self._retry_at or not self._looking.acquire(blocking=False):
+            return
+        try:
+            if (epoch := self._log.epoch()) != self._epoch:
+                self._purge()
+                self._epoch = epoch
+            self._looked = head
+        except errors.LogBusy:  # This or another process of the node is purging.
+            self._retry_at = time.monotonic() + BUSY_S
+        except _NOT_NOW as error:
+            structured_log.warning("nodes.not_purged", error=error)
+            self._retry_at = time.monotonic() + RETRY_S
+        finally:
+            self._looking.release()
+
+    def reached(self, position: Position) -> None:
+        """Note how far this node has read, unless it noted something a short time ago."""
+        if position != self._noted and time.monotonic() >= self._note_at:
+            with suppress(errors.MnemologError):  # The answer is there already.
+                self._note(position)
+
+    def purged(self, upto: Head) -> None:
+        """Note that all that was forgotten up to a head is gone from the projections of this node."""
+        if self._node:
+            node_files.note_purged(self._layout.projections, upto)
+            self._note()
+
+    def close(self) -> None:
+        """Note where this node stops."""
+        with suppress(errors.MnemologError):
+            if self._node and (position := self._projections.views_position()) not in (None, self._noted):
+                self._note(position)
+
+    def all(self) -> list[NodeStatus]:
+        """Return all nodes; none for a log in a folder."""
+        if self._table is None:
+            return []
+        head = self._log.head().position
+        return [
+            NodeStatus(
+                node=row.node,
+                label=row.label,
+                here=row.node == self._node,
+                opened_at=to_datetime(row.opened_at),
+                seen_at=to_datetime(row.seen_at),
+                position=Position(row.position),
+                behind_events=max(0, head - row.position),
+                purged=Position(row.purged),
+            )
+            for row in self._table.all()
+        ]
+
+    def remove(self, node: str) -> bool:
+        """Remove a node. Return whether it was there."""
+        return self._table is not None and self._table.remove(node)
+
+    def _purge(self) -> None:
+        """Purge the projections if anything was erased since they were purged last."""
+        erased = _last_erasure(self._log)
+        if erased <= self._purged_to():
+            return
+        with purging.alone(self._layout, wait_s=0):
+            if erased <= self._purged_to():  # Another process of this node has done it.
+                return
+            upto = self._log.head()
+            if left := purging.purge(self._layout, self._log, self._projections, self._snapshots):
+                raise errors.ProjectionError(left)
+            self.purged(upto)
+        structured_log.info("nodes.purged", upto=upto.position)
+
+    def _purged_to(self) -> Position:
+        """Return up to where the projections are purged, the beginning if that was noted for another history."""
+        found = node_files.purged_to(self._layout.projections)
+        if found is None or found.log_id != self._log.log_id:
+            return ORIGIN
+        return found.position if self._log.digest_at(found.position) == found.digest_bytes else ORIGIN
+
+    def _note(self, position: Position | None = None, *, opened: bool = False) -> None:
+        assert self._table is not None
+        purged = self._purged_to()
+        self._table.note(self._node, self._label, position=position, purged=purged, opened=opened)
+        self._note_at = time.monotonic() + NOTE_S
+        self._noted = self._noted if position is None else position
+
+
+def _last_erasure(log: EventLog) -> Position:
+    """Return the position at which content was erased last, the beginning if none ever was."""
+    found = ORIGIN
+    for events in log.read_stream(FORGETTING_STREAM, upto=log.head().position):
+        found = max([found, *(item.position for item in events if isinstance(item.event, ContentErased))])
+    return found

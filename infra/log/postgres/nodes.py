@@ -1,0 +1,59 @@
+"""The nodes of a log: which local folders have projections of it, how far, and what they have purged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final, Protocol
+
+from mnemolog.infra.log.engine import NodeRow
+from mnemolog.infra.log.postgres.schema import SCHEMA
+
+_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_NOTE: Final = (
+    f"INSERT INTO {SCHEMA}.nodes AS n (log, node, label, opened_at, seen_at, position, purged) "
+    f"VALUES (%b, %b, %b, {_NOW}, {_NOW}, coalesce(%b::bigint, 0), %b) ON CONFLICT (log, node) DO UPDATE SET "
+    "label = excluded.label, seen_at = excluded.seen_at, position = coalesce(%b::bigint, n.position), "
+    "purged = excluded.purged, opened_at = CASE WHEN %b THEN excluded.opened_at ELSE n.opened_at END"
+)
+_SELECT: Final = (
+    f"SELECT node, label, opened_at, seen_at, position, purged FROM {SCHEMA}.nodes WHERE log = %b ORDER BY label, node"
+)
+_REMOVE: Final = f"DELETE FROM {SCHEMA}.nodes WHERE log = %b AND node = %b"
+
+
+class Connects(Protocol):
+    """Gives a driver connection in autocommit mode, and maps its errors."""
+
+    def __call__(self) -> AbstractContextManager[Any]:
+        """See the class."""
+        ...
+
+
+class PostgresNodes:
+    """Implements `NodeTable` for a log, given by its number in the database."""
+
+    def __init__(self, log: int, connection: Connects) -> None:
+        self._log, self._connection = log, connection
+
+    def note(self, node: str, label: str, *, position: int | None, purged: int, opened: bool) -> None:
+        """See `NodeTable`."""
+        with self._writing() as driver:
+            driver.execute(_NOTE, (self._log, node, label, position, purged, position, opened))
+
+    def all(self) -> list[NodeRow]:
+        """See `NodeTable`."""
+        with self._connection() as driver:
+            return [NodeRow(*row) for row in driver.execute(_SELECT, (self._log,)).fetchall()]
+
+    def remove(self, node: str) -> bool:
+        """See `NodeTable`."""
+        with self._writing() as driver:
+            return bool(driver.execute(_REMOVE, (self._log, node)).rowcount)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Any]:
+        """Give a connection to write with: a node of a store that only reads the log notes its state as well."""
+        with self._connection() as driver, driver.transaction():
+            driver.execute("SET TRANSACTION READ WRITE")
+            yield driver
