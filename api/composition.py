@@ -24,7 +24,7 @@ from mnemolog.infra.embedding import make_encoder
 from mnemolog.infra.embedding.reranker import make_reranker
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.log.postgres.address import LogAddress
+from mnemolog.infra.log.postgres.address import LogAddress, answers_alone
 from mnemolog.infra.log.postgres.address import place_of as place_of
 from mnemolog.infra.log.sqlite.wal_checkpointer import WalKeeper
 from mnemolog.infra.runtime.atomic_files import ScratchFolder
@@ -40,6 +40,7 @@ from mnemolog.operations.maintenance import Maintenance
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.history.states import SessionStates
+from mnemolog.projections.ports import Reranker
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import Moment
@@ -85,7 +86,10 @@ class StoreParts:
         self.projections.start()
         background = self.projections.projector is not None
         structured_log.info("store.opened", path=self.layout.folder, log_id=self.log.log_id, background=background)
-        self.forgetting.resume()
+        try:
+            self.forgetting.resume()
+        except errors.LogUnreachable as error:  # The next open resumes them.
+            structured_log.warning("store.opened_alone", path=self.layout.folder, error=error)
 
     def close(self) -> None:
         """Stop the threads, finish queued appends and close all files. A forked child leaves them alone."""
@@ -139,9 +143,7 @@ def build(
     log = _open_log(folder, address, language, clock, create, synchronous, busy_timeout_s, encrypt, read_only)
     scratch = _scratch(folder, log) if read_only and not _keeps_projections(folder, log) else None
     layout = StoreLayout(folder, None if scratch is None else scratch.path)
-    projections = ProjectionSet(
-        layout, log, model, make_encoder=make_encoder, models=models, background=background, reranker=loaded_reranker
-    )
+    projections = _projections(layout, log, model, models, background=background, reranker=loaded_reranker)
     snapshots = open_snapshots(layout, log, busy_timeout_s=log.busy_timeout_s)
     states = SessionStates(log, snapshots, boundary=boundary)
     sessions = Sessions(log, states, clock=clock, limits=limits, titles=projections.session_titles)
@@ -178,6 +180,27 @@ def build(
 def _keeps_projections(folder: Path, log: EventLog) -> bool:
     """Whether a store that only reads its log brings the projections in its folder up to date, as any node does."""
     return log.engine.nodes is not None and is_writable(folder)
+
+
+def _projections(
+    layout: StoreLayout,
+    log: EventLog,
+    model: Any,
+    models: Sequence[Any],
+    *,
+    background: bool,
+    reranker: Reranker | None,
+) -> ProjectionSet:
+    return ProjectionSet(
+        layout,
+        log,
+        model,
+        make_encoder=make_encoder,
+        models=models,
+        background=background,
+        reranker=reranker,
+        answers_alone=answers_alone(layout.folder),
+    )
 
 
 def _scratch(folder: Path, log: EventLog) -> ScratchFolder:

@@ -12,6 +12,7 @@ import msgspec
 
 from mnemolog.domain.display import dated, one_line
 from mnemolog.domain.encoding import to_printable_json
+from mnemolog.domain.position import Position
 
 LINE_CHARACTERS_MAX: Final = 79
 """The length of a `repr`, in characters."""
@@ -67,8 +68,26 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return _html(("", escape(type(self).__name__)), ([name, value] for name, value in fields))
 
 
+class Stale(Result, frozen=True, kw_only=True):
+    """Why an answer may lack the newest events: it comes from projections alone, since the log does not answer."""
+
+    position: Position
+    """The projections have read the log up to here."""
+    recorded_at: datetime | None
+    """When the newest turn in them was recorded; None if there is none."""
+    why: str
+    """What happened when the log was asked."""
+
+    def __str__(self) -> str:
+        newest = "" if self.recorded_at is None else f", whose newest turn was recorded at {dated(self.recorded_at)}"
+        return f"as of position {self.position}{newest}: {self.why}"
+
+
 class Results(list[Item]):
     """A list of results. A notebook shows it as a table."""
+
+    stale: Stale | None = None
+    """Set if the log does not answer: then they come from projections alone (docs/postgres.md)."""
 
     def __repr__(self) -> str:
         shown = [repr(item) for item in self[:3]]

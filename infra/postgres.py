@@ -93,6 +93,10 @@ class Settings:
                     raise
             time.sleep(RETRY_S)
 
+    def stop_waiting(self) -> None:
+        """Let calls fail at once until the server answers: it is known to be away."""
+        self._missed_at = -RECONNECT_S
+
     def pool(self) -> sa.Pool:
         """Return a pool of connections. One that the server has closed is replaced when it is checked out."""
         pool = sa.QueuePool(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from mnemolog.domain import errors
 from mnemolog.domain.events import ContentErased, SessionStarted
 from mnemolog.domain.moments import When, page_bounds
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.result import Stale
 from mnemolog.domain.session import session_of
 from mnemolog.domain.spans import Spans
 from mnemolog.domain.store_layout import StoreLayout
@@ -21,7 +24,7 @@ from mnemolog.projections.projector_status import ProjectorStatus, read_status
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import VIEWS, Views
-from mnemolog.projections.sql.opening import open_views
+from mnemolog.projections.sql.opening import open_unproved, open_views
 from mnemolog.projections.sql.tracking import tracked
 from mnemolog.projections.vectors.model_registry import Models
 from mnemolog.projections.vectors.model_vectors import Vectors
@@ -40,11 +43,15 @@ class ProjectionSet:
         models: Sequence[Any] = (),
         background: bool = False,
         reranker: Reranker | None = None,
+        answers_alone: bool = True,
     ) -> None:
+        """With `answers_alone`, `to_answer` returns the views also while the log does not answer."""
         self._layout, self.log = layout, log
-        self.reranker = reranker
+        self.reranker, self._answers_alone = reranker, answers_alone
         self._opening = fork_guard.lock()
         self._views: Views | None = None
+        self._unproved = False
+        """Whether the views were opened while the log did not answer."""
         self.models = Models(
             layout,
             log,
@@ -68,8 +75,30 @@ class ProjectionSet:
             if self._views is not None and self._views.database.is_replaced():
                 self._views.database.close()  # They were moved to quarantine by another process, or deleted.
                 self._views = None
+            if self._views is None or self._unproved:
+                opened, before = open_views(self._layout, self.log, busy_timeout_s=self.log.busy_timeout_s), self._views
+                self._views, self._unproved = opened, False
+                if before is not None:
+                    before.database.close()
+            return self._views
+
+    def to_answer(self) -> tuple[Views, Position, Stale | None]:
+        """Return what `caught_up` does, and None; or while the log does not answer, the views as they are, and why."""
+        try:
+            return *self.caught_up(), None
+        except errors.LogUnreachable as error:
+            if not self._answers_alone:
+                raise
+            views = self._views_alone(error)
+            with views.database.reading() as connection:
+                position, newest = tracked(connection, VIEWS).position, queries.last_recorded_at(connection)
+            return views, position, Stale(position=position, recorded_at=newest, why=str(error))
+
+    def _views_alone(self, why: errors.LogUnreachable) -> Views:
+        with self._opening:
             if self._views is None:
-                self._views = open_views(self._layout, self.log, busy_timeout_s=self.log.busy_timeout_s)
+                self._views = open_unproved(self._layout, self.log, why, busy_timeout_s=self.log.busy_timeout_s)
+                self._unproved = True
             return self._views
 
     def current_views(self, progress: Progress | None = None) -> Views:
@@ -155,8 +184,12 @@ class ProjectionSet:
 
     def start(self) -> None:
         """Start the projector where the log has events; otherwise the first append starts it."""
-        if self.projector is not None and self.log.head().position > ORIGIN:
-            self.projector.start()
+        if self.projector is None:
+            return
+        with suppress(errors.LogUnreachable):  # It waits for the log.
+            if self.log.head().position == ORIGIN:
+                return
+        self.projector.start()
 
     def stop(self) -> None:
         """End the projector. To be called while the log is still open."""

@@ -31,18 +31,24 @@ class SessionList:
         of = None if agent is None else checked_label("agent", agent)
         part = "" if title is None else checked_text("title", title, bytes_max=LABEL_BYTES_MAX).casefold()
         started = None if since is None else parse_time("since", since)
-        with self._projections.current_views().database.reading() as connection:
+        views, _, stale = self._projections.to_answer()
+        with views.database.reading() as connection:
             found = queries.sessions(connection, scope=within, agent=of, since=started)
-        return Results(
+        shown = Results(
             item for item in found if part in item.title.casefold() and self._sessions.shows_session(item.session)
         )
+        shown.stale = stale
+        return shown
 
     def scopes(self) -> Results[ScopeSummary]:
         """Return each scope with its sessions and turns. See `MemoryStore.scopes`."""
-        return Results(
+        sessions = self.sessions()
+        found = Results(
             ScopeSummary(scope=scope, sessions=len(items), turns=sum(item.turns for item in items))
-            for scope, items in _grouped(self.sessions(), lambda item: item.scope)
+            for scope, items in _grouped(sessions, lambda item: item.scope)
         )
+        found.stale = sessions.stale
+        return found
 
     def agents(self) -> Results[AgentSummary]:
         """Return each agent with its sessions and turns. See `MemoryStore.agents`."""
@@ -71,7 +77,7 @@ class SessionList:
             warnings.warn(errors.ScopeWarning(why), stacklevel=3)
 
     def _holds(self, scope: str) -> bool:
-        with self._projections.current_views().database.reading() as connection:
+        with self._projections.to_answer()[0].database.reading() as connection:
             return queries.has_sessions(connection, parse_scope(scope))
 
 

@@ -104,6 +104,8 @@ def _show(found: Context) -> None:
     left_out = Counter(item.why for item in found.left_out)
     parts = [f"{count:,} {_REASONS[why]}" for why, count in sorted(left_out.items())]
     output.note("; ".join([f"{found.tokens:,} of {found.budget:,} tokens ({found.counted_by})", *parts]))
+    if found.stale is not None:
+        output.note(f"from projections alone, {found.stale}")
     for leg, why in found.unavailable_legs.items():
         output.note(f"the {leg} did not answer: {why}")
     if found.receipt is not None:

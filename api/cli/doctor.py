@@ -63,7 +63,7 @@ def doctor(
                 progress=progress,
                 model_given=model is not None,
             )
-    except errors.LogDamaged as error:
+    except (errors.LogDamaged, errors.LogUnreachable) as error:
         found = unopened(store, error, deep=deep)
     answer(found, lambda found: show.show_doctor_report(found, dry_run=dry_run), as_json=as_json)
     if not found.healthy:

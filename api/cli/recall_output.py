@@ -46,6 +46,8 @@ def show_recall(answer: Recall, *, full: bool) -> None:
     out.line("; ".join(_basis(answer)), style="dim")
     if answer.next is not None:
         out.advice(f"next page: `--after {answer.next}`", style="dim")
+    if answer.stale is not None:
+        note(f"from projections alone, {answer.stale}")
     for leg, why in answer.unavailable_legs.items():
         note(f"not searched {_BY[leg]}: {why}" if leg in _BY else f"the {leg} did not answer: {why}")
     if answer.vectors_lag is not None:

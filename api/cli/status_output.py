@@ -57,7 +57,7 @@ def show_status(status: Status) -> None:
         actions.append((cache.name, cache.state, cache.action))
     out.rows(("projection", "state", "to", "behind", "holds"), rows)
     show_nodes(status.nodes)
-    if not status.vectors:
+    if not status.vectors and status.stale is None:
         cached = any(cache.name == _CACHE and cache.state == PRESENT for cache in status.caches)
         where = f"no vectors on disk yet, only in the cache ({_CACHE})" if cached else "no vectors yet"
         out.advice(f"{where}: `mnemolog project {shlex.quote(status.path)}` makes them", style="dim")

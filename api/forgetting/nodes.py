@@ -65,15 +65,17 @@ class Nodes:
         if self._table is None or self._layout.scratch is not None:
             return
         self._node = node_files.identify(self._layout.folder)
+        self._projections.watch(look=self.look, reached=self.reached)
         try:
             self._note(opened=True)
+        except errors.LogUnreachable:
+            return  # What it has read is noted when the log answers again.
         except errors.StoreNotWritable as error:
             command = f"mnemolog nodes {shlex.quote(str(self._layout.folder))} --remove {self._node}"
             error.hint = (
                 f"if another user of PostgreSQL added this node, remove it as a user who may write: `{command}`"
             )
             raise
-        self._projections.watch(look=self.look, reached=self.reached)
         self.look(self._log.head().position)
 
     def look(self, head: Position) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from pysqlite3 import dbapi2
@@ -13,7 +14,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted
 from mnemolog.domain.position import Position
-from mnemolog.domain.result import Result, brief
+from mnemolog.domain.result import Result, Stale, brief
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history
 from mnemolog.forgetting.nodes import Nodes
@@ -31,10 +32,16 @@ from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.quarantine import QuarantineStatus
 from mnemolog.projections.registry.all_projections import PROJECTIONS
+from mnemolog.projections.registry.caches import Cache
 from mnemolog.projections.registry.context import LogAtHead, StoreContext
 from mnemolog.projections.registry.results import CacheStatus, TablesStatus, ViewsStatus
+from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.snapshots import SnapshotStore
+from mnemolog.projections.sql.tracking import tracked
 from mnemolog.projections.vectors.inventory import GenerationStatus
+
+_UNPROVED: Final = "unproved"
+_PROVED_LATER: Final = "Nothing to do: they are compared with the log when it answers again."
 
 
 class WalStatus(Result, frozen=True, kw_only=True):
@@ -58,6 +65,9 @@ class Status(Result, frozen=True, kw_only=True):
     log_id: str
     log_format: int
     created_at: datetime
+    stale: Stale | None = None
+    """Set if the log does not answer. Then `head` is how far the views have read, and what only the log tells is left
+    out: requests to forget, its size, tables and vectors."""
     head: Position
     digest: str
     """The log's digest at `head`, hexadecimal."""
@@ -98,7 +108,10 @@ def store_status(
     layout: StoreLayout, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore, nodes: Nodes
 ) -> Status:
     """Return the state of a store at the head that its log has now."""
-    at_head = LogAtHead(log)
+    try:
+        at_head = LogAtHead(log)
+    except errors.LogUnreachable:
+        return _status_alone(layout, log, projections, snapshots, nodes)
     head = at_head.head()
     active = projections.active_fingerprint(upto=head.position)
     context = StoreContext(layout, at_head, projections, snapshots, active)
@@ -139,6 +152,48 @@ def store_status(
             *_backup_warnings(layout.folder, log, missing_keys(log)),
             *_model_warnings(projections),
         ),
+        sqlite_version=dbapi2.sqlite_version,
+    )
+
+
+def _status_alone(
+    layout: StoreLayout, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore, nodes: Nodes
+) -> Status:
+    """Return the state of a store whose log does not answer. Raises `LogUnreachable` where it has no views."""
+    views, position, stale = projections.to_answer()
+    if stale is None:  # It answers again.
+        return store_status(layout, log, projections, snapshots, nodes)
+    with views.database.reading() as connection:
+        digest, (sessions, turns) = tracked(connection, views.name).digest, queries.counts(connection)
+    context = StoreContext(layout, log, projections, snapshots)
+    address, quarantine = read_address(layout.folder), context.quarantine.status()
+    caches = [cache for cache in PROJECTIONS if isinstance(cache, Cache)]
+    return Status(
+        path=str(layout.folder),
+        read_only=log.is_read_only,
+        log_id=log.log_id,
+        log_format=log.identity.log_format,
+        created_at=to_datetime(log.identity.created_at),
+        stale=stale,
+        head=position,
+        digest=digest.hex(),
+        database="" if address is None else f"{address.log} in {address.url}",
+        log_bytes=0,
+        wal=None,
+        sessions=sessions,
+        turns=turns,
+        views=ViewsStatus(
+            state=_UNPROVED, position=position, behind_events=0, action=_PROVED_LATER, sessions=sessions, turns=turns
+        ),
+        tables=(),
+        nodes=(),
+        vectors=(),
+        caches=tuple(status for cache in caches for status in cache.status(context)),
+        projector=projections.projector_status(),
+        quarantined=quarantine.items,
+        quarantine=quarantine,
+        forgetting=ForgettingStatus(requests=0, events=0, pending=()),
+        warnings=(f"nothing can be recorded, and recalls are answered from projections alone, {stale}",),
         sqlite_version=dbapi2.sqlite_version,
     )
 

@@ -310,7 +310,7 @@ class PostgresKeys:
             raise error_of(error, self._path, busy_timeout_s=self._busy_timeout_s) from error
 
     def _connect(self) -> None:
-        driver, newest = self._settings.connect(), keys_file.KEYS_FORMAT
+        driver, newest = self._settings.connect_again(), keys_file.KEYS_FORMAT
         try:
             cursor = driver.cursor(binary=True)
             row = cursor.execute(_SELECT_IDENTITY, (self.log_id,)).fetchone()

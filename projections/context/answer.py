@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from mnemolog.domain.display import counted
 from mnemolog.domain.position import Position
-from mnemolog.domain.result import Result, brief
+from mnemolog.domain.result import Result, Stale, brief
 from mnemolog.domain.role import Role
 
 
@@ -126,6 +126,9 @@ class Context(Result, frozen=True, kw_only=True):
     """Why a requested leg of the recall did not answer, by leg."""
     receipt: Position | None = None
     """Position of its receipt in the log, if one was requested."""
+
+    stale: Stale | None = None
+    """Set if the log does not answer, as in a recall."""
 
     def __str__(self) -> str:
         return self.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cache, partial
 from typing import Final, NamedTuple
@@ -145,7 +146,9 @@ class Contexts:
         packing.add_static(static)
         packing.add_turns(list(_turns(relevant, repeated, answer.words)))
         if wanted.budget >= EXCHANGES_FROM and packing.left >= EXCHANGES_FROM // 20 and not _chooses_turns(question):
-            others = self._exchanges(question, packing.passages, answer.recall.head)
+            others: list[Turn] = []
+            with suppress(errors.LogUnreachable):  # The context is complete without replies.
+                others = self._exchanges(question, packing.passages, answer.recall.head)
             found = {hit.position for hit in relevant}
             packing.add_turns(
                 [
@@ -173,6 +176,7 @@ class Contexts:
             min_relevance=wanted.min_relevance,
             vectors_cover=recall.vectors_cover,
             unavailable_legs=recall.unavailable_legs,
+            stale=recall.stale,
         )
 
     def _exchanges(self, question: Question, shown: Sequence[ContextPassage], head: Position) -> list[Turn]:
@@ -185,7 +189,7 @@ class Contexts:
         of = question.session if question.lineage else None
         spans = [seen_by(passage.session if of is None else of) for passage in shown]
         found: dict[Position, Turn] = {}
-        with self._projections.current_views().database.reading() as connection:
+        with self._projections.to_answer()[0].database.reading() as connection:
             turns = queries.turns_at(connection, [passage.position for passage in shown])
             for passage, seen in zip(shown, spans, strict=True):
                 if (turn := turns.get(passage.position)) is not None:
@@ -196,7 +200,7 @@ class Contexts:
     def _consecutive(self, one: ContextPassage, other: ContextPassage) -> bool:
         """Whether no turn lies between two turns of one session. What is hidden since a rewind counts."""
         between = [Span(one.session, one.position, Position(other.position - 1))]
-        with self._projections.current_views().database.reading() as connection:
+        with self._projections.to_answer()[0].database.reading() as connection:
             return not queries.turns_in(connection, between, limit=1)
 
 

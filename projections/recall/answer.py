@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain.display import counted
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.domain.result import Result, brief
+from mnemolog.domain.result import Result, Stale, brief
 from mnemolog.domain.role import Role
 from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.projections.read_models import Turn
@@ -102,6 +102,9 @@ class Recall(Result, frozen=True, kw_only=True):
     receipt: Position | None = None
     """Position of this answer's receipt in the log, if one was requested."""
 
+    stale: Stale | None = None
+    """Set if the log does not answer: then the hits come from projections alone (docs/postgres.md)."""
+
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)
 
@@ -123,7 +126,8 @@ class Recall(Result, frozen=True, kw_only=True):
 
     def _shown(self) -> Iterable[str]:
         when = f"head={self.head}" if self.as_of is None else f"as_of={self.as_of}"
-        return (brief(self.query), counted(len(self.hits), "hit"), when)
+        shown = (brief(self.query), counted(len(self.hits), "hit"), when)
+        return shown if self.stale is None else (*shown, "STALE")
 
     def _rows(self) -> Sequence[Hit]:
         return self.hits

@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # Imports numpy, which a text recall does not need.
 
 TIMEOUT_S: Final = 10.0
 NOT_LOADED: Final = "its model is not loaded yet, and this recall does not wait for it"
-_LEAVES_TEXT: Final = (errors.ModelError, errors.ProjectionError, errors.StorageFull)
+_LEAVES_TEXT: Final = (errors.ModelError, errors.ProjectionError, errors.StorageFull, errors.LogUnreachable)
 """Errors of the vector leg that a hybrid recall survives."""
 _NO_MODEL: Final = (errors.ModelUnavailable, errors.ModelMismatch)
 
@@ -187,7 +187,7 @@ class Recalls:
         question = replace(question, scope=self._boundary.narrow(question.scope))
         with self._timed("mnemolog.recall", mode=question.mode):
             then = None if as_of is None else position_at("as_of", as_of, self._projections.log)
-            views, newest = self._projections.caught_up()
+            views, newest, stale = self._projections.to_answer()
             basis, cursor = Basis(then, Page(question.k)), None
             if after is not None:
                 if min_position is not None:
@@ -210,6 +210,7 @@ class Recalls:
                 answer.recall,
                 as_of=answer.recall.head if is_as_of else None,
                 next=self._next(question, basis.page, answer, as_of=is_as_of),
+                stale=stale,
             )
             return Served(question, basis.page, answer._replace(recall=made))
 
@@ -277,7 +278,12 @@ class Recalls:
         """Return the filters as of `head`. Raises `UnknownSession`, `OutsideSession`."""
         if question.session is None:
             return question.filters(None, self._projections.log)
-        spans = self._spans_at(question.session, head, hidden=question.hidden)
+        spans = None
+        try:
+            spans = self._spans_at(question.session, head, hidden=question.hidden)
+        except errors.LogUnreachable:
+            if question.lineage:
+                raise  # The views have no sessions' lineages.
         return question.filters(spans if question.lineage else None, self._projections.log)
 
     def _seen_by(self, session: str, *, head: Position) -> Spans:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import sqlalchemy as sa
 
 from mnemolog.domain import errors
+from mnemolog.domain.head import Head
+from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import DATABASE_PARTS, PROJECTIONS, StoreLayout
 from mnemolog.infra import sqlite
 from mnemolog.infra.opened_files import OpenedFiles
@@ -24,7 +26,7 @@ from mnemolog.projections.sql.conversation_views import PLACES_OF_WORDS, TEXT_IN
 from mnemolog.projections.sql.database import ProjectionDatabase, fetch
 from mnemolog.projections.sql.projection import TrackedTables, state_of
 from mnemolog.projections.sql.snapshots import SnapshotStore, create_tables
-from mnemolog.projections.sql.tracking import NOTHING_READ, TRACKING, tracked
+from mnemolog.projections.sql.tracking import NOTHING_READ, TRACKING, Tracked, tracked
 
 VIEWS_CACHE_BYTES: Final = 8 << 20
 """Pages of the views that a connection may keep in memory: every recall reads the lengths of turns, 4 bytes a turn."""
@@ -134,6 +136,41 @@ def open_views(layout: StoreLayout, log: Log, *, busy_timeout_s: float) -> Views
         sealed=True,
         cache_bytes=VIEWS_CACHE_BYTES,
     )
+
+
+def open_unproved(layout: StoreLayout, log: Log, why: errors.LogUnreachable, *, busy_timeout_s: float) -> Views:
+    """Open the views of a log that does not answer, to read them as they are. They are of this log by their tag alone.
+
+    Raises `why` where there are none, or where they could not be used as they are.
+    """
+    path = layout.views
+    if not path.exists() or _why_invalid(path, sealed=True) is not None:
+        raise why
+    files = OpenedFiles(path.parent)
+    engine = open_engine(path, cache_bytes=VIEWS_CACHE_BYTES, busy_timeout_s=busy_timeout_s, files=files)
+    try:
+        database = ProjectionDatabase(engine, path, True, files)
+        with database.reading() as connection:
+            at = tracked(connection, Views.name) if _is_tracked(connection, Views.name) else NOTHING_READ
+        if at.log_id != log.log_id or Schema(Views.create_tables, Views.name).why_foreign(database) is not None:
+            raise why
+        return Views(database, cast(Log, _AsRead(at)))
+    except BaseException:
+        engine.dispose()
+        raise
+
+
+class _AsRead:
+    """What views know of their log: its identity, and the end of what they have read."""
+
+    def __init__(self, at: Tracked) -> None:
+        self.log_id, self._at = at.log_id, at
+
+    def head(self) -> Head:
+        return Head(position=self._at.position, digest=self._at.digest.hex())
+
+    def digest_at(self, position: Position) -> bytes | None:
+        return self._at.digest if position == self._at.position else None
 
 
 def open_tables(layout: StoreLayout, log: Log, file_name: str, kind: type[Tables], *, busy_timeout_s: float) -> Tables:

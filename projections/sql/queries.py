@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -69,6 +70,12 @@ def last_turn(connection: sa.Connection, *, upto: Position | None = None) -> Las
     query = "SELECT position, recorded_at FROM turns WHERE position <= ? ORDER BY position DESC LIMIT 1"
     found = fetch(connection, query, INTEGER_MAX if upto is None else upto)
     return LastTurn(*found[0]) if found else LastTurn(ORIGIN, Micros(0))
+
+
+def last_recorded_at(connection: sa.Connection) -> datetime | None:
+    """Return when the turn at the highest position was recorded, None if there is none."""
+    found = fetch(connection, "SELECT recorded_at FROM turns ORDER BY position DESC LIMIT 1")
+    return to_datetime(found[0][0]) if found else None
 
 
 def turns_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[Position, Turn]:

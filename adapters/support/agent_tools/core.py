@@ -88,6 +88,8 @@ async def recall(
         return f"{NOTHING} ({below})" if below else NOTHING
     hits = [_hit(hit, full=full) for hit in found.hits]
     notes = [] if memory.model == NO_MODEL else list(found.unavailable_legs.values())
+    if found.stale is not None:
+        notes.append(f"from projections alone, {found.stale}")
     if any("of_characters" in hit for hit in hits):
         notes.append(PASSAGES)
     if below:

@@ -25,6 +25,8 @@ from mnemolog.projections.registry.results import Issue, IssueWithFix
 from mnemolog.projections.registry.vectors import VectorGenerations
 from mnemolog.projections.sql.snapshots import SnapshotStore
 
+_AWAY: Final = "unreachable"
+_AWAY_MATTERS: Final = "Nothing can be recorded. Recalls are answered from the projections in this folder, and say so."
 _NAME_FOLDERS: Final = ("log", "keys", "backup", "store")
 """Issues whose actions name the folder already."""
 
@@ -50,7 +52,7 @@ def doctor(
     folder = layout.folder
     try:
         head, active = log.head().position, projections.active_fingerprint()
-    except (errors.LogDamaged, errors.StoreReplaced) as error:
+    except (errors.LogDamaged, errors.StoreReplaced, errors.LogUnreachable) as error:
         return unopened(folder, error, deep=deep)
     missing = checks.missing_keys(log)
     context = StoreContext(layout, log, projections, snapshots, active, missing is None, progress)
@@ -60,7 +62,9 @@ def doctor(
     return _report(folder, head, issues, looked, deep=deep)
 
 
-def unopened(folder: Path, error: errors.LogDamaged | errors.StoreReplaced, *, deep: bool) -> DoctorReport:
+def unopened(
+    folder: Path, error: errors.LogDamaged | errors.StoreReplaced | errors.LogUnreachable, *, deep: bool
+) -> DoctorReport:
     """Return the report on a store whose log cannot be read."""
     issue = _of_the_log(folder, error).issue
     looked = checks.Looked([], ["everything else, because the log cannot be read"])
@@ -137,7 +141,7 @@ def _whole(
         return
     except errors.KeysMissing as error:
         yield checks.keys_issue(folder, error, state=Drift.DAMAGED.value)
-    except (errors.LogDamaged, errors.StoreReplaced) as error:
+    except (errors.LogDamaged, errors.StoreReplaced, errors.LogUnreachable) as error:
         yield _of_the_log(folder, error)
     except errors.MnemologError as error:
         matters = "It could not be checked."
@@ -145,7 +149,10 @@ def _whole(
     looked.not_checked.append(f"{name}, to the end")
 
 
-def _of_the_log(folder: Path, error: errors.LogDamaged | errors.StoreReplaced) -> IssueWithFix:
+def _of_the_log(folder: Path, error: errors.LogDamaged | errors.StoreReplaced | errors.LogUnreachable) -> IssueWithFix:
+    if isinstance(error, errors.LogUnreachable):
+        action = checks.sentence(error.hint)
+        return checks.store_issue("the log", _AWAY, str(error), _AWAY_MATTERS, action, note=False)
     if isinstance(error, errors.StoreReplaced):
         return checks.log_issue(error.path.name, Drift.REPLACED.value, str(error), action=checks.sentence(error.hint))
     action = f"Keep {folder} as evidence; {restore_newest_backup(folder)}."

@@ -5,13 +5,14 @@ from __future__ import annotations
 import tomllib
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.limits import checked_label
 from mnemolog.infra.keys import keys_file
+from mnemolog.infra.log.engine import LogIdentity
 from mnemolog.infra.runtime.atomic_files import new_file
 from mnemolog.infra.runtime.os_errors import as_store_error
 from mnemolog.infra.runtime.paths import local_path
@@ -75,21 +76,40 @@ def without_password(url: str) -> str:
 
 def read_address(folder: Path) -> LogAddress | None:
     """Return where the log of the store in `folder` is, None if it is not in PostgreSQL. Raises `NotAStore`."""
-    path = folder / ADDRESS_FILE
-    try:
-        found = tomllib.loads(read_file(path).decode())
-    except (FileNotFoundError, NotADirectoryError):
+    found = _noted(folder)
+    if found is None:
         return None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise errors.NotAStore(folder, f"{ADDRESS_FILE} is not TOML: {error}") from error
-    except OSError as error:
-        raise as_store_error(error, path, access="read") from error
     url, log, keys = (found.get(name) for name in LogAddress._fields)
     if not is_url(url) or not isinstance(log, str):
         raise errors.NotAStore(folder, f'{ADDRESS_FILE} needs `url = "postgresql://..."` and `log = "..."`')
     if keys is not None and not is_url(keys):
         raise errors.NotAStore(folder, f'{ADDRESS_FILE}: `keys` is the URL of a database, "postgresql://..."')
     return LogAddress(str(url), log, keys)
+
+
+def known_identity(folder: Path) -> LogIdentity | None:
+    """Return the identity that the log at the address in `folder` had when it was opened, None if it never was."""
+    found = _noted(folder) or {}
+    values = [found.get(name) for name in LogIdentity._fields]
+    return LogIdentity(*values) if [type(value) for value in values] == [str, int, int] else None  # type: ignore[arg-type]
+
+
+def answers_alone(folder: Path) -> bool:
+    """Whether the projections in `folder` may answer while PostgreSQL is away: unless it notes `away = "refuse"`."""
+    found = _noted(folder)
+    return found is not None and found.get("away") != "refuse"
+
+
+def _noted(folder: Path) -> dict[str, Any] | None:
+    path = folder / ADDRESS_FILE
+    try:
+        return tomllib.loads(read_file(path).decode())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise errors.NotAStore(folder, f"{ADDRESS_FILE} is not TOML: {error}") from error
+    except OSError as error:
+        raise as_store_error(error, path, access="read") from error
 
 
 def address_of(folder: Path, given: LogAddress | None = None) -> LogAddress | None:
@@ -125,11 +145,24 @@ def _shown(address: LogAddress) -> str:
     return f"{address.log!r} in {address.url}{apart}"
 
 
-def note_address(folder: Path, address: LogAddress) -> None:
-    """Note in `folder` where its log is, unless it is noted already. Raises `StoreNotWritable`, `StorageFull`."""
-    if (folder / ADDRESS_FILE).exists():
-        return
-    noted = address.without_passwords()._asdict()
-    lines = (_COMMENT, *(f"{name} = {to_json(value).decode()}" for name, value in noted.items() if value is not None))
-    with suppress(errors.InvalidInput), new_file(folder / ADDRESS_FILE) as file:  # Another process was quicker.
-        file.write("".join(f"{line}\n" for line in lines).encode())
+def note_address(folder: Path, address: LogAddress, identity: LogIdentity | None = None) -> None:
+    """Note in `folder` where its log is, and its identity, unless it is noted already.
+
+    Raises `StoreNotWritable`, `StorageFull`.
+    """
+    path, found = folder / ADDRESS_FILE, _noted(folder)
+    if found is None:
+        noted = address.without_passwords()
+        with suppress(errors.InvalidInput), new_file(path) as file:  # Another process was quicker.
+            file.write("".join(f"{line}\n" for line in (_COMMENT, *_lines(noted), *_lines(identity))).encode())
+    elif identity is not None and known_identity(folder) != identity:
+        kept = [
+            line for line in read_file(path).decode().splitlines() if line.partition(" =")[0] not in LogIdentity._fields
+        ]
+        with new_file(path, replace=True) as file:
+            file.write("".join(f"{line}\n" for line in (*kept, *_lines(identity))).encode())
+
+
+def _lines(noted: LogAddress | LogIdentity | None) -> list[str]:
+    values = {} if noted is None else noted._asdict()
+    return [f"{name} = {to_json(value).decode()}" for name, value in values.items() if value is not None]

@@ -6,6 +6,7 @@ import secrets
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,10 +16,17 @@ import psycopg
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.position import Micros
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.keys import postgres_keys, postgres_schema
 from mnemolog.infra.log.engine import LOG_FORMAT, PLAIN_FORMAT, LogIdentity
 from mnemolog.infra.log.postgres import schema
-from mnemolog.infra.log.postgres.address import LogAddress, note_address, without_password
+from mnemolog.infra.log.postgres.address import (
+    LogAddress,
+    answers_alone,
+    known_identity,
+    note_address,
+    without_password,
+)
 from mnemolog.infra.log.postgres.engine import PostgresEngine
 from mnemolog.infra.postgres import Settings, error_of
 from mnemolog.infra.runtime.atomic_files import make_folder
@@ -72,9 +80,46 @@ def open_log(
     """Open the log at `address`, created together with its keys where there is none and `create` is set.
 
     `path` is the file that notes the address: it is written once the log is there. Options and errors are
-    those of `EventLog.open`, and `LogUnreachable`.
+    those of `EventLog.open`, and `LogUnreachable` for a log that this folder has no views of. Views may be read while
+    PostgreSQL is away: the log is then found by the first call that reaches it.
     """
     settings = Settings(address.url, synchronous=synchronous, busy_timeout_s=busy_timeout_s, read_only=read_only)
+    try:
+        log, identity = _find_or_create(settings, address, path, clock, create, encrypt, identity, read_only)
+    except errors.LogUnreachable:
+        known = known_identity(path.parent)
+        if known is None or not answers_alone(path.parent) or not StoreLayout(path.parent).views.exists():
+            raise
+        settings.stop_waiting()
+        return known, PostgresEngine(
+            settings, log=partial(_found_again, address, known, path), identity=known, path=path
+        )
+    if identity.log_format > LOG_FORMAT:
+        raise errors.FormatTooNew(path, found=identity.log_format, supported=LOG_FORMAT)
+    if not read_only or is_writable(path.parent):
+        note_address(path.parent, address, identity)
+    return identity, PostgresEngine(settings, log=log, identity=identity, path=path)
+
+
+def _found_again(address: LogAddress, identity: LogIdentity, path: Path, driver: Any) -> int:
+    """Return the number of a log that could not be asked for when it was opened. Raises `StoreReplaced`."""
+    found = None if schema.version_of(driver) is None else _find(driver, address.log)
+    if found is None or found[1] != identity:
+        raise errors.StoreReplaced(path, f"its database has no log {address.log!r} with the identity {identity.log_id}")
+    return found[0]
+
+
+def _find_or_create(
+    settings: Settings,
+    address: LogAddress,
+    path: Path,
+    clock: Clock,
+    create: bool,
+    encrypt: bool | None,
+    identity: LogIdentity | None,
+    read_only: bool,
+) -> tuple[int, LogIdentity]:
+    """Return the number and the identity of the log at an address."""
     keeps_projections = not (read_only and path.parent.exists() and not is_writable(path.parent))
     with _connected(settings, path) as driver:
         version = schema.version_of(driver)
@@ -90,7 +135,7 @@ def open_log(
             make_folder(path.parent)
         if found is None:
             if identity is None and encrypt is not False:
-                found = _create_with_keys(driver, address, path, clock.now(), busy_timeout_s)
+                found = _create_with_keys(driver, address, path, clock.now(), settings.busy_timeout_s)
             else:
                 made = identity or LogIdentity(secrets.token_hex(16), PLAIN_FORMAT, clock.now())
                 found = _create(driver, address.log, made)
@@ -99,12 +144,7 @@ def open_log(
                     raise errors.BackupRefused(path.parent, why)
     if found is None:
         raise errors.StoreNotWritable(path, "the log was not created")
-    log, identity = found
-    if identity.log_format > LOG_FORMAT:
-        raise errors.FormatTooNew(path, found=identity.log_format, supported=LOG_FORMAT)
-    if keeps_projections:
-        note_address(path.parent, address)
-    return identity, PostgresEngine(settings, log=log, identity=identity, path=path)
+    return found
 
 
 def keys_of(

@@ -338,22 +338,27 @@ class PostgresConnection:
 
 
 class PostgresEngine:
-    """Implements `LogEngine` on one log of a database. `path` is the file that names the database and the log."""
+    """Implements `LogEngine` on one log of a database. `path` is the file that names the database and the log.
+
+    `log` is the number of the log, or finds it by the first connection, where there was none when this was made.
+    """
 
     poll_interval_s = POLL_INTERVAL_S
     driver_errors: tuple[type[Exception], ...] = (psycopg.Error, sa.exc.SQLAlchemyError)
 
-    def __init__(self, settings: Settings, *, log: int, identity: LogIdentity, path: Path) -> None:
+    def __init__(
+        self, settings: Settings, *, log: int | Callable[[Driver], int], identity: LogIdentity, path: Path
+    ) -> None:
         self._settings, self.log, self._identity, self._path = settings, log, identity, path
         self.busy_timeout_s = settings.busy_timeout_s
         self.pool = settings.pool()
-        self.nodes = PostgresNodes(log, self._driver)
+        self.nodes = PostgresNodes(self._number, self._driver)
 
     @contextmanager
     def reading(self) -> Iterator[PostgresReader]:
         """See `LogEngine`."""
         with self._connected() as (driver, again):
-            yield PostgresReader(driver, self.log, again=again)
+            yield PostgresReader(driver, self._number(driver), again=again)
 
     @contextmanager
     def _driver(self) -> Iterator[Driver]:
@@ -382,12 +387,20 @@ class PostgresEngine:
 
     def connect(self) -> PostgresConnection:
         """See `LogEngine`."""
+        if not isinstance(self.log, int):
+            with self.reading() as reads:
+                self.log = reads.log
         connection = PostgresConnection(self._settings, log=self.log, log_id=self._identity.log_id, path=self._path)
         changed = altered_triggers(schema.triggers_of(connection.driver), schema.APPEND_ONLY_TRIGGERS)
         if changed:
             connection.close()
             raise errors.LogWriteFailed(f"the log's triggers are missing or altered: {changed}")
         return connection
+
+    def _number(self, driver: Any) -> int:
+        if not isinstance(self.log, int):
+            self.log = self.log(driver)
+        return self.log
 
     def is_conflict(self, error: BaseException) -> bool:
         """See `LogEngine`."""

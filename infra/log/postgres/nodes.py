@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, Protocol
 
@@ -31,25 +31,25 @@ class Connects(Protocol):
 
 
 class PostgresNodes:
-    """Implements `NodeTable` for a log, given by its number in the database."""
+    """Implements `NodeTable` for a log. `number` returns its number in the database of a connection."""
 
-    def __init__(self, log: int, connection: Connects) -> None:
-        self._log, self._connection = log, connection
+    def __init__(self, number: Callable[[Any], int], connection: Connects) -> None:
+        self._number, self._connection = number, connection
 
     def note(self, node: str, label: str, *, position: int | None, purged: int, opened: bool) -> None:
         """See `NodeTable`."""
         with self._writing() as driver:
-            driver.execute(_NOTE, (self._log, node, label, position, purged, position, opened))
+            driver.execute(_NOTE, (self._number(driver), node, label, position, purged, position, opened))
 
     def all(self) -> list[NodeRow]:
         """See `NodeTable`."""
         with self._connection() as driver:
-            return [NodeRow(*row) for row in driver.execute(_SELECT, (self._log,)).fetchall()]
+            return [NodeRow(*row) for row in driver.execute(_SELECT, (self._number(driver),)).fetchall()]
 
     def remove(self, node: str) -> bool:
         """See `NodeTable`."""
         with self._writing() as driver:
-            return bool(driver.execute(_REMOVE, (self._log, node)).rowcount)
+            return bool(driver.execute(_REMOVE, (self._number(driver), node)).rowcount)
 
     @contextmanager
     def _writing(self) -> Iterator[Any]:
