@@ -40,6 +40,7 @@ class AsyncAuditService(AsyncWrapper[AuditService]):
     judgements = in_background_pool(AuditService.judgements)
     forgotten = in_background_pool(AuditService.forgotten)
     erasures = in_read_pool(AuditService.erasures)
+    pending_erasures = in_read_pool(AuditService.pending_erasures)
 
     async def timeline(
         self,
@@ -102,4 +103,6 @@ class AsyncAdminService(AsyncWrapper[AdminService]):
     catch_up_vectors = in_background_pool(AdminService.catch_up_vectors)
     language = in_read_pool(AdminService.language)
     set_language = in_write_pool(AdminService.set_language)
+    nodes = in_read_pool(AdminService.nodes)
+    remove_node = in_read_pool(AdminService.remove_node)
     reapply_erasures = in_background_pool(AdminService.reapply_erasures)

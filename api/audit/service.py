@@ -24,7 +24,7 @@ from mnemolog.domain.result import Results
 from mnemolog.domain.session import SessionLike, session_id_of
 from mnemolog.evaluation.questions import read_questions
 from mnemolog.forgetting import history as forgetting_history
-from mnemolog.forgetting.results import Erasure, ForgottenEvent
+from mnemolog.forgetting.results import Erasure, ForgottenEvent, PendingErasure
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime.paths import local_path
@@ -263,6 +263,14 @@ class AuditService:
         """Return all requests to forget. Keep them apart from backups of log and keys. They hold no content."""
         self._sessions.boundary.require_none("audit.erasures")
         return Results(self._forgetting.erasures())
+
+    def pending_erasures(self) -> Results[PendingErasure]:
+        """Return the requests to forget that are not carried out everywhere, with the nodes that have not confirmed.
+
+        A node serves nothing that was forgotten, confirmed or not.
+        """
+        self._sessions.boundary.require_none("audit.pending_erasures")
+        return Results(self._forgetting.pending_erasures())
 
     def _range(self, first: str, after: When, last: str, upto: When | None) -> tuple[Position, Position]:
         begin = position_at(first, after, self._log)

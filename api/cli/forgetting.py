@@ -11,9 +11,9 @@ from mnemolog.cli import completion_values as known
 from mnemolog.cli import output
 from mnemolog.cli.app import EXIT_FAILED, AsCsv, AsJson, Store, StoreCommand, app, remark
 from mnemolog.cli.arguments import open_store, session_called
-from mnemolog.cli.forgetting_output import Preview, show_forget, show_forgotten
+from mnemolog.cli.forgetting_output import Preview, show_forget, show_forgotten, show_pending
 from mnemolog.cli.progress import bar
-from mnemolog.forgetting.results import ForgetReport, ForgottenEvent
+from mnemolog.forgetting.results import ForgetReport, ForgottenEvent, PendingErasure
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.store import MemoryStore
 
@@ -86,6 +86,9 @@ def forgotten(
         bool,
         typer.Option("--erasures", help="Print the requests as JSON, to keep elsewhere for `mnemolog restore`."),
     ] = False,
+    pending: Annotated[
+        bool, typer.Option("--pending", help="List the requests that not every node has confirmed, with these nodes.")
+    ] = False,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
@@ -94,6 +97,10 @@ def forgotten(
     Example: mnemolog forgotten memory/ --erasures > /mnt/elsewhere/erasures.json
     """
     with open_store(store, create=False) as opened:
+        if pending:
+            requested = opened.audit.pending_erasures()
+            output.answer(requested, show_pending, as_json=as_json, csv_of=PendingErasure if as_csv else None)
+            return
         requests, found = opened.audit.erasures(), opened.audit.forgotten()
     if erasures:
         output.print_json(requests)

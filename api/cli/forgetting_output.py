@@ -8,9 +8,10 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from mnemolog.cli.output import console
+from mnemolog.cli.status_output import show_nodes
 from mnemolog.domain import events
 from mnemolog.domain.display import counted, dated, named, one_line, visible
-from mnemolog.forgetting.results import ForgetReport, ForgottenEvent
+from mnemolog.forgetting.results import ForgetReport, ForgottenEvent, NodeStatus, PendingErasure
 from mnemolog.projections.read_models import SessionSummary, Turn
 
 _WORDS: Final = {
@@ -61,12 +62,31 @@ def show_forget(report: ForgetReport, preview: Preview) -> None:
         out.line(f"{what} forgotten by request {report.request} at position {report.position}: {kinds}")
     if report.along:
         out.line(f"{report.along} of them were not named: they depend on events that were, and are forgotten with them")
+    if report.waiting_for:
+        out.line(f"{counted(len(report.confirmed_by), 'node')} confirmed; {_unconfirmed(report.waiting_for)}")
     if report.pending is not None:
         print(f"not done yet: {visible(report.pending)}", file=sys.stderr)
 
 
 def _kind(topic: str, number: int) -> str:
     return counted(number, *_WORDS.get(topic, (topic, topic)))
+
+
+def _unconfirmed(nodes: Sequence[NodeStatus]) -> str:
+    names = ", ".join(f"{visible(node.label)} (last seen {dated(node.seen_at)})" for node in nodes)
+    return f"not yet confirmed by {names}"
+
+
+def show_pending(pending: Sequence[PendingErasure]) -> None:
+    """Print the requests that are not carried out everywhere, and the nodes that have not confirmed them."""
+    out = console()
+    for item in pending:
+        reason = f": {item.reason}" if item.reason else ""
+        out.line((f"request {item.request}", "bold"), f" of {dated(item.requested_at)}{reason}")
+        if not item.complete:
+            out.line("not done yet: opening the store resumes it")
+        show_nodes(item.waiting_for)
+    out.line(f"{counted(len(pending), 'request')} pending")
 
 
 def show_forgotten(forgotten: Sequence[ForgottenEvent]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from mnemolog.domain.clock import to_datetime
@@ -17,7 +17,7 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.position import Position
-from mnemolog.forgetting.results import ForgettingStatus, ForgottenEvent
+from mnemolog.forgetting.results import ForgettingStatus, ForgottenEvent, NodeStatus
 from mnemolog.infra.log.event_log import EventLog
 
 BATCH_MAX: Final = 1_000
@@ -31,7 +31,13 @@ class Request(NamedTuple):
     event: ForgetRequested
     erased_at: Position | None
     """Position of the event that records its content as erased."""
+    erased_last: Position | None
+    """The last one: a request is carried out again if older keys were restored."""
     completed: bool
+
+    def not_confirmed_by(self, nodes: Sequence[NodeStatus]) -> list[NodeStatus]:
+        """Return the nodes that have not confirmed that its content is gone from their projections."""
+        return [node for node in nodes if self.erased_last is None or node.purged < self.erased_last]
 
 
 def requests(log: EventLog) -> list[Request]:
@@ -40,6 +46,7 @@ def requests(log: EventLog) -> list[Request]:
         return []
     asked: dict[str, tuple[RecordedEvent, ForgetRequested]] = {}
     erased: dict[str, Position] = {}
+    erased_last: dict[str, Position] = {}
     completed: set[str] = set()
     for events in log.read_stream(FORGETTING_STREAM, upto=log.head().position):
         for recorded in events:
@@ -48,10 +55,11 @@ def requests(log: EventLog) -> list[Request]:
                     asked[event.id] = recorded, event
                 case ContentErased(request=request):
                     erased.setdefault(request, recorded.position)
+                    erased_last[request] = recorded.position
                 case ForgetCompleted(requests=done):
                     completed.update(done)
     return [
-        Request(recorded, event, erased.get(request), request in completed)
+        Request(recorded, event, erased.get(request), erased_last.get(request), request in completed)
         for request, (recorded, event) in asked.items()
     ]
 

@@ -13,6 +13,8 @@ import time
 from contextlib import suppress
 from typing import Final
 
+from msgspec.structs import replace
+
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import ContentErased
@@ -108,8 +110,9 @@ class Nodes:
     def purged(self, upto: Head) -> None:
         """Note that all that was forgotten up to a head is gone from the projections of this node."""
         if self._node:
-            node_files.note_purged(self._layout.projections, upto)
+            node_files.note_purged(self._layout.projections, replace(upto, log_id=self._log.log_id))
             self._note()
+            self._retry_at = 0.0
 
     def close(self) -> None:
         """Note where this node stops."""

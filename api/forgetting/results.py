@@ -56,10 +56,14 @@ class ForgetReport(Result, frozen=True, kw_only=True):
     cannot be read without them."""
     pending: str | None = None
     """What is not done yet, and why. The next `open` or `forget` resumes it."""
+    confirmed_by: tuple[NodeStatus, ...] = ()
+    """Nodes of a log in PostgreSQL whose files have none of it any more, this one among them."""
+    waiting_for: tuple[NodeStatus, ...] = ()
+    """The other nodes. They serve nothing of it either; `store.audit.pending_erasures` lists who has not confirmed."""
 
     @property
     def complete(self) -> bool:
-        """Whether all copies are gone from the files of the store."""
+        """Whether all copies are gone from the files of the store, for a log in PostgreSQL from those of this node."""
         return self.pending is None
 
 
@@ -85,6 +89,20 @@ class Erasure(Result, frozen=True, kw_only=True):
 
 # Made at import: `mnemolog.projections.sql.checked_json` has the reason.
 _DECODER: Final = msgspec.json.Decoder(list[Erasure])
+
+
+class PendingErasure(Result, frozen=True, kw_only=True):
+    """A request to forget that is not carried out everywhere."""
+
+    _columns = ("request", "requested_at", "reason", "complete", "waiting_for")
+
+    request: str
+    requested_at: datetime
+    reason: str
+    complete: bool
+    """Whether the node that carried it out has done so. If not, opening the store resumes it."""
+    waiting_for: tuple[NodeStatus, ...]
+    """Nodes of a log in PostgreSQL that have not confirmed it."""
 
 
 class ReapplyReport(Result, frozen=True, kw_only=True):

@@ -9,6 +9,8 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested, ForgetTarget
@@ -20,7 +22,7 @@ from mnemolog.forgetting import purge as purging
 from mnemolog.forgetting.history import Request
 from mnemolog.forgetting.nodes import Nodes
 from mnemolog.forgetting.plan import Plan, Planner, Wish
-from mnemolog.forgetting.results import Erasure, ForgetReport, ReapplyReport
+from mnemolog.forgetting.results import Erasure, ForgetReport, PendingErasure, ReapplyReport
 from mnemolog.infra.keys.engine import KeyErasure
 from mnemolog.infra.keys.keyring import Keyring, LeafRange
 from mnemolog.infra.log.event_codec import decode, encode
@@ -81,7 +83,8 @@ class Forgetting:
             plan, position = self._log.transact(work)
             self.reached("requested")
             pending = self._carry_on(progress)
-        return _report(plan, request=None if position is None else request, position=position, pending=pending)
+        report = _report(plan, request=None if position is None else request, position=position, pending=pending)
+        return self._with_nodes(report)
 
     def resume(self) -> None:
         """Resume interrupted requests, and repeat those undone by restoring a file. Fast if there are none.
@@ -108,6 +111,21 @@ class Forgetting:
             pending = self._carry_on(progress)
         return ReapplyReport(erasures=len(erasures), requested=count, pending=pending)
 
+    def pending_erasures(self) -> list[PendingErasure]:
+        """See `AuditService.pending_erasures`."""
+        nodes = self.nodes.all()
+        found = [
+            PendingErasure(
+                request=request.event.id,
+                requested_at=to_datetime(request.recorded.recorded_at),
+                reason=request.event.reason,
+                complete=request.completed,
+                waiting_for=tuple(request.not_confirmed_by(nodes)),
+            )
+            for request in forgetting_record.requests(self._log)
+        ]
+        return [item for item in found if item.waiting_for or not item.complete]
+
     def erasures(self) -> list[Erasure]:
         """See `AuditService.erasures`."""
         return [
@@ -119,6 +137,16 @@ class Forgetting:
             )
             for request in forgetting_record.requests(self._log)
         ]
+
+    def _with_nodes(self, report: ForgetReport) -> ForgetReport:
+        """Return a report with the nodes that have confirmed it, and those that have not."""
+        if report.request is None or not (nodes := self.nodes.all()):
+            return report
+        (request,) = (item for item in forgetting_record.requests(self._log) if item.event.id == report.request)
+        waiting = request.not_confirmed_by(nodes)
+        return replace(
+            report, confirmed_by=tuple(node for node in nodes if node not in waiting), waiting_for=tuple(waiting)
+        )
 
     def _is_settled(self) -> bool:
         """Whether log and keys record the same requests, all done. Compares only the last of each."""

@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 import sqlalchemy as sa
 
-from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.events import ContentErased, RecordedEvent
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.catch_up import BATCH_MAX
 from mnemolog.projections.drift import Drift
@@ -112,13 +112,21 @@ class SqlProjection(TrackedTables, ABC):
                 self._apply(connection, events)
 
     def catch_up(self) -> Position:
-        """Read the log up to its head, even if the tables are emptied meanwhile. Return the position reached."""
+        """Read the log up to its head, even if the tables are emptied meanwhile. Return the position reached.
+
+        Tables with content that was erased since start over: what another node has forgotten is not purged here yet.
+        """
         head, start, epoch = self.log.head().position, self.position(), self.log.epoch()
+        continues = start > ORIGIN
         while start < head:
             for events in self.log.read(after=start, upto=head, batch_max=self.batch_max):
                 with self.database.writing() as connection:
                     if tracking.tracked(connection, self.name).position < start or self.log.epoch() != epoch:
                         break  # The tables were or will be emptied, because these events may have forgotten content.
+                    if continues and any(isinstance(item.event, ContentErased) for item in events):
+                        continues = False
+                        self._start_over(connection)
+                        break
                     self._apply(connection, events)
                 start = events[-1].position
             start, epoch = self.position(), self.log.epoch()

@@ -146,6 +146,7 @@ AUDIT = {
     "judgements": [lambda s: s.audit.judgements()],
     "forgotten": [lambda s: s.audit.forgotten()],
     "erasures": [lambda s: s.audit.erasures()],
+    "pending_erasures": [lambda s: s.audit.pending_erasures()],
 }
 MODELS = {
     "list": [lambda s: s.models.list()],

@@ -59,6 +59,7 @@ READS = {
     "rewind": ["rewind", "evil", "--turns", "1", "--dry-run"],
     "forget": ["forget", "--session", "evil", "--dry-run"],
     "forgotten": ["forgotten"],
+    "forgotten --pending": ["forgotten", "--pending"],
     "forgotten --erasures": ["forgotten", "--erasures"],
     "model list": ["model", "list"],
     "language": ["language"],

@@ -1,0 +1,270 @@
+"""What one node forgets, all nodes forget: none serves it again, each purges its files and confirms."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+
+import pytest
+
+from mnemolog import MemoryStore
+from mnemolog.adapters.support.items import Items
+from mnemolog.forgetting import purge as purging
+from mnemolog.projections.quarantine import Quarantine
+from tests.children.forking import in_child
+from tests.support import HashEncoder, wait_until
+
+SECRET = "heliotrope"
+
+
+@pytest.fixture
+def opened(postgres_url, tmp_path):
+    """Open the log in the folder of a node, which is new or was opened before."""
+    name = uuid.uuid4().hex
+
+    def opened(node, **how):
+        how = {"model": HashEncoder(), "background": False, **how}
+        return MemoryStore.open(postgres_url, log=name, local=tmp_path / node, **how)
+
+    return opened
+
+
+def told(store):
+    """Record what will be forgotten, and what will not."""
+    secret = store.start_session("secret", title=f"about {SECRET}")
+    for n in range(6):
+        secret.record("user", f"the {SECRET} blooms in week {n}")
+    secret.set("flower", SECRET)
+    secret.note(f"a note on {SECRET}")
+    store.session("other").record("user", "the ferry leaves at noon")
+
+
+def read_all(store):
+    """Fill every projection of a node."""
+    assert store.recall(f"{SECRET} week 3").hits
+    store.admin.catch_up_vectors()
+    assert store.find(SECRET)
+    assert store.session("secret").get("flower") == SECRET
+
+
+def serves_nothing(store):
+    """Whether no call gives anything of what was forgotten."""
+    for mode in ("vector", "hybrid", "text"):
+        assert all(SECRET not in hit.text for hit in store.recall(f"{SECRET} week 3", mode=mode).hits)
+    assert store.find(SECRET) == []
+    assert SECRET not in store.context(SECRET, session="secret").text.partition("\n")[2]
+    assert store.session("secret").all() == {}
+    assert store.turns("secret") == []
+    assert all(SECRET not in item.title for item in store.sessions())
+    assert store.recall("ferry").hits[0].text == "the ferry leaves at noon"
+    return True
+
+
+def files_with_it(folder):
+    """The files below a folder that have the word in their bytes."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [str(path) for path in files if SECRET.encode() in path.read_bytes()]
+
+
+def waiting(store):
+    """The nodes that have not confirmed each request."""
+    return [
+        sorted(node.label.rpartition("/")[2] for node in item.waiting_for) for item in store.audit.pending_erasures()
+    ]
+
+
+def test_a_node_that_was_away_serves_nothing_of_it_after_it_returns(opened, tmp_path):
+    """It purges before its first recall, and confirms."""
+    with opened("one") as one:
+        told(one)
+        with opened("two") as two:
+            read_all(two)
+        assert files_with_it(tmp_path / "two" / "projections")
+        report = one.forget(session="secret", reason="asked for")
+        assert [node.here for node in report.confirmed_by] == [True]
+        assert [node.label for node in report.waiting_for] == [f"{os.uname().nodename}:{two.path}"]
+        assert report.complete
+        assert waiting(one) == [["two"]]
+        with opened("two") as two:
+            assert not files_with_it(two.path)
+            assert waiting(one) == []
+            assert serves_nothing(two)
+            assert two.status().vectors[0].vectors == 1
+            assert two.admin.doctor(deep=True).healthy
+        assert not files_with_it(two.path)
+        assert serves_nothing(one)
+
+
+def test_a_node_that_is_open_serves_nothing_of_it_from_then_on(opened):
+    """The first read after it purges."""
+    with opened("one") as one, opened("two") as two:
+        told(one)
+        read_all(one)
+        read_all(two)
+        one.forget(session="secret", reason="asked for")
+        assert waiting(one) == [["two"]]
+        assert serves_nothing(two)
+        assert not files_with_it(two.path)
+        assert waiting(one) == []
+        two.forget(session="other", reason="asked for as well")
+        assert waiting(two) == [["one"]]
+        assert not one.recall("ferry").hits
+        assert waiting(two) == []
+
+
+def test_a_node_with_a_projector_confirms_without_being_read(opened):
+    """Its thread looks at the log anyway."""
+    with opened("one") as one:
+        told(one)
+        two = opened("two", background=True)
+        read_all(two)
+        one.forget(session="secret", reason="asked for")
+        assert serves_nothing(two)
+        wait_until(lambda: not waiting(one), what="the confirmation")
+        assert not files_with_it(two.path)
+        two.close()
+
+
+def test_two_open_stores_of_a_node_purge_once(opened, monkeypatch):
+    """The second finds that the first has done it."""
+    done = []
+    purge = purging.purge
+    with opened("one") as one, opened("two") as two, opened("two") as again:
+        told(one)
+        read_all(two)
+        read_all(again)
+        one.forget(session="secret")
+        monkeypatch.setattr(purging, "purge", lambda *given, **how: done.append(1) or purge(*given, **how))
+        assert serves_nothing(two)
+        assert serves_nothing(again)
+        assert done == [1]
+
+
+def test_a_purge_that_fails_is_tried_again_and_serves_nothing_meanwhile(opened, monkeypatch):
+    """The node has not confirmed until its files are clean."""
+    with opened("one") as one, opened("two") as two:
+        told(one)
+        read_all(two)
+        one.forget(session="secret")
+        with monkeypatch.context() as failing:
+            failing.setattr(purging, "_purge_quarantine", lambda *_: (_ for _ in ()).throw(OSError("no")))
+            assert serves_nothing(two)
+            assert waiting(one) == [["two"]]
+        two.close()
+        with opened("two") as two:
+            assert waiting(one) == []
+            assert serves_nothing(two)
+
+
+def test_a_purge_that_was_killed_is_done_again(opened):
+    """Nothing is noted before all is done."""
+    with opened("one") as one:
+        told(one)
+        with opened("two") as two:
+            read_all(two)
+        one.forget(session="secret")
+
+        def killed():
+            purging._purge_quarantine = lambda *_: os._exit(9)
+            opened("two")
+
+        with pytest.raises(pytest.fail.Exception, match="ended before"):
+            in_child(killed)
+        assert waiting(one) == [["two"]]
+        with opened("two") as two:
+            assert waiting(one) == []
+            assert serves_nothing(two)
+            assert not files_with_it(two.path)
+
+
+def test_tables_of_an_adapter_start_over_without_what_was_forgotten(opened):
+    """Before the node purges them, and though they are open."""
+    with opened("one") as one, opened("two", background=True) as two:
+        here, there = Items(one), Items(two)
+        with here.batch() as batch:
+            batch.put(("flowers",), "a", {"name": SECRET})
+            batch.put(("ferries",), "b", {"leaves": "noon"})
+        with there.batch() as batch:
+            assert batch.get(("flowers",), "a").value == {"name": SECRET}
+        one.forget(positions=here.positions(("flowers",)))
+        with there.batch() as batch:
+            assert batch.get(("flowers",), "a") is None
+            assert batch.get(("ferries",), "b").value == {"leaves": "noon"}
+        here.close()
+        there.close()
+
+
+def test_projections_of_an_earlier_time_are_purged_again(opened, tmp_path):
+    """The note of what was purged is copied with them; without a note everything is purged."""
+    with opened("one") as one:
+        told(one)
+        one.forget(positions=[one.session("early").record("user", "the first").position])
+        with opened("two") as two:
+            read_all(two)
+        shutil.copytree(two.path / "projections", tmp_path / "earlier")
+        one.forget(session="secret")
+        for noted in (True, False):
+            shutil.rmtree(two.path / "projections")
+            shutil.copytree(tmp_path / "earlier", two.path / "projections")
+            if not noted:
+                (two.path / "projections" / "purged.json").unlink()
+            with opened("two") as two:
+                assert serves_nothing(two)
+                assert not files_with_it(two.path)
+
+
+def test_items_in_quarantine_are_deleted_on_every_node(opened, tmp_path):
+    """Nobody knows what words they hold."""
+    with opened("one") as one, opened("two") as two:
+        told(one)
+        read_all(two)
+        (tmp_path / "damaged").write_text(SECRET)
+        assert Quarantine(two.path / "projections" / "quarantine").add(
+            tmp_path / "damaged", reason="x", state="damaged"
+        )
+        one.forget(session="secret")
+        assert serves_nothing(two)
+        assert two.admin.quarantine().items() == []
+        assert not files_with_it(two.path)
+
+
+def test_a_new_node_has_nothing_to_confirm(opened):
+    """It reads a log without that content."""
+    with opened("one") as one:
+        told(one)
+        one.forget(session="secret")
+        with opened("two") as two:
+            assert waiting(one) == []
+            assert serves_nothing(two)
+
+
+def test_commands_list_who_has_not_confirmed(opened, run):
+    """`forget` says so, `forgotten --pending` lists them until they have; a node that is gone can be removed."""
+    with opened("one") as one:
+        told(one)
+        opened("two").close()
+        opened("three").close()
+        ran = run("forget", one.path, "--session", "secret", "--reason", "asked for", "--yes")
+        assert ran.returncode == 0
+        said = " ".join(ran.stdout.split())
+        assert "1 node confirmed; not yet confirmed by" in said
+        assert said.count("last seen") == 2
+        (request,) = run("forgotten", one.path, "--pending", "--json").json
+        assert (request["reason"], request["complete"], len(request["waiting_for"])) == ("asked for", True, 2)
+        assert "1 request pending" in run("forgotten", one.path, "--pending").stdout
+        opened("two").close()
+        ((gone,),) = (item.waiting_for for item in one.audit.pending_erasures())
+        assert gone.label.endswith("/three")
+        assert run("nodes", one.path, "--remove", gone.node).returncode == 0
+        assert run("forgotten", one.path, "--pending").stdout == "0 requests pending\n"
+        assert run("forgotten", one.path, "--pending", "--json").json == []
+
+
+def test_a_store_in_a_folder_waits_for_nobody(store):
+    """Its report names no nodes."""
+    told(store)
+    report = store.forget(session="secret")
+    assert (report.confirmed_by, report.waiting_for) == ((), ())
+    assert store.audit.pending_erasures() == []
+    assert not (store.path / "projections" / "purged.json").exists()
