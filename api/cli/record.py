@@ -51,13 +51,13 @@ def init(
     if print_sql:
         typer.echo(database_script(apart=keys is not None), nl=False)
         return
-    where: dict[str, Any] = {}
     if is_url(store):
         made = prepare_database(store, keys=keys)
         if log is None and local is None:
-            output.console().line("the database is ready for logs" + (" now" if made else ", and was before"))
+            what = "the database is" if keys is None else "both databases are"
+            output.console().line(f"{what} ready for logs" + (" now" if made else ", and was before"))
             return
-        where = {"log": log, "local": local, "keys": keys}
+    where: dict[str, Any] = {"log": log, "local": local, "keys": keys}
     with open_store(store, encrypt=False if plain else None, language=language, **where) as opened:
         status = opened.status()
     if as_json:

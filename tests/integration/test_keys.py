@@ -19,7 +19,7 @@ from mnemolog.infra.keys.keyring import Keyring, LeafRange
 from mnemolog.infra.keys.postgres_keys import PostgresKeys, create
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.event_log import EventLog
-from tests.postgres import connect
+from tests.postgres import connect, put_log_in_postgres
 from tests.support import FakeClock, append, open_files, read_all, start, texts_of
 
 ROOT = Node(0, 0, bytes(range(32)))
@@ -95,6 +95,17 @@ def in_file(tmp_path):
     keyring = Keyring(sqlite_keys(tmp_path, None))
     yield keyring
     keyring.close()
+
+
+@pytest.fixture
+def folder(folder, request):
+    """The folder of a store whose log and keys are in either database, where a test asks for it."""
+    if getattr(request, "param", "sqlite") == "postgres":
+        put_log_in_postgres(folder, request.getfixturevalue("postgres_url"))
+    return folder
+
+
+in_both = pytest.mark.parametrize("folder", ["sqlite", "postgres"], indirect=True)
 
 
 @pytest.fixture
@@ -326,6 +337,7 @@ def test_a_creation_that_was_cut_off_behind_its_keys_is_gone_on_with(folder):
         store.start_session("s")
 
 
+@in_both
 def test_events_of_destroyed_keys_are_read_as_forgotten(log):
     """They keep place, key and time; the start of a session keeps all but its name."""
     log.transact(start("s", name="secret name"))
@@ -341,6 +353,7 @@ def test_events_of_destroyed_keys_are_read_as_forgotten(log):
     assert texts_of(after) == ["one", "three"]
 
 
+@in_both
 def test_two_processes_that_begin_a_stream_share_its_keys(folder):
     """Whoever makes the root first has made it for both."""
     one = EventLog.open(folder, clock=FakeClock(), create=True)
@@ -354,6 +367,7 @@ def test_two_processes_that_begin_a_stream_share_its_keys(folder):
     two.close()
 
 
+@in_both
 def test_random_destruction_reads_as_a_list_would_say(log, seed):
     """Against the simplest model: a set of versions."""
     rng, gone = random.Random(seed), set()
