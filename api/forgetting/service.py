@@ -186,9 +186,9 @@ class Forgetting:
             for request in undone:
                 self._destroy(request)
             self.reached("destroyed")
-            step = "wiping them from their file"
+            step = "wiping them"
             if not keyring.wipe():
-                return f"{step}: another process is reading it"
+                return f"{step}: another process is reading the keys"
             self.reached("wiped")
             step = "recording it"
             for request in undone:

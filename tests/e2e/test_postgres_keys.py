@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -16,6 +17,7 @@ from mnemolog.infra.log.postgres import database as log_database
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE
 from mnemolog.infra.log.postgres.schema import WRITER
 from tests.postgres import connect, database_on
+from tests.support import in_thread
 
 
 @pytest.fixture
@@ -102,6 +104,36 @@ def test_a_session_goes_on_while_another_node_forgets_it(node):
         for store in (one, other):
             assert [turn.text for turn in store.turns("trip")] == ["kept", "kept too"]
             assert store.verify(contents=True).sound
+
+
+def test_appends_of_one_node_while_another_forgets_are_never_lost_or_readable_afterwards(node):
+    """At any moment: what was recorded before a request is forgotten, what was recorded after it can be read."""
+    with node("a") as one, node("b") as other:
+        one.session("trip").record("user", "first")
+
+        def record():
+            return [other.session("trip").record("user", f"turn {n}").position for n in range(150)]
+
+        recording, requests = in_thread(record), []
+        while recording.running:
+            requests.append(one.forget(session="trip").position)
+        written = [position for position in recording.result() if position is not None]
+        last = max(position for position in requests if position is not None)
+        kept = [position for position in written if position > last]
+        for store in (one, other):
+            assert store.verify(contents=True).sound
+            assert [turn.position for turn in store.turns("trip")] == kept
+        assert len(requests) > 1
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_nodes_that_begin_a_session_at_once_share_its_keys(node, number):
+    """Whichever makes them first has made them for both."""
+    with node("a") as one, node("b") as other:
+        begun = [in_thread(lambda s=s: s.session("trip").record("user", s.path.name)) for s in (one, other)]
+        assert sorted(turn.result().position for turn in begun) == [2, 3]
+        for store in (one, other):
+            assert sorted(turn.text for turn in store.turns("trip")) == ["a", "b"]
 
 
 def test_nodes_that_create_a_log_at_once_end_with_one_log_and_its_keys(node, postgres_url, monkeypatch):
@@ -329,6 +361,23 @@ def test_a_connection_of_the_keys_that_was_lost_is_made_again(node, postgres_url
         assert len(list(store.events())) == 2
 
 
+def test_init_prepares_both_databases_and_creates_a_store(run, postgres_url, name, tmp_path):
+    """The keys are then in the second one; a folder takes no database of keys."""
+    with database_on(postgres_url) as logs, database_on(postgres_url) as keys:
+        assert "both databases are ready for logs now" in run("init", logs, "--keys", keys).stdout
+        assert run("init", logs, "--keys", keys, "--log", name, "--local", tmp_path / "node").returncode == 0
+        assert run("record", tmp_path / "node", "trip", "the ferry", "--start").returncode == 0
+        with connect(keys) as database:
+            assert database.execute("SELECT count(*) FROM mnemolog_keys.nodes").fetchone() == (1,)
+        with connect(logs) as database:
+            assert database.execute("SELECT to_regnamespace('mnemolog_keys')").fetchone() == (None,)
+        ran = run("init", tmp_path / "memory", "--keys", keys)
+        assert "--keys: only with the URL of a database" in ran.stderr
+        assert not (tmp_path / "memory").exists()
+        ran = run("init", logs, "--keys", "elsewhere", "--log", "b", "--local", tmp_path / "b")
+        assert "--keys: not the URL of a PostgreSQL database" in ran.stderr
+
+
 def test_sql_for_both_databases_is_printed(run, postgres_url):
     """For an administrator to read and run: the keys' part is marked where it is for another database."""
     printed = run("init", postgres_url, "--print-sql").stdout
@@ -339,3 +388,66 @@ def test_sql_for_both_databases_is_printed(run, postgres_url):
     with database_on(postgres_url) as url, connect(url) as database:
         database.execute(printed)
         assert not prepare_database(url)
+
+
+def files_of(database, relation="mnemolog_keys.nodes"):
+    """All files of a database, and of the write-ahead log apart, after what is in memory was written to them."""
+    database.execute("CHECKPOINT")
+    (folder,) = database.execute("SHOW data_directory").fetchone()
+    (path,) = database.execute("SELECT pg_relation_filepath(%s)", (relation,)).fetchone()
+    if not Path(folder, path).exists():
+        pytest.skip("the server's files are on another machine")
+    return b"".join(file.read_bytes() for file in Path(folder, path).parent.iterdir() if file.is_file())
+
+
+def test_a_forgotten_key_is_in_no_file_of_the_database(node, apart, rng):
+    """Neither the node it was derived from nor any copy that moving rows between pages left. The write-ahead log
+    and base backups have it until they are gone (docs/postgres.md)."""
+    with node("a", keys=apart) as store, connect(apart) as database:
+        for n in range(120):
+            store.session(f"s{n}").record("user", f"turn {n}")
+        found = database.execute("SELECT stream, material FROM mnemolog_keys.nodes").fetchall()
+        roots = {stream.removeprefix("session/"): bytes(material) for stream, material in found}
+        before = files_of(database)
+        assert all(material in before for material in roots.values()), "or nothing is tested here"
+        gone = rng.sample(sorted(roots), 50)
+        assert store.forget(session=gone).complete
+        after = files_of(database)
+        assert not [name for name in gone if roots[name] in after]
+        assert all(roots[name] in after for name in set(roots) - set(gone))
+
+
+@pytest.mark.parametrize("holding", ["a snapshot", "a lock"])
+def test_a_forgetting_that_cannot_wipe_yet_says_so_and_is_completed_later(node, apart, holding):
+    """A backup of the keys that is being made keeps what is deleted. No key is readable meanwhile."""
+    with node("a", keys=apart, busy_timeout_s=0.3) as store, connect(apart) as database:
+        store.session("trip").record("user", "my passport number is 123")
+        database.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        table = "nodes" if holding == "a lock" else "meta"
+        database.execute(f"SELECT count(*) FROM mnemolog_keys.{table}").fetchone()
+        if holding == "a snapshot":
+            database.execute("COMMIT AND CHAIN")
+            database.execute("SELECT 1").fetchone()
+        report = store.forget(session="trip")
+        assert "another process is reading" in report.pending
+        assert not store.turns("trip")
+        assert store.status().forgetting.pending
+        database.execute("ROLLBACK")
+    with node("a") as store:
+        assert not store.status().forgetting.pending
+
+
+def test_status_and_doctor_say_that_the_database_of_the_keys_does_not_answer(node, run, apart, tmp_path):
+    """The log is there all the same: what needs no content works."""
+    with node("a", keys=apart) as store:
+        store.session("trip").record("user", "the ferry leaves at noon")
+    noted = tmp_path / "a" / ADDRESS_FILE
+    url, name, _ = noted.read_text().splitlines()[1:]
+    noted.write_text(f'{url}\n{name}\nkeys = "postgresql://nobody@/none?host={tmp_path}"\n')
+    with MemoryStore.open(tmp_path / "a", model=None) as store:
+        assert store.verify().sound
+        assert any("does not answer" in warning for warning in store.status().warnings)
+        assert [item.what for item in store.admin.doctor().findings if item.severity == "log"] == ["keys"]
+        with pytest.raises(errors.LogUnreachable, match="does not answer"):
+            list(store.events())
+    assert "Check that PostgreSQL runs" in " ".join(run("doctor", tmp_path / "a", "--model", "none").stdout.split())

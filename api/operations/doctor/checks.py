@@ -158,7 +158,7 @@ def check_keys(context: StoreContext, log: EventLog, looked: Looked) -> Iterator
         return
     if (trouble := missing_keys(log)) is not None:
         looked.not_checked.append("the encrypted content")
-        yield keys_issue(folder, trouble, state="damaged" if keyring.engine.is_there() else "missing")
+        yield keys_issue(folder, trouble, state="damaged" if context.layout.keys.exists() else "missing")
         return
     try:
         series = keyring.sample(series_max=SERIES_MAX)
@@ -187,11 +187,16 @@ def sentence(remedy: str) -> str:
 
 def missing_keys(log: EventLog) -> errors.KeysMissing | None:
     """Return why the content of the log cannot be decrypted, None if it can."""
+    if log.keyring is None:
+        return None
     try:
-        if log.keyring is not None:
-            log.keyring.secret()
+        log.keyring.secret()
     except errors.KeysMissing as error:
         return error
+    except errors.LogUnreachable as error:  # The keys may be in another database than the log.
+        missing = log.keyring.engine.missing(str(error))
+        missing.hint = error.hint
+        return missing
     return None
 
 

@@ -36,8 +36,8 @@ class LogAddress(NamedTuple):
 
     def without_passwords(self) -> LogAddress:
         """Return it as it may be written down. Raises `InvalidInput` for what is no URL."""
-        if self.keys is not None and not is_url(self.keys):
-            raise errors.InvalidInput("keys", "not the URL of a PostgreSQL database")
+        if self.keys is not None:
+            require_url("keys", self.keys)
         return LogAddress(
             without_password(self.url), self.log, None if self.keys is None else without_password(self.keys)
         )
@@ -46,6 +46,12 @@ class LogAddress(NamedTuple):
 def is_url(path: object) -> bool:
     """Whether `path` is the URL of a PostgreSQL database."""
     return isinstance(path, str) and path.partition("://")[0] in SCHEMES and "://" in path
+
+
+def require_url(field: str, value: str) -> None:
+    """Raise `InvalidInput` unless `value` is the URL of a PostgreSQL database."""
+    if not is_url(value):
+        raise errors.InvalidInput(field, "not the URL of a PostgreSQL database")
 
 
 def place_of(

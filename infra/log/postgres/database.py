@@ -25,6 +25,7 @@ from mnemolog.infra.log.postgres.address import (
     answers_alone,
     known_identity,
     note_address,
+    require_url,
     without_password,
 )
 from mnemolog.infra.log.postgres.engine import PostgresEngine
@@ -47,6 +48,8 @@ def prepare(url: str, keys: str | None = None) -> bool:
     Return False, and change nothing, if they are there already. Raises `LogUnreachable`, `StoreNotWritable` for a user
     who may not create them, `FormatTooNew`.
     """
+    if keys is not None:
+        require_url("keys", keys)
     made = _prepare(url, schema)
     return _prepare(keys or url, postgres_schema) or made
 
