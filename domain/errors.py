@@ -159,7 +159,7 @@ class LogUnreachable(StoreError):
 
 
 class StoreReplaced(StoreError):
-    """A file of the open store was moved, deleted or replaced. Until it is opened again, every call raises this."""
+    """A file of the open store was moved, deleted or replaced, or its database lost events. So do all later calls."""
 
     hint = "this call is not acknowledged; close the store, put its files back or restore a backup, and open it again"
 

@@ -38,6 +38,11 @@ class StoreLayout(NamedTuple):
         return self.folder / "backups.json"
 
     @property
+    def seen_head(self) -> Path:
+        """The last head that this node has seen of a log in a database."""
+        return self.folder / "head.json"
+
+    @property
     def projections(self) -> Path:
         """The folder of everything that is derived from the log."""
         return (self.scratch or self.folder) / PROJECTIONS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,10 +98,13 @@ class Settings:
         """Let calls fail at once until the server answers: it is known to be away."""
         self._missed_at = -RECONNECT_S
 
-    def pool(self) -> sa.Pool:
-        """Return a pool of connections. One that the server has closed is replaced when it is checked out."""
+    def pool(self, connect: Callable[[], Driver]) -> sa.Pool:
+        """Return a pool of connections that `connect` makes.
+
+        One that the server has closed is replaced when it is checked out.
+        """
         pool = sa.QueuePool(
-            self.connect_again,  # type: ignore[arg-type]
+            connect,  # type: ignore[arg-type]
             pool_size=POOL_SIZE,
             max_overflow=POOL_MAX - POOL_SIZE,
             timeout=self.busy_timeout_s,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from mnemolog.domain.errors import MnemologError, StoreReplaced
+from mnemolog.domain.head import Head
 from mnemolog.domain.position import Micros
 
 PLAIN_FORMAT: Final = 1
@@ -327,7 +328,11 @@ class LogEngine(Protocol):
         ...
 
     def replaced(self) -> StoreReplaced | None:
-        """Return the error for a log that is no longer where it was opened, None if it is. Then appends are refused."""
+        """Return the error of appends to a log that is not the one that was opened or seen before, None if it is."""
+        ...
+
+    def seen_head(self) -> Head | None:
+        """Return the last head of the log that this node has noted: a witness of its history. None if it notes none."""
         ...
 
     def missing_triggers(self) -> list[str]:

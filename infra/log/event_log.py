@@ -155,8 +155,12 @@ class EventLog(fork_guard.OfOneProcess):
         return self.engine.busy_timeout_s
 
     def replaced(self) -> errors.StoreReplaced | None:
-        """Return the error that appends raise because the log is no longer where it was opened, None if it is."""
+        """Return the error of appends to a log that is not the one that was opened or seen before, None if it is."""
         return self.engine.replaced()
+
+    def seen_head(self) -> Head | None:
+        """Return the last head that this node has noted: a witness of the history. None if it notes none."""
+        return self.engine.seen_head()
 
     def epoch(self) -> int:
         """Return the forgetting epoch. Reads after this call return nothing that was forgotten up to that epoch."""

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
+from mnemolog.domain.head import Head
 from mnemolog.domain.position import Micros
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.keys import postgres_keys, postgres_schema
@@ -29,12 +30,17 @@ from mnemolog.infra.log.postgres.address import (
     without_password,
 )
 from mnemolog.infra.log.postgres.engine import PostgresEngine
+from mnemolog.infra.log.postgres.seen_head import Known, SeenHead, lost_events, noted_head
 from mnemolog.infra.postgres import Settings, error_of
 from mnemolog.infra.runtime.atomic_files import make_folder
 from mnemolog.infra.runtime.paths import is_writable
 from mnemolog.infra.sqlite import Synchronous
 
-_SELECT_LOG = f"SELECT log, log_id, format, created_at FROM {schema.SCHEMA}.head WHERE name = %b"
+_SELECT_LOG = (
+    "SELECT h.log, h.log_id, h.format, h.created_at, h.position, h.digest, "
+    f"(SELECT e.digest FROM {schema.SCHEMA}.events e WHERE e.log = h.log AND e.position = %b) "
+    f"FROM {schema.SCHEMA}.head h WHERE h.name = %b"
+)
 _INSERT_LOG = (
     f"INSERT INTO {schema.SCHEMA}.head (name, log_id, format, created_at, digest) VALUES (%b, %b, %b, %b, %b) "
     "ON CONFLICT DO NOTHING"
@@ -87,29 +93,46 @@ def open_log(
     PostgreSQL is away: the log is then found by the first call that reaches it.
     """
     settings = Settings(address.url, synchronous=synchronous, busy_timeout_s=busy_timeout_s, read_only=read_only)
+    noted = noted_head(path.parent)
     try:
-        log, identity = _find_or_create(settings, address, path, clock, create, encrypt, identity, read_only)
+        found = _find_or_create(settings, address, path, clock, create, encrypt, identity, read_only, noted)
     except errors.LogUnreachable:
         known = known_identity(path.parent)
         if known is None or not answers_alone(path.parent) or not StoreLayout(path.parent).views.exists():
             raise
         settings.stop_waiting()
-        return known, PostgresEngine(
-            settings, log=partial(_found_again, address, known, path), identity=known, path=path
-        )
+        again = partial(_found_again, address, known, path)
+        seen = SeenHead(path.parent, known.log_id, writable=is_writable(path.parent))
+        seen.opened_alone(noted)
+        return known, PostgresEngine(settings, log=again, identity=known, path=path, seen=seen)
+    identity, keeps_projections = found.identity, not read_only or is_writable(path.parent)
     if identity.log_format > LOG_FORMAT:
         raise errors.FormatTooNew(path, found=identity.log_format, supported=LOG_FORMAT)
-    if not read_only or is_writable(path.parent):
+    if keeps_projections:
         note_address(path.parent, address, identity)
-    return identity, PostgresEngine(settings, log=log, identity=identity, path=path)
+    seen = SeenHead(path.parent, identity.log_id, writable=keeps_projections)
+    seen.opened(noted, found.head, found.digest_there)
+    return identity, PostgresEngine(settings, log=found.log, identity=identity, path=path, seen=seen)
+
+
+def _no_log(address: LogAddress, path: Path, noted: Head | None) -> errors.StoreError:
+    """Return the error for a log that is not in the database. One that this node has seen is never created anew."""
+    why = f"there is no log {address.log!r} in {without_password(address.url)}"
+    if noted is not None:
+        error = lost_events(path.parent, f"{why}; this node has seen position {noted.position} of it")
+        error.hint = "nothing was changed; bring back the database that has it, or use another local folder"
+        return error
+    missing = errors.StoreNotFound(path.parent)
+    missing.args = (why,)
+    return missing
 
 
 def _found_again(address: LogAddress, identity: LogIdentity, path: Path, driver: Any) -> int:
     """Return the number of a log that could not be asked for when it was opened. Raises `StoreReplaced`."""
     found = None if schema.version_of(driver) is None else _find(driver, address.log)
-    if found is None or found[1] != identity:
+    if found is None or found.identity != identity:
         raise errors.StoreReplaced(path, f"its database has no log {address.log!r} with the identity {identity.log_id}")
-    return found[0]
+    return found.log
 
 
 def _find_or_create(
@@ -121,19 +144,18 @@ def _find_or_create(
     encrypt: bool | None,
     identity: LogIdentity | None,
     read_only: bool,
-) -> tuple[int, LogIdentity]:
-    """Return the number and the identity of the log at an address."""
+    noted: Head | None,
+) -> _Found:
+    """Return the log at an address. One of which this node has `noted` a head is not created."""
     keeps_projections = not (read_only and path.parent.exists() and not is_writable(path.parent))
     with _connected(settings, path) as driver:
         version = schema.version_of(driver)
         if version is None:
             raise _no_schema(address.url, "logs")
         _require_version(version, path, schema)
-        found = _find(driver, address.log)
-        if found is None and not create:
-            error = errors.StoreNotFound(path.parent)
-            error.args = (f"there is no log {address.log!r} in {without_password(address.url)}",)
-            raise error
+        found = _find(driver, address.log, 0 if noted is None else noted.position)
+        if found is None and (noted is not None or not create):
+            raise _no_log(address, path, noted)
         if keeps_projections:
             make_folder(path.parent)
         if found is None:
@@ -178,12 +200,24 @@ def _no_schema(url: str, what: str) -> errors.StoreError:
     return error
 
 
-def _find(driver: Any, name: str) -> tuple[int, LogIdentity] | None:
-    row = driver.execute(_SELECT_LOG, (name,)).fetchone()
-    return None if row is None else (row[0], LogIdentity(row[1], row[2], Micros(row[3])))
+class _Found(NamedTuple):
+    log: int
+    """Its number in the database."""
+    identity: LogIdentity
+    head: Known
+    digest_there: bytes | None
+    """At the position that was asked for."""
 
 
-def _create(driver: Any, name: str, made: LogIdentity) -> tuple[int, LogIdentity] | None:
+def _find(driver: Any, name: str, seen: int = 0) -> _Found | None:
+    """Return a log by its name, with its digest at the position `seen`."""
+    row = driver.execute(_SELECT_LOG, (seen, name), binary=True).fetchone()
+    if row is None:
+        return None
+    return _Found(row[0], LogIdentity(row[1], row[2], Micros(row[3])), Known(*row[4:6]), row[6])
+
+
+def _create(driver: Any, name: str, made: LogIdentity) -> _Found | None:
     """Create a log, unless another process was quicker. Return the one that is there now."""
     driver.execute(_INSERT_LOG, (name, *made, digest.genesis(**made._asdict())))
     return _find(driver, name)
@@ -191,7 +225,7 @@ def _create(driver: Any, name: str, made: LogIdentity) -> tuple[int, LogIdentity
 
 def _create_with_keys(
     driver: Any, address: LogAddress, path: Path, now: Micros, busy_timeout_s: float
-) -> tuple[int, LogIdentity] | None:
+) -> _Found | None:
     """Create an encrypted log: the keys first, durably. A log without its keys could never be read."""
     url = address.keys or address.url
     with _connected(Settings(url, busy_timeout_s=busy_timeout_s), path) as keys:
@@ -203,7 +237,7 @@ def _create_with_keys(
             why = f"{str(error).strip()}; to create an encrypted log, this user needs the role {postgres_schema.ROLE}"
             raise errors.StoreNotWritable(path, why) from error
         found = _create(driver, address.log, made)
-        if found is not None and found[1].log_id != made.log_id:
+        if found is not None and found.identity.log_id != made.log_id:
             postgres_keys.discard(keys, made.log_id)
     return found
 

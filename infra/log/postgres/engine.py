@@ -13,10 +13,12 @@ import sqlalchemy as sa
 from psycopg.pq import TransactionStatus
 
 from mnemolog.domain import errors
+from mnemolog.domain.head import Head
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.engine import EventRow, LogIdentity, RowCursor, StagedRow, altered_triggers
 from mnemolog.infra.log.postgres import schema
 from mnemolog.infra.log.postgres.nodes import PostgresNodes
+from mnemolog.infra.log.postgres.seen_head import NOTHING, Known, SeenHead, noted_head
 from mnemolog.infra.log.sql_reader import NOT_A_TURN, SELECT, SELECT_TURN_HEADS, SELECT_TURNS, STATE, SqlReader
 from mnemolog.infra.log.sqlite.log_file import write_copy
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
@@ -30,8 +32,14 @@ PAGE: Final = 50
 COPIED_TOGETHER: Final = 500
 """Rows that a copy of the log fetches together."""
 
-_HEAD_ROW: Final = f"SELECT position, digest, log_id FROM {schema.SCHEMA}.head WHERE log = %b"
-_SELECT_HEAD: Final = "SELECT position, digest FROM events WHERE position > 0 ORDER BY position DESC LIMIT 1"
+# The digest at a position that was seen before comes with every head, without another round trip.
+_DIGEST_THERE: Final = f"(SELECT e.digest FROM {schema.SCHEMA}.events e WHERE e.log = h.log AND e.position = %b)"
+_HEAD_ROW: Final = f"SELECT position, digest, log_id, {_DIGEST_THERE} FROM {schema.SCHEMA}.head h WHERE log = %b"
+_SELECT_HEAD: Final = (
+    f"SELECT h.position, h.digest, {_DIGEST_THERE}, last.position, last.digest FROM {schema.SCHEMA}.head h LEFT JOIN "
+    f"LATERAL (SELECT position, digest FROM {schema.SCHEMA}.events WHERE log = h.log AND position > 0 "
+    "ORDER BY position DESC LIMIT 1) last ON true WHERE h.log = %b"
+)
 _SELECT_BYTES: Final = (
     "SELECT position, convert_to(stream, 'UTF8'), version, convert_to(topic, 'UTF8'), state, convert_to(key, 'UTF8'), "
     "recorded_at, digest FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
@@ -116,25 +124,35 @@ class Pages:
 class PostgresReader(SqlReader):
     """Implements `LogReader` on a driver connection. `log` is the number of the log in its database."""
 
-    __slots__ = ("_again", "_cursor", "driver", "log")
+    __slots__ = ("_again", "_cursor", "_seen", "driver", "log")
 
-    def __init__(self, driver: Driver, log: int, *, again: Callable[[], Driver] | None = None) -> None:
+    def __init__(self, driver: Driver, log: int, seen: SeenHead, *, again: Callable[[], Driver] | None = None) -> None:
         """`again` connects again where a query lost the connection. None inside a transaction, which is lost too."""
-        self.log, self._again = log, again
+        self.log, self._seen, self._again = log, seen, again
         self.use(driver)
 
     def use(self, driver: Driver) -> None:
         """Read through another connection from now on."""
         self.driver, self._cursor = driver, driver.cursor(binary=True)
 
-    def head_row(self, *, lock: bool = False) -> Any:
-        """Return position, digest and log id of the head row, None if there is none. `lock` takes the log's lock."""
-        return self._run(_HEAD_ROW + " FOR UPDATE" * lock, (self.log,)).fetchone()
+    def head_row(self, seen: int = 0, *, lock: bool = False) -> Any:
+        """Return position, digest and log id of the head row, None if there is none. `lock` takes the log's lock.
+
+        The fourth value is the digest at the position `seen`.
+        """
+        query = _HEAD_ROW + " FOR UPDATE" * lock
+        return self._run(query, (seen, self.log)).fetchone()
 
     def head(self) -> tuple[int, Any] | None:
-        """See `LogReader`. Reads the last event: `last_given` reads the head row, and `verify` compares them."""
-        found: tuple[int, Any] | None = self._one(_SELECT_HEAD, ())
-        return found
+        """See `LogReader`. Reads the last event: `last_given` reads the head row, and `verify` compares them.
+
+        Raises `StoreReplaced` if the log does not have the last head that was seen.
+        """
+        before = self._seen.known  # Before the query: what other threads append meanwhile may be missing in it.
+        found = self._run(_SELECT_HEAD, (before.position, self.log)).fetchone()
+        head, digest_there = (NOTHING, None) if found is None else (Known(*found[:2]), found[2])
+        self._seen.compare(before, head, digest_there)
+        return None if found is None or found[3] is None else found[3:]
 
     def last_given(self) -> int:
         """See `LogReader`."""
@@ -217,10 +235,10 @@ class PostgresReader(SqlReader):
 class PostgresConnection:
     """Implements `LogConnection`. It is made again where the server has closed it."""
 
-    def __init__(self, settings: Settings, *, log: int, log_id: str, path: Path) -> None:
-        self._settings, self._log, self._log_id, self._path = settings, log, log_id, path
+    def __init__(self, settings: Settings, *, log: int, log_id: str, path: Path, seen: SeenHead) -> None:
+        self._settings, self._log, self._log_id, self._path, self._seen = settings, log, log_id, path, seen
         self.driver = settings.connect_again()
-        self.reads = PostgresReader(self.driver, log)
+        self.reads = PostgresReader(self.driver, log, seen)
         self._cursor = self.driver.cursor(binary=True)
         self._head: tuple[int, bytes | bytearray] = (0, b"")
         self._last: StagedRow | None = None
@@ -234,6 +252,7 @@ class PostgresConnection:
 
     def append(self, rows: Sequence[StagedRow], *, head: int, head_digest: bytes) -> bool:
         """See `LogConnection`. One statement moves the head row, if it is the one given, and inserts the rows."""
+        self._seen.require()
         if is_lost(self.driver):
             return False
         try:
@@ -244,20 +263,25 @@ class PostgresConnection:
             if not self.driver.closed:
                 raise
             return self._has_survived(rows[-1])
-        if not appended:
+        if appended:
+            self._saw(rows[-1])
+        else:
             self._locked_appends = LOCKED_APPENDS
         return appended
 
     def lock(self) -> tuple[int, bytes | None, int]:
-        """See `LogConnection`. Takes the head row."""
+        """See `LogConnection`. Takes the head row, and compares it with the last head that was seen."""
+        self._seen.require()
         if self._status is not TransactionStatus.INTRANS:
             if is_lost(self.driver):
                 self._connect()
             self.driver.execute("BEGIN")
-        found = self.reads.head_row(lock=True)
+        before = self._seen.known
+        found = self.reads.head_row(before.position, lock=True)
         if found is None or found[2] != self._log_id:
             raise errors.StoreReplaced(self._path, f"its database holds log {found and found[2]}, not {self._log_id}")
-        position, digest, _ = found
+        position, digest, _, digest_there = found
+        self._seen.compare(before, Known(position, digest), digest_there)
         self._head, self._last = (position, digest), None
         self._locked_appends = max(0, self._locked_appends - 1)
         return position, digest if position else None, position
@@ -277,6 +301,8 @@ class PostgresConnection:
         except psycopg.OperationalError:
             if self._last is None or not (self.driver.closed and self._has_survived(self._last)):
                 raise
+        if self._last is not None:
+            self._saw(self._last)
 
     def roll_back(self) -> None:
         """See `LogConnection`."""
@@ -299,6 +325,9 @@ class PostgresConnection:
     def close(self) -> None:
         """See `LogConnection`."""
         self.driver.close()
+
+    def _saw(self, row: StagedRow) -> None:
+        self._seen.saw(Known(row[0], bytes(row[6])))
 
     @property
     def _status(self) -> TransactionStatus:
@@ -347,18 +376,24 @@ class PostgresEngine:
     driver_errors: tuple[type[Exception], ...] = (psycopg.Error, sa.exc.SQLAlchemyError)
 
     def __init__(
-        self, settings: Settings, *, log: int | Callable[[Driver], int], identity: LogIdentity, path: Path
+        self,
+        settings: Settings,
+        *,
+        log: int | Callable[[Driver], int],
+        identity: LogIdentity,
+        path: Path,
+        seen: SeenHead,
     ) -> None:
-        self._settings, self.log, self._identity, self._path = settings, log, identity, path
+        self._settings, self.log, self._identity, self._path, self.seen = settings, log, identity, path, seen
         self.busy_timeout_s = settings.busy_timeout_s
-        self.pool = settings.pool()
+        self.pool = settings.pool(self._connect)
         self.nodes = PostgresNodes(self._number, self._driver)
 
     @contextmanager
     def reading(self) -> Iterator[PostgresReader]:
         """See `LogEngine`."""
         with self._connected() as (driver, again):
-            yield PostgresReader(driver, self._number(driver), again=again)
+            yield PostgresReader(driver, self._number(driver), self.seen, again=again)
 
     @contextmanager
     def _driver(self) -> Iterator[Driver]:
@@ -369,6 +404,8 @@ class PostgresEngine:
     @contextmanager
     def _connected(self) -> Iterator[tuple[Driver, Callable[[], Driver]]]:
         """Give a connection of the pool, and what replaces it by another one. Raises only errors of mnemolog."""
+        if not self.seen.answers:
+            self.seen.require()
         try:
             connection = self.pool.connect()
 
@@ -387,10 +424,13 @@ class PostgresEngine:
 
     def connect(self) -> PostgresConnection:
         """See `LogEngine`."""
+        self.seen.require()
         if not isinstance(self.log, int):
             with self.reading() as reads:
                 self.log = reads.log
-        connection = PostgresConnection(self._settings, log=self.log, log_id=self._identity.log_id, path=self._path)
+        connection = PostgresConnection(
+            self._settings, log=self.log, log_id=self._identity.log_id, path=self._path, seen=self.seen
+        )
         changed = altered_triggers(schema.triggers_of(connection.driver), schema.APPEND_ONLY_TRIGGERS)
         if changed:
             connection.close()
@@ -416,8 +456,12 @@ class PostgresEngine:
         return error_of(error, self._path, busy_timeout_s=self.busy_timeout_s)
 
     def replaced(self) -> errors.StoreReplaced | None:
-        """See `LogEngine`. None: `lock` finds a database that holds another log."""
-        return None
+        """See `LogEngine`. The database has lost events that this node has seen."""
+        return self.seen.refusal()
+
+    def seen_head(self) -> Head | None:
+        """See `LogEngine`."""
+        return noted_head(self._path.parent)
 
     def missing_triggers(self) -> list[str]:
         """See `LogEngine`."""
@@ -459,3 +503,14 @@ class PostgresEngine:
     def close(self) -> None:
         """See `LogEngine`."""
         self.pool.dispose()
+        self.seen.close()
+
+    def _connect(self) -> Driver:
+        """Return a new connection for reads. It may lead to another server, so that the log is compared first."""
+        driver = self._settings.connect_again()
+        try:
+            PostgresReader(driver, self._number(driver), self.seen).head()
+        except BaseException:
+            driver.close()
+            raise
+        return driver

@@ -284,6 +284,9 @@ class SqliteEngine:
         """See `LogEngine`."""
         return self._files.replaced()
 
+    def seen_head(self) -> None:
+        """See `LogEngine`. The file itself is watched."""
+
     def size_bytes(self) -> int:
         """Return the bytes of the log's pages, without the write-ahead log."""
         with self.reading() as reads:
