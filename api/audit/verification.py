@@ -34,8 +34,10 @@ def verify_store(
     others: Iterable[Witness] = (),
     progress: Progress | None,
 ) -> Verification:
-    """Verify the log against all witnesses: the segments' manifests, heads kept elsewhere, and `others`."""
-    witnesses = [*witnesses_of(folder, log), *_noted(expect_head, heads), *others]
+    """Verify the log against all witnesses: what this node has seen, heads kept elsewhere, and `others`."""
+    seen = log.seen_head()
+    own = [] if seen is None else [Witness("this node", seen)]
+    witnesses = [*own, *witnesses_of(folder, log), *_noted(expect_head, heads), *others]
     return verify(log, witnesses=witnesses, contents=contents, progress=progress)
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from mnemolog.domain.display import visible
 from mnemolog.domain.structured_log import ROOT
+from mnemolog.projections.drift import LOST_HISTORY
 
 
 class _Notes(logging.Handler):
@@ -18,6 +19,8 @@ class _Notes(logging.Handler):
         facts = getattr(record, "facts", {})
         was, state = facts.get("was"), facts.get("state")
         match getattr(record, "event", None):
+            case "quarantine.added" if state in LOST_HISTORY:
+                done = "it was moved to quarantine with what the log has lost, and made again from the log as it is"
             case "quarantine.added":
                 done = "it was moved to quarantine, and what it held is derived from the log again"
             case "quarantine.full" | "quarantine.failed":

@@ -114,6 +114,9 @@ def _not_a_store(error: errors.NotAStore, line: CommandLine) -> str:
 
 
 def _replaced(error: errors.StoreReplaced, line: CommandLine) -> str:
+    if error.hint != errors.StoreReplaced.hint:  # Its database has lost events.
+        doctor = line.on_store("doctor")
+        return error.hint if "`" not in error.hint else f"nothing was recorded; {doctor} says what was lost"
     return f"nothing more was acknowledged; put the files of the store back, or restore a backup; then {line.again}"
 
 

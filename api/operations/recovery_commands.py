@@ -16,6 +16,7 @@ from mnemolog.infra.sqlite import REMEDY_FOR_MARK
 from mnemolog.operations.backup_keys import newest_copy
 from mnemolog.operations.known_backups import last_backup, last_keys
 from mnemolog.projections.health.verify import Finding, Kind
+from mnemolog.projections.health.witnesses import IN_QUARANTINE
 
 
 def restore_newest_backup(store: Path) -> str:
@@ -44,6 +45,9 @@ def after_findings(store: Path, findings: Iterable[Finding]) -> str:
     found = [item for item in findings if item.kind is not Kind.UNFIT]
     if not found:
         return "nothing is lost, and no read uses these events; find the program that wrote them and stop it"
+    if all(item.kind is Kind.WITNESS and item.detail.startswith(IN_QUARANTINE) for item in found):
+        purge = shlex.join(["mnemolog", "quarantine", "purge", str(store), "--all", "--yes"])
+        return f"what the log has lost was given up; `{purge}` deletes what is left of it, and the evidence"
     place = store.absolute().resolve()
     folder = free(place.with_name(f"{place.name}-restored"))
     own_keys = read_address(place) is not None or StoreLayout(place).keys.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -148,6 +149,7 @@ def store_status(
         forgetting=forgetting,
         nodes=tuple(nodes.all()),
         warnings=(
+            *_lost_events(layout, log),
             *_warnings(views, vectors, quarantine, forgetting, wal, head=head.position),
             *_backup_warnings(layout.folder, log, missing_keys(log)),
             *_model_warnings(projections),
@@ -196,6 +198,13 @@ def _status_alone(
         warnings=(f"nothing can be recorded, and recalls are answered from projections alone, {stale}",),
         sqlite_version=dbapi2.sqlite_version,
     )
+
+
+def _lost_events(layout: StoreLayout, log: EventLog) -> Iterator[str]:
+    """Yield why nothing more is recorded."""
+    if (error := log.replaced()) is not None:
+        doctor = shlex.join(["mnemolog", "doctor", str(layout.folder)])
+        yield f"{error}; nothing is recorded: `{doctor}` says what was lost, and how to go on"
 
 
 def _backup_warnings(folder: Path, log: EventLog, keys: errors.KeysMissing | None) -> Iterator[str]:

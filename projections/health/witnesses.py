@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
@@ -14,6 +15,9 @@ from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.manifest import log_range_of, segment_folders
+
+IN_QUARANTINE: Final = "quarantined"
+"""What the name of a witness in quarantine begins with."""
 
 
 def witnesses_of(folder: Path, log: Log) -> Iterator[Witness]:
@@ -31,11 +35,11 @@ def witnesses_of(folder: Path, log: Log) -> Iterator[Witness]:
     quarantine = Quarantine(layout.quarantine)
     for item in quarantine.items():
         if item.upto is not None:
-            found.append((f"quarantined {item.name}", item.log_id, item.upto, item.digest))
+            found.append((f"{IN_QUARANTINE} {item.name}", item.log_id, item.upto, item.digest))
     for path in quarantine.paths():
         for part in (path, *sorted(path.glob("[0-9]*-[0-9]*"))):  # A segment, or a generation with its segments.
             if (tag := log_range_of(part)) is not None:
-                found.append((f"quarantined {path.name}", tag.log_id, tag.upto, tag.digest))
+                found.append((f"{IN_QUARANTINE} {path.name}", tag.log_id, tag.upto, tag.digest))
     for name, log_id, upto, digest in dict.fromkeys(found):
         with suppress(ValueError):
             if log_id == log.log_id:

@@ -49,6 +49,13 @@ PROMISES = {
     "P23": "The work on a text is linear in its size",
     "P24": "A backup never replaces a good one by a bad one, and without keys it holds no clear text",
     "P25": "What works through the whole log needs memory that does not depend on its length",
+    "P26": "PostgreSQL: an acknowledged append survives a killed process, once",
+    "P27": "PostgreSQL: an acknowledged append survives a crash of the server, and the chain is whole",
+    "P28": "PostgreSQL: one total order over processes, and followers that miss nothing",
+    "P29": "PostgreSQL: a database that has lost events is found before anything is appended to it",
+    "P30": "PostgreSQL: a network that fails leaves an append known or reported unknown, and a retry adds nothing",
+    "P31": "PostgreSQL: two nodes with different models, changed while both answer",
+    "P32": "PostgreSQL: what was forgotten is not served by a node that was away",
 }
 
 NUMBERS: dict[str, dict[str, Number]] = {
@@ -87,6 +94,12 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P22": {"stores replaced": Number(14, 200)},
     "P23": {"texts": Number(50, 2_000)},
     "P24": {"sources": Number(20, 300)},
+    "P26": {"kills": Number(20, 2_000)},
+    "P27": {"crashes": Number(3, 100)},
+    "P28": {"events of each process": Number(150, 5_000)},
+    "P29": {"restored base backups": Number(2, 50)},
+    "P30": {"cuts": Number(20, 500)},
+    "P31": {"turns of each node": Number(40, 1_000)},
 }
 
 

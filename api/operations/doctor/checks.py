@@ -21,11 +21,12 @@ from mnemolog.operations.known_backups import backup_witnesses, last_backup
 from mnemolog.operations.recovery_commands import after_findings, free, put_keys_back, restore_newest_backup
 from mnemolog.projections.drift import Drift
 from mnemolog.projections.health import stale_files
+from mnemolog.projections.health.lost_turns import lost_turns
 from mnemolog.projections.health.sampling import sample
 from mnemolog.projections.health.stale_files import StaleFile
 from mnemolog.projections.health.verify import Finding, Kind, Witness, of_the_file, quick_verify, verify
 from mnemolog.projections.health.witnesses import witnesses_of
-from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
+from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX, LogRange
 from mnemolog.projections.registry.context import StoreContext
 from mnemolog.projections.registry.results import Issue, IssueWithFix, Severity
 
@@ -55,6 +56,7 @@ class Looked(NamedTuple):
 def check_log(context: StoreContext, log: EventLog, looked: Looked, *, deep: bool) -> Iterator[IssueWithFix]:
     """Yield problems of the log: with `deep` of every event and page, without of its ends, witnesses and samples."""
     folder = context.layout.folder
+    yield from _seen_head(context, log)
     witnesses = [*witnesses_of(folder, log), *backup_witnesses(folder, log.log_id)]
     missing: errors.KeysMissing | None = None
     if deep:
@@ -75,6 +77,47 @@ def check_log(context: StoreContext, log: EventLog, looked: Looked, *, deep: boo
         yield keys_issue(folder, missing, state="damaged")
     if findings:
         yield from _log_issues(folder, findings)
+
+
+def _seen_head(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]:
+    """Yield that the database of the log has lost events which this node has seen, and what this node has of them."""
+    error, seen = log.replaced(), log.seen_head()
+    if error is None or seen is None:
+        return
+    head = log.head().position
+    if seen.log_id not in (None, log.log_id):
+        state = Drift.OTHER_LOG
+    else:
+        state = Drift.AHEAD if head < seen.position else Drift.DIVERGED
+    held = [
+        f"{counted(lost.turns, 'turn')} from position {lost.first} to {lost.last} "
+        f"{'is' if lost.turns == 1 else 'are'} still in {context.named(lost.file)}"
+        for lost in lost_turns(context.layout, log)
+    ]
+    issue = Issue(
+        what="log",
+        where=log.path.name,
+        state=state.value,
+        severity="log",
+        why=str(error),
+        matters=f"Nothing is recorded here. Of what was lost, {'; '.join(held) or 'this node has no turns'}.",
+        action=(
+            "Bring back the database that has these events: the former primary, or a newer backup. To go on without "
+            f"them, run `{shlex.join(['mnemolog', 'doctor', str(context.layout.folder), '--fix'])}`: it takes the log "
+            "as it is, and keeps what was built from lost events in projections/quarantine."
+        ),
+        fixable=True,
+    )
+    built_from = LogRange(seen.log_id or log.log_id, min(head, seen.position), seen.position, seen.digest)
+    yield IssueWithFix(issue, partial(_take_as_it_is, context, str(error), state, built_from), last=True)
+
+
+def _take_as_it_is(context: StoreContext, why: str, state: Drift, built_from: LogRange) -> str:
+    """Move the noted head to quarantine: it is a witness there, and appends do not compare with it any more."""
+    path = context.layout.seen_head
+    moved = context.quarantine.add(path, reason=why, state=state.value, built_from=built_from)
+    done = context.quarantined(path, moved)
+    return f"the log is taken as it is when the store is opened next; {path.name}: {done}"
 
 
 def _log_issues(folder: Path, findings: list[Finding]) -> Iterator[IssueWithFix]:

@@ -71,7 +71,7 @@ class SeenHead:
             self._lost = f"the database holds log {self._log_id} under this name; this node has seen log {noted.log_id}"
         elif noted is not None:
             self._lost = _contradiction(Known(noted.position, noted.digest_bytes), head, digest_there)
-        self.known = head
+        self.saw(head)
 
     def opened_alone(self, noted: Head | None) -> None:
         """Begin with the head that was noted: the log is compared with it when it answers."""
@@ -120,7 +120,7 @@ def lost_events(folder: Path, why: str) -> errors.StoreReplaced:
     """Return the error for a log that does not have what this node has seen."""
     error = errors.StoreReplaced(folder, why)
     error.args = (why,)
-    error.hint = "this call is not acknowledged; `mnemolog doctor` says what was lost, and how to go on"
+    error.hint = "this call is not acknowledged; open the store again: `mnemolog doctor` says what was lost"
     return error
 
 

@@ -1,0 +1,296 @@
+"""A database that has lost events, as after a fail-over to a standby that was behind: an older base backup restored."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from contextlib import suppress
+
+import pytest
+
+from mnemolog import MemoryStore, errors
+from mnemolog.infra.log.postgres.database import prepare
+from tests import postgres
+from tests.e2e.conftest import run  # noqa: F401
+from tests.support import HashEncoder
+
+pytestmark = [pytest.mark.promise("P29"), pytest.mark.timeout(7200)]
+
+KEPT, LOST = 4, 6
+"""Turns before the base backup, and after it."""
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A server that can be set back."""
+    with postgres.stoppable_server() as server:
+        prepare(server.url)
+        yield server
+
+
+class Node:
+    """A local folder of a log, and the turns that it has recorded."""
+
+    def __init__(self, server, log, folder):
+        self._place = {"path": server.url, "log": log, "local": folder}
+        self.folder = folder
+
+    def open(self):
+        return MemoryStore.open(**self._place, model=HashEncoder(), background=False, encrypt=False)
+
+    def record(self, text, count):
+        with self.open() as store:
+            record(store, text, count)
+
+
+def record(store, text, count):
+    session = store.session("trip")
+    for n in range(count):
+        session.record("user", f"{text} number{n}")
+
+
+@pytest.fixture
+def node(server, tmp_path):
+    """A node of a new log."""
+    return Node(server, uuid.uuid4().hex, tmp_path / "node")
+
+
+@pytest.fixture
+def other(server, node, tmp_path):
+    """Another node of the same log."""
+    return Node(server, node._place["log"], tmp_path / "other")
+
+
+def set_back(server, store):
+    """Record turns, and set the server back to before them: positions 6 to 11 are lost."""
+    record(store, "kept", KEPT)
+    kept = server.base_backup()
+    record(store, "lost", LOST)
+    server.restore(kept)
+
+
+ENDS = "the log ends at position 5; this node has seen position 11: the database lost events 6 to 11"
+REUSED = (
+    "the log has another event at position 11 than this node has seen there: the database lost events, and others took "
+    "their positions"
+)
+
+
+def assert_refused(store, message):
+    """Every append is refused, and none is written."""
+    for _ in range(2):
+        with pytest.raises(errors.StoreReplaced) as caught:
+            store.session("trip").record("user", "into a log that lost events")
+        assert str(caught.value) == message
+        assert "mnemolog doctor" in caught.value.hint
+
+
+@pytest.mark.parametrize("reused", [False, True], ids=["lost", "reused"])
+def test_a_running_node_stops_and_answers_nothing_from_lost_history(server, node, other, reused):
+    """Its next append and its next read raise: what it remembers may be lost."""
+    with node.open() as store:
+        store.recall("number1")
+        set_back(server, store)
+        if reused:
+            other.record("new", LOST + 3)
+        message = REUSED if reused else ENDS
+        for read in (lambda: store.recall("number1"), lambda: store.turns("trip"), store.head, store.status):
+            with pytest.raises(errors.StoreReplaced) as caught:
+                read()
+            assert str(caught.value) == message
+        with pytest.raises(errors.StoreReplaced) as caught:
+            store.session("trip")
+        assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("reused", [False, True], ids=["lost", "reused"])
+def test_an_append_is_what_notices_if_nothing_is_read_before(server, node, other, reused):
+    """One that compares misses, one that locks looks: neither is written."""
+    with node.open() as store:
+        session = store.session("trip")
+        set_back(server, store)
+        if reused:
+            other.record("new", LOST + 3)
+        for _ in range(2):
+            with pytest.raises(errors.StoreReplaced) as caught:
+                session.record("user", "into a log that lost events")
+            assert str(caught.value) == (REUSED if reused else ENDS)
+    with other.open() as store:
+        assert store.head().position == (14 if reused else 5)
+        assert "into a log that lost events" not in {turn.text for turn in store.turns("trip")}
+
+
+@pytest.mark.parametrize("reads", ["never", "before", "after"])
+@pytest.mark.parametrize("reused", [False, True], ids=["lost", "reused"])
+def test_a_node_that_is_opened_later_stops_appends_and_reads_the_log_as_it_is(server, node, other, reads, reused):
+    """Whether its views are missing, behind the lost part or within it: no lost turn is served."""
+    with node.open() as store:
+        record(store, "kept", KEPT)
+        if reads == "before":
+            store.recall("number1")
+        kept = server.base_backup()
+        record(store, "lost", LOST)
+        if reads == "after":
+            store.recall("number1")
+            store.admin.catch_up_vectors()
+    server.restore(kept)
+    if reused:
+        other.record("new", LOST + 3)
+    message = REUSED if reused else ENDS
+    with node.open() as store:
+        assert_refused(store, message)
+        assert any(warning.startswith(message) for warning in store.status().warnings)
+        finding = store.admin.doctor().findings[0]
+        assert (finding.severity, finding.state, finding.why) == ("log", "diverged" if reused else "ahead", message)
+        has_them = "6 turns from position 6 to 11 are still in projections/views.db" in finding.matters
+        assert has_them == (reads == "after")
+        assert ("this node has no turns" in finding.matters) != has_them
+        for mode in ("text", "vector", "hybrid"):
+            found = {hit.text for hit in store.recall("number1", k=50, mode=mode).hits}
+            assert not [text for text in found if text.startswith("lost")]
+        texts = [turn.text for turn in store.turns("trip")]
+        assert texts == [f"kept number{n}" for n in range(KEPT)] + [f"new number{n}" for n in range(9 if reused else 0)]
+        assert_refused(store, message)
+        finding = store.admin.doctor().findings[0]
+        assert ("6 to 11 are still in projections/quarantine/views.db" in finding.matters) == has_them
+        assert not store.verify().sound
+
+
+def test_a_node_goes_on_after_somebody_says_so_and_keeps_the_lost_turns(server, node):
+    """`doctor --fix` takes the log as it is; nothing is deleted; the evidence stays until it is purged."""
+    with node.open() as store:
+        store.session("trip")
+        set_back(server, store)
+        with suppress(errors.StoreReplaced):
+            store.recall("number1")
+    with node.open() as store:
+        store.rebuild("views")
+        assert_refused(store, ENDS)
+        fixed = store.admin.doctor(fix=True).findings[0]
+        assert fixed.fixed
+        assert "taken as it is when the store is opened next" in fixed.outcome
+        assert_refused(store, ENDS)
+    with node.open() as store:
+        assert store.session("trip").record("user", "goes on").position == 6
+        assert store.recall("goes").hits[0].position == 6
+        assert not store.status().warnings
+        assert not store.verify().sound
+        assert "head.json" in store.verify().findings[0].detail
+        (item,) = [item for item in store.admin.quarantine().items() if item.was == "head.json"]
+        assert (item.state, item.upto) == ("ahead", 11)
+        store.admin.quarantine().purge(everything=True)
+        assert store.verify().sound
+    with node.open() as store:
+        assert store.session("trip").record("user", "and on").position == 7
+
+
+def test_a_node_that_has_seen_nothing_of_what_was_lost_goes_on(server, node, other):
+    """It has no evidence and no reason to stop; the one that wrote the lost events does."""
+    with node.open() as store, other.open() as reader:
+        record(store, "kept", KEPT)
+        assert len(reader.turns("trip")) == KEPT
+        kept = server.base_backup()
+        record(store, "lost", LOST)
+        server.restore(kept)
+        assert reader.session("trip").record("user", "goes on").position == 6
+        with pytest.raises(errors.StoreReplaced, match="lost events 7 to 11"):
+            store.session("trip").record("user", "no")
+
+
+def test_a_node_that_only_read_stops_as_well(server, node, other):
+    """It wrote none of the lost events, but has seen them: its projections may hold them."""
+    with node.open() as store:
+        record(store, "kept", KEPT)
+        kept = server.base_backup()
+        record(store, "lost", LOST)
+    with other.open() as reader:
+        assert len(reader.turns("trip")) == KEPT + LOST
+    server.restore(kept)
+    with other.open() as reader:
+        assert_refused(reader, ENDS)
+
+
+def test_a_log_that_is_gone_is_not_created_again(server, node):
+    """The base backup is older than the log. A new one would hand out its positions from the first."""
+    kept = server.base_backup()
+    node.record("lost", LOST)
+    server.restore(kept)
+    with pytest.raises(errors.StoreReplaced, match=r"there is no log .*; this node has seen position 7 of it"):
+        node.open()
+    shutil.move(node.folder / "head.json", node.folder.parent)
+    with node.open() as store:
+        assert store.head().position == 0
+
+
+def test_a_server_that_only_crashed_has_lost_nothing(server, node):
+    """Every acknowledged event is there after the recovery, so nothing is refused."""
+    with node.open() as store:
+        record(store, "kept", KEPT)
+        server.kill()
+        server.start()
+        assert store.session("trip").record("user", "goes on").position == 6
+        server.kill()
+        server.start()
+        assert len(store.turns("trip")) == KEPT + 1
+
+
+def test_the_commands_say_what_was_lost_and_how_to_go_on(server, node, run):  # noqa: F811
+    """`record` refuses, `status` warns, `doctor` names the turns and the command, which works as printed."""
+    with node.open() as store:
+        store.recall("nothing yet")
+        set_back(server, store)
+        with suppress(errors.StoreReplaced):
+            store.head()
+    node_ = str(node.folder)
+    refused = run("record", node_, "trip", "no")
+    assert refused.returncode != 0
+    assert ENDS in refused.stderr.replace("\n", " ")
+    assert f"mnemolog doctor {node_}" in refused.stderr.replace("\n", " ")
+    assert ENDS in json.loads(run("status", node_, "--json").stdout)["warnings"][0]
+    found = json.loads(run("doctor", node_, "--json").stdout)["findings"][0]
+    assert f"`mnemolog doctor {node_} --fix`" in found["action"]
+    assert run("doctor", node_, "--fix").returncode == 3
+    assert run("record", node_, "trip", "goes on").returncode == 0
+
+
+@pytest.mark.promise("P29", "restored base backups")
+def test_an_older_base_backup_is_always_found(server, tmp_path, rng, tries):
+    """Whatever the nodes did before, and whoever appends afterwards: each that has seen lost events stops."""
+    for number in range(tries):
+        log, nodes = uuid.uuid4().hex, []
+        for n in range(3):
+            nodes.append(Node(server, log, tmp_path / f"{number}-{n}"))
+        stores = [node.open() for node in nodes]
+        record(stores[0], "kept", rng.randint(1, 5))
+        kept, before = server.base_backup(), stores[0].head().position
+        seen = [before if rng.random() < 0.5 else 0 for _ in stores]
+        for _ in range(rng.randint(1, 6)):
+            who = rng.randrange(3)
+            did = rng.choice([lambda s: record(s, "lost", 1), lambda s: s.recall("lost"), lambda s: s.head()])
+            did(stores[who])
+            if stores[who].parts.log.engine.seen.known.position > before:
+                seen[who] = stores[who].parts.log.engine.seen.known.position
+        if max(seen) <= before:
+            record(stores[0], "lost", 1)
+            seen[0] = before + 1
+        closed = [rng.random() < 0.5 for _ in stores]
+        for store, is_closed in zip(stores, closed, strict=True):
+            if is_closed:
+                store.close()
+        server.restore(kept)
+        if rng.random() < 0.5:
+            Node(server, log, tmp_path / f"{number}-new").record("new", rng.randint(1, 12))
+        found = 0
+        for n, store in enumerate(stores):
+            if seen[n] <= before:
+                continue
+            if closed[n]:
+                store = stores[n] = nodes[n].open()
+            with pytest.raises(errors.StoreReplaced, match="the database lost"):
+                rng.choice([lambda s: record(s, "no", 1), lambda s: (s.head(), record(s, "no", 1))])(store)
+            found += 1
+        assert found, (number, seen)
+        for store in stores:
+            store.close()
+        shutil.rmtree(kept)
