@@ -78,14 +78,21 @@ class Settings:
         self._missed_at = None
         return driver
 
-    def connect_again(self) -> Driver:
-        """Return a new connection to a server that answered before. Raises the driver's errors.
+    def connect_again(self, check: Callable[[Driver], object] | None = None) -> Driver:
+        """Return a new connection to a server that answered before. Raises the driver's errors, and those of `check`.
 
         While the server is away, this waits until `RECONNECT_S` after it was first missed. Later calls fail at once.
         """
         while True:
             try:
-                return self.connect()
+                driver = self.connect()
+                try:
+                    if check is not None:
+                        check(driver)
+                except BaseException:
+                    driver.close()
+                    raise
+                return driver
             except psycopg.OperationalError:
                 now = time.monotonic()
                 if self._missed_at is None:

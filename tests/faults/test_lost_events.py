@@ -211,6 +211,23 @@ def test_a_node_that_only_read_stops_as_well(server, node, other):
         assert_refused(reader, ENDS)
 
 
+def test_a_node_that_was_opened_while_the_server_was_away_stops_when_it_answers(server, node):
+    """It answers from its views alone, and says so; then it finds that the log does not have what it has seen."""
+    with node.open() as store:
+        record(store, "kept", KEPT)
+        kept = server.base_backup()
+        record(store, "lost", LOST)
+        store.recall("number1")
+    server.kill()
+    with node.open() as store:
+        assert store.recall("number1").stale is not None
+        server.restore(kept)
+        for call in (lambda: store.recall("number1"), lambda: store.session("trip")):
+            with pytest.raises(errors.StoreReplaced) as caught:
+                call()
+            assert str(caught.value) == ENDS
+
+
 def test_a_log_that_is_gone_is_not_created_again(server, node):
     """The base backup is older than the log. A new one would hand out its positions from the first."""
     kept = server.base_backup()

@@ -507,10 +507,6 @@ class PostgresEngine:
 
     def _connect(self) -> Driver:
         """Return a new connection for reads. It may lead to another server, so that the log is compared first."""
-        driver = self._settings.connect_again()
-        try:
-            PostgresReader(driver, self._number(driver), self.seen).head()
-        except BaseException:
-            driver.close()
-            raise
-        return driver
+        return self._settings.connect_again(
+            lambda driver: PostgresReader(driver, self._number(driver), self.seen).head()
+        )
