@@ -217,11 +217,14 @@ def test_the_page_runs_as_it_is_written(run, postgres_url, tmp_path, monkeypatch
         if name in given:
             monkeypatch.setenv(f"PG{name.upper()}", str(given[name]))
     with connect(postgres_url) as database:
-        database.execute("DROP DATABASE IF EXISTS memory WITH (FORCE)")
-        database.execute("CREATE DATABASE memory")
+        for made in ("memory", "memory_keys"):
+            database.execute(f"DROP DATABASE IF EXISTS {made} WITH (FORCE)")
+            database.execute(f"CREATE DATABASE {made}")
         prepare, *others = [command for command in commands(PAGE) if not command[0].startswith("pip")]
         monkeypatch.setenv("MNEMOLOG_MODEL", "none")
         assert run(*shlex.split(prepare[0])[1:]).stdout == prepare[1]
+        apart = next(command for command in others if "--keys" in command[0])
+        assert run(*shlex.split(apart[0])[1:]).returncode == 0
         for line in blocks(PAGE):
             run_block(PAGE, line)
         for command, _ in others:
@@ -230,4 +233,5 @@ def test_the_page_runs_as_it_is_written(run, postgres_url, tmp_path, monkeypatch
         database.execute("BEGIN")
         database.execute(grant)
         database.execute("ROLLBACK")
-        database.execute("DROP DATABASE memory WITH (FORCE)")
+        for made in ("memory", "memory_keys"):
+            database.execute(f"DROP DATABASE {made} WITH (FORCE)")
