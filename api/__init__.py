@@ -55,6 +55,7 @@ _HOMES = {
     "Weights": "projections.recall.weights",
     "copy_store": "operations.moving",
     "import_log": "audit.log_import",
+    "lift_fence": "operations.moving",
     "restore_backup": "operations.restore",
 }
 

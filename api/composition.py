@@ -86,10 +86,7 @@ class StoreParts:
         self.projections.start()
         background = self.projections.projector is not None
         structured_log.info("store.opened", path=self.layout.folder, log_id=self.log.log_id, background=background)
-        try:
-            self.forgetting.resume()
-        except errors.LogUnreachable as error:  # The next open resumes them.
-            structured_log.warning("store.opened_alone", path=self.layout.folder, error=error)
+        self.forgetting.resume()
 
     def close(self) -> None:
         """Stop the threads, finish queued appends and close all files. A forked child leaves them alone."""

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from mnemolog.audit.export_reader import ExportReader
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
@@ -38,7 +40,8 @@ def verify_store(
     seen = log.seen_head()
     own = [] if seen is None else [Witness("this node", seen)]
     witnesses = [*own, *witnesses_of(folder, log), *_noted(expect_head, heads), *others]
-    return verify(log, witnesses=witnesses, contents=contents, progress=progress)
+    found = verify(log, witnesses=witnesses, contents=contents, progress=progress)
+    return replace(found, moved_to=log.fence().moved_to)
 
 
 def verify_export(

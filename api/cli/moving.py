@@ -12,7 +12,7 @@ from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.cli.output import answer
 from mnemolog.cli.progress import bar
 from mnemolog.domain.display import counted
-from mnemolog.operations.moving import CopyReport, copy_store
+from mnemolog.operations.moving import CopyReport, FenceReport, copy_store, lift_fence
 
 
 @app.command("copy", cls=StoreCommand)
@@ -26,6 +26,9 @@ def copy(
         Path | None, typer.Option(help="With --log: the folder of the copy on this machine, for other commands.")
     ] = None,
     without_keys: Annotated[bool, typer.Option("--without-keys", help="Do not copy the content keys.")] = False,
+    fence: Annotated[
+        bool, typer.Option("--fence", help="Move the store: DIR takes no more events once it is copied.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what there is to copy; write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -35,7 +38,14 @@ def copy(
     """
     with bar("copying and verifying") as progress:
         report = copy_store(
-            store, target, log=log, local=local, with_keys=not without_keys, dry_run=dry_run, progress=progress
+            store,
+            target,
+            log=log,
+            local=local,
+            with_keys=not without_keys,
+            fence=fence,
+            dry_run=dry_run,
+            progress=progress,
         )
     answer(report, _show_copy, as_json=as_json)
 
@@ -46,5 +56,21 @@ def _show_copy(report: CopyReport) -> None:
     where = f", {report.database}" if report.database else ""
     out.line(f"{done}{where}: {counted(report.copied, 'event')} in {report.seconds:.1f} s")
     out.line(f"log {report.log_id}, head {report.head}:{report.digest}")
+    if report.fenced:
+        out.line(f"{report.source} takes no more events")
     for note in report.notes:
         out.line(note)
+
+
+@app.command("unfence", cls=StoreCommand)
+def unfence(store: Store, as_json: AsJson = False) -> None:
+    """Let a store take events again that `mnemolog copy --fence` has moved. For a move that was given up.
+
+    Example: mnemolog unfence memory/
+    """
+    answer(lift_fence(store), _show_unfence, as_json=as_json)
+
+
+def _show_unfence(report: FenceReport) -> None:
+    was = f"it had been moved to {report.moved_to}" if report.moved_to else "it was not fenced"
+    output.console().line(f"{report.path} takes events; {was}")

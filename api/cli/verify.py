@@ -89,6 +89,8 @@ def verify(
             answer = opened.verify(expect_head=expect_head, heads=heads, contents=contents, progress=progress)
             keys = missing_keys(opened.parts.log)
     output.answer(answer, output.show_verification, as_json=as_json)
+    if answer.moved_to:
+        output.note(f"the log takes no more events: it was moved to {answer.moved_to}")
     if keys is not None:
         output.note(f"the content cannot be read: {keys}; {typed('doctor', store)} says what to do")
     if not answer.sound:

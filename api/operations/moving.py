@@ -5,6 +5,7 @@ What was copied stays when a copy is killed, and the next one goes on from there
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -17,10 +18,10 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.keys import keys_file
-from mnemolog.infra.keys.engine import KeysEngine
 from mnemolog.infra.keys.keyring import check
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.copying import copy_rows, require_beginning
+from mnemolog.infra.log.engine import Fence, moved
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres.address import LogAddress, place_of, read_address, without_password
 from mnemolog.infra.runtime.atomic_files import temporary_name
@@ -55,6 +56,8 @@ class CopyReport(Result, frozen=True, kw_only=True):
     """Events that this run copied."""
     keys: bool
     """Whether the content keys were copied."""
+    fenced: bool
+    """Whether the source takes no more events: then nothing is missing in the copy."""
     dry_run: bool
     notes: tuple[str, ...]
     seconds: float
@@ -67,6 +70,7 @@ def copy_store(
     log: str | None = None,
     local: str | Path | None = None,
     with_keys: bool = True,
+    fence: bool = False,
     dry_run: bool = False,
     allow_network_filesystem: bool = False,
     progress: Progress | None = None,
@@ -79,6 +83,9 @@ def copy_store(
     write the source meanwhile. A copy that was interrupted, or made before events were recorded in the source, is
     continued, once its digest proves that it is the beginning of the source.
 
+    With `fence` the store is moved: once most is copied, the source takes no more events, in any process; then the rest
+    is copied. An append there raises `StoreNotWritable`, which says where the log is now. `lift_fence` undoes it.
+
     With `dry_run` nothing is written. Raises `BackupRefused` for a target that holds anything else: nothing was
     changed; `LogDamaged` for a source with damage, `LogBusy`, `LogUnreachable`, `StoreNotWritable`, `StorageFull`,
     `KeysMissing`: what was copied before stays.
@@ -88,8 +95,11 @@ def copy_store(
     require_local(place, allowed=allow_network_filesystem)
     _refuse_itself(folder, place, address)
     with ExitStack() as opened:
-        original = opened.enter_context(closing(_open(folder, read_only=True)))
-        head = original.head()
+        original = opened.enter_context(closing(_open(folder, read_only=dry_run or not fence)))
+        before, head = original.fence(), original.head()
+        where = _database(address or read_address(place)) or str(place.absolute())
+        if fence and before.moved_to not in ("", where):
+            raise moved(folder, before.moved_to)
         copy = opened.enter_context(_target(original, place, address, dry_run=dry_run))
         after = ORIGIN if copy is None else require_beginning(original, copy)
         keys = with_keys and original.identity.is_sealed
@@ -97,9 +107,14 @@ def copy_store(
         if not dry_run and copy is not None:
             move = _Moved(progress, after, head.position)
             count = copy_rows(original, copy, upto=head.position, copied=move.copied)
-            if original.keyring is not None and copy.keyring is not None and with_keys:
-                _copy_keys(original.keyring.engine.another(), copy.keyring.engine.another(), place)
-            _verify(copy, head, contents=keys, progress=move.verified)
+            if fence:
+                _fence(original, copy, where, before)
+                head = original.head()
+            with _noting_fence(folder, fence):
+                count += copy_rows(original, copy, upto=head.position, copied=move.copied)
+                if keys:
+                    _copy_keys(original, copy, place)
+                _verify(copy, head, contents=keys, progress=move.verified)
         notes = [_NO_KEYS] if original.identity.is_sealed and not with_keys else []
         report = CopyReport(
             source=str(folder),
@@ -110,6 +125,7 @@ def copy_store(
             digest=head.digest,
             copied=count,
             keys=keys and not dry_run,
+            fenced=bool(before.moved_to) or (fence and not dry_run),
             dry_run=dry_run,
             notes=(*notes, _PROJECTIONS),
             seconds=perf_counter() - began,
@@ -117,6 +133,29 @@ def copy_store(
     if not dry_run:
         structured_log.info("store.copied", source=folder, target=place, head=report.head, copied=report.copied)
     return report
+
+
+class FenceReport(Result, frozen=True, kw_only=True):
+    """Whether the log of a store takes events."""
+
+    path: str
+    moved_to: str
+    """Where the log had been moved; empty if it was not fenced."""
+    epoch: int
+    """How often it was fenced, or its fence lifted."""
+
+
+def lift_fence(path: str | Path) -> FenceReport:
+    """Have a log that was fenced by `copy_store` take events again: the move was given up.
+
+    What is recorded in it from now on is not in the copy, and what is recorded in the copy not in this one: whichever
+    is written to, copying to the other is refused from then on. Raises `StoreNotWritable`, `StoreNotFound`.
+    """
+    folder = local_path("path", path)
+    with closing(_open(folder, read_only=False)) as log:
+        found = log.fence()
+        epoch = log.engine.set_fence("", epoch=found.epoch).epoch if found.moved_to else found.epoch
+    return FenceReport(path=str(folder), moved_to=found.moved_to, epoch=epoch)
 
 
 def _open(folder: Path, *, read_only: bool) -> EventLog:
@@ -140,6 +179,30 @@ def _target(source: EventLog, place: Path, address: LogAddress | None, *, dry_ru
         return
     with closing(log):
         yield log
+
+
+def _fence(source: EventLog, copy: EventLog, where: str, before: Fence) -> None:
+    """Have the source take no more events. `before` is its fence when the move began.
+
+    Raises `StoreNotWritable` if it was fenced since, or its fence lifted, and `InvalidInput` if both are one log.
+    """
+    if not before.moved_to:
+        now = source.engine.set_fence(where, epoch=before.epoch)
+        if copy.fence().moved_to:  # The URLs differ, and name the same database.
+            source.engine.set_fence("", epoch=now.epoch)
+            raise errors.InvalidInput("target", "it is the source")
+
+
+@contextmanager
+def _noting_fence(folder: Path, fenced: bool) -> Iterator[None]:
+    """Say with an error that the source is fenced already."""
+    try:
+        yield
+    except errors.MnemologError as error:
+        if fenced:
+            command = shlex.join(["mnemolog", "unfence", str(folder)])
+            error.add_note(f"the source takes no more events; run the copy again, or give it up with `{command}`")
+        raise
 
 
 class _Moved:
@@ -173,8 +236,11 @@ def _refuse_itself(source: Path, place: Path, address: LogAddress | None) -> Non
         raise errors.BackupRefused(place, "a store cannot be in the folder of another one")
 
 
-def _copy_keys(source: KeysEngine, target: KeysEngine, place: Path) -> None:
+def _copy_keys(original: EventLog, copy: EventLog, place: Path) -> None:
     """Put a copy of the keys in place of those that are there: what was forgotten since is forgotten there too."""
+    if original.keyring is None or copy.keyring is None:
+        return
+    source, target = original.keyring.engine.another(), copy.keyring.engine.another()
     temporary = place / temporary_name("keys")
     if not source.is_there():
         raise source.missing("there are none; `with_keys=False` copies the log without them")

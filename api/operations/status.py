@@ -74,6 +74,8 @@ class Status(Result, frozen=True, kw_only=True):
     """The log's digest at `head`, hexadecimal."""
     database: str
     """Where the log is in PostgreSQL: its name and the URL without a password; empty if it is `log.db`."""
+    moved_to: str = ""
+    """Where the log was moved (`mnemolog copy --fence`): it takes no more events. Empty if it does."""
     log_bytes: int
     """In PostgreSQL of all logs of the database."""
     wal: WalStatus | None
@@ -125,7 +127,7 @@ def store_status(
     vectors = tuple(item for item in found if isinstance(item, GenerationStatus))
     forgetting, wal, quarantine = history.status(log), wal_status(log), context.quarantine.status()
     quarantine = msgspec.structs.replace(quarantine, action=with_folder(quarantine.action, layout.folder))
-    address = read_address(layout.folder)
+    address, moved_to = read_address(layout.folder), log.fence().moved_to
     return Status(
         path=str(layout.folder),
         read_only=log.is_read_only,
@@ -135,6 +137,7 @@ def store_status(
         head=head.position,
         digest=head.digest,
         database="" if address is None else f"{address.log} in {address.url}",
+        moved_to=moved_to,
         log_bytes=log.size_bytes(),
         wal=wal,
         sessions=views.sessions,
@@ -150,6 +153,7 @@ def store_status(
         nodes=tuple(nodes.all()),
         warnings=(
             *_lost_events(layout, log),
+            *((f"the log takes no more events: it was moved to {moved_to}",) if moved_to else ()),
             *_warnings(views, vectors, quarantine, forgetting, wal, head=head.position),
             *_backup_warnings(layout.folder, log, missing_keys(log)),
             *_model_warnings(projections),

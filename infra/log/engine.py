@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from mnemolog.domain.errors import MnemologError, StoreReplaced
+from mnemolog.domain.errors import MnemologError, StoreNotWritable, StoreReplaced
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Micros
 
@@ -42,6 +42,32 @@ class LogIdentity(NamedTuple):
     def is_sealed(self) -> bool:
         """Whether its content is encrypted."""
         return self.log_format > PLAIN_FORMAT
+
+
+class Fence(NamedTuple):
+    """Whether a log takes appends."""
+
+    epoch: int
+    """How often it was fenced, or its fence lifted. It only grows, so who has seen an earlier one comes too late."""
+    moved_to: str
+    """Where the log was moved; empty if it takes appends."""
+
+
+def moved(path: Path, moved_to: str) -> StoreNotWritable:
+    """Return the error of an append to a fenced log. `path` is the file that it is in, or that names it."""
+    error = StoreNotWritable(path, f"the log was moved to {moved_to}")
+    error.hint = (
+        "nothing was written; use the store there; if the move was given up, `mnemolog unfence` lifts the fence"
+    )
+    return error
+
+
+def fenced_since(path: Path, found: Fence) -> StoreNotWritable:
+    """Return the error of a mover that comes too late."""
+    now = f"the log was moved to {found.moved_to}" if found.moved_to else "its fence was lifted"
+    error = StoreNotWritable(path, f"another move was quicker: {now}")
+    error.hint = "nothing was changed; `mnemolog status` says where the log is"
+    return error
 
 
 class RowCursor(Protocol):
@@ -229,7 +255,7 @@ class LogConnection(Protocol):
         ...
 
     def insert(self, rows: Sequence[StagedRow]) -> None:
-        """Insert rows in the open transaction."""
+        """Insert rows in the open transaction. Where the log is fenced, this or `error_of` is `moved`."""
         ...
 
     def commit(self) -> None:
@@ -325,6 +351,18 @@ class LogEngine(Protocol):
 
     def error_of(self, error: BaseException) -> MnemologError:
         """Return the error of mnemolog for an exception of the driver."""
+        ...
+
+    def fence(self) -> Fence:
+        """Return whether the log takes appends."""
+        ...
+
+    def set_fence(self, moved_to: str, *, epoch: int) -> Fence:
+        """Refuse appends from now on, durably and in every process, or take them again where `moved_to` is empty.
+
+        An append that is under way is in the log when this returns, or refused. Raises `StoreNotWritable` if the fence
+        was changed since `epoch`.
+        """
         ...
 
     def replaced(self) -> StoreReplaced | None:

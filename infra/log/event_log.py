@@ -21,7 +21,7 @@ from mnemolog.infra.keys.encryption import Sealer
 from mnemolog.infra.keys.engine import KeysEngine
 from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
-from mnemolog.infra.log.engine import EventRow, LogEngine, LogIdentity, LogReader
+from mnemolog.infra.log.engine import EventRow, Fence, LogEngine, LogIdentity, LogReader
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.fitting_events import FittingEvents
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, address_of
@@ -161,6 +161,11 @@ class EventLog(fork_guard.OfOneProcess):
     def seen_head(self) -> Head | None:
         """Return the last head that this node has noted: a witness of the history. None if it notes none."""
         return self.engine.seen_head()
+
+    def fence(self) -> Fence:
+        """Return whether the log takes appends, and if it does not, where it was moved."""
+        self._require_usable()
+        return self.engine.fence()
 
     def epoch(self) -> int:
         """Return the forgetting epoch. Reads after this call return nothing that was forgotten up to that epoch."""

@@ -106,6 +106,8 @@ class Verification(Result, frozen=True, kw_only=True):
     """Events whose content is forgotten. No finding: their digests stand."""
     unfit: int = 0
     """Events that do not fit what comes before them. Each is a finding."""
+    moved_to: str = ""
+    """Where the log was moved: it takes no more events. No finding. Empty if it takes events."""
     findings: tuple[Finding, ...]
     findings_left_out: int
 

@@ -71,7 +71,20 @@ READS = {
 }
 """Commands that print what was stored. `{head}` is the last position, `{receipt}` that of a receipt."""
 PRINT_NOTHING_STORED = {
-    *("init", "record", "import", "project", "export", "backup", "restore", "copy", "reconcile", "watch", "mcp"),
+    *(
+        "init",
+        "record",
+        "import",
+        "project",
+        "export",
+        "backup",
+        "restore",
+        "copy",
+        "unfence",
+        "reconcile",
+        "watch",
+        "mcp",
+    ),
     "completion",
     *("branch", "memory set", "memory delete", "checkpoint create", "checkpoint delete"),
     *("model add", "model activate", "model drop", "hermes install"),

@@ -15,7 +15,16 @@ from psycopg.pq import TransactionStatus
 from mnemolog.domain import errors
 from mnemolog.domain.head import Head
 from mnemolog.infra import sqlite
-from mnemolog.infra.log.engine import EventRow, LogIdentity, RowCursor, StagedRow, altered_triggers
+from mnemolog.infra.log.engine import (
+    EventRow,
+    Fence,
+    LogIdentity,
+    RowCursor,
+    StagedRow,
+    altered_triggers,
+    fenced_since,
+    moved,
+)
 from mnemolog.infra.log.postgres import schema
 from mnemolog.infra.log.postgres.nodes import PostgresNodes
 from mnemolog.infra.log.postgres.seen_head import NOTHING, Known, SeenHead, noted_head
@@ -34,7 +43,9 @@ COPIED_TOGETHER: Final = 500
 
 # The digest at a position that was seen before comes with every head, without another round trip.
 _DIGEST_THERE: Final = f"(SELECT e.digest FROM {schema.SCHEMA}.events e WHERE e.log = h.log AND e.position = %b)"
-_HEAD_ROW: Final = f"SELECT position, digest, log_id, {_DIGEST_THERE} FROM {schema.SCHEMA}.head h WHERE log = %b"
+_HEAD_ROW: Final = (
+    f"SELECT position, digest, log_id, {_DIGEST_THERE}, moved_to FROM {schema.SCHEMA}.head h WHERE log = %b"
+)
 _SELECT_HEAD: Final = (
     f"SELECT h.position, h.digest, {_DIGEST_THERE}, last.position, last.digest FROM {schema.SCHEMA}.head h LEFT JOIN "
     f"LATERAL (SELECT position, digest FROM {schema.SCHEMA}.events WHERE log = h.log AND position > 0 "
@@ -76,13 +87,19 @@ _SIZE: Final = (
 # The condition on the head row makes the append: it matches only while the head is the one that was staged after.
 _SWAP: Final = (
     f"WITH h AS (UPDATE {schema.SCHEMA}.head SET position = %b, digest = %b "
-    "WHERE log = %b AND position = %b AND digest = %b RETURNING log) "
+    "WHERE log = %b AND position = %b AND digest = %b AND moved_to = '' RETURNING log) "
     f"INSERT INTO {schema.SCHEMA}.events (log, position, stream, version, topic, state, recorded_at, digest, key) "
 )
 _APPEND_ONE: Final = _SWAP + "SELECT log, %b, %b, %b, %b, %b, %b, %b, %b::text FROM h"
 _APPEND_ALL: Final = _SWAP + (
     "SELECT h.log, u.* FROM h, unnest(%b::bigint[], %b::text[], %b::bigint[], %b::text[], %b::bytea[], "
     "%b::bigint[], %b::bytea[], %b::text[]) AS u"
+)
+
+_SELECT_FENCE: Final = f"SELECT epoch, moved_to FROM {schema.SCHEMA}.head WHERE log = %b"
+_SET_FENCE: Final = (
+    f"UPDATE {schema.SCHEMA}.head SET epoch = epoch + 1, moved_to = %b WHERE log = %b AND epoch = %b "
+    "RETURNING epoch, moved_to"
 )
 
 _UNKNOWN: Final = (
@@ -138,7 +155,7 @@ class PostgresReader(SqlReader):
     def head_row(self, seen: int = 0, *, lock: bool = False) -> Any:
         """Return position, digest and log id of the head row, None if there is none. `lock` takes the log's lock.
 
-        The fourth value is the digest at the position `seen`.
+        Then follow the digest at the position `seen`, and where the log was moved.
         """
         query = _HEAD_ROW + " FOR UPDATE" * lock
         return self._run(query, (seen, self.log)).fetchone()
@@ -243,7 +260,7 @@ class PostgresConnection:
         self._head: tuple[int, bytes | bytearray] = (0, b"")
         self._last: StagedRow | None = None
         """The last row that the open transaction has inserted."""
-        self._locked_appends = 0
+        self._locked_appends, self._moved_to = 0, ""
 
     @property
     def is_contended(self) -> bool:
@@ -280,7 +297,7 @@ class PostgresConnection:
         found = self.reads.head_row(before.position, lock=True)
         if found is None or found[2] != self._log_id:
             raise errors.StoreReplaced(self._path, f"its database holds log {found and found[2]}, not {self._log_id}")
-        position, digest, _, digest_there = found
+        position, digest, _, digest_there, self._moved_to = found
         self._seen.compare(before, Known(position, digest), digest_there)
         self._head, self._last = (position, digest), None
         self._locked_appends = max(0, self._locked_appends - 1)
@@ -290,6 +307,8 @@ class PostgresConnection:
         """See `LogConnection`."""
         if not rows:
             return
+        if self._moved_to:
+            raise moved(self._path.parent, self._moved_to)
         if not self._swap(rows, *self._head):
             raise errors.LogDamaged("the head row was changed by a writer that did not lock it")
         self._head, self._last = (rows[-1][0], rows[-1][6]), rows[-1]
@@ -454,6 +473,22 @@ class PostgresEngine:
     def error_of(self, error: BaseException) -> errors.MnemologError:
         """See `LogEngine`."""
         return error_of(error, self._path, busy_timeout_s=self.busy_timeout_s)
+
+    def fence(self) -> Fence:
+        """See `LogEngine`."""
+        with self._driver() as driver:
+            found = driver.execute(_SELECT_FENCE, (self._number(driver),)).fetchone()
+        if found is None:
+            raise errors.StoreReplaced(self._path, "its database has no such log any more")
+        return Fence(*found)
+
+    def set_fence(self, moved_to: str, *, epoch: int) -> Fence:
+        """See `LogEngine`. The comparison of an append sees it, since both write the head row."""
+        with self._driver() as driver:
+            found = driver.execute(_SET_FENCE, (moved_to, self._number(driver), epoch)).fetchone()
+        if found is None:
+            raise fenced_since(self._path.parent, self.fence())
+        return Fence(*found)
 
     def replaced(self) -> errors.StoreReplaced | None:
         """See `LogEngine`. The database has lost events that this node has seen."""

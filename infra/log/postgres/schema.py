@@ -26,7 +26,9 @@ CREATE TABLE {SCHEMA}.head (
   format int NOT NULL,
   created_at bigint NOT NULL,
   position bigint NOT NULL DEFAULT 0,
-  digest bytea NOT NULL CHECK (length(digest) = 32)
+  digest bytea NOT NULL CHECK (length(digest) = 32),
+  epoch bigint NOT NULL DEFAULT 0,
+  moved_to text COLLATE "C" NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 CREATE TABLE {SCHEMA}.events (
   log int NOT NULL,

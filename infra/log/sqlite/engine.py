@@ -14,16 +14,21 @@ from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
 from mnemolog.infra import sqlite
 from mnemolog.infra.copy_database import copy_database
-from mnemolog.infra.log.engine import RowCursor, StagedRow, altered_triggers
+from mnemolog.infra.log.engine import Fence, RowCursor, StagedRow, altered_triggers, fenced_since, moved
 from mnemolog.infra.log.sql_reader import NOT_A_TURN, SELECT, SELECT_TURN_HEADS, SELECT_TURNS, STATE, SqlReader
 from mnemolog.infra.log.sqlite import integrity, wal_checkpointer
 from mnemolog.infra.log.sqlite.schema import (
     APPEND_ONLY_TRIGGERS,
+    FENCE,
     INSERT_EVENTS,
     INSERT_KEYLESS,
     ROWS_MAX,
     SELECT_TRIGGERS,
+    fence_trigger,
     forbid_rewriting,
+    moved_to_of,
+    refused_by_fence,
+    without_fence,
 )
 from mnemolog.infra.opened_files import OpenedFiles
 
@@ -248,14 +253,14 @@ class SqliteEngine:
     def connect(self) -> SqliteConnection:
         """See `LogEngine`."""
         connection = SqliteConnection(self.pool.connect(), self._files)
-        if changed := altered_triggers(dict(connection.driver.execute(SELECT_TRIGGERS)), APPEND_ONLY_TRIGGERS):
+        if changed := altered_triggers(_triggers(connection.driver), APPEND_ONLY_TRIGGERS):
             connection.close()
             raise errors.LogWriteFailed(f"the log's triggers are missing or altered: {changed}")
         return connection
 
     def is_conflict(self, error: BaseException) -> bool:
         """See `LogEngine`."""
-        return sqlite.is_constraint_violation(error)
+        return sqlite.is_constraint_violation(error) and not refused_by_fence(error)
 
     def is_lost(self, error: BaseException) -> bool:
         """See `LogEngine`. A file has no connection to lose."""
@@ -265,12 +270,14 @@ class SqliteEngine:
         """See `LogEngine`."""
         if (replaced := self._files.replaced()) is not None:
             return replaced
+        if moved_to := refused_by_fence(error):
+            return moved(self.path.parent, moved_to)
         return sqlite.map_error(error, self.path, busy_timeout_s=self.busy_timeout_s)
 
     def missing_triggers(self) -> list[str]:
         """See `LogEngine`."""
         with self.reading() as reads:
-            return altered_triggers(dict(reads.driver.execute(SELECT_TRIGGERS)), APPEND_ONLY_TRIGGERS)
+            return altered_triggers(_triggers(reads.driver), APPEND_ONLY_TRIGGERS)
 
     def contradictions(self) -> list[str]:
         """See `LogEngine`. Reads the file in one transaction."""
@@ -279,6 +286,34 @@ class SqliteEngine:
         if sqlite.is_marked_read_only(self.path):
             found.append(f"{sqlite.MARKED_READ_ONLY}; {sqlite.REMEDY_FOR_MARK}")
         return found
+
+    def fence(self) -> Fence:
+        """See `LogEngine`. The epoch is in the header of the file."""
+        with self.reading() as reads:
+            return _fence(reads.driver)
+
+    def set_fence(self, moved_to: str, *, epoch: int) -> Fence:
+        """See `LogEngine`. The fence is a trigger: it is made under the write lock, and met under it."""
+        self._files.require_in_place()
+        with self.reading():  # Raises for a file that holds another log by now.
+            pass
+        engine = sqlite.create_engine(self.path, synchronous="FULL", busy_timeout_s=self.busy_timeout_s)
+        try:
+            with sqlite.mapped_errors(self.path, busy_timeout_s=self.busy_timeout_s), engine.connect() as connection:
+                driver: Any = connection.connection.driver_connection
+                driver.execute("BEGIN IMMEDIATE")
+                found = _fence(driver)
+                if found.epoch != epoch:
+                    raise fenced_since(self.path.parent, found)
+                driver.execute(f"DROP TRIGGER IF EXISTS {FENCE}")
+                if moved_to:
+                    driver.execute(fence_trigger(moved_to))
+                driver.execute(f"PRAGMA user_version={epoch + 1}")
+                driver.execute("COMMIT")
+        finally:
+            engine.dispose()
+        self._files.require_in_place()
+        return Fence(epoch + 1, moved_to)
 
     def replaced(self) -> errors.StoreReplaced | None:
         """See `LogEngine`."""
@@ -307,3 +342,13 @@ class SqliteEngine:
     def close(self) -> None:
         """See `LogEngine`."""
         self._files.close(self.path.name, self.pool)
+
+
+def _triggers(driver: Any) -> dict[str, str]:
+    return without_fence(dict(driver.execute(SELECT_TRIGGERS)))
+
+
+def _fence(driver: Any) -> Fence:
+    return Fence(
+        driver.execute("PRAGMA user_version").fetchone()[0], moved_to_of(dict(driver.execute(SELECT_TRIGGERS)))
+    )
