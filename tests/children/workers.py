@@ -88,6 +88,27 @@ def read_texts(pipe: Connection, folder: str, session: str) -> None:
     pipe.send(found)
 
 
+def append_through_crashes(pipe: Connection, folder: str, label: str, seed: int, over: Any) -> None:
+    """Append batches until told to stop; where the outcome is unknown, again with the same keys. Tell what was told."""
+    rng, number, unknown = random.Random(seed), 0, 0
+    try:
+        with MemoryStore.open(folder, model=None, background=False) as store:
+            store.session(label)
+            pipe.send("started")
+            while not over.is_set():
+                name, size, turns = f"{label}.{number}", rng.randint(1, 8), None
+                while turns is None:
+                    try:
+                        turns = store.record_many(batch_of(label, name, size, keyed=True))
+                    except errors.LogUnreachable:
+                        unknown += 1
+                pipe.send((name, size, [turn.position for turn in turns]))
+                number += 1
+        pipe.send(unknown)
+    except BaseException as error:
+        pipe.send(f"failed: {error!r}")
+
+
 class Deadly:
     """Something to notify after a commit, that ends this process instead."""
 

@@ -33,11 +33,16 @@ def test_a_reader_misses_nothing_while_eight_processes_append(
     processes, fork_server, folder, rng, seed, tries, record_property
 ):
     """Strictly rising positions, every event once, batches whole and not interleaved, for two kinds of readers."""
+    record_property("tried", PROCESSES * tries)
+    readers_miss_nothing(processes, fork_server, folder, rng, seed, tries, of_each_kind=1)
+
+
+def readers_miss_nothing(processes, fork_server, folder, rng, seed, events_each, *, of_each_kind):
+    """Let eight processes append, and compare what they were told with what readers have seen."""
     store = MemoryStore.open(folder, model=None)
     store.start_session("all")
     log = log_of(store)
-    turns = PROCESSES * tries
-    record_property("tried", turns)
+    turns = PROCESSES * events_each
     ready = fork_server.Barrier(PROCESSES)
 
     def subscribe():
@@ -67,9 +72,9 @@ def test_a_reader_misses_nothing_while_eight_processes_append(
             pause.wait(0.001)
         return seen
 
-    readers = [in_thread(subscribe), in_thread(poll)]
+    readers = [in_thread(reader) for reader in (subscribe, poll) for _ in range(of_each_kind)]
     pipes = [
-        processes.start(append_batches, str(folder), f"p{n}", rng.randrange(2**32), tries, ready)[1]
+        processes.start(append_batches, str(folder), f"p{n}", rng.randrange(2**32), events_each, ready)[1]
         for n in range(PROCESSES)
     ]
     hearing = [in_thread(lambda pipe=pipe: messages(pipe)) for pipe in pipes]  # None of them waits for another.
