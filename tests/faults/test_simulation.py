@@ -12,9 +12,10 @@ import pytest
 from mnemolog import Session
 from tests.children.simulated import FATAL, dying_amid
 from tests.faults.simulation.accidents import Accidents
-from tests.faults.simulation.running import played, seeds_of, shrunk
+from tests.faults.simulation.running import SMALL, Failure, played, seeds_of, shrunk, told
 from tests.faults.simulation.script import WEIGHTS, Step, read, script_of, written
 from tests.faults.simulation.workers import play_all
+from tests.postgres import put_log_in_postgres
 
 pytestmark = pytest.mark.promise("P20")
 SHORT_MAX = 8
@@ -34,6 +35,26 @@ def test_store_and_model_agree_after_every_script(request, seed, tries):
     ran = simulate("--seed", seed, "--scripts", tries, "--workers", request.config.option.workers)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     print(ran.stdout)
+
+
+@pytest.mark.timeout(36_000)
+@pytest.mark.promise("P20", "scripts in PostgreSQL")
+def test_store_and_model_agree_after_every_script_over_postgresql(tmp_path, monkeypatch, postgres_url, seed, tries):
+    """The same scripts, without a disk that fails: PostgreSQL's is not ours to break."""
+    for setting in SMALL:
+        monkeypatch.setattr(*setting)
+    folders = (tmp_path / str(n) for n in itertools.count())
+
+    def why_it_fails(script):
+        (base := next(folders)).mkdir()
+        put_log_in_postgres(base / "memory", postgres_url)
+        return played(script, base)
+
+    for name in seeds_of(seed, tries):
+        script = script_of(name)
+        if why_it_fails(script) is not None:
+            short = shrunk(script, lambda shorter: why_it_fails(shorter) is not None)
+            pytest.fail(told(Failure(name, None, short, why_it_fails(short) or "not every time")))
 
 
 def test_scripts_that_have_failed_agree_now():

@@ -18,6 +18,7 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.language import LANGUAGES
 from mnemolog.domain.store_layout import CHECKSUM_PART
+from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.infra.log.sqlite.schema import forbid_rewriting
 from mnemolog.projections.sql import file_checksum
 from tests.faults.simulation.conversations import Conversations
@@ -198,7 +199,7 @@ class Accidents(Conversations, Questions):
     def no_room(self, which: int, *_: int) -> str | None:
         """SQLite's own refusal: the log may not grow. Once it may again, the same is recorded."""
         then, session = self.pick(which)
-        if then.ended:
+        if then.ended or not isinstance(log_of(self.store).engine, SqliteEngine):
             return None
         text, large = self.new_name("amber "), {"large": "x" * LARGE}
         small = self.new_name("small ")  # The writer has its connection when this is recorded.
