@@ -66,17 +66,33 @@ class Settings:
         """When the server was first missed; None if it answered since."""
 
     def connect(self) -> Driver:
-        """Return a new connection, in autocommit mode. Raises the driver's errors."""
+        """Return a new connection, in autocommit mode. Raises the driver's errors, and `StoreError` for some poolers."""
         driver = psycopg.connect(**self._parameters, autocommit=True)
         try:
             driver.adapters.register_dumper(int, Int8BinaryDumper)
             calls = ", ".join(["set_config(%b, %b, false)"] * len(self._settings))
-            driver.execute(f"SELECT {calls}", [word for setting in self._settings.items() for word in setting])
+            words = [word for setting in self._settings.items() for word in setting]
+            found = driver.execute(f"SELECT pg_backend_pid(), {calls}", words, binary=True).fetchone()
+            if found is not None and found[0] != driver.info.backend_pid:
+                self._require_session(driver, found[0])
         except BaseException:
             driver.close()
             raise
         self._missed_at = None
         return driver
+
+    def _require_session(self, driver: Driver, backend: int) -> None:
+        """Raise `StoreError` if a pooler gives a connection another session for every transaction.
+
+        What is set for a session is then lost, or is another client's: appends might not be durable. Seen by what a
+        second connection is given while the first one is idle, or the first one while that is busy.
+        """
+        query = "SELECT pg_backend_pid()"
+        with psycopg.connect(**self._parameters) as other:
+            if other.execute(query).fetchone() == (backend,) or driver.execute(query).fetchone() != (backend,):
+                error = errors.StoreError("the connection goes through a pooler that shares sessions by transaction")
+                error.hint = "connect to PostgreSQL itself, or to a pooler in session mode (`pool_mode = session`)"
+                raise error
 
     def connect_again(self, check: Callable[[Driver], object] | None = None) -> Driver:
         """Return a new connection to a server that answered before. Raises the driver's errors, and those of `check`.
