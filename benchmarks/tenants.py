@@ -22,9 +22,9 @@ import platform
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -36,14 +36,18 @@ import numpy as np
 
 from mnemolog.infra.log.engine import StagedRow
 from mnemolog.infra.log.postgres import schema
-from mnemolog.infra.log.postgres.connections import Settings
 from mnemolog.infra.log.postgres.engine import PostgresConnection, PostgresReader
+from mnemolog.infra.log.postgres.seen_head import SeenHead
+from mnemolog.infra.postgres import Settings
 from tests.postgres import connect, database_on, own_server
 
 EVENTS: Final = 20
 """Events of each log."""
 STATE_BYTES: Final = 400
+PLAIN: Final = "one table"
 PARTITIONS: Final = 16
+NOWHERE: Final = Path("benchmark")
+"""Nothing is noted there."""
 APPENDS: Final = 2_000
 """Appends that a median is taken of."""
 WRITERS: Final = 4
@@ -109,14 +113,17 @@ class AnyLog(PostgresConnection):
     """Appends to one log after another through one connection, as a server of many tenants does."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(Settings(url), log=0, log_id="", path=Path("benchmark"))
+        super().__init__(Settings(url), log=0, log_id="", path=NOWHERE, seen=SeenHead(NOWHERE, "", writable=False))
         self._heads: dict[int, tuple[int, bytes]] = {}
 
     def prepare(self, log: int) -> None:
         """Remember the head of a log."""
-        reader = PostgresReader(self.driver, log)
-        position, digest, _ = reader.head_row()
+        position, digest, *_ = self.reader(log).head_row()
         self._heads[log] = position, bytes(digest)
+
+    def reader(self, log: int) -> PostgresReader:
+        """Return the queries of a log."""
+        return PostgresReader(self.driver, log, self._seen)
 
     def append_to(self, log: int, count: int = 1) -> None:
         """Append events to a log whose head is known."""
@@ -205,37 +212,39 @@ def timed(work: Callable[[], Any]) -> float:
     return time.perf_counter() - begin
 
 
-def measure_layout(url: str, logs: int, say: Callable[..., None]) -> Layout:
-    """Fill a database, append to random logs and to one, read logs, vacuum."""
-    layout, chosen = Layout(), random.Random(1)
-    with connect(url) as driver:
-        fill(driver, logs, layout, say)
-        numbers = [number for (number,) in driver.execute(f"SELECT log FROM {schema.SCHEMA}.head").fetchall()]
-    one, *others = chosen.sample(numbers, min(len(numbers), APPENDS + 1))
-    with connect(url) as driver:
-        driver.execute("SELECT pg_stat_reset()")
-    with opened(url) as connection:
-        for log in (one, *others):
-            connection.prepare(log)
-        for log in others[:100]:
-            connection.append_to(log)
-        times = [
-            (timed(partial(connection.append_to, log)), timed(partial(connection.append_to, one))) for log in others
-        ]
-        layout.random_ms, layout.same_ms = (1e3 * median(column) for column in zip(*times, strict=True))
-        read = [
-            timed(partial(PostgresReader(connection.driver, log).events, after=0, upto=EVENTS, limit=EVENTS))
-            for log in chosen.sample(numbers, min(len(numbers), APPENDS))
-        ]
-        layout.read_ms = 1e3 * median(read)
-    with connect(url) as driver:
-        query = "SELECT n_tup_hot_upd, n_tup_upd FROM pg_stat_user_tables WHERE relname = 'head'"
-        time.sleep(1.5)  # Statistics of a session that ended are not there at once.
-        hot, updated = row_of(driver, query)
-        layout.hot = hot / updated
-        layout.vacuum_head_s = timed(lambda: driver.execute(f"VACUUM {schema.SCHEMA}.head"))
-        layout.vacuum_events_s = timed(lambda: driver.execute(f"VACUUM {schema.SCHEMA}.events"))
-    return layout
+def compare(urls: Mapping[str, str], layouts: Mapping[str, Layout]) -> None:
+    """Append to random logs and to one, and read logs: each layout in turn. Then vacuum."""
+    with ExitStack() as stack:
+        databases = {name: stack.enter_context(connect(url)) for name, url in urls.items()}
+        connections = {name: stack.enter_context(opened(url)) for name, url in urls.items()}
+        numbers = [log for (log,) in databases[PLAIN].execute(f"SELECT log FROM {schema.SCHEMA}.head").fetchall()]
+        one, *others = random.Random(1).sample(numbers, min(len(numbers), APPENDS + 1))
+        for name, connection in connections.items():
+            databases[name].execute("SELECT pg_stat_reset()")
+            for log in (one, *others):
+                connection.prepare(log)
+            for log in others[:100]:
+                connection.append_to(log)
+        times: dict[tuple[str, str], list[float]] = {}
+        for log in others:
+            for name, connection in connections.items():
+                read = partial(connection.reader(log).events, after=0, upto=EVENTS, limit=EVENTS)
+                for what, work in (
+                    ("random", partial(connection.append_to, log)),
+                    ("same", partial(connection.append_to, one)),
+                    ("read", read),
+                ):
+                    times.setdefault((name, what), []).append(1e3 * timed(work))
+    time.sleep(1.5)  # Statistics of a session that ended are not there at once.
+    for name, layout in layouts.items():
+        layout.random_ms, layout.same_ms = median(times[name, "random"]), median(times[name, "same"])
+        layout.read_ms = median(times[name, "read"])
+        with connect(urls[name]) as driver:
+            query = "SELECT n_tup_hot_upd, n_tup_upd FROM pg_stat_user_tables WHERE relname = 'head'"
+            hot, updated = row_of(driver, query)
+            layout.hot = hot / updated
+            layout.vacuum_head_s = timed(partial(driver.execute, f"VACUUM {schema.SCHEMA}.head"))
+            layout.vacuum_events_s = timed(partial(driver.execute, f"VACUUM {schema.SCHEMA}.events"))
 
 
 @contextmanager
@@ -266,13 +275,16 @@ def measure(logs: int, say: Callable[..., None]) -> Measured:
     with own_server(fsync=True) as server, connect(server) as driver:
         (version,), (fsync,) = row_of(driver, "SHOW server_version"), row_of(driver, "SHOW fsync")
         found.machine = f"{platform.machine()}, {os.cpu_count()} CPUs, PostgreSQL {version}, fsync {fsync}"
-        for name, script in (("one table", schema.script()), (f"HASH {PARTITIONS}", partitioned())):
-            with database_on(server) as url:
-                with connect(url) as database:
+        with ExitStack() as stack:
+            urls = {}
+            for name, script in ((PLAIN, schema.script()), (f"HASH {PARTITIONS}", partitioned())):
+                urls[name] = stack.enter_context(database_on(server))
+                found.layouts[name] = Layout()
+                with connect(urls[name]) as database:
                     database.execute(script, prepare=False)
-                found.layouts[name] = measure_layout(url, logs, partial(say, f"{name}:"))
-                if len(found.layouts) == 1:
-                    measure_cell(url, server, found)
+                    fill(database, logs, found.layouts[name], partial(say, f"{name}:"))
+            compare(urls, found.layouts)
+            measure_cell(urls[PLAIN], server, found)
     return found
 
 
@@ -303,7 +315,7 @@ def copied_per_second(source: AnyLog, log: int, server: str) -> float:
                 "VALUES ('copy', 'copy', 1, 0, decode(repeat('00', 32), 'hex'))"
             )
             (copy,) = row_of(driver, f"SELECT log FROM {schema.SCHEMA}.head")
-        reader = PostgresReader(source.driver, log)
+        reader = source.reader(log)
         upto = reader.last_given()
         with opened(url) as target:
             target._log = copy
@@ -365,7 +377,7 @@ class Cells(NamedTuple):
 def simulate(measured: Measured, skew: float) -> Cells:
     """Place all tenants by chance, rebalance, lose a cell, add cells."""
     random_numbers = np.random.default_rng(20261123)
-    layout = measured.layouts["one table"]
+    layout = measured.layouts[PLAIN]
     capacity = measured.cell_appends_s
     wanted = np.arange(1, TENANTS + 1, dtype=np.float64) ** -skew
     wanted *= TENANTS * EVENTS_A_DAY / DAY_S * PEAK / wanted.sum()
@@ -467,7 +479,7 @@ the least load, one at a time. The cell that is lost has the median load."""
 
 def page_of(found: Measured, cells: Sequence[Cells]) -> str:
     """Return the page."""
-    plain = found.layouts["one table"]
+    plain = found.layouts[PLAIN]
     rows: list[tuple[str, Callable[[Layout], str]]] = [
         ("bytes of an idle log", lambda item: f"{item.idle_bytes:,.0f}"),
         (f"bytes of a log with {EVENTS} events", lambda item: f"{item.log_bytes:,.0f}"),
@@ -545,7 +557,7 @@ def simulated_rows(found: Measured) -> list[tuple[str, Callable[[Cells], str]]]:
 
 def capacity_rows(found: Measured) -> list[tuple[str, str]]:
     """Return the rows of the table of capacity."""
-    layout = found.layouts["one table"]
+    layout = found.layouts[PLAIN]
     average = layout.idle_bytes + EVENTS_A_DAY * HISTORY_DAYS * layout.event_bytes
     by_load = found.cell_appends_s * FULL * DAY_S / PEAK / EVENTS_A_DAY
     return [

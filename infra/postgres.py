@@ -66,7 +66,7 @@ class Settings:
         """When the server was first missed; None if it answered since."""
 
     def connect(self) -> Driver:
-        """Return a new connection, in autocommit mode. Raises the driver's errors, and `StoreError` for some poolers."""
+        """Return a new connection, in autocommit mode. Raises the driver's errors, `StoreError` for some poolers."""
         driver = psycopg.connect(**self._parameters, autocommit=True)
         try:
             driver.adapters.register_dumper(int, Int8BinaryDumper)
