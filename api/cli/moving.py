@@ -25,6 +25,7 @@ def copy(
     local: Annotated[
         Path | None, typer.Option(help="With --log: the folder of the copy on this machine, for other commands.")
     ] = None,
+    keys: Annotated[str | None, typer.Option(metavar="URL", help="Another database, for the keys of the copy.")] = None,
     without_keys: Annotated[bool, typer.Option("--without-keys", help="Do not copy the content keys.")] = False,
     fence: Annotated[
         bool, typer.Option("--fence", help="Move the store: DIR takes no more events once it is copied.")
@@ -42,6 +43,7 @@ def copy(
             target,
             log=log,
             local=local,
+            keys=keys,
             with_keys=not without_keys,
             fence=fence,
             dry_run=dry_run,

@@ -69,6 +69,7 @@ def copy_store(
     *,
     log: str | None = None,
     local: str | Path | None = None,
+    keys: str | None = None,
     with_keys: bool = True,
     fence: bool = False,
     dry_run: bool = False,
@@ -77,11 +78,11 @@ def copy_store(
 ) -> CopyReport:
     """Copy the store in the folder `source` to `target`: a folder, or the URL of a PostgreSQL database.
 
-    With a URL, `log` is the name of the log there, and `local` the folder of the copy on this machine (docs/moving.md).
-    The events are copied as they are stored, so that all digests are the same; then the content keys, unless
-    `with_keys` is False. At the end the copy is verified from its first event to its last. Other processes may read and
-    write the source meanwhile. A copy that was interrupted, or made before events were recorded in the source, is
-    continued, once its digest proves that it is the beginning of the source.
+    With a URL, `log` is the name of the log there, `local` the folder of the copy on this machine, and `keys` the URL
+    of another database for its keys (docs/moving.md). The events are copied as they are stored, so that all digests are
+    the same; then the content keys, unless `with_keys` is False. At the end the copy is verified from its first event
+    to its last. Other processes may read and write the source meanwhile. A copy that was interrupted, or made before
+    events were recorded in the source, is continued, once its digest proves that it is the beginning of the source.
 
     With `fence` the store is moved: once most is copied, the source takes no more events, in any process; then the rest
     is copied. An append there raises `StoreNotWritable`, which says where the log is now. `lift_fence` undoes it.
@@ -91,7 +92,7 @@ def copy_store(
     `KeysMissing`: what was copied before stays.
     """
     began, folder = perf_counter(), local_path("source", source)
-    place, address = place_of(target, log=log, local=local)
+    place, address = place_of(target, log=log, local=local, keys=keys)
     require_local(place, allowed=allow_network_filesystem)
     _refuse_itself(folder, place, address)
     with ExitStack() as opened:
@@ -102,7 +103,7 @@ def copy_store(
             raise moved(folder, before.moved_to)
         copy = opened.enter_context(_target(original, place, address, dry_run=dry_run))
         after = ORIGIN if copy is None else require_beginning(original, copy)
-        keys = with_keys and original.identity.is_sealed
+        sealed = with_keys and original.identity.is_sealed
         count = head.position - after
         if not dry_run and copy is not None:
             move = _Moved(progress, after, head.position)
@@ -112,10 +113,9 @@ def copy_store(
                 head = original.head()
             with _noting_fence(folder, fence):
                 count += copy_rows(original, copy, upto=head.position, copied=move.copied)
-                if keys:
+                if sealed:
                     _copy_keys(original, copy, place)
-                _verify(copy, head, contents=keys, progress=move.verified)
-        notes = [_NO_KEYS] if original.identity.is_sealed and not with_keys else []
+                _verify(copy, head, contents=sealed, progress=move.verified)
         report = CopyReport(
             source=str(folder),
             target=str(place),
@@ -124,10 +124,10 @@ def copy_store(
             head=head.position,
             digest=head.digest,
             copied=count,
-            keys=keys and not dry_run,
+            keys=sealed and not dry_run,
             fenced=bool(before.moved_to) or (fence and not dry_run),
             dry_run=dry_run,
-            notes=(*notes, _PROJECTIONS),
+            notes=(_NO_KEYS, _PROJECTIONS) if original.identity.is_sealed and not with_keys else (_PROJECTIONS,),
             seconds=perf_counter() - began,
         )
     if not dry_run:
@@ -228,9 +228,8 @@ def _refuse_itself(source: Path, place: Path, address: LogAddress | None) -> Non
     """Raise `InvalidInput` if source and target are the same, `BackupRefused` if one is inside the other."""
     inside, around = place.resolve(), source.resolve()
     own, given = read_address(source), address or read_address(place)
-    if given is not None:
-        given = given._replace(url=without_password(given.url))
-    if inside == around or (own is not None and own == given):
+    same = own is not None and given is not None and own[:2] == (without_password(given.url), given.log)
+    if inside == around or same:
         raise errors.InvalidInput("target", "it is the source")
     if inside.is_relative_to(around) or around.is_relative_to(inside):
         raise errors.BackupRefused(place, "a store cannot be in the folder of another one")

@@ -9,8 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from mnemolog import MemoryStore, errors, restore_backup
-from mnemolog.domain.events import TurnRecorded
+from mnemolog import MemoryStore, copy_store, errors, restore_backup
 from mnemolog.infra.keys import postgres_keys
 from mnemolog.infra.keys.postgres_schema import ROLE
 from mnemolog.infra.log.event_log import prepare_database
@@ -299,16 +298,13 @@ def statements_on(driver, tmp_path, work):
 def test_an_append_to_a_known_session_asks_nothing_of_the_keys(node, tmp_path):
     """Its key is derived in memory: the one statement is that of the log."""
     with node("a") as store:
-        store.session("trip").record("user", "first")
-        log, turn = store.parts.log, TurnRecorded(role="user", text="next")
+        trip = store.session("trip")
+        trip.record("user", "first")
+        log = store.parts.log
         keys, writer = log.keyring.engine._driver, log.writer.connection.driver
-
-        def append():
-            log.transact(lambda tx: tx.append("session/trip", turn))
-
         for number in range(70):  # Beyond those that are derived together.
             watched = (keys, writer)[number % 2]
-            sent = statements_on(watched, tmp_path, append)
+            sent = statements_on(watched, tmp_path, lambda n=number: trip.record("user", f"turn {n}"))
             assert sorted(sent) == ([] if watched is keys else ["Bind", "Describe", "Execute", "Sync"])
 
 
@@ -339,6 +335,47 @@ def test_a_backup_has_the_keys_as_a_file(node, tmp_path):
             assert [turn.text for turn in store.turns("trip")] == ["the ferry leaves at noon"]
             assert store.verify(contents=True).sound
             assert [item.position for item in store.audit.forgotten()] == [gone.position]
+
+
+def test_a_copy_brings_the_keys_to_any_place_and_back(node, apart, name, postgres_url, tmp_path):
+    """From a file into a database, and from there into a file. What was forgotten since is forgotten there, too."""
+    with MemoryStore.open(tmp_path / "memory", model=None) as store:
+        store.session("trip").record("user", "my passport number is 123")
+        store.session("trip").record("user", "the ferry leaves at noon")
+    to = {"log": name, "local": tmp_path / "a", "keys": apart}
+    assert copy_store(tmp_path / "memory", postgres_url, **to).keys
+    with node("a", keys=apart) as one, connect(apart) as database:
+        assert len(one.turns("trip")) == 2
+        (root,) = database.execute("SELECT material FROM mnemolog_keys.nodes WHERE log_id = %s", (log_id_of(one),))
+        assert bytes(root[0]) in files_of(database)
+    with MemoryStore.open(tmp_path / "memory", model=None) as store:
+        store.forget(positions=[2])
+    assert copy_store(tmp_path / "memory", postgres_url, **to).copied == 4
+    with node("a") as one, connect(apart) as database:
+        assert [turn.text for turn in one.turns("trip")] == ["the ferry leaves at noon"]
+        assert bytes(root[0]) not in files_of(database)
+    copy_store(tmp_path / "a", tmp_path / "back")
+    with MemoryStore.open(tmp_path / "back", model=None) as store:
+        assert [turn.text for turn in store.turns("trip")] == ["the ferry leaves at noon"]
+        assert store.verify(contents=True).sound
+    with pytest.raises(errors.InvalidInput, match="it is the source"):
+        copy_store(tmp_path / "a", postgres_url, log=name, local=tmp_path / "other")
+
+
+def test_keys_from_an_older_backup_are_destroyed_again(node, tmp_path):
+    """The log says what was forgotten: opening a store on any node is enough."""
+    with node("a") as one:
+        gone = one.session("trip").record("user", "my passport number is 123")
+        one.session("trip").record("user", "the ferry leaves at noon")
+        keys = one.parts.log.keyring.engine.another()
+        keys.copy_to(tmp_path / "older")
+        one.forget(positions=[gone.position])
+    keys.replace(tmp_path / "older")
+    keys.close()
+    with node("b") as other:
+        assert [turn.text for turn in other.turns("trip")] == ["the ferry leaves at noon"]
+        assert other.session("trip").record("user", "and comes back at six")
+        assert other.verify(contents=True).sound
 
 
 def test_a_backup_without_the_role_of_keys_holds_the_log(node, user, tmp_path):
