@@ -264,7 +264,19 @@ app = typer.Typer(
 )
 """The application. The modules of the commands add them to it."""
 
-Store = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the store.", show_default=False)]
+
+def _folder(given: str) -> Path:
+    """Return the folder of a store. Raises `Refused` for the URL of a database."""
+    if "://" in given:
+        raise Refused(
+            f"{given} is a URL, and this command takes the folder of a store",
+            hint="a log in PostgreSQL has a folder, too: `mnemolog init URL --log NAME --local DIR` makes it; name DIR",
+            status=EXIT_USAGE,
+        )
+    return Path(given)
+
+
+Store = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the store.", show_default=False, parser=_folder)]
 
 
 def _one_format(context: typer.Context, parameter: typer.CallbackParam, value: bool) -> bool:

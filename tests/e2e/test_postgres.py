@@ -189,6 +189,13 @@ def test_init_prints_the_sql_for_administrators(run, empty):
     assert "was before" in run("init", empty).stdout
 
 
+def test_a_command_says_that_it_takes_the_folder(run):
+    """The folder of a log knows its URL."""
+    failed = run("record", "postgresql:///memory", "trip", "The ferry leaves at noon.")
+    assert "postgresql:///memory is a URL, and this command takes the folder of a store" in failed.stderr
+    assert "`mnemolog init URL --log NAME --local DIR`" in failed.stderr
+
+
 def test_a_command_says_that_the_server_is_down(run, local):
     """One line of error, one of what to do."""
     local.mkdir()

@@ -36,6 +36,8 @@ POLL_INTERVAL_S: Final = 0.05
 """How often followers look for events of other processes."""
 LOCKED_APPENDS: Final = 32
 """After another process appended, so many appends take the lock first: comparing would often fail again."""
+LOST_TRIES: Final = 3
+"""How often a query is repeated on another connection. A server that stops ends one after another, idle ones too."""
 PAGE: Final = 50
 """Rows that are fetched together where a caller may stop early. A few of them may be large."""
 COPIED_TOGETHER: Final = 500
@@ -240,12 +242,13 @@ class PostgresReader(SqlReader):
         return self._run(_translated(query), (self.log, *parameters)).fetchall()
 
     def _run(self, query: str, parameters: tuple[Any, ...]) -> psycopg.Cursor[Any]:
-        try:
-            return self._cursor.execute(query, parameters)
-        except psycopg.OperationalError:
-            if self._again is None or not self.driver.closed:
-                raise
-        self.use(self._again())
+        for _ in range(LOST_TRIES):
+            try:
+                return self._cursor.execute(query, parameters)
+            except psycopg.OperationalError:
+                if self._again is None or not self.driver.closed:
+                    raise
+            self.use(self._again())
         return self._cursor.execute(query, parameters)
 
 
