@@ -182,10 +182,11 @@ class Keyring:
     def wipe(self) -> bool:
         """Rewrite what the keys are stored in, so that destroyed ones are no longer in it.
 
-        False where another process did not let it happen in time: then it is to be called again.
+        False where another process did not let it happen in time: then it is to be called again. Keys can be read
+        meanwhile.
         """
-        with self._lock:
-            return self.engine.wipe()
+        with closing(self.engine.another()) as engine:
+            return engine.wipe()
 
     def erasures(self) -> list[KeyErasure]:
         """Return the requests that leaves were destroyed for, in the order in which that was done."""

@@ -183,7 +183,13 @@ class SqliteKeys:
 
     def another(self) -> SqliteKeys:
         """See `KeysEngine`."""
-        return SqliteKeys(self.path, log_id=self.log_id, busy_timeout_s=self._busy_timeout_s, read_only=self._read_only)
+        return SqliteKeys(
+            self.path,
+            log_id=self.log_id,
+            files=self._files,
+            busy_timeout_s=self._busy_timeout_s,
+            read_only=self._read_only,
+        )
 
     def close(self) -> None:
         """See `KeysEngine`."""
