@@ -6,7 +6,7 @@ Each step can be repeated. An interrupted request is resumed when the store is o
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested, ForgetTarget
 from mnemolog.domain.forgetting import FORGETTING_STREAM
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, Version
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.forgetting import purge as purging
@@ -27,6 +27,7 @@ from mnemolog.infra.keys.engine import KeyErasure
 from mnemolog.infra.keys.keyring import Keyring, LeafRange
 from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.stream_reader import version_at
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
@@ -107,9 +108,20 @@ class Forgetting:
         self._keys()
         with purging.alone(self._layout, wait_s=LOCK_WAIT_S):
             requests = [ForgetRequested(id=e.request, targets=list(e.targets), reason=e.reason) for e in erasures]
+            self._renew_keys(requests)
             count = self._request_again([KeyErasure(event.id, 0, 0, encode(event)) for event in requests])
             pending = self._carry_on(progress)
         return ReapplyReport(erasures=len(erasures), requested=count, pending=pending)
+
+    def _renew_keys(self, requests: Iterable[ForgetRequested]) -> None:
+        """Have what is appended after these requests use other keys, where they name versions that are still to come.
+
+        An older log has them to come. Its writers look at the keys again after a request, which moves the head.
+        """
+        known = {request.event.id for request in forgetting_record.requests(self._log)}
+        for target in (target for request in requests if request.id not in known for target in request.targets):
+            if any(last > self._log.version(target.stream) for _, last in target.versions):
+                self._keys().renew(target.stream, above=target.series)
 
     def pending_erasures(self) -> list[PendingErasure]:
         """See `AuditService.pending_erasures`."""
@@ -236,8 +248,10 @@ def _recorded(request: Request) -> Callable[[Transaction], None]:
 
     def work(tx: Transaction) -> None:
         for target in event.targets if request.erased_at is None else ():
-            # A log restored from before the request may have less of a stream, or nothing at all.
-            end = tx.version(target.stream)
+            # A log restored from before the request may have less of a stream, or nothing at all. What was appended to
+            # it since the request is not meant.
+            latest = Version(tx.reads.version(target.stream))
+            end = version_at(tx.reads, target.stream, request.recorded.position, latest=latest)
             versions = [(first, min(last, end)) for first, last in target.versions if first <= end]
             if versions:
                 tx.append(target.stream, ContentErased(request=event.id, versions=versions))

@@ -59,6 +59,10 @@ class KeysWriter(Protocol):
         """Note a request that leaves are destroyed for. If it is noted already, update its position."""
         ...
 
+    def note_change(self) -> None:
+        """Have other processes drop the keys that they have in memory: `KeysEngine.last_change` is another one."""
+        ...
+
 
 class KeysEngine(Protocol):
     """The keys of one log. Not safe for several threads at once: the keyring has a lock.

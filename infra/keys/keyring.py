@@ -177,7 +177,16 @@ class Keyring:
                     _puncture(writer, stream, series, leaves)
                     writer.note_destroyed(stream, series, leaves, erasure.request)
             writer.note_request(erasure)
+            writer.note_change()
             self._streams.clear()
+
+    def renew(self, stream: str, *, above: int) -> None:
+        """Have content of a stream that is still to come encrypted with keys of a series above `above`."""
+        with self._lock, self.engine.writing() as writer:
+            if self._keys_of(stream, writer.stored(stream)).series <= above:
+                writer.insert(stream, _checked_series(stream, above + 1), [_new_root()])
+                writer.note_change()
+                self._streams.clear()
 
     def wipe(self) -> bool:
         """Rewrite what the keys are stored in, so that destroyed ones are no longer in it.
@@ -234,9 +243,7 @@ class Keyring:
         with self.engine.writing() as writer:
             keys = self._keys_of(stream, writer.stored(stream))
             if keys.key(keys.series, version) is None:
-                series, root = keys.series + 1, Node(0, 0, secrets.token_bytes(KEY_BYTES))
-                if series > SERIES_MAX or version > LEAF_MAX:
-                    raise errors.StoreError(f"stream {stream!r} has no room for another key; nothing was written")
+                series, root = _checked_series(stream, keys.series + 1, version), _new_root()
                 writer.insert(stream, series, [root])
                 keys = keys.with_tree(series, root)
         self._keep(stream, keys)
@@ -248,6 +255,16 @@ class Keyring:
         name = stream.encode()
         place = _PLACE + self.engine.log_id.encode() + len(name).to_bytes(4, "big") + name
         return StreamKeys(place, stored.nodes, stored.destroyed)
+
+
+def _checked_series(stream: str, series: int, version: int = 0) -> int:
+    if series > SERIES_MAX or version > LEAF_MAX:
+        raise errors.StoreError(f"stream {stream!r} has no room for another key; nothing was written")
+    return series
+
+
+def _new_root() -> Node:
+    return Node(0, 0, secrets.token_bytes(KEY_BYTES))
 
 
 class CheckedKeys(NamedTuple):

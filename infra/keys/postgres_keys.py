@@ -128,6 +128,9 @@ class PostgresWriter:
     def note_request(self, erasure: KeyErasure) -> None:
         """See `KeysWriter`."""
         self._cursor.execute(_INSERT_REQUEST, (self._log_id, *erasure))
+
+    def note_change(self) -> None:
+        """See `KeysWriter`."""
         self._cursor.execute(_NOTE_CHANGE, (self._log_id,))
 
 

@@ -67,6 +67,9 @@ class SqliteWriter:
         """See `KeysWriter`."""
         self._driver.execute(_INSERT_REQUEST, erasure)
 
+    def note_change(self) -> None:
+        """See `KeysWriter`. SQLite notes every commit."""
+
 
 class SqliteKeys:
     """Implements `KeysEngine` on the file at `path`. Safe for many processes; not across a fork.

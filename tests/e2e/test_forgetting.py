@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -13,7 +14,8 @@ from mnemolog.adapters.importers import import_files
 from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.audit.receipt_audit import Verdict
 from mnemolog.domain.errors import ContentForgotten, NoTask, UnknownCheckpoint
-from mnemolog.domain.events import Forgotten, TurnRecorded
+from mnemolog.domain.events import ForgetTarget, Forgotten, TurnRecorded
+from mnemolog.forgetting.results import Erasure
 from mnemolog.projections.history import states
 from tests.postgres import put_log_in_postgres
 from tests.support import HashEncoder, decided_on, forbid_writing
@@ -368,6 +370,30 @@ def test_erasures_are_json_that_can_be_kept_elsewhere(told):
     assert b"name of" not in kept
     assert msgspec.json.decode(kept, type=list[type(told.audit.erasures()[0])]) == told.audit.erasures()
     assert told.admin.reapply_erasures(told.audit.erasures()).requested == 0
+
+
+def test_what_is_recorded_while_erasures_are_repeated_for_an_older_log_stays(told, monkeypatch):
+    """They name versions that the log gives out again: what comes after the request gets other keys in time."""
+    other = MemoryStore.open(told.path, model=None)
+    other.session("a").record("user", "before the request")
+    version = told.parts.log.version("session/a")
+    target = ForgetTarget(stream="session/a", versions=[(2, version + 20)], counts={})
+    erasure = Erasure(request="r", requested_at=datetime.now(UTC), reason="", targets=(target,))
+    keyring = told.parts.log.keyring
+    destroy = keyring.destroy
+
+    def between(*what):
+        other.session("a").record("user", "after the request")
+        destroy(*what)
+        other.session("a").record("user", "after the keys")
+
+    monkeypatch.setattr(keyring, "destroy", between)
+    assert told.admin.reapply_erasures([erasure]).pending is None
+    told.session("a").record("user", "later")
+    for store in (told, other):
+        assert texts(store, "a") == ["after the request", "after the keys", "later"]
+        assert store.verify(contents=True).sound
+    other.close()
 
 
 def test_the_command_shows_and_does_only_with_yes(told, run):
