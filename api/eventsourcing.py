@@ -219,11 +219,11 @@ class LogSubscription(ListenNotifySubscription[LogApplicationRecorder]):
         self._recorder.log.unlisten(self._has_been_notified)
 
     def _loop_on_pull(self) -> None:
-        # Commits of this process wake us; commits of other processes are polled for.
+        # Commits of this process wake us; those of other processes do too, or are polled for.
         try:
             while not self._has_been_stopped:
                 self._pull()
-                self._has_been_notified.wait(timeout=self._recorder.log.engine.poll_interval_s)
+                self._has_been_notified.wait(timeout=self._recorder.log.poll_interval_s)
         except BaseException as error:
             if self._thread_error is None:
                 self._thread_error = error

@@ -51,7 +51,7 @@ class Settings:
     def __init__(
         self, url: str, *, synchronous: Synchronous = "FULL", busy_timeout_s: float = 30.0, read_only: bool = False
     ) -> None:
-        self.busy_timeout_s = busy_timeout_s
+        self.url, self.busy_timeout_s = url, busy_timeout_s
         self._parameters: dict[str, Any] = {**_CONNECTING, **conninfo_to_dict(url), "client_encoding": "UTF8"}
         # READ COMMITTED: elsewhere, waiting for the head row ends in an error after every append of another process.
         self._settings = {

@@ -37,7 +37,7 @@ class Log(Protocol):
         ...
 
     def listen(self, listener: Listener) -> None:
-        """Call `listener.set()` after every commit of this process."""
+        """Call `listener.set()` after every commit of this process, and of others where the log sees them."""
         ...
 
     def unlisten(self, listener: Listener) -> None:
@@ -85,6 +85,11 @@ class StoreLog(FoldableLog, Protocol):
     @property
     def busy_timeout_s(self) -> float:
         """How long to wait for a lock of the store, in seconds."""
+        ...
+
+    @property
+    def poll_interval_s(self) -> float:
+        """How often a listener has to look for commits of other processes, in seconds."""
         ...
 
     def count(self, *, topic: str, after: Position, upto: Position) -> int:

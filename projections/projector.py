@@ -33,7 +33,7 @@ START_DELAY_S: Final = 0.25
 GATHER_S: Final = 0.05
 """How long appends are gathered after the first, so that turns recorded one by one are not embedded one by one."""
 POLL_S: Final = 0.5
-"""How late an append of another process may be seen. Those of this process wake it."""
+"""How late an append of another process may be seen, at least where the log does not see it. Other appends wake it."""
 STANDBY_S: Final = 0.5
 """How long it waits where another process embeds, before it looks again."""
 RETRY_S_MIN: Final = 1.0
@@ -119,7 +119,7 @@ class Projector:
             self._changes.notify_all()
 
     def grew(self) -> None:
-        """Take note of an append of this process. Called for each, so it costs next to nothing and never raises."""
+        """Take note of an append. Called for each, so it costs next to nothing and never raises."""
         self._grown = True
         if self._asleep:
             with self._changes.mutex:
@@ -188,7 +188,7 @@ class Projector:
             self._fail(error)
             self._rest(retry_delay_s(self._status.failures))
         else:
-            if self._rest(POLL_S, for_appends=True):
+            if self._rest(max(POLL_S, self._log.poll_interval_s), for_appends=True):
                 self._rest(GATHER_S)
 
     def _catch_up(self, head: Position) -> None:

@@ -278,6 +278,29 @@ class LogConnection(Protocol):
         ...
 
 
+class CommitWatch(Protocol):
+    """Sees commits of other processes to one log, and tells them of those of this one. Safe for many threads."""
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Call `changed` soon after the log has grown, in a thread of its own, and once at the beginning.
+
+        It must be quick and must not raise. It is called after some commits of this process as well.
+        """
+        ...
+
+    def unfollow(self) -> None:
+        """Undo `follow`."""
+        ...
+
+    def committed(self) -> None:
+        """Have other processes told soon that this one has committed events. Costs next to nothing, never raises."""
+        ...
+
+    def close(self) -> None:
+        """Watch no longer."""
+        ...
+
+
 class NodeRow(NamedTuple):
     """A node as the log's database knows it: a folder with projections of the log. Times are those of the server."""
 
@@ -330,7 +353,12 @@ class LogEngine(Protocol):
 
     @property
     def poll_interval_s(self) -> float:
-        """How often a follower has to look for appends of other processes, in seconds."""
+        """How often a follower has to look for appends of other processes, in seconds. With `commits` a precaution."""
+        ...
+
+    @property
+    def commits(self) -> CommitWatch | None:
+        """Sees commits of other processes. None where a follower has to look for itself."""
         ...
 
     def reading(self) -> AbstractContextManager[LogReader]:

@@ -67,7 +67,7 @@ class EventLog(fork_guard.OfOneProcess):
             path=path,
             transaction=Transaction(clock, codec, self._fitting),
             genesis=self.genesis,
-            committed=self._notify_listeners,
+            committed=self._committed,
         )
         self._around_append: Callable[[], AbstractContextManager[None]] | None = None
         self._origin, self._closed = fork_guard.Origin(), False
@@ -154,6 +154,11 @@ class EventLog(fork_guard.OfOneProcess):
         """How long to wait for a lock that another process holds, in seconds."""
         return self.engine.busy_timeout_s
 
+    @property
+    def poll_interval_s(self) -> float:
+        """How often a listener has to look for commits of other processes, in seconds."""
+        return self.engine.poll_interval_s
+
     def replaced(self) -> errors.StoreReplaced | None:
         """Return the error of appends to a log that is not the one that was opened or seen before, None if it is."""
         return self.engine.replaced()
@@ -229,15 +234,25 @@ class EventLog(fork_guard.OfOneProcess):
     def listen(self, listener: Listener) -> None:
         """Call `listener.set()` after every commit of this process.
 
-        Poll for commits of other processes, every `engine.poll_interval_s` seconds.
+        Where the engine sees them, it is called soon after those of other processes as well. Look for them every
+        `engine.poll_interval_s` seconds.
         """
         with self._listeners_lock:
             self._listeners.add(listener)
+            if self.engine.commits is not None and len(self._listeners) == 1:
+                self.engine.commits.follow(self._notify_listeners)
 
     def unlisten(self, listener: Listener) -> None:
         """Undo `listen`."""
         with self._listeners_lock:
             self._listeners.discard(listener)
+            if self.engine.commits is not None and not self._listeners:
+                self.engine.commits.unfollow()
+
+    def _committed(self) -> None:
+        self._notify_listeners()
+        if self.engine.commits is not None:
+            self.engine.commits.committed()
 
     def _notify_listeners(self) -> None:
         if self._listeners:

@@ -26,14 +26,15 @@ from mnemolog.infra.log.engine import (
     moved,
 )
 from mnemolog.infra.log.postgres import schema
+from mnemolog.infra.log.postgres.heads import LogHeads
 from mnemolog.infra.log.postgres.nodes import PostgresNodes
 from mnemolog.infra.log.postgres.seen_head import NOTHING, Known, SeenHead, noted_head
 from mnemolog.infra.log.sql_reader import NOT_A_TURN, SELECT, SELECT_TURN_HEADS, SELECT_TURNS, STATE, SqlReader
 from mnemolog.infra.log.sqlite.log_file import write_copy
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
 
-POLL_INTERVAL_S: Final = 0.05
-"""How often followers look for events of other processes."""
+POLL_INTERVAL_S: Final = 10.0
+"""How often followers look for events of other processes: as a precaution, `mnemolog.infra.log.postgres.heads` does."""
 LOCKED_APPENDS: Final = 32
 """After another process appended, so many appends take the lock first: comparing would often fail again."""
 LOST_TRIES: Final = 3
@@ -410,6 +411,7 @@ class PostgresEngine:
         self.busy_timeout_s = settings.busy_timeout_s
         self.pool = settings.pool(self._connect)
         self.nodes = PostgresNodes(self._number, self._driver)
+        self.commits = LogHeads(settings, self._number)
 
     @contextmanager
     def reading(self) -> Iterator[PostgresReader]:
@@ -540,6 +542,7 @@ class PostgresEngine:
 
     def close(self) -> None:
         """See `LogEngine`."""
+        self.commits.close()
         self.pool.dispose()
         self.seen.close()
 

@@ -213,6 +213,7 @@ class SqliteEngine:
 
     poll_interval_s = POLL_INTERVAL_S
     nodes = None
+    commits = None
 
     def __init__(
         self,
