@@ -21,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 SOURCES := $(shell find api domain infra projections adapters -name '*.py' | sort)
 
-.PHONY: help install check unit test adapters lint types demo docs bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-tenants bench-recall fit-recall faults clean
+.PHONY: help install check unit test adapters lint types demo docs bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-postgres bench-tenants bench-recall fit-recall faults clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -58,7 +58,7 @@ lint: install  ## ruff, formatting and style
 	$(BIN)/ruff format --check .
 
 types: install  ## mypy --strict over the installed import name, and over what fits and measures the ranking
-	$(BIN)/mypy -p mnemolog -m benchmarks.fit_recall -m benchmarks.recall_quality -m benchmarks.scale -m benchmarks.tenants
+	$(BIN)/mypy -p mnemolog -m benchmarks.fit_recall -m benchmarks.recall_quality -m benchmarks.scale -m benchmarks.postgres -m benchmarks.tenants
 
 demo: install  ## record, recall, rebuild, replay and verify a sample conversation with the real model
 	MNEMOLOG=$(BIN)/mnemolog DEMO=$(DEMO) bash examples/demo.sh
@@ -94,6 +94,10 @@ endif
 bench-scale: install  ## a store of N turns: time, memory, bytes, growth: make bench-scale DATA=path [N=1000000] [STORE=folder]
 	$(BIN)/python -m benchmarks.scale $(DATA) --turns $(N) $(STORE:%=--folder %) $(BEFORE:%=--before %) \
 		--json docs/bench-scale.json --page docs/bench-scale.md
+
+bench-postgres: install  ## a log in PostgreSQL against bare psycopg, written to docs/bench-postgres.md
+	$(BIN)/python -m benchmarks.postgres $(BENCH_URL:%=--url %) \
+		--json docs/bench-postgres.json --page docs/bench-postgres.md
 
 bench-tenants: install  ## many logs in one PostgreSQL database, and a simulation of many databases
 	$(BIN)/python -m benchmarks.tenants --page docs/bench-tenants.md
