@@ -112,11 +112,20 @@ class LogAggregateRecorder(AggregateRecorder):
 
     def _append(self, stored_events: Sequence[StoredEvent], tx: Transaction) -> list[Position]:
         positions = []
+        new: dict[str, set[int]] = {}
+        """The versions of streams that begin here: no query is needed for each."""
         for stored in stored_events:
             stream, version = self._stream(stored.originator_id), stored.originator_version
             last = tx.version(stream)
-            taken = 1 <= version <= last and tx.key_at(stream, version) is None
-            if taken or tx.position_of(stream, str(version)) is not None:
+            if last == 0:
+                new[stream] = set()
+            if (versions := new.get(stream)) is not None:
+                taken = version in versions
+                versions.add(version)
+            else:
+                taken = 1 <= version <= last and tx.key_at(stream, version) is None
+                taken = taken or tx.position_of(stream, str(version)) is not None
+            if taken:
                 raise persistence.IntegrityError(f"version {version} of {stream!r} is taken; nothing was written")
             key = None if version == last + 1 else str(version)
             positions.append(tx.append_stored(stream, stored.topic, stored.state, key=key))
