@@ -16,6 +16,7 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.infra.log.postgres.address import LogAddress, note_address
 from mnemolog.infra.log.postgres.database import prepare
+from mnemolog.infra.log.postgres.seen_head import noted_head
 from tests.children.workers import append_through_crashes, append_until_killed, batch_of, messages
 from tests.faults.proxy import SOCKET, Proxy
 from tests.faults.test_kill import KILLS_PER_STORE, Killed, wait_for, whole_batches
@@ -61,6 +62,8 @@ class KilledInPostgres(Killed):
             assert process.exitcode == -9, f"it was killed, it did not fail by itself: {acknowledged[-1:]}"
             self.acknowledged += acknowledged
             self.told_in_all += len(acknowledged)
+            if acknowledged:  # Noted before they were acknowledged.
+                assert noted_head(self.folder).position >= acknowledged[-1][2][-1]
             told.append((name, acknowledged))
             self.retry(name, seed, len(acknowledged))
         return told

@@ -36,8 +36,14 @@ NOTHING: Final = Known(0, b"")
 
 def noted_head(folder: Path) -> Head | None:
     """Return the head that is noted in a local folder. None if there is none, or after a power cut half of one."""
-    with suppress(OSError, UnicodeDecodeError, errors.InvalidInput):
-        return parse_head("head", read_file(StoreLayout(folder).seen_head, size_max=_LINE_BYTES).decode())
+    with suppress(OSError):
+        return _parsed(read_file(StoreLayout(folder).seen_head, size_max=_LINE_BYTES))
+    return None
+
+
+def _parsed(line: bytes) -> Head | None:
+    with suppress(UnicodeDecodeError, errors.InvalidInput):
+        return parse_head("head", line.decode())
     return None
 
 
@@ -48,6 +54,8 @@ class SeenHead:
         self._folder, self._log_id, self._writable = folder, log_id, writable
         self._lock = fork_guard.lock()
         self._file: int | None = None
+        self._line = b""
+        """What this process has noted last."""
         self.known = NOTHING
         self._lost = ""
         self.answers = True
@@ -108,12 +116,18 @@ class SeenHead:
                 self._file = None
 
     def _note(self, head: Known) -> None:
+        """Note a head, unless another process of this node has noted a later one."""
         noted = Head(position=Position(head.position), digest=head.digest.hex(), log_id=self._log_id)
+        line = head_line(noted).rstrip().ljust(_LINE_BYTES - 1) + b"\n"
         with suppress(OSError):  # Without room for it the process itself still knows.
             if self._file is None:
                 path = StoreLayout(self._folder).seen_head
-                self._file = open_descriptor(path, os.O_WRONLY | os.O_CREAT, mode=FILE_MODE)
-            os.pwrite(self._file, head_line(noted).rstrip().ljust(_LINE_BYTES - 1) + b"\n", 0)
+                self._file = open_descriptor(path, os.O_RDWR | os.O_CREAT, mode=FILE_MODE)
+            found = os.pread(self._file, _LINE_BYTES, 0)
+            other = None if found == self._line else _parsed(found)
+            if other is None or other.log_id != self._log_id or other.position < head.position:
+                os.pwrite(self._file, line, 0)
+                self._line = line
 
 
 def lost_events(folder: Path, why: str) -> errors.StoreReplaced:
