@@ -73,7 +73,8 @@ class Status(Result, frozen=True, kw_only=True):
     digest: str
     """The log's digest at `head`, hexadecimal."""
     database: str
-    """Where the log is in PostgreSQL: its name and the URL without a password; empty if it is `log.db`."""
+    """Where the log is in PostgreSQL: its name and the URL without a password, and that of its keys if they are in
+    another database; empty if it is `log.db`."""
     moved_to: str = ""
     """Where the log was moved (`mnemolog copy --fence`): it takes no more events. Empty if it does."""
     log_bytes: int
@@ -136,7 +137,7 @@ def store_status(
         created_at=to_datetime(log.identity.created_at),
         head=head.position,
         digest=head.digest,
-        database="" if address is None else f"{address.log} in {address.url}",
+        database="" if address is None else address.shown(),
         moved_to=moved_to,
         log_bytes=log.size_bytes(),
         wal=wal,
@@ -183,7 +184,7 @@ def _status_alone(
         stale=stale,
         head=position,
         digest=digest.hex(),
-        database="" if address is None else f"{address.log} in {address.url}",
+        database="" if address is None else address.shown(),
         log_bytes=0,
         wal=None,
         sessions=sessions,

@@ -184,11 +184,12 @@ def test_keys_can_be_in_another_database(node, apart, postgres_url, tmp_path):
         for store in (one, other, again):
             assert [turn.text for turn in store.turns("trip")] == ["the ferry leaves at noon"]
         assert one.forget(session="trip").complete
+        assert f", keys in postgresql:///{apart.partition('///')[2].partition('?')[0]}" in one.status().database
     with node("c") as lost:
         with pytest.raises(errors.KeysMissing, match=f"none of log {log_id}") as caught:
             list(lost.events())
         assert "`keys`" in caught.value.hint
-    with pytest.raises(errors.NotAStore, match="with its keys in"):
+    with pytest.raises(errors.NotAStore, match=", keys in postgresql:"):
         node("c", keys=apart)
 
 

@@ -34,6 +34,10 @@ class LogAddress(NamedTuple):
     keys: str | None = None
     """The URL of the database with its keys, None if that is the same one."""
 
+    def shown(self) -> str:
+        """Return it in words."""
+        return f"{self.log} in {self.url}{'' if self.keys is None else f', keys in {self.keys}'}"
+
     def without_passwords(self) -> LogAddress:
         """Return it as it may be written down. Raises `InvalidInput` for what is no URL."""
         if self.keys is not None:
@@ -134,7 +138,7 @@ def address_of(folder: Path, given: LogAddress | None = None) -> LogAddress | No
         if found is not None and given.keys is None:
             given, wanted = given._replace(keys=found.keys), wanted._replace(keys=found.keys)
         if found not in (None, wanted):
-            raise errors.NotAStore(folder, f"its log is {_shown(found)}, not {_shown(wanted)}")
+            raise errors.NotAStore(folder, f"its log is {found.shown()}, not {wanted.shown()}")
     if (given or found) is not None and (folder / keys_file.KEYS_FILE).exists():
         why = f"it has a {keys_file.KEYS_FILE}, but the keys of its log are in a database; move that file elsewhere"
         raise errors.NotAStore(folder, why)
@@ -144,11 +148,6 @@ def address_of(folder: Path, given: LogAddress | None = None) -> LogAddress | No
 def _is_foreign(path: Path) -> bool:
     """Whether a file is none that a creation which was killed leaves."""
     return not path.name.lstrip(".").startswith(ADDRESS_FILE.lstrip("."))
-
-
-def _shown(address: LogAddress) -> str:
-    apart = "" if address.keys is None else f" with its keys in {address.keys}"
-    return f"{address.log!r} in {address.url}{apart}"
 
 
 def note_address(folder: Path, address: LogAddress, identity: LogIdentity | None = None) -> None:
