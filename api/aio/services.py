@@ -104,5 +104,6 @@ class AsyncAdminService(AsyncWrapper[AdminService]):
     language = in_read_pool(AdminService.language)
     set_language = in_write_pool(AdminService.set_language)
     nodes = in_read_pool(AdminService.nodes)
+    copy_node = in_background_pool(AdminService.copy_node)
     remove_node = in_read_pool(AdminService.remove_node)
     reapply_erasures = in_background_pool(AdminService.reapply_erasures)

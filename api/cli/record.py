@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.cli.arguments import Named, open_store, session_called
 from mnemolog.cli.messages import standard_input
+from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time
 from mnemolog.domain import errors
 from mnemolog.domain.language import LANGUAGES
@@ -59,6 +61,9 @@ def init(
             return
     where: dict[str, Any] = {"log": log, "local": local, "keys": keys}
     with open_store(store, encrypt=False if plain else None, language=language, **where) as opened:
+        if is_url(store):  # The log may be an old one, and the node new.
+            with bar("reading the log") as progress, suppress(errors.KeysMissing):
+                opened.admin.catch_up_views(progress=progress)
         status = opened.status()
     if as_json:
         output.print_json(status)

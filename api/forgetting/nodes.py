@@ -78,7 +78,8 @@ class Nodes:
                 f"if another user of PostgreSQL added this node, remove it as a user who may write: `{command}`"
             )
             raise
-        self.look(self._log.head().position)
+        with suppress(errors.LogUnreachable):  # Lost since: the next read looks.
+            self.look(self._log.head().position)
 
     def look(self, head: Position) -> None:
         """Purge what was forgotten, if anything was since the last look. Nothing is asked while the head is the same.
@@ -168,8 +169,8 @@ class Nodes:
         assert self._table is not None
         purged = self._purged_to()
         self._table.note(self._node, self._label, position=position, purged=purged, opened=opened)
-        self._note_at = time.monotonic() + NOTE_S
-        self._noted = self._noted if position is None else position
+        if position is not None:
+            self._noted, self._note_at = position, time.monotonic() + NOTE_S
 
 
 def _last_erasure(log: EventLog) -> Position:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 from mnemolog.application import commands
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language, parse_language
@@ -14,6 +15,8 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.results import Erasure, NodeStatus, ReapplyReport
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.runtime.paths import local_path
+from mnemolog.operations.backup import NodeCopy, copy_node
 from mnemolog.operations.doctor import run as doctor
 from mnemolog.operations.doctor.report import DoctorReport
 from mnemolog.projections.ports import Progress
@@ -106,6 +109,16 @@ class AdminService:
         """
         self._boundary.require_none("admin.remove_node")
         return self._forgetting.nodes.remove(node)
+
+    def copy_node(self, target: str | Path, *, progress: Progress | None = None) -> NodeCopy:
+        """Copy the projections of this node into the new folder `target`, to start a node on another machine from it.
+
+        The folder also notes where the log is in PostgreSQL: copy it to the other machine and open it. What does not
+        fit the log there is rebuilt. It holds texts and vectors in clear text. Raises `InvalidInput` for a log in a
+        folder, `BackupRefused` if `target` is not empty, `StoreNotWritable`, `StorageFull`.
+        """
+        self._boundary.require_none("admin.copy_node")
+        return copy_node(self._layout.folder, self._log, local_path("target", target), progress=progress)
 
     def reapply_erasures(self, erasures: Sequence[Erasure], *, progress: Progress | None = None) -> ReapplyReport:
         """Repeat what was forgotten after the backup was made that this store was restored from.

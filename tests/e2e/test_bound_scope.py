@@ -164,6 +164,7 @@ ADMIN = {
     "language": [lambda s: s.admin.language()],
     "set_language": [lambda s: s.admin.set_language("de")],
     "nodes": [lambda s: s.admin.nodes()],
+    "copy_node": [lambda s: s.admin.copy_node(s.path.parent / "copy")],
     "remove_node": [lambda s: s.admin.remove_node("0123")],
     "reapply_erasures": [lambda s: s.admin.reapply_erasures([])],
 }
