@@ -258,6 +258,8 @@ class PostgresKeys:
         """See `KeysEngine`. What was there and is not in the file is wiped."""
         with self._mapped_errors(), closing(sqlite.connect_read_only(copy)) as file, self._settings.connect() as driver:
             (row,) = keys_file.rows(file, _FILE_META, types=(str, int, int, bytes))
+            if row[0] != self.log_id:
+                raise self.missing(f"{copy} has those of log {row[0]}")
             with driver.transaction():
                 driver.execute(f"{_INSERT_IDENTITY} {_OR_REPLACE_IDENTITY}", row)
                 deleted = [

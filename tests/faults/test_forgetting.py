@@ -15,6 +15,7 @@ from mnemolog.projections.sql.embeddings import content_hash
 from mnemolog.projections.sql.packed_vectors import pack
 from mnemolog.projections.vectors.contents import CONTENT_BYTES
 from tests.children.forgetting import DIMENSION, forget_and_die, keep_open
+from tests.postgres import put_log_in_postgres
 from tests.support import WAIT_S, FakeClock, HashEncoder, in_thread
 
 pytestmark = pytest.mark.promise("P15")
@@ -110,10 +111,16 @@ def assert_forgotten(folder, needles=NEEDLES):
     assert hits(folder, vectors_of_bad()) == []
 
 
+in_both = pytest.mark.parametrize("filled", ["sqlite", "postgres"], indirect=True)
+"""With the log and its keys in a folder, and in PostgreSQL."""
+
+
 @pytest.fixture
-def filled(tmp_path):
+def filled(tmp_path, request):
     """The folder of a store that is filled and closed."""
     folder = tmp_path / "memory"
+    if getattr(request, "param", "sqlite") == "postgres":
+        put_log_in_postgres(folder, request.getfixturevalue("postgres_url"))
     with MemoryStore.open(folder, model=encoder(), clock=FakeClock(), background=False) as store:
         fill_all(store)
     return folder
@@ -163,6 +170,7 @@ def test_no_file_holds_what_was_forgotten(filled):
     assert_forgotten(filled)
 
 
+@in_both
 def test_single_turns_leave_no_trace_either(filled):
     """Their text and vectors are gone, those of the turns beside them are not."""
     with reopened(filled) as store:
@@ -174,6 +182,7 @@ def test_single_turns_leave_no_trace_either(filled):
     assert b"quokka bad number05" in (filled / "projections" / "views.db").read_bytes()
 
 
+@in_both
 @pytest.mark.parametrize("step", STEPS)
 def test_a_kill_at_any_step_is_gone_on_with(filled, processes, step):
     """The next process to open the store completes it; what is not forgotten is as it was."""
@@ -198,6 +207,7 @@ def test_a_kill_at_any_step_is_gone_on_with(filled, processes, step):
         assert store.admin.doctor().healthy
 
 
+@in_both
 def test_another_process_notices_and_brings_nothing_back(filled, processes, fork_server):
     """It has read, recalled and embedded before, and does so again without opening the store anew."""
     known, go_on = fork_server.Barrier(2), fork_server.Barrier(2)
