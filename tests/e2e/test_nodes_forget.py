@@ -11,6 +11,7 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.items import Items
 from mnemolog.forgetting import purge as purging
+from mnemolog.forgetting.service import STEPS
 from mnemolog.projections.quarantine import Quarantine
 from tests.children.forking import in_child
 from tests.support import HashEncoder, wait_until
@@ -176,6 +177,31 @@ def test_a_purge_that_was_killed_is_done_again(opened):
             assert waiting(one) == []
             assert serves_nothing(two)
             assert not files_with_it(two.path)
+
+
+@pytest.mark.parametrize("step", STEPS[:-1])
+def test_a_request_that_one_node_began_is_completed_by_another(opened, step):
+    """Whatever step it was interrupted at. The first node confirms when it is back."""
+
+    def interrupted(reached):
+        if reached == step:
+            raise KeyboardInterrupt
+
+    with opened("one") as one:
+        told(one)
+        read_all(one)
+        one.parts.forgetting.reached = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            one.forget(session="secret", reason="asked for")
+    with opened("two") as two:
+        assert serves_nothing(two)
+        assert two.status().forgetting.pending == ()
+        assert waiting(two) in ([["one"]], [])
+        assert not files_with_it(two.path)
+        with opened("one") as one:
+            assert waiting(two) == []
+            assert serves_nothing(one)
+            assert not files_with_it(one.path)
 
 
 def test_tables_of_an_adapter_start_over_without_what_was_forgotten(opened):
