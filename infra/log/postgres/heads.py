@@ -195,12 +195,15 @@ class _Thread(threading.Thread):
                 log.has_news = False
             driver.execute(_NOTIFY, ([_channel(number) for number in news],))
             self._notify_at, news = now + NOTIFY_S, set()
-            if followed:
-                self._ask(driver, followed, numbers, notified=True)
+            if not followed:
+                self._left.wait(NOTIFY_S)  # Appends meanwhile do not wake this thread.
+                return
+            self._ask(driver, followed, numbers, notified=True)
         elif followed and now >= self._ask_at:
             self._ask(driver, followed, numbers, notified=False)
         until = [self._ask_at] * bool(followed) + [self._notify_at] * bool(news)
-        if self._wait(driver, min(until) - time.monotonic() if until else None) and followed:
+        ears = driver if followed else None
+        if self._wait(ears, min(until) - time.monotonic() if until else None):
             self._ask(driver, followed, numbers, notified=True)
 
     def _numbers(self, driver: Driver) -> dict[LogHeads, int]:
