@@ -28,7 +28,7 @@ from mnemolog.infra.log.engine import (
 from mnemolog.infra.log.postgres import schema
 from mnemolog.infra.log.postgres.heads import LogHeads
 from mnemolog.infra.log.postgres.nodes import PostgresNodes
-from mnemolog.infra.log.postgres.seen_head import NOTHING, Known, SeenHead, noted_head
+from mnemolog.infra.log.postgres.seen_head import NOTHING, Known, SeenHead, contradiction, noted_head
 from mnemolog.infra.log.sql_reader import NOT_A_TURN, SELECT, SELECT_TURN_HEADS, SELECT_TURNS, STATE, SqlReader
 from mnemolog.infra.log.sqlite.log_file import write_copy
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
@@ -44,15 +44,14 @@ PAGE: Final = 50
 COPIED_TOGETHER: Final = 500
 """Rows that a copy of the log fetches together."""
 
-# The digest at a position that was seen before comes with every head, without another round trip.
+# The digest at a position that was seen before comes with every later head, without another round trip.
 _DIGEST_THERE: Final = f"(SELECT e.digest FROM {schema.SCHEMA}.events e WHERE e.log = h.log AND e.position = %b)"
 _HEAD_ROW: Final = (
     f"SELECT position, digest, log_id, {_DIGEST_THERE}, moved_to FROM {schema.SCHEMA}.head h WHERE log = %b"
 )
 _SELECT_HEAD: Final = (
-    f"SELECT h.position, h.digest, {_DIGEST_THERE}, last.position, last.digest FROM {schema.SCHEMA}.head h LEFT JOIN "
-    f"LATERAL (SELECT position, digest FROM {schema.SCHEMA}.events WHERE log = h.log AND position > 0 "
-    "ORDER BY position DESC LIMIT 1) last ON true WHERE h.log = %b"
+    f"SELECT position, digest, CASE WHEN position > %b THEN {_DIGEST_THERE} END "
+    f"FROM {schema.SCHEMA}.events h WHERE log = %b AND position > 0 ORDER BY position DESC LIMIT 1"
 )
 _SELECT_BYTES: Final = (
     "SELECT position, convert_to(stream, 'UTF8'), version, convert_to(topic, 'UTF8'), state, convert_to(key, 'UTF8'), "
@@ -169,10 +168,13 @@ class PostgresReader(SqlReader):
         Raises `StoreReplaced` if the log does not have the last head that was seen.
         """
         before = self._seen.known  # Before the query: what other threads append meanwhile may be missing in it.
-        found = self._run(_SELECT_HEAD, (before.position, self.log)).fetchone()
+        found = self._run(_SELECT_HEAD, (before.position, before.position, self.log)).fetchone()
         head, digest_there = (NOTHING, None) if found is None else (Known(*found[:2]), found[2])
+        if contradiction(before, head, digest_there):
+            row = self.head_row(before.position)  # If that is as it was, events were cut off: `verify` finds it.
+            head, digest_there = (NOTHING, None) if row is None else (Known(*row[:2]), row[3])
         self._seen.compare(before, head, digest_there)
-        return None if found is None or found[3] is None else found[3:]
+        return None if found is None else found[:2]
 
     def last_given(self) -> int:
         """See `LogReader`."""

@@ -78,7 +78,7 @@ class SeenHead:
         if noted is not None and noted.log_id not in (None, self._log_id):
             self._lost = f"the database holds log {self._log_id} under this name; this node has seen log {noted.log_id}"
         elif noted is not None:
-            self._lost = _contradiction(Known(noted.position, noted.digest_bytes), head, digest_there)
+            self._lost = contradiction(Known(noted.position, noted.digest_bytes), head, digest_there)
         self.saw(head)
 
     def opened_alone(self, noted: Head | None) -> None:
@@ -91,7 +91,7 @@ class SeenHead:
 
         `before` is what was known before it was read, `digest_there` the digest that the log has at that position.
         """
-        why = _contradiction(before, head, digest_there)
+        why = contradiction(before, head, digest_there)
         if why:
             self._lost, self.answers = self._lost or why, False
             raise lost_events(self._folder, self._lost)
@@ -138,7 +138,7 @@ def lost_events(folder: Path, why: str) -> errors.StoreReplaced:
     return error
 
 
-def _contradiction(seen: Known, head: Known, digest_there: bytes | None) -> str:
+def contradiction(seen: Known, head: Known, digest_there: bytes | None) -> str:
     """Return why a log is not the one that `seen` was read from; empty if it may be."""
     if head.position < seen.position:
         lost = f"events {head.position + 1} to {seen.position}"
