@@ -239,11 +239,16 @@ class LogConnection(Protocol):
         """Whether other processes append so often that the next append had better begin with `lock`."""
         ...
 
+    @property
+    def finds_used_keys(self) -> bool:
+        """Whether `append` refuses an idempotency key that is used, so that it need not be looked up before."""
+        ...
+
     def append(self, rows: Sequence[StagedRow], *, head: int, head_digest: bytes) -> bool:
         """Commit rows that were staged after this head, all or none.
 
-        False: nothing was written, since the head has moved or the connection was lost. Call `lock` next: the
-        connection may hold the log's lock already.
+        False: nothing was written, since the head has moved, a key is used, or the connection was lost. Call `lock`
+        next: the connection may hold the log's lock already.
         """
         ...
 

@@ -58,6 +58,9 @@ class Transaction:
         self._folded: dict[str, FoldedState[Any]] = {}
         """States as stored at some version: never wrong, possibly stale."""
         self._keys: dict[tuple[str, str], StagedRow] = {}
+        self.assumes_new_keys = False
+        """Whether a key that is not staged counts as new, without a look into the log."""
+        self._assumed: set[tuple[str, str]] = set()
         self._sparse: list[StagedRow] = []
 
     def version(self, stream: str) -> Version:
@@ -129,6 +132,9 @@ class Transaction:
         row = self._keys.get((stream, key))
         if row is not None:
             return self.codec.recorded_event(row[0], stream, row[2], row[3], row[4], key, row[5])
+        if self.assumes_new_keys:
+            self._assumed.add((stream, key))
+            return None
         found = self.reads.event_with_key(stream, key)
         if found is None:
             return None
@@ -140,8 +146,16 @@ class Transaction:
         staged = self._keys.get((stream, key))
         if staged is not None:
             return Position(staged[0])
+        if self.assumes_new_keys:
+            self._assumed.add((stream, key))
+            return None
         found = self.reads.position_of(stream, key)
         return None if found is None else Position(found)
+
+    @property
+    def inserts_assumed_keys(self) -> bool:
+        """Whether every key that was assumed to be new is staged: the insert then proves that it is."""
+        return self._assumed <= self._keys.keys()
 
     def last_position(self, stream: str) -> Position:
         """Return the position of the last event of `stream`, staged ones included; 0 for none."""
@@ -264,6 +278,8 @@ class Transaction:
         self._states.clear()
         self._evolving.clear()
         self._keys.clear()
+        self._assumed.clear()
+        self.assumes_new_keys = False
         self._sparse.clear()
 
     def committed(self) -> bool:
@@ -272,6 +288,8 @@ class Transaction:
         self.rows = []
         if self._keys:
             self._keys.clear()
+        if self._assumed:
+            self._assumed.clear()
         if self._sparse:
             self._sparse.clear()
         if len(self._versions) > STREAMS_CACHED_MAX or len(self._folded) > STREAMS_CACHED_MAX:

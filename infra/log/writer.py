@@ -116,14 +116,17 @@ class LogWriter:
     def _write_on_known_head(self, group: Group) -> bool:
         """Stage on the head as this process left it, and append if it has not moved. False: nothing was done.
 
-        That the head has not moved also proves everything else that was remembered: versions, keys, states.
+        That the head has not moved also proves everything else that was remembered: versions, keys, states. Where
+        the append finds used keys, they are not looked up before: one that is used, or that decides about anything
+        but its own insert, is looked up under the lock.
         """
         connection, transaction = self.connection, self._transaction
         if connection is None or connection.is_contended:
             return False
         head, head_digest = transaction.head, transaction.head_digest
         try:
-            if not self._stage(group) or not transaction.rows:
+            transaction.assumes_new_keys = connection.finds_used_keys
+            if not self._stage(group) or not transaction.rows or not transaction.inserts_assumed_keys:
                 self._roll_back(connection)
                 return False  # An answer without an insert proves nothing: stage again under the lock.
             if not connection.append(transaction.rows, head=head, head_digest=head_digest):

@@ -6,12 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import psycopg
 import pytest
 
+from mnemolog.application.commands import record_turn
 from mnemolog.domain import errors
+from mnemolog.domain.events import SessionEnded
+from mnemolog.domain.stream_fold import nothing_known
 from mnemolog.infra import postgres
 from mnemolog.infra.log import writer
 from mnemolog.infra.log.engine import PLAIN_FORMAT, LogIdentity
@@ -23,8 +28,20 @@ from mnemolog.infra.log.postgres.engine import LOCKED_APPENDS
 from mnemolog.projections.health.verify import verify
 from tests.interrupts import Interrupt, trace_lines
 from tests.postgres import connect, put_log_in_postgres
-from tests.support import FakeClock, append, append_as_one_group, in_thread, read_all, start, start_child, texts_of
+from tests.support import (
+    FakeClock,
+    append,
+    append_as_one_group,
+    in_thread,
+    read_all,
+    start,
+    start_child,
+    texts_of,
+    turn,
+)
 
+FROM_THE_LOG = SimpleNamespace(known=nothing_known, is_inside=lambda _: True)
+"""States that nobody keeps."""
 CHILDREN = Path(__file__).parent.parent / "children"
 
 
@@ -57,6 +74,11 @@ def database(postgres_url):
         yield database
 
 
+def recorded(text, *, key=None):
+    """A unit of work that records a turn in session s, with its text as key."""
+    return partial(record_turn, session_id="s", turn=turn(text), states=FROM_THE_LOG, key=key or text)
+
+
 def messages_to_server(log, work, tmp_path):
     """The kinds of messages that a unit of work sends to the server."""
     traced = tmp_path / "trace"
@@ -75,6 +97,50 @@ def test_an_append_is_exactly_one_statement_and_one_round_trip(log, tmp_path, te
     log.transact(append("s", *texts))
     sent = messages_to_server(log, append("s", *texts), tmp_path)
     assert sorted(sent) == ["Bind", "Describe", "Execute", "Sync"]
+
+
+def test_a_key_is_not_looked_up_before_its_append(log, tmp_path):
+    """The insert itself finds that it is used. Then it is looked up under the lock, and so are the next keys."""
+    log.transact(recorded("first"))
+    assert sorted(messages_to_server(log, recorded("one"), tmp_path)) == ["Bind", "Describe", "Execute", "Sync"]
+    again = log.transact(recorded("one"))
+    assert (again.event.position, again.deduplicated) == (3, True)
+    assert log.writer.connection.is_contended
+    assert log.head().position == 3
+    with pytest.raises(errors.DuplicateKey):
+        log.transact(recorded("another text", key="one"))
+    assert log.transact(recorded("two")).event.position == 4
+    assert verify(log).sound
+
+
+def test_a_retry_finds_its_turn_after_the_session_has_ended(log):
+    """What is decided without a look is not told: the work runs again with the lock."""
+    log.transact(recorded("one"))
+    log.transact(lambda tx: tx.append("session/s", SessionEnded(), expected=tx.version("session/s")))
+    assert log.transact(recorded("one")).deduplicated
+    with pytest.raises(errors.SessionAlreadyEnded):
+        log.transact(recorded("two"))
+
+
+def test_a_key_that_is_only_looked_up_is_looked_up(log):
+    """Who appends something else where a key is used gets the true answer."""
+    log.transact(recorded("one"))
+
+    def work(tx):
+        used = tx.position_of("session/s", "one")
+        tx.append("session/s", turn(f"seen at {used}"))
+        return used, tx.find("session/s", "nothing")
+
+    log.transact(append("s", "any"))
+    assert log.transact(work) == (2, None)
+    assert texts_of(read_all(log))[-1] == "seen at 2"
+
+
+def test_two_calls_with_one_key_in_one_group_record_one_turn(log):
+    log.transact(recorded("first"))
+    outcomes = append_as_one_group(log, [recorded("one"), recorded("one"), recorded("first")])
+    assert [outcome.result().event.position for outcome in outcomes] == [3, 3, 2]
+    assert log.head().position == 3
 
 
 def test_a_group_is_exactly_one_statement(log):

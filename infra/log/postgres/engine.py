@@ -268,6 +268,8 @@ class PostgresConnection:
         """The last row that the open transaction has inserted."""
         self._locked_appends, self._moved_to = 0, ""
 
+    finds_used_keys = True
+
     @property
     def is_contended(self) -> bool:
         """See `LogConnection`."""
@@ -280,7 +282,8 @@ class PostgresConnection:
             return False
         try:
             appended = self._swap(rows, head, head_digest)
-        except psycopg.errors.UniqueViolation:
+        except psycopg.errors.UniqueViolation:  # Who repeats one call often repeats more: look each up for a while.
+            self._locked_appends = LOCKED_APPENDS
             return False
         except psycopg.OperationalError:
             if not self.driver.closed:

@@ -134,6 +134,7 @@ class SqliteConnection:
     """Implements `LogConnection`."""
 
     is_contended = False
+    finds_used_keys = False
 
     def __init__(self, connection: sa.Connection, files: OpenedFiles) -> None:
         self._connection, self._files = connection, files
