@@ -148,21 +148,38 @@ def test_without_any_notification_events_are_seen_all_the_same(opened, monkeypat
     assert follower.seen == list(range(1, 51))
 
 
-def test_notifications_are_few_and_not_on_the_connection_that_appends(opened, postgres_url):
-    """One in 10 ms at most, and an append stays one statement."""
+@pytest.mark.parametrize("listens", [True, False])
+def test_notifications_are_few_and_not_on_the_connection_that_appends(opened, postgres_url, listens):
+    """One in 10 ms at most, none where nobody says that it listens; an append stays one statement."""
     log = opened()
     log.transact(append("s", "first"))
     with connect(postgres_url) as listening:
         listening.execute(f"LISTEN mnemolog_{log.engine.log}")
+        if listens:
+            listening.execute(f"SELECT pg_advisory_lock_shared({heads.LISTENING}, {log.engine.log})")
         writer = log.writer.connection.driver.info.backend_pid
         started = time.monotonic()
         for n in range(300):
             log.transact(append("s", str(n)))
         took = time.monotonic() - started
-        found = list(listening.notifies(timeout=2, stop_after=1))
+        found = list(listening.notifies(timeout=2 * heads.LISTENERS_S, stop_after=1))
         found += list(listening.notifies(timeout=0.1))
-        assert 1 <= len(found) <= took / heads.NOTIFY_S + 2
+        assert listens <= len(found) <= listens * (took / heads.NOTIFY_S + 2)
         assert writer not in {notify.pid for notify in found}
+
+
+def test_a_process_that_appends_asks_seldom_who_listens(opened, monkeypatch):
+    """However much it appends."""
+    monkeypatch.setattr(heads, "LISTENERS_S", 60.0)
+    log, asked = opened(), []
+    log.transact(append("s", "first"))
+    wait_until(lambda: threads(), what="the thread")
+    (thread,) = threads()
+    look = thread._look
+    thread._look = lambda driver: asked.append(1) or look(driver)
+    for n in range(300):
+        log.transact(append("s", str(n)))
+    assert len(asked) <= 3
 
 
 def test_a_store_that_neither_follows_nor_appends_has_no_thread(opened):

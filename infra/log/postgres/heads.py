@@ -2,7 +2,8 @@
 
 It asks for the heads of all logs that are followed in one query, after 1 ms where that finds news, then ever more
 seldom, up to once a second. A notification has it ask at once. Notifications are sent by this thread as well, on its
-own connection: one inside an append would take a lock of the whole server. They may be lost; then asking is enough.
+own connection: one inside an append would take a lock of the whole server. None is sent for a log that no other process
+listens to: who listens holds an advisory lock, to be seen. They may be lost; then asking is enough.
 """
 
 from __future__ import annotations
@@ -29,12 +30,23 @@ POLL_S_MAX: Final = 1.0
 POLL_GROWTH: Final = 1.5
 NOTIFY_S: Final = 0.01
 """The least time between two notifications of a process."""
+LISTENERS_S: Final = 1.0
+"""How often a process that appends asks whether another one listens. Until it knows, that one finds news by asking."""
 RETRY_S_MIN: Final = 0.1
 RETRY_S_MAX: Final = 5.0
 END_S: Final = 1.0
 """How long the last user of a thread waits for its end, which a connection that is being made may delay."""
+LISTENING: Final = 0x6D6E656D
+"""A process that listens holds an advisory lock of this number and the log's, shared: so that others see it."""
 
 _HEADS: Final = f"SELECT log, position FROM {SCHEMA}.head WHERE log = ANY(%b::bigint[])"
+_LISTEN: Final = "LISTEN {channel}; SELECT pg_advisory_lock_shared({listening}, {number})"
+_UNLISTEN: Final = "UNLISTEN {channel}; SELECT pg_advisory_unlock_shared({listening}, {number})"
+_LISTENERS: Final = (
+    "SELECT DISTINCT l.objid::bigint FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
+    f"WHERE l.locktype = 'advisory' AND l.classid = {LISTENING} AND l.objsubid = 2 "
+    "AND d.datname = current_database() AND l.pid <> pg_backend_pid()"
+)
 _NOTIFY: Final = "SELECT pg_notify(channel, '') FROM unnest(%b::text[]) AS channel"
 
 
@@ -121,6 +133,9 @@ class _Thread(threading.Thread):
         self._origin = fork_guard.Origin()
         self._listening: set[int] = set()
         self._interval_s, self._ask_at, self._notify_at = POLL_S_MIN, 0.0, 0.0
+        self._heard: set[int] = set()
+        """The logs that other processes listen to, as they were `LISTENERS_S` ago at most where there are news."""
+        self._listeners_at = 0.0
         shutdown.watch(self)
 
     def wake(self) -> None:
@@ -159,7 +174,7 @@ class _Thread(threading.Thread):
                 try:
                     driver = self._settings.connect()
                     try:
-                        self._listening, self._ask_at = set(), 0.0
+                        self._listening, self._ask_at, self._listeners_at = set(), 0.0, 0.0
                         while not self._is_done():
                             self._look(driver)
                             delay_s = RETRY_S_MIN
@@ -190,18 +205,22 @@ class _Thread(threading.Thread):
         self._listen(driver, {numbers[log] for log in followed})
         now = time.monotonic()
         news = {numbers[log] for log in logs if log.has_news}
-        if news and now >= self._notify_at:
+        if news and now >= self._listeners_at:
+            self._heard = {number for (number,) in driver.execute(_LISTENERS).fetchall()}
+            self._listeners_at = now + LISTENERS_S
+        told = news & self._heard
+        if told and now >= self._notify_at:
             for log in logs:
-                log.has_news = False
-            driver.execute(_NOTIFY, ([_channel(number) for number in news],))
-            self._notify_at, news = now + NOTIFY_S, set()
+                log.has_news = log.has_news and numbers[log] not in told
+            driver.execute(_NOTIFY, ([_channel(number) for number in told],))
+            self._notify_at, news, told = now + NOTIFY_S, news - told, set()
             if not followed:
                 self._left.wait(NOTIFY_S)  # Appends meanwhile do not wake this thread.
                 return
             self._ask(driver, followed, numbers, notified=True)
         elif followed and now >= self._ask_at:
             self._ask(driver, followed, numbers, notified=False)
-        until = [self._ask_at] * bool(followed) + [self._notify_at] * bool(news)
+        until = [self._ask_at] * bool(followed) + [self._notify_at] * bool(told) + [self._listeners_at] * bool(news)
         ears = driver if followed else None
         if self._wait(ears, min(until) - time.monotonic() if until else None):
             self._ask(driver, followed, numbers, notified=True)
@@ -218,10 +237,10 @@ class _Thread(threading.Thread):
 
     def _listen(self, driver: Driver, wanted: set[int]) -> None:
         for number in wanted - self._listening:
-            driver.execute(f"LISTEN {_channel(number)}")
+            driver.execute(_LISTEN.format(channel=_channel(number), listening=LISTENING, number=number))
             self._ask_at = 0.0  # What was committed before is not notified.
         for number in self._listening - wanted:
-            driver.execute(f"UNLISTEN {_channel(number)}")
+            driver.execute(_UNLISTEN.format(channel=_channel(number), listening=LISTENING, number=number))
         self._listening = wanted
 
     def _ask(self, driver: Driver, followed: list[LogHeads], numbers: dict[LogHeads, int], *, notified: bool) -> None:
