@@ -505,3 +505,11 @@ def test_a_store_in_a_folder_does_not_load_the_driver(tmp_path):
     found = subprocess.run([sys.executable, "-c", program, tmp_path / "memory"], capture_output=True, check=True)
     assert found.stdout == b"False\n"
     assert postgres.__name__ in sys.modules
+
+
+def test_a_connection_that_is_in_use_while_the_log_is_closed_is_closed_too(log):
+    """Another thread may be reading then."""
+    with log.engine.reading() as reads:
+        log.close()
+        assert reads.last_given() == 1
+    assert reads.driver.closed

@@ -415,6 +415,7 @@ class PostgresEngine:
         self._settings, self.log, self._identity, self._path, self.seen = settings, log, identity, path, seen
         self.busy_timeout_s = settings.busy_timeout_s
         self.pool = settings.pool(self._connect)
+        self._closed = False
         self.nodes = PostgresNodes(self._number, self._driver)
         self.commits = LogHeads(settings, self._number)
 
@@ -448,6 +449,8 @@ class PostgresEngine:
                 yield connection.driver_connection, again  # type: ignore[misc]
             finally:
                 connection.close()
+                if self._closed:  # While this was in use.
+                    self.pool.dispose()
         except (psycopg.Error, sa.exc.SQLAlchemyError, UnicodeEncodeError, OverflowError) as error:
             raise self.error_of(error) from error
 
@@ -548,6 +551,7 @@ class PostgresEngine:
     def close(self) -> None:
         """See `LogEngine`."""
         self.commits.close()
+        self._closed = True
         self.pool.dispose()
         self.seen.close()
 
