@@ -150,7 +150,7 @@ def test_without_any_notification_events_are_seen_all_the_same(opened, monkeypat
 
 @pytest.mark.parametrize("listens", [True, False])
 def test_notifications_are_few_and_not_on_the_connection_that_appends(opened, postgres_url, listens):
-    """One in 10 ms at most, none where nobody says that it listens; an append stays one statement."""
+    """One in 4 ms at most, none where nobody says that it listens; an append stays one statement."""
     log = opened()
     log.transact(append("s", "first"))
     with connect(postgres_url) as listening:

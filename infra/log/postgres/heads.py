@@ -28,8 +28,10 @@ POLL_S_NOTIFIED: Final = 0.05
 """Where notifications arrive, asking is for those that get lost."""
 POLL_S_MAX: Final = 1.0
 POLL_GROWTH: Final = 1.5
-NOTIFY_S: Final = 0.01
+NOTIFY_S: Final = 0.004
 """The least time between two notifications of a process."""
+BEGIN_S: Final = 0.01
+"""How long a thread waits before it connects: a command that appends once has ended by then."""
 LISTENERS_S: Final = 1.0
 """How often a process that appends asks whether another one listens. Until it knows, that one finds news by asking."""
 RETRY_S_MIN: Final = 0.1
@@ -168,7 +170,7 @@ class _Thread(threading.Thread):
     def run(self) -> None:
         """Watch until no log is left. After an error of the server, connect again."""
         delay_s = RETRY_S_MIN
-        self._left.wait(NOTIFY_S)  # A command that appends once and ends needs no connection for it.
+        self._left.wait(BEGIN_S)
         try:
             while not self._is_done():
                 try:
