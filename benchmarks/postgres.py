@@ -447,6 +447,14 @@ def machine(url: str, seconds: float) -> str:
     )
 
 
+LIMITS: Final = """What limits them:
+
+- **Several processes on one log** take turns with its head row. Each turn is a commit, whose sync lies inside the lock, and
+  wakes another process; here they share two processors with the server. Positions in commit order cost that. Let one process
+  append in larger groups, or give each tenant a log of its own.
+- **A recall on a node** asks the database for the head, once, and is otherwise the recall of a store in a folder.
+"""
+
 INTRODUCTION: Final = """# Speed of a log in PostgreSQL
 
 Written by `make bench-postgres` (`benchmarks/postgres.py`). Every figure stands beside bare psycopg, or another way to
@@ -480,7 +488,7 @@ def main() -> None:
         found = {"machine": told, "figures": [figure._asdict() for figure in figures]}
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
     if arguments.page:
-        arguments.page.write_text(f"{INTRODUCTION}\n{told}\n\n{table(figures)}\n")
+        arguments.page.write_text(f"{INTRODUCTION}\n{told}\n\n{table(figures)}\n\n{LIMITS}")
 
 
 if __name__ == "__main__":
