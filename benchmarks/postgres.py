@@ -449,9 +449,9 @@ def machine(url: str, seconds: float) -> str:
 
 LIMITS: Final = """What limits them:
 
-- **Several processes on one log** take turns with its head row. Each turn is a commit, whose sync lies inside the lock, and
-  wakes another process; here they share two processors with the server. Positions in commit order cost that. Let one process
-  append in larger groups, or give each tenant a log of its own.
+- **Several processes on one log** take turns with its head row. Each turn is a commit, whose sync lies inside the lock,
+  and wakes another process; here they share two processors with the server. Positions in commit order cost that. Let
+  one process append in larger groups, or give each tenant a log of its own.
 - **A recall on a node** asks the database for the head, once, and is otherwise the recall of a store in a folder.
 """
 
