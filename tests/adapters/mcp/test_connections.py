@@ -22,9 +22,9 @@ from tests.support import WAIT_S, wait_until
 TOKEN = "correct horse battery staple"
 DESCRIPTORS = 64
 IDLE_CLIENTS = 90
-ANSWER_S = 1.0
+ANSWER_S = 5.0
 UNDISTURBED = 20
-"""A second is short on a busy machine: an answer may also take so many times what it takes undisturbed."""
+"""Who is kept out waits for longer. On a busy machine an answer may take so many times what it takes undisturbed."""
 LOG_CHARACTERS_MAX = 4_000
 LONG_TEXT = "tea in Porto. " * 60_000
 STARTS = {
