@@ -30,6 +30,9 @@ def pytest_addoption(parser):
     group.addoption("--tries", type=int, default=None, help="how often they try, in place of what the scale says")
     group.addoption("--promise", action="append", default=[], metavar="P1", help="only the tests of this promise")
     group.addoption("--report", default=None, metavar="PATH", help="where they write what they tried")
+    group.addoption(
+        "--log-in", choices=("folder", "postgres"), default="folder", help="where the store of a test has its log"
+    )
     group.addoption("--workers", type=int, default=2, help="how many processes the simulation runs in")
 
 
@@ -79,9 +82,12 @@ def encoder():
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """Where the store of this test is, or will be."""
-    return tmp_path / "memory"
+def folder(tmp_path, request):
+    """Where the store of this test is, or will be. With `--log-in postgres`, its log is in a database."""
+    folder = tmp_path / "memory"
+    if request.config.option.log_in == "postgres":
+        postgres.put_log_in_postgres(folder, request.getfixturevalue("postgres_url"))
+    return folder
 
 
 @pytest.fixture(scope="session")
