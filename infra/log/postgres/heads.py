@@ -58,7 +58,7 @@ class LogHeads:
     def __init__(self, settings: Settings, number: Callable[[Driver], int]) -> None:
         self._url, self.number = settings.url, number
         self.changed: Callable[[], None] | None = None
-        self.seen: int | None = None
+        self.seen = 0
         """The head that was told last."""
         self.has_news = False
         """Whether this process has committed something that the others were not told of."""
@@ -66,7 +66,7 @@ class LogHeads:
 
     def follow(self, changed: Callable[[], None]) -> None:
         """See `CommitWatch`."""
-        self.changed, self.seen = changed, None
+        self.changed, self.seen = changed, 0
         self._wake()
 
     def unfollow(self) -> None:
@@ -249,9 +249,9 @@ class _Thread(threading.Thread):
         """Ask for the heads, and tell the followers of those that have moved."""
         found = driver.execute(_HEADS, (sorted({numbers[log] for log in followed}),)).fetchall()
         heads: dict[int, int] = dict(found)
-        moved = [log for log in followed if heads.get(numbers[log]) != log.seen]
+        moved = [log for log in followed if heads.get(numbers[log], 0) != log.seen]
         for log in moved:
-            log.seen = heads.get(numbers[log])
+            log.seen = heads.get(numbers[log], 0)
             if (changed := log.changed) is not None:
                 changed()
         if moved:
