@@ -26,7 +26,10 @@ _FIRST_EVENTS: Final = """
     ORDER BY position DESC LIMIT ?
 """
 """The index on events that are no turns answers it."""
-_IS_TABLE: Final = "SELECT 1 FROM sqlite_master WHERE name = 'events' AND type = 'table'"
+_IN_VIEWS: Final = """
+    SELECT session, scope, agent FROM sessions WHERE session >= ? AND session < ? ORDER BY started_position DESC LIMIT ?
+"""
+_IS_TABLE: Final = "SELECT 1 FROM sqlite_master WHERE name = ? AND type = 'table'"
 """A view may never end: the store may come from an untrusted source."""
 
 
@@ -76,24 +79,34 @@ def _layout(ctx: typer.Context) -> StoreLayout:
 
 
 def _started(ctx: typer.Context, prefix: str = "") -> list[_Started]:
-    """Return the last sessions that were started, without changing a byte in the folder."""
-    import sqlite3
+    """Return the last sessions that were started, without changing a byte in the folder.
 
+    Where the log is in PostgreSQL, these are the sessions that the views have: nothing is asked over a network.
+    """
     from mnemolog.domain.session import session_of, session_stream
 
-    log = _layout(ctx).log.absolute()
+    layout = _layout(ctx)
+    if layout.log.exists():
+        rows = _rows(layout.log, "events", _FIRST_EVENTS, session_stream(prefix))
+        return [_started_of(session_of(stream) or stream, state) for stream, state in rows]
+    return [_Started(*map(str, row)) for row in _rows(layout.views, "sessions", _IN_VIEWS, prefix)]
+
+
+def _rows(database: Path, table: str, query: str, begin: str) -> list[Any]:
+    """Return what a query gives for names that begin with `begin`; nothing if the file is no such database."""
+    import sqlite3
+
     # In WAL mode, even a reader creates files beside the database, unless the database is declared immutable.
-    unused = "" if log.with_name(f"{log.name}-wal").exists() else "&immutable=1"
-    begin = session_stream(prefix)
+    path = database.absolute()
+    unused = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
     try:
-        require_file(log)
-        with closing(sqlite3.connect(f"{log.as_uri()}?mode=ro{unused}", uri=True, timeout=0.2)) as connection:
-            if connection.execute(_IS_TABLE).fetchone() is None:
+        require_file(path)
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro{unused}", uri=True, timeout=0.2)) as connection:
+            if connection.execute(_IS_TABLE, (table,)).fetchone() is None:
                 return []
-            rows = connection.execute(_FIRST_EVENTS, (begin, f"{begin}\U0010ffff", VALUES_MAX)).fetchall()
+            return connection.execute(query, (begin, f"{begin}\U0010ffff", VALUES_MAX)).fetchall()
     except (OSError, sqlite3.Error):
         return []
-    return [_started_of(session_of(stream) or stream, state) for stream, state in rows]
 
 
 def _started_of(session: str, state: bytes) -> _Started:

@@ -18,6 +18,7 @@ from mnemolog.cli.app import COMMANDS, DONE_BY, MODULES, SAME_AS
 from mnemolog.domain import errors
 from mnemolog.infra.version import this_version
 from tests.e2e.test_cli import in_a_process
+from tests.postgres import put_log_in_postgres
 
 
 @pytest.fixture
@@ -251,12 +252,25 @@ def asked(line: str) -> list[str]:
     return [answer.partition("\t")[0] for answer in ran.stdout.splitlines()]
 
 
+@pytest.mark.log_file
 @pytest.mark.parametrize("line", LINES)
 def test_tab_completes_commands_options_and_what_the_store_holds(line, memory):
     """Sessions, scopes, agents and models too."""
     assert asked(line.replace("MEMORY", str(memory))) == LINES[line]
 
 
+def test_tab_completes_what_a_node_has_read_of_its_log(folder, postgres_url):
+    """Nothing is asked over a network."""
+    put_log_in_postgres(folder, postgres_url)
+    with MemoryStore.open(folder, model=None) as store:
+        store.start_session("trip-1", scope="acme/alice").record("user", "My dog is called Rex.")
+        assert asked(f"mnemolog show {folder} tr") == []
+        store.recall("dog")
+    assert asked(f"mnemolog show {folder} tr") == ["trip-1"]
+    assert asked(f"mnemolog recall {folder} dog --scope acme/") == ["acme/alice"]
+
+
+@pytest.mark.log_file
 def test_completion_writes_nothing_and_loads_no_model(memory):
     """Not even files beside the database."""
     before = {path: path.stat().st_mtime_ns for path in memory.rglob("*")}
@@ -281,6 +295,7 @@ def said_by(shell: dict[str, str], *command: str) -> list[str]:
     return [line.partition("\t")[0] for line in ran.stdout.splitlines()]
 
 
+@pytest.mark.log_file
 def test_bash_completes(shell, memory):
     """With colons, which bash takes for the end of a word."""
     script = f"""
@@ -293,6 +308,7 @@ def test_bash_completes(shell, memory):
     assert registered == "complete -o default -F _mnemolog_completion mnemolog"
 
 
+@pytest.mark.log_file
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 def test_fish_completes(shell, memory):
     """Asked by fish itself."""
@@ -300,6 +316,7 @@ def test_fish_completes(shell, memory):
     assert said_by({**shell, "HOME": str(memory.parent)}, "fish", "--no-config", "-c", script) == ["rebuild", "trip-1"]
 
 
+@pytest.mark.log_file
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
 def test_zsh_completes(shell, memory):
     """The function that zsh calls, with what it would add."""
