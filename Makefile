@@ -21,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 SOURCES := $(shell find api domain infra projections adapters -name '*.py' | sort)
 
-.PHONY: help install check unit test adapters lint types demo docs bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-postgres bench-tenants bench-recall fit-recall faults clean
+.PHONY: help install check unit test test-postgres adapters lint types demo docs bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-postgres bench-tenants bench-recall fit-recall faults clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -49,6 +49,9 @@ unit: install  ## run the tests that need no store, thread, process or model
 
 test: install  ## run the whole suite
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
+
+test-postgres: install  ## the tests of a store, its log in PostgreSQL in all of them
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --log-in postgres tests/e2e
 
 adapters: install  ## run each adapter's tests in an environment of its own; ADAPTERS=mcp for one of them
 	$(BIN)/nox $(if $(ADAPTERS),-s $(ADAPTERS))

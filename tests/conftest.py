@@ -46,6 +46,10 @@ def pytest_collection_modifyitems(config, items):
     if config.option.scale == "ci" and config.option.tries is None:
         for item in items:
             limits.cap(item)
+    if config.option.log_in == "postgres":
+        about_files = [item for item in items if item.get_closest_marker("log_file")]
+        config.hook.pytest_deselected(items=about_files)
+        items[:] = [item for item in items if item not in about_files]
 
 
 def pytest_report_header(config):

@@ -216,6 +216,7 @@ def test_errors_are_those_of_the_blocking_store(folder, wrong):
     assert (type(error), str(error)) == (caught.type, str(caught.value))
 
 
+@pytest.mark.log_file
 def test_what_cannot_be_opened_says_so(folder):
     """And leaves no thread."""
 

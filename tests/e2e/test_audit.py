@@ -19,6 +19,8 @@ from tests.faults.tamper import Tampering, copy_store
 from tests.golden.make_store import counted_ids, live
 from tests.support import FakeClock, HashEncoder, in_thread
 
+pytestmark = pytest.mark.log_file  # The ids of its logs are counted, and a database has a log id once.
+
 HOSTILE = "one\ntwo \x1b[2Jthree " + "long " * 100
 
 

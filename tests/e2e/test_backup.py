@@ -275,6 +275,7 @@ def test_keys_of_another_log_or_in_the_same_place_are_refused(filled, tmp_path):
     assert nothing_left(tmp_path, "memory", "b", "keys", "other", "b2", "keys2")
 
 
+@pytest.mark.log_file
 def test_a_backup_that_fails_anywhere_leaves_no_backup(filled, tmp_path, monkeypatch):
     """At the first database, at the second, at the log, at the keys."""
     real, calls = copying.copy_database, []
@@ -337,6 +338,7 @@ def test_no_index_in_a_backup_has_read_more_than_its_log(filled, tmp_path, monke
         assert again.recall("recorded between copies", k=5).legs == ("text", "vector")
 
 
+@pytest.mark.log_file
 def test_commits_of_others_do_not_make_a_copy_begin_again(filled, tmp_path, monkeypatch):
     """One commit between any two steps: the copy is of the moment it began, and it ends."""
     monkeypatch.setattr(copying, "PAGES_PER_STEP", 1)
@@ -578,6 +580,7 @@ def cut_the_tail(store):
     connection.close()
 
 
+@pytest.mark.log_file
 @pytest.mark.parametrize(
     "damage",
     [damage_log, damage_state, damage_key, damage_secret, damage_keys_file, put_keys_of_another_log, cut_the_tail],
@@ -598,6 +601,7 @@ def test_a_backup_never_replaces_a_good_one_by_a_bad_one(filled, tmp_path, run, 
     restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys")
 
 
+@pytest.mark.log_file
 @pytest.mark.parametrize("damage", [damage_log, damage_state, damage_key, damage_keys_file, put_keys_of_another_log])
 def test_a_bad_copy_never_becomes_a_backup(filled, tmp_path, damage):
     """Without an earlier one as well; nothing half made is left."""
@@ -611,6 +615,7 @@ def test_a_bad_copy_never_becomes_a_backup(filled, tmp_path, damage):
     assert below(tmp_path / "keys") == []
 
 
+@pytest.mark.log_file
 def test_a_store_that_lost_its_keys_is_backed_up_without_them_only(filled, tmp_path):
     """The log is worth keeping: a copy of the keys may be found."""
     filled.backup(tmp_path / "b", keys=tmp_path / "keys")
@@ -674,6 +679,7 @@ def test_a_copy_of_keys_that_a_killed_backup_left_is_deleted_by_the_next(filled,
     assert (left.exists(), running.exists()) == (False, True)
 
 
+@pytest.mark.log_file
 def test_a_backup_with_damaged_keys_says_how_to_put_the_newest_copy_back(filled, tmp_path, run):
     """Also where the newest backup was made without keys."""
     copied = filled.backup(tmp_path / "b", keys=tmp_path / "keys")
@@ -685,6 +691,7 @@ def test_a_backup_with_damaged_keys_says_how_to_put_the_newest_copy_back(filled,
     assert f"cp {copied.keys} " in said.stderr
 
 
+@pytest.mark.log_file
 def test_a_log_that_lost_what_a_known_backup_has_is_not_backed_up(filled, tmp_path):
     """Nor to another folder: `verify` calls it damaged as well."""
     filled.backup(tmp_path / "b")

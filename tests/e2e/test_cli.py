@@ -75,6 +75,7 @@ READS = {
 }
 
 
+@pytest.mark.log_file
 @pytest.mark.parametrize("what", READS)
 def test_every_read_gives_json_and_takes_the_store_from_the_environment(memory, what, run):
     """The same answer with the folder first and with MNEMOLOG_STORE."""
@@ -182,6 +183,7 @@ def test_errors_are_one_line_a_hint_and_exit_code_1(memory, tmp_path, run):
     assert "exists" in refused(run("export", memory, tmp_path / "log.jsonl"), 1)
 
 
+@pytest.mark.log_file
 def test_a_process_ends_with_the_codes_that_are_promised(memory):
     """0, 1, 2 and 3, and errors go to stderr, as a shell sees it."""
     assert in_a_process("head", memory).stdout.startswith("4:")
@@ -197,6 +199,7 @@ def test_wrong_usage_is_exit_code_2(memory, run):
         assert run(*arguments).returncode == 2
 
 
+@pytest.mark.log_file
 def test_verify_exits_3_and_names_the_position_when_history_was_changed(memory, run):
     """A row edited from outside, and a head that was noted before."""
     noted = run("head", memory).stdout.strip()

@@ -92,6 +92,7 @@ def test_doctor_goes_from_one_to_zero(memory, run):
     assert json.loads(again.stdout)["healthy"]
 
 
+@pytest.mark.log_file
 def test_doctor_and_verify_exit_with_three_when_the_log_has_lost_history(memory, tmp_path, run):
     """An older copy of log.db under newer vectors: loud everywhere, also after the vectors were set aside."""
     with MemoryStore.open(memory, model=HashEncoder(), background=False) as store:

@@ -64,6 +64,7 @@ INTERRUPTED = {
 }
 
 
+@pytest.mark.log_file
 @pytest.mark.parametrize("command", INTERRUPTED)
 def test_an_interrupted_command_says_what_was_kept(command, memory, tmp_path):
     """And leaves nothing half made."""

@@ -372,6 +372,7 @@ def test_status_says_that_vectors_are_in_the_cache_alone(folder, run):
     assert f"no vectors on disk yet, only in the cache (embeddings.db): `mnemolog project {folder}` makes them" in shown
 
 
+@pytest.mark.log_file
 def test_status_says_that_the_keys_are_missing(folder, run):
     """Nothing can be read or recorded without them, so it is no detail."""
     with MemoryStore.open(folder, model=None) as store:

@@ -16,6 +16,7 @@ def occurrences(folder):
     return {name: count for name, count in files.items() if count}
 
 
+@pytest.mark.log_file
 @pytest.mark.parametrize("encrypt", [True, False])
 def test_a_text_lies_on_disk_once_in_the_log_and_once_in_the_views(folder, encoder, encrypt):
     """Encrypted, the log has no readable copy. Caches, segments and the text index hold none."""

@@ -99,6 +99,7 @@ def test_a_store_verifies_replays_and_tells_its_history_with_such_events_in_it(f
         assert store.session("s").record("user", "more").position == head + 1
 
 
+@pytest.mark.log_file
 def test_a_changed_event_of_an_application_is_found(folder, account):
     """The chain covers it as it covers a turn."""
     connection = dbapi2.connect(folder / LOG_FILE, isolation_level=None)
@@ -112,6 +113,7 @@ def test_a_changed_event_of_an_application_is_found(folder, account):
     assert (finding.kind, finding.position) == ("changed", 4)
 
 
+@pytest.mark.log_file
 @pytest.mark.parametrize("way", ["backup", "export"])
 def test_an_application_finds_its_aggregates_in_a_copy_of_the_store(folder, account, tmp_path, way):
     """They go where the log goes."""

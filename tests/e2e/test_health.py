@@ -298,6 +298,7 @@ def test_doctor_says_what_it_checked_and_what_it_did_not(memory, run):
     assert "not checked" not in deep.stdout
 
 
+@pytest.mark.log_file
 def test_a_quick_check_of_a_long_log_follows_its_tail_and_samples(folder, monkeypatch):
     """And says how many events it followed; a change in the tail is found, one between two samples is not claimed."""
     monkeypatch.setattr(sampling, "TAIL_EVENTS", 20)

@@ -157,6 +157,7 @@ def test_open_does_not_change_the_language_of_a_store(folder):
         assert store.admin.language() == "de"
 
 
+@pytest.mark.log_file
 @pytest.mark.parametrize("language", ["klingon", "", 5])
 def test_a_language_that_is_not_there_is_refused_with_those_there_are(folder, language):
     """Before anything is created."""

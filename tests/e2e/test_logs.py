@@ -130,6 +130,7 @@ def test_an_error_is_told_by_class_and_code_alone(caplog):
     assert record.funcName == "test_an_error_is_told_by_class_and_code_alone"
 
 
+@pytest.mark.log_file
 def test_a_failed_append_is_told_once_for_all_who_waited(store, caplog, monkeypatch):
     """With the class of the error and how many callers it met."""
     session = store.start_session("trip")

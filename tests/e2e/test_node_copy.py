@@ -98,6 +98,7 @@ def test_another_model_embeds_for_itself(copied):
         assert other.texts_encoded == TURNS + 3
 
 
+@pytest.mark.log_file
 def test_only_a_node_can_be_copied_without_its_log(store, tmp_path):
     """A store in a folder is backed up with its log."""
     with pytest.raises(InvalidInput, match="with_projections"):

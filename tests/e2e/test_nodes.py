@@ -122,6 +122,7 @@ def test_a_node_that_is_gone_for_good_is_removed(opened, run, tmp_path):
         assert len(store.admin.nodes()) == 2
 
 
+@pytest.mark.log_file
 def test_a_store_in_a_folder_has_no_nodes(store, run):
     """Its one folder has both the log and the projections."""
     assert store.admin.nodes() == []

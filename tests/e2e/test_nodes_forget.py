@@ -287,6 +287,7 @@ def test_commands_list_who_has_not_confirmed(opened, run):
         assert run("forgotten", one.path, "--pending", "--json").json == []
 
 
+@pytest.mark.log_file
 def test_a_store_in_a_folder_waits_for_nobody(store):
     """Its report names no nodes."""
     told(store)

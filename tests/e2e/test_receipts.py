@@ -365,6 +365,7 @@ def test_the_command_audits_and_says_so_by_its_exit_code(run, folder):
     assert "does not reproduce" in failed.stdout
 
 
+@pytest.mark.log_file
 def test_an_edited_receipt_is_found_by_verify(store, folder):
     """Receipts lie in the chain like every event."""
     fill(store)

@@ -295,6 +295,7 @@ def test_a_folder_that_is_no_store_is_left_as_it_was(tmp_path):
     assert not (tmp_path / "missing").exists()
 
 
+@pytest.mark.log_file
 @IN_A_FOLDER
 def test_a_log_of_a_newer_format_is_refused(store, folder):
     """An old program must not write into what it does not understand."""
@@ -473,6 +474,7 @@ def test_what_sqlite_cannot_be_given_is_a_clear_error(store, call):
     assert store.head() == head
 
 
+@pytest.mark.log_file
 @IN_A_FOLDER
 def test_a_setting_that_does_not_exist_is_refused_before_anything_is_created(folder):
     """With the ones there are."""

@@ -69,6 +69,7 @@ def test_position_at_in_an_empty_store_is_zero(store):
     assert store.position_at("2026-03-16") == 0
 
 
+@pytest.mark.log_file
 def test_position_at_reads_a_handful_of_events_of_a_long_log(folder, clock, monkeypatch):
     """Not the whole log: about as many as a position has bits."""
     with MemoryStore.open(folder, model=None, clock=clock, synchronous="NORMAL") as store:
