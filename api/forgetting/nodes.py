@@ -123,6 +123,7 @@ class Nodes:
 
     def all(self) -> list[NodeStatus]:
         """Return all nodes; none for a log in a folder."""
+        self._log.require_usable()
         if self._table is None:
             return []
         head = self._log.head().position
@@ -142,6 +143,7 @@ class Nodes:
 
     def remove(self, node: str) -> bool:
         """Remove a node. Return whether it was there."""
+        self._log.require_usable()
         return self._table is not None and self._table.remove(node)
 
     def _purge(self) -> None:

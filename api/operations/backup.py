@@ -151,6 +151,7 @@ def make_backup(
 
 def copy_node(store: Path, log: EventLog, target: Path, *, progress: Progress | None) -> NodeCopy:
     """Copy the projections of the node in the folder `store` into a new folder. See `AdminService.copy_node`."""
+    log.require_usable()
     if read_address(store) is None:
         why = "only for a log in PostgreSQL: without its log this would be no store; `with_projections` copies both"
         raise errors.InvalidInput("projections_only", why)

@@ -169,7 +169,7 @@ class EventLog(fork_guard.OfOneProcess):
 
     def fence(self) -> Fence:
         """Return whether the log takes appends, and if it does not, where it was moved."""
-        self._require_usable()
+        self.require_usable()
         return self.engine.fence()
 
     def epoch(self) -> int:
@@ -204,7 +204,7 @@ class EventLog(fork_guard.OfOneProcess):
         (outcome unknown), `StoreReplaced` (nothing is where it would be looked for).
         """
         if not self._origin.is_here:
-            self._require_usable()
+            self.require_usable()
         if self.is_read_only:
             self.require_writable()
         if self._around_append is None:
@@ -480,17 +480,17 @@ class EventLog(fork_guard.OfOneProcess):
 
     def missing_triggers(self) -> list[str]:
         """Return which of the append-only triggers are missing or altered."""
-        self._require_usable()
+        self.require_usable()
         return self.engine.missing_triggers()
 
     def contradictions(self) -> list[str]:
         """Return what is wrong with the database beside the content of its rows. Reads all of it."""
-        self._require_usable()
+        self.require_usable()
         return self.engine.contradictions()
 
     def size_bytes(self) -> int:
         """Return the size of the log on disk."""
-        self._require_usable()
+        self.require_usable()
         return self.engine.size_bytes()
 
     def copy_to(self, target: Path, *, moved: Callable[[int], None]) -> None:
@@ -499,15 +499,16 @@ class EventLog(fork_guard.OfOneProcess):
         `moved` is called with the bytes copied by each step, and may raise to stop. Raises errors of mnemolog, and
         `OSError` for the target.
         """
-        self._require_usable()
+        self.require_usable()
         self.engine.copy_to(target, moved=moved)
 
     def _reading(self) -> AbstractContextManager[LogReader]:
         if self._closed or not self._origin.is_here:
-            self._require_usable()
+            self.require_usable()
         return self.engine.reading()
 
-    def _require_usable(self) -> None:
+    def require_usable(self) -> None:
+        """Raise `StoreClosed` if the log was closed, `StoreForked` if another process opened it."""
         if self._closed:
             raise errors.StoreClosed
         self._origin.require_here()
