@@ -19,7 +19,7 @@ CONVERSATIONS ?= examples/project.jsonl $(filter-out %-questions.jsonl,$(wildcar
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-SOURCES := $(shell find api domain infra projections adapters -name '*.py' | sort)
+SOURCES := $(shell find api domain infra projections adapters -name '*.py' -o -path '*console*' -type f -not -name '*.pyc' | sort)
 
 .PHONY: help install check unit test test-postgres adapters lint types demo docs bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-postgres bench-tenants bench-recall fit-recall faults clean
 

@@ -1,0 +1,1 @@
+"""The server: a store behind HTTP, with tokens. Needs the extra `server`."""
