@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 
 from mnemolog.application.session_service import Decision
 from mnemolog.domain import checkpoints, notes, task, values
-from mnemolog.domain.events import CheckpointCreated, Event, RecordedEvent, TaskChanged
+from mnemolog.domain.events import CheckpointCreated, CheckpointRestored, Event, RecordedEvent, TaskChanged
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.lineage import lineage
 from mnemolog.domain.position import Micros
@@ -124,16 +124,16 @@ class WorkingMemory(MemoryView):
 
     def delete(self, key: str) -> bool:
         """Delete `key`. Return whether it had a value; an expired value does not count."""
-        was_there = False
+        decided = was_there = False
 
         def decision(state: SessionState | None, now: Micros) -> list[Event]:
-            nonlocal was_there
-            events = values.delete_value(self.id, state, key)
+            nonlocal decided, was_there
+            decided, events = True, values.delete_value(self.id, state, key)
             was_there = bool(events) and state is not None and value_at(state, key, now) is not MISSING
             return events
 
-        self._decide(decision)
-        return was_there
+        made = self._decide(decision)
+        return was_there if decided else bool(made)  # Made by an earlier try of this request.
 
     def clear(self) -> None:
         """Delete every key. Keeps task, notes and checkpoints."""
@@ -227,7 +227,11 @@ class WorkingMemory(MemoryView):
                 found.append(Checkpoint.of(checkpoints.find_checkpoint(state, checkpoint)))
             return events
 
-        self._decide(decision)
+        made = self._decide(decision)
+        if not found and isinstance(
+            restored := made[-1].event, CheckpointRestored
+        ):  # By an earlier try of this request.
+            return Checkpoint.of(checkpoints.find_checkpoint(self._state(), restored.id))
         return found[-1]
 
     def delete_checkpoint(self, checkpoint: str) -> None:

@@ -38,11 +38,17 @@ Method = Callable[Concatenate[Self, P], Result]
 AsyncMethod = Callable[Concatenate[AsyncWrapper[Self], P], Coroutine[Any, Any, Result]]
 
 
+def _own(of: Self, method: Method[Self, P, Result]) -> Callable[P, Result]:
+    """Return the method of that name as `of` has it: a subclass may have its own."""
+    own: Callable[P, Result] = getattr(of, method.__name__)
+    return own
+
+
 def in_write_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result]:
     """Make a coroutine of a method that appends."""
 
     async def call(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return await self._pools.write(partial(method, self._of, *args, **kwargs))
+        return await self._pools.write(partial(_own(self._of, method), *args, **kwargs))
 
     return _named(call, method)
 
@@ -51,7 +57,7 @@ def in_read_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result
     """Make a coroutine of a method that reads and calls no model."""
 
     async def call(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return await self._pools.read(partial(method, self._of, *args, **kwargs))
+        return await self._pools.read(partial(_own(self._of, method), *args, **kwargs))
 
     return _named(call, method)
 
@@ -61,7 +67,7 @@ def in_recall_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Resu
 
     async def call(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
         pool = self._pools.read if kwargs.get("mode") == "text" else self._pools.recall
-        return await pool(partial(method, self._of, *args, **kwargs))
+        return await pool(partial(_own(self._of, method), *args, **kwargs))
 
     return _named(call, method)
 
@@ -71,7 +77,7 @@ def in_background_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, 
     reports = "progress" in signature(method).parameters
 
     async def call(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        work = partial(method, self._of, *args, **kwargs)
+        work = partial(_own(self._of, method), *args, **kwargs)
         if reports:
             work.keywords["progress"] = _stopping(work.keywords.get("progress"))
         return await self._pools.background(work)

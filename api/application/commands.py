@@ -58,10 +58,18 @@ class Recorded(msgspec.Struct, frozen=True):
         return turn_of(self.event, session=self.session, scope=self.scope)
 
 
-def decide(tx: Transaction, session_id: str, states: SessionStates, decision: Decision) -> list[RecordedEvent]:
-    """Append the events that `decision` returns for the state of a session."""
-    stream = session.session_stream(session_id)
-    return [tx.append(stream, event) for event in decision(state_in(tx, session_id, states))]
+def decide(
+    tx: Transaction, session_id: str, states: SessionStates, decision: Decision, *, key: str | None = None
+) -> list[RecordedEvent]:
+    """Append the events that `decision` returns for the state of a session, the last one under `key`.
+
+    If there is an event with that key, it is a retry: that event is returned, and nothing is decided.
+    """
+    stream, state = session.session_stream(session_id), state_in(tx, session_id, states)
+    if key is not None and (made := tx.find(stream, key)) is not None:
+        return [made]
+    events = decision(state)
+    return [tx.append(stream, event, key=key if event is events[-1] else None) for event in events]
 
 
 def state_in(tx: Transaction, session_id: str, states: SessionStates) -> SessionState | None:
@@ -155,7 +163,13 @@ def record_behind(
 
 
 def rewind(
-    tx: Transaction, session_id: str, states: SessionStates, *, to: int | None, turns: int | None
+    tx: Transaction,
+    session_id: str,
+    states: SessionStates,
+    *,
+    to: int | None,
+    turns: int | None,
+    key: str | None = None,
 ) -> list[Position]:
     """Hide the last `turns` visible turns of a session, or all after the position `to`. Return them, newest first."""
     stream = session.session_stream(session_id)
@@ -164,7 +178,7 @@ def rewind(
     events = lineage.rewind(session_id, state, to=target, head=tx.last_position(stream))
     visible = state.spans
     for event in events:
-        tx.append(stream, event)
+        tx.append(stream, event, key=key)
     return last_visible(tx, visible, after=Position(target)) if events else []
 
 
@@ -321,11 +335,16 @@ def _made_before(
     return Switched(event.from_, event.to, started, [])
 
 
-def branch(tx: Transaction, asked: SwitchRequest, states: SessionStates) -> Switched:
-    """Start a session as a branch of another; the agent stays where it is."""
+def branch(tx: Transaction, asked: SwitchRequest, states: SessionStates, *, key: str | None = None) -> Switched:
+    """Start a session as a branch of another; the agent stays where it is. A retry finds the start by its `key`."""
     old, new = state_in(tx, asked.from_ or "", states), new_state_in(tx, asked.to, states)
-    decided = switching.branch(asked, old=old, new=new, head=tx.head)
-    appended = [tx.append(stream, event) for stream, event in decided]
+    appended: list[RecordedEvent] = []
+    if key is None or tx.find(session.session_stream(asked.to), key) is None:
+        decided = switching.branch(asked, old=old, new=new, head=tx.head)
+        appended = [
+            tx.append(stream, event, key=key if isinstance(event, SessionStarted) else None)
+            for stream, event in decided
+        ]
     started = session.known(asked.to, state_in(tx, asked.to, states)).started
     return Switched(asked.from_, asked.to, started, appended)
 

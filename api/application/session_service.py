@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Required, TypedDict, TypeVar, Unpack
+
+import msgspec
 
 from mnemolog.application import commands
 from mnemolog.defaults import DEFAULT_AGENT
@@ -14,7 +17,8 @@ from mnemolog.domain.agent import AgentState, agent_stream
 from mnemolog.domain.checkpoints import find_checkpoint
 from mnemolog.domain.clock import Clock, local_time, to_datetime
 from mnemolog.domain.closest import closest
-from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, SessionSwitched, TurnRecorded
+from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, SessionSwitched, TurnRecorded, TurnsRewound
+from mnemolog.domain.idempotency import request_key
 from mnemolog.domain.limits import (
     INTEGER_MAX,
     LABEL_BYTES_MAX,
@@ -246,12 +250,17 @@ class Sessions:
         """Start a session; return its id, random if none is given, and its start. Raises `SessionExists`."""
         chosen, started = self._startable(given, about)
 
-        def start(tx: Transaction) -> None:
-            for event in session.start(chosen, commands.new_state_in(tx, chosen, self.states), started=started):
-                tx.append(session.session_stream(chosen), event)
+        stream, key = session.session_stream(chosen), request_key()
 
-        self._transact(start)
-        return chosen, started
+        def start(tx: Transaction) -> SessionStarted:
+            state = commands.new_state_in(tx, chosen, self.states)
+            if state is not None and key is not None and tx.find(stream, key) is not None:
+                return state.started
+            for event in session.start(chosen, state, started=started):
+                tx.append(stream, event, key=key)
+            return started
+
+        return chosen, self._transact(start)
 
     def get_or_start(
         self, given: session.SessionLike | None, **about: Unpack[Attributes]
@@ -296,6 +305,7 @@ class Sessions:
                 session_id=session_id,
                 states=self.states,
                 decision=lambda state: decision(state, self.clock.now()),
+                key=request_key(),
             )
         )
 
@@ -309,6 +319,7 @@ class Sessions:
         **about: Unpack[About],
     ) -> commands.Recorded:
         """Record a turn, given as a role and a text or as one message. See `Session.record`."""
+        key = request_key() if key is None else key
         if not isinstance(role, str):
             return self._transact(self._recording(NewTurn.of(role, session=session_id, text=text, key=key, **about)))
         if text is None:
@@ -334,9 +345,12 @@ class Sessions:
         if len(messages) > TURNS_PER_CALL_MAX:
             raise errors.LimitExceeded("messages", limit=TURNS_PER_CALL_MAX, actual=len(messages), unit="messages")
         works: list[tuple[str, Callable[[Transaction], commands.Recorded]]] = []
+        key = request_key()
         for place, message in enumerate(messages):
             try:
                 new = NewTurn.of(message, session=session_id)
+                if key is not None and new.key is None:
+                    new = msgspec.structs.replace(new, key=f"{key}/{place}")
                 works.append((session.session_id_of(new.session), self._recording(new)))
             except errors.InvalidInput as error:
                 error.within(f"messages[{place}]")
@@ -373,10 +387,30 @@ class Sessions:
         """Hide turns of a session, and return how many; with `dry_run` only count them."""
         _check_one_of(turns, to)
         target = None if to is None else self._place(session_id, "to", to, rewinds=True)
-        return len(self._transact(self._rewind(session_id, to=target, turns=turns), dry_run=dry_run))
+        stream, key = session.session_stream(session_id), None if dry_run else request_key()
+        rewind = self._rewind(session_id, to=target, turns=turns, key=key)
+        made: list[RecordedEvent] = []
 
-    def _rewind(self, session_id: str, *, to: int | None, turns: int | None) -> Callable[[Transaction], list[Position]]:
-        return partial(commands.rewind, session_id=session_id, states=self.states, to=to, turns=turns)
+        def rewind_once(tx: Transaction) -> list[Position]:
+            before = None if key is None else tx.find(stream, key)
+            made[:] = [] if before is None else [before]
+            return [] if made else rewind(tx)
+
+        hidden = self._transact(rewind_once, dry_run=dry_run)
+        return self._hidden_by(session_id, made[0]) if made else len(hidden)
+
+    def _hidden_by(self, session_id: str, made: RecordedEvent) -> int:
+        """Return how many turns a rewind made before has hidden."""
+        before = self.states.at(session_id, Position(made.position - 1))
+        if before is None or not isinstance(made.event, TurnsRewound):
+            raise self.unknown(session_id)
+        spans, target = cut(before.spans, upto=made.position), Position(made.event.to)
+        return len(commands.last_visible(self.log, spans, after=target))
+
+    def _rewind(
+        self, session_id: str, *, to: int | None, turns: int | None, key: str | None = None
+    ) -> Callable[[Transaction], list[Position]]:
+        return partial(commands.rewind, session_id=session_id, states=self.states, to=to, turns=turns, key=key)
 
     def flag_pending_undo(self, session_id: str, *, agent: str) -> None:
         """Resume a session for `agent`, and record that some of its turns were undone, not yet known which."""
@@ -426,7 +460,7 @@ class Sessions:
             at=None if at is None else self._branch_point(state, at),
             title=title,
         )
-        return self._transact(partial(commands.branch, asked=asked, states=self.states))
+        return self._transact(partial(commands.branch, asked=asked, states=self.states, key=request_key()))
 
     def _branch_point(self, state: SessionState, at: When) -> Position:
         if not isinstance(at, str):
@@ -471,7 +505,8 @@ class Sessions:
         )
         self._keep_states_of(asked)
         in_place = to is None and reason in (SwitchReason.COMPRESS, SwitchReason.REWIND)
-        key = None if how.get("key") is None else session.checked_key(how["key"] or "")
+        given = request_key() if how.get("key") is None else how["key"]
+        key = None if given is None else session.checked_key(given)
         return partial(
             commands.switch,
             asked=asked,
@@ -516,8 +551,9 @@ def checked_turn(new: NewTurn) -> tuple[TurnRecorded, str | None]:
 
 
 def new_session_id() -> str:
-    """Return a random id for a session."""
-    return secrets.token_hex(8)
+    """Return an id for a session: a random one, or for a request with a key one that a retry gets again."""
+    key = request_key()
+    return secrets.token_hex(8) if key is None else hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def _check_one_of(turns: int | None, to: When | None) -> None:
