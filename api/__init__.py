@@ -53,6 +53,7 @@ _HOMES = {
     "UnknownSession": "domain.errors",
     "Verification": "projections.health.verify",
     "Weights": "projections.recall.weights",
+    "acting_as": "domain.actor",
     "copy_store": "operations.moving",
     "import_log": "audit.log_import",
     "lift_fence": "operations.moving",

@@ -4,6 +4,7 @@ from .aio.session import AsyncSession
 from .aio.store import AsyncMemoryStore
 from .audit.log_import import import_log
 from .domain import errors
+from .domain.actor import acting_as
 from .domain.errors import (
     DuplicateKey,
     InvalidInput,
@@ -80,6 +81,7 @@ __all__ = [
     "UnknownSession",
     "Verification",
     "Weights",
+    "acting_as",
     "copy_store",
     "errors",
     "import_log",

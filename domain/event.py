@@ -15,3 +15,6 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     """
 
     topic: ClassVar[str]
+
+    actor: str = ""
+    """Who appended it (`mnemolog.acting_as`); empty if nobody was named."""

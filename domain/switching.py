@@ -39,6 +39,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from mnemolog.domain import session
+from mnemolog.domain.actor import by_anyone
 from mnemolog.domain.agent import AgentState, agent_stream
 from mnemolog.domain.errors import InvalidInput, OutsideSession, SessionExists, SwitchRefused
 from mnemolog.domain.events import Event, SessionEnded, SessionStarted, SessionSwitched
@@ -137,7 +138,7 @@ def switch(
     else:
         started = _started(asked, old, new, head=head)
         if new is not None:
-            if new.started == started and agent is not None and agent.last == _switched(asked):
+            if by_anyone(new.started) == started and agent is not None and by_anyone(agent.last) == _switched(asked):
                 return []
             raise SessionExists(asked.to)
         changes = [Addressed(session.session_stream(asked.to), started)]
@@ -158,7 +159,7 @@ def branch(
     _check_combination(asked)
     started = _started(asked, session.known(asked.from_ or "", old), new, head=head)
     if new is not None:
-        if new.started == started:
+        if by_anyone(new.started) == started:
             return []
         raise SessionExists(asked.to)
     return [Addressed(session.session_stream(asked.to), started)]

@@ -74,6 +74,7 @@ def _audited(
         position=recorded.position,
         served_at=to_datetime(recorded.recorded_at),
         query=served.recall.query,
+        actor=served.actor,
         head=Position(served.recall.head),
         session=served.of,
         turns=tuple(map(Position, served.turns)),

@@ -76,6 +76,7 @@ def _audited(
         position=recorded.position,
         served_at=to_datetime(recorded.recorded_at),
         query=served.query,
+        actor=served.actor,
         head=Position(served.head),
         hits=tuple(Position(position) for position in served.hits),
         model=served.model,

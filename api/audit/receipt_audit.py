@@ -47,6 +47,8 @@ class AuditedReceipt(Result, frozen=True, kw_only=True):
     """Position of the receipt in the log."""
     served_at: datetime
     query: str
+    actor: str
+    """Who asked; empty if nobody was named."""
     head: Position
     """The position that its answer refers to."""
     verdict: Verdict

@@ -77,12 +77,16 @@ def _unconfirmed(nodes: Sequence[NodeStatus]) -> str:
     return f"not yet confirmed by {names}"
 
 
+def _by(actor: str) -> str:
+    return f" by {visible(actor)}" if actor else ""
+
+
 def show_pending(pending: Sequence[PendingErasure]) -> None:
     """Print the requests that are not carried out everywhere, and the nodes that have not confirmed them."""
     out = console()
     for item in pending:
         reason = f": {item.reason}" if item.reason else ""
-        out.line((f"request {item.request}", "bold"), f" of {dated(item.requested_at)}{reason}")
+        out.line((f"request {item.request}", "bold"), f" of {dated(item.requested_at)}{_by(item.actor)}{reason}")
         if not item.complete:
             out.line("not done yet: opening the store resumes it")
         show_nodes(item.waiting_for)
@@ -94,9 +98,9 @@ def show_forgotten(forgotten: Sequence[ForgottenEvent]) -> None:
     out = console()
     for request, found in groupby(
         sorted(forgotten, key=lambda item: item.requested_at),
-        key=lambda item: (item.request, item.requested_at, item.reason),
+        key=lambda item: (item.request, item.requested_at, item.actor, item.reason),
     ):
-        name, when, reason = request
-        out.line((f"request {name}", "bold"), f" of {dated(when)}{reason and ': '}{reason}")
+        name, when, actor, reason = request
+        out.line((f"request {name}", "bold"), f" of {dated(when)}{_by(actor)}{reason and ': '}{reason}")
         out.rows(("position", "what", "stream"), [(str(item.position), item.topic, item.stream) for item in found])
     out.line(f"{counted(len(forgotten), 'event')} forgotten")

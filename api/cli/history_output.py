@@ -16,7 +16,7 @@ from mnemolog.cli.output import console
 from mnemolog.domain.clock import local_time
 from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, cut, dated, named, one_line, visible_json
 from mnemolog.domain.encoding import to_json
-from mnemolog.projections.history.event_descriptions import describe
+from mnemolog.projections.history.event_descriptions import describe, signed
 from mnemolog.projections.history.replay import Replay, descent
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.results import Task
@@ -36,7 +36,7 @@ def show_timeline(moments: Iterator[Moment], *, full: bool) -> None:
     out = console()
     for item in moments:
         position, at, who, what = item.columns()
-        what = describe(item.event, characters_max=None) if full else what
+        what = signed(describe(item.event, characters_max=None), item.event) if full else what
         out.line((position, "cyan"), " ", (at, "dim"), " ", (who, "bold"), f" {what}")
 
 
@@ -62,6 +62,7 @@ def show_event(item: StoredEvent, *, full: bool) -> None:
         "version": item.version,
         "topic": item.topic,
         "key": "-" if item.key is None else item.key,
+        "actor": item.event.actor if item.event and item.event.actor else "-",
         "recorded_at": f"{item.recorded_at} ({at})",
         "previous": item.previous_digest or "no event is before it",
         "digest": item.digest,

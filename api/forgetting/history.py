@@ -81,6 +81,7 @@ def forgotten(log: EventLog, *, topic: str | None = None) -> Iterator[ForgottenE
                         request=request.event.id,
                         requested_at=to_datetime(request.recorded.recorded_at),
                         reason=request.event.reason,
+                        actor=request.event.actor,
                     )
 
 

@@ -76,6 +76,8 @@ class ForgottenEvent(Result, frozen=True, kw_only=True):
     request: str
     requested_at: datetime
     reason: str
+    actor: str
+    """Who requested it; empty if nobody was named."""
 
 
 class Erasure(Result, frozen=True, kw_only=True):
@@ -84,6 +86,8 @@ class Erasure(Result, frozen=True, kw_only=True):
     request: str
     requested_at: datetime
     reason: str
+    actor: str = ""
+    """Who requested it; empty if nobody was named. A store that applies it again records its own actor."""
     targets: tuple[ForgetTarget, ...]
 
 
@@ -94,11 +98,13 @@ _DECODER: Final = msgspec.json.Decoder(list[Erasure])
 class PendingErasure(Result, frozen=True, kw_only=True):
     """A request to forget that is not carried out everywhere."""
 
-    _columns = ("request", "requested_at", "reason", "complete", "waiting_for")
+    _columns = ("request", "requested_at", "reason", "actor", "complete", "waiting_for")
 
     request: str
     requested_at: datetime
     reason: str
+    actor: str
+    """Who requested it; empty if nobody was named."""
     complete: bool
     """Whether the node that carried it out has done so. If not, opening the store resumes it."""
     waiting_for: tuple[NodeStatus, ...]

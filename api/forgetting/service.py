@@ -131,6 +131,7 @@ class Forgetting:
                 request=request.event.id,
                 requested_at=to_datetime(request.recorded.recorded_at),
                 reason=request.event.reason,
+                actor=request.event.actor,
                 complete=request.completed,
                 waiting_for=tuple(request.not_confirmed_by(nodes)),
             )
@@ -145,6 +146,7 @@ class Forgetting:
                 request=request.event.id,
                 requested_at=to_datetime(request.recorded.recorded_at),
                 reason=request.event.reason,
+                actor=request.event.actor,
                 targets=tuple(request.event.targets),
             )
             for request in forgetting_record.requests(self._log)

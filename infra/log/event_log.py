@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, Self, TypeVar
 
 from mnemolog.domain import digest, errors
+from mnemolog.domain.actor import current_actor
 from mnemolog.domain.clock import Clock, within_calendar
 from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.forgetting import FORGETTING_STREAM
@@ -207,6 +208,8 @@ class EventLog(fork_guard.OfOneProcess):
             self.require_usable()
         if self.is_read_only:
             self.require_writable()
+        if actor := current_actor():  # The thread that runs the work may be another caller's.
+            work = _by_actor(work, actor)
         if self._around_append is None:
             return self.writer.transact(work)
         with self._around_append():
@@ -519,6 +522,17 @@ def _digest(stored: object, *, position: int) -> bytes:
     if not isinstance(stored, bytes):
         raise errors.LogDamaged("its digest is damaged", position=position)
     return stored
+
+
+def _by_actor(work: Callable[[Transaction], Result], actor: str) -> Callable[[Transaction], Result]:
+    def by_actor(tx: Transaction) -> Result:
+        tx.actor = actor
+        try:
+            return work(tx)
+        finally:
+            tx.actor = ""
+
+    return by_actor
 
 
 def prepare_database(url: str, *, keys: str | None = None) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
+import msgspec
+
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
@@ -49,6 +51,8 @@ class Transaction:
         self._clock, self.codec, self._fitting = clock, codec, fitting
         self.head = Position(0)
         self.head_digest = b""
+        self.actor = ""
+        """Who appends: of the unit of work that runs now."""
         self.rows: list[StagedRow] = []
         self._versions: dict[str, Version] = {}
         self._states: dict[str, FoldedState[Any]] = {}
@@ -216,6 +220,8 @@ class Transaction:
             version = self.version(stream)
         if expected is not None and version != expected:
             raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=version)
+        if self.actor and not event.actor:  # A request to forget that is made again has the actor of the first time.
+            event = msgspec.structs.replace(event, actor=self.actor)
         recorded_at = self._clock.now()
         topic = event.topic
         stored = self.codec.encode(stream, version + 1, event, self.reads)

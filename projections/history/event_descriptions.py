@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, one_line
+from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, one_line, visible
 from mnemolog.domain.embedding_model import short
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.events import (
@@ -44,6 +44,11 @@ def describe(event: Event, *, characters_max: int | None = LINE_CHARACTERS_MAX) 
     """Return an event in words, on one line that is safe to print; cut to `characters_max`, or whole for None."""
     what = _session_event(event) or _memory_event(event) or _forgetting_event(event) or _by_fields(event)
     return one_line(what, characters_max=characters_max)
+
+
+def signed(what: str, event: Event) -> str:
+    """Return a description of an event with its actor. Descriptions never have two spaces, so no text can forge it."""
+    return f"{what}  (by {visible(event.actor)})" if event.actor else what
 
 
 def _session_event(event: Event) -> str | None:

@@ -15,7 +15,7 @@ from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.session import session_of
 from mnemolog.infra.runtime.lru_cache import LruCache
-from mnemolog.projections.history.event_descriptions import describe
+from mnemolog.projections.history.event_descriptions import describe, signed
 from mnemolog.projections.ports import Progress, Shows, StreamLog
 
 BATCH_MAX: Final = 1_000
@@ -27,7 +27,7 @@ _WHO_CHARACTERS: Final = 16
 class Moment(Result, frozen=True, kw_only=True):
     """One event of the timeline."""
 
-    _columns: ClassVar[tuple[str, ...]] = ("position", "at", "who", "what")
+    _columns: ClassVar[tuple[str, ...]] = ("position", "at", "who", "what", "actor")
 
     position: Position
     at: datetime
@@ -41,6 +41,8 @@ class Moment(Result, frozen=True, kw_only=True):
     """The title of the session, or its id, or the agent, or else the stream."""
     what: str
     """What happened, in words, on one line; long texts are cut."""
+    actor: str
+    """Who appended it; empty if nobody was named, or if its content was forgotten."""
     key: str | None
     event: Event
     """All of it."""
@@ -51,7 +53,8 @@ class Moment(Result, frozen=True, kw_only=True):
     def columns(self) -> tuple[str, str, str, str]:
         """Return position, time, session and what happened, as columns of a line of the timeline."""
         who = one_line(self.who, characters_max=_WHO_CHARACTERS)
-        return f"@{self.position:<6}", dated(self.at, seconds=True), f"{who:<{_WHO_CHARACTERS}}", self.what
+        what = signed(self.what, self.event)
+        return f"@{self.position:<6}", dated(self.at, seconds=True), f"{who:<{_WHO_CHARACTERS}}", what
 
     def _shown(self) -> Iterable[str]:
         return (f"@{self.position}", brief(self.who), brief(self.what))
@@ -128,6 +131,7 @@ def _moment(recorded: RecordedEvent, *, who: str) -> Moment:
         session=session_of(recorded.stream),
         who=who,
         what=describe(recorded.event),
+        actor=recorded.event.actor,
         key=recorded.key,
         event=recorded.event,
     )

@@ -14,11 +14,13 @@ from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
 from mnemolog.domain import export
-from mnemolog.domain.events import EVENT_TYPES
+from mnemolog.domain.events import EVENT_TYPES, Event
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import LOG_FILE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
+COMMON = {field.name: field for field in msgspec.structs.fields(Event)}
+"""The fields of every event have one row."""
 WORDS = {
     "str": "text",
     "int": "integer",
@@ -56,6 +58,7 @@ def rows(topic):
     return [
         f"| `{topic}` | `{field.encode_name}` | {type_in_words(hints[field.name])} | {default_in_words(field)} |"
         for field in msgspec.structs.fields(kind)
+        if field.name not in COMMON
     ] or [f"| `{topic}` | | | |"]
 
 
@@ -64,6 +67,12 @@ def test_the_page_has_every_field_of_every_event(topic):
     """Its name as stored, its type, its default: who adds an event or a field writes it down."""
     written = [line for line in PAGE.splitlines() if line.startswith(f"| `{topic}` |")]
     assert written == rows(topic)
+
+
+def test_the_page_has_the_fields_that_every_event_has():
+    """Once, above those of single topics."""
+    written = [line for line in PAGE.splitlines() if line.startswith("| every topic |")]
+    assert written == [f"| every topic | `{name}` | text | {default_in_words(COMMON[name])} |" for name in COMMON]
 
 
 def test_the_page_has_the_layout_of_the_file(tmp_path):

@@ -1,0 +1,193 @@
+"""Who did it: each event has the name of the actor that appended it, and whoever looks at the history sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import pytest
+
+from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore, acting_as, import_log, restore_backup
+from mnemolog.domain.actor import current_actor
+from mnemolog.domain.events import EVENT_TYPES
+from mnemolog.infra.keys.keys_file import KEYS_FILE
+
+
+def actors(store):
+    """The actor of every event, in order."""
+    return [recorded.event.actor for recorded in store.events()]
+
+
+def test_every_event_has_the_name_of_who_appended_it(store):
+    """Turns, values, switches, forgetting: one name for each call, and none where nobody was named."""
+    store.session("trip")
+    with acting_as("alice"):
+        store.record("trip", "user", "We moved to Lisbon.")
+        with acting_as("bob"):
+            store.session("trip").set("city", "Lisbon")
+        store.switch("work", reason="new", agent="assistant")
+    store.record("trip", "user", "It is warm.")
+    with acting_as("carol"):
+        report = store.forget(positions=[2])
+    assert report.complete
+    found = actors(store)
+    # The turn of alice at 2 is forgotten, and her name with it: content is sealed as a whole.
+    assert found[:6] == ["", "", "bob", "alice", "alice", ""]
+    assert set(found[6:]) == {"carol"}
+    assert current_actor() == ""
+
+
+def test_an_event_without_an_actor_is_stored_as_before(store):
+    """A default is not stored: bytes and digests of a store in which nobody is named are those of earlier versions."""
+    store.session("trip").record("user", "hello")
+    stored = [msgspec.msgpack.decode(store.audit.event(1).state)]
+    assert all("actor" not in fields for fields in stored)
+    assert all(kind.__struct_fields__[0] == "actor" and not kind.__struct_config__.gc for kind in EVENT_TYPES.values())
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "x" * 300, None])
+def test_an_actor_is_a_label(name):
+    """It is printed on a line of its event, and never content."""
+    with pytest.raises(InvalidInput), acting_as(name):
+        pass
+
+
+def test_threads_that_commit_together_each_record_their_own_actor(store):
+    """The thread that leads a group runs the work of others: theirs is not recorded as its own."""
+    for number in range(8):
+        store.session(f"s{number}")
+
+    def talk(number):
+        with acting_as(f"actor-{number}"):
+            for turn in range(25):
+                store.record(f"s{number}", "user", f"turn {turn}")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(talk, range(8)))
+    recorded = [item for item in store.events() if item.event.topic == "turn.recorded.v1"]
+    assert len(recorded) == 200
+    assert all(item.event.actor == item.stream.replace("session/s", "actor-") for item in recorded)
+
+
+def test_a_refused_call_leaves_no_actor_behind(store):
+    """The next unit of work of the same writer is somebody else's."""
+    store.session("trip").end()
+    with acting_as("alice"), pytest.raises(Exception, match="ended"):
+        store.record("trip", "user", "too late")
+    store.session("other").record("user", "hello")
+    assert set(actors(store)) == {""}
+
+
+def test_calls_of_the_asyncio_store_keep_the_actor_of_their_task(folder):
+    """Two tasks at a time have two actors."""
+
+    async def talk(store, name):
+        with acting_as(name):
+            session = await store.session(name)
+            for number in range(10):
+                await session.record("user", f"turn {number}")
+
+    async def both():
+        async with AsyncMemoryStore.open(folder, model=None) as store:
+            await asyncio.gather(talk(store, "alice"), talk(store, "bob"))
+            return [recorded async for recorded in store.events()]
+
+    assert all(item.event.actor == item.stream.removeprefix("session/") for item in asyncio.run(both()))
+
+
+def test_a_retry_by_somebody_else_is_still_a_retry(store):
+    """Keys and repeated switches compare what happened, not who did it."""
+    with acting_as("alice"):
+        trip = store.session("trip")
+        turn = trip.record("user", "hello", key="t1")
+        store.switch("branch", reason="branch", session="trip", agent="assistant")
+        trip.branch("side")
+    head = store.head()
+    for name in ("alice", "bob"):
+        with acting_as(name):
+            assert store.record("trip", "user", "hello", key="t1") == turn
+            assert store.switch("branch", reason="branch", session="trip", agent="assistant").id == "branch"
+            assert store.session("trip").branch("side").id == "side"
+    assert store.record("trip", "user", "hello", key="t1") == turn
+    assert store.session("trip").branch("side").id == "side"
+    assert store.head() == head
+
+
+def test_the_timeline_one_event_and_the_preview_of_a_switch_name_the_actor(store):
+    """In the library: `Moment.actor`, and `actor` of the event itself."""
+    with acting_as("alice"):
+        store.session("trip").record("user", "hello")
+        planned = store.preview_switch("next", reason="new", agent="assistant").events
+    moment = list(store.audit.timeline())[-1]
+    assert moment.actor == "alice"
+    assert json.loads(moment.to_json())["actor"] == "alice"
+    assert str(moment).endswith("user: hello  (by alice)")
+    assert store.audit.event(2).event.actor == "alice"
+    assert {item.event.actor for item in planned} == {"alice"}
+    assert str(store.replay()).splitlines()[1].endswith("  (by alice)")
+
+
+def test_a_text_cannot_pretend_to_have_an_actor(store):
+    """Descriptions fold white space: two spaces come only before the name of an actor."""
+    store.session("trip").record("user", "hello  (by admin)")
+    assert "  (by" not in list(store.audit.timeline())[-1].columns()[-1]
+
+
+def test_receipts_name_who_asked(store):
+    """A recall and a context are answered for somebody."""
+    store.session("trip").record("user", "We moved to Lisbon.")
+    with acting_as("alice"):
+        store.recall("Lisbon", mode="text", receipt=True)
+        store.context("Lisbon", receipt=True)
+    assert [item.actor for item in store.audit.recalls().recalls] == ["alice"]
+    assert [item.actor for item in store.audit.contexts().contexts] == ["alice"]
+
+
+def test_an_erasure_names_who_asked_for_it(store):
+    """What is gone cannot say who wrote it, but what took it away does."""
+    store.session("trip").record("user", "My number is 555-0175.")
+    with acting_as("carol"):
+        store.forget(session="trip", reason="asked for")
+    assert {item.actor for item in store.audit.forgotten()} == {"carol"}
+    assert [item.actor for item in store.audit.erasures()] == ["carol"]
+
+
+def test_erasures_applied_again_record_who_applied_them(store, tmp_path):
+    """The name in a file of erasures is no proof: the event has the name of its own actor."""
+    store.session("trip").record("user", "My number is 555-0175.")
+    store.backup(tmp_path / "backup", keys=tmp_path / "keys")
+    with acting_as("carol"):
+        store.forget(session="trip")
+    erasures = store.audit.erasures()
+    restore_backup(tmp_path / "backup", tmp_path / "restored", keys=tmp_path / "keys")
+    with MemoryStore.open(tmp_path / "restored", model=None) as restored, acting_as("dave"):
+        restored.admin.reapply_erasures(erasures)
+        assert [item.actor for item in restored.audit.erasures()] == ["dave"]
+
+
+@pytest.mark.log_file
+def test_an_export_and_its_import_keep_the_actors(store, tmp_path):
+    """They are in the stored bytes, which do not change."""
+    with acting_as("alice"):
+        store.session("trip").record("user", "hello")
+    store.audit.export(tmp_path / "log.jsonl")
+    store.backup(tmp_path / "backup", keys=tmp_path / "keys")
+    with acting_as("bob"):
+        import_log(tmp_path / "log.jsonl", tmp_path / "copy")
+    (keys,) = (tmp_path / "keys").glob("*.db")
+    (tmp_path / "copy" / KEYS_FILE).write_bytes(keys.read_bytes())
+    with MemoryStore.open(tmp_path / "copy", model=None) as copy:
+        assert actors(copy) == ["alice", "alice"]
+
+
+def test_replay_and_show_print_the_actor(store, folder, run):
+    """`mnemolog replay` after the description, `mnemolog show` on a line of its own, both in their JSON."""
+    with acting_as("alice"):
+        store.session("trip").record("user", "hello")
+    assert "user: hello  (by alice)" in run("replay", folder).stdout
+    assert "\nactor        alice\n" in run("show", folder, "2").stdout
+    assert run("show", folder, "2", "--json").json["event"]["actor"] == "alice"
+    lines = run("replay", folder, "--jsonl").stdout.splitlines()
+    assert [json.loads(line)["actor"] for line in lines] == ["alice", "alice"]
