@@ -1,0 +1,208 @@
+"""The table of operations: each method of the store that the server offers, with its route and its verb.
+
+Routes, arguments, the OpenAPI document and the client are derived from it (`mnemolog.adapters.http.wire`). What the
+table leaves out is listed with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+import msgspec
+
+from mnemolog.adapters.http.access import Verb
+from mnemolog.audit.service import AuditService
+from mnemolog.models.service import ModelService
+from mnemolog.operations.service import AdminService
+from mnemolog.projections.quarantine import Quarantine
+from mnemolog.session import Session, SessionAt
+from mnemolog.store import MemoryStore
+
+HttpMethod = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+Method = Callable[..., Any]
+
+PREFIX: Final = "/v1"
+"""The version of the API: every path of the table is below it."""
+
+OWNERS: Final[dict[type, str]] = {
+    MemoryStore: "",
+    Session: "session.",
+    AuditService: "audit.",
+    ModelService: "models.",
+    AdminService: "admin.",
+    Quarantine: "admin.quarantine.",
+}
+"""The classes whose methods are offered, and what the names of their operations begin with."""
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """A method of the store as the server offers it."""
+
+    http: HttpMethod
+    path: str
+    """Below `PREFIX`. A parameter in braces is an argument of the method; `{session}` may also name its session."""
+    owner: type
+    method: Method
+    verb: Verb
+    """What the caller must be allowed to do."""
+    same_as: Method | None = None
+    """The method of `Session` that does the same in its session."""
+    of_log_alone: bool = False
+    """Whether the answer depends on the arguments and the log alone, so that its position is a valid `ETag`."""
+
+    @property
+    def name(self) -> str:
+        """The name of the operation: `record`, `session.set`, `audit.diff`."""
+        return OWNERS[self.owner] + self.method.__name__
+
+    @property
+    def of_session(self) -> bool:
+        """Whether it is a method of a session, which the path names as `{session}`."""
+        return self.owner is Session
+
+    @property
+    def as_of(self) -> bool:
+        """Whether it takes `at`, a position or a time: the session as it was then (`SessionAt`)."""
+        return self.of_session and hasattr(SessionAt, self.method.__name__)
+
+
+def _on(
+    owner: type,
+    http: HttpMethod,
+    path: str,
+    method: Method,
+    verb: Verb = "read",
+    *,
+    same_as: Method | None = None,
+    of_log_alone: bool = False,
+) -> Operation:
+    return Operation(
+        http=http, path=path, owner=owner, method=method, verb=verb, same_as=same_as, of_log_alone=of_log_alone
+    )
+
+
+_SESSION: Final = "/sessions/{session}"
+_CHECKPOINT: Final = f"{_SESSION}/checkpoints/{{checkpoint}}"
+
+_STORE: Final = (
+    _on(MemoryStore, "GET", "/sessions", MemoryStore.sessions, of_log_alone=True),
+    _on(MemoryStore, "POST", "/sessions", MemoryStore.start_session, "record"),
+    _on(MemoryStore, "GET", "/sessions/{id}", MemoryStore.find_session, of_log_alone=True),
+    _on(MemoryStore, "PUT", "/sessions/{id}", MemoryStore.session, "record"),
+    _on(MemoryStore, "POST", f"{_SESSION}/end", MemoryStore.end_session, "record", same_as=Session.end),
+    _on(MemoryStore, "POST", f"{_SESSION}/turns", MemoryStore.record, "record", same_as=Session.record),
+    _on(MemoryStore, "POST", "/turns", MemoryStore.record_many, "record", same_as=Session.record_many),
+    _on(MemoryStore, "GET", f"{_SESSION}/own-turns", MemoryStore.turns, of_log_alone=True),
+    _on(MemoryStore, "GET", "/scopes", MemoryStore.scopes, of_log_alone=True),
+    _on(MemoryStore, "GET", "/agents", MemoryStore.agents, of_log_alone=True),
+    _on(MemoryStore, "GET", "/agents/{agent}/session", MemoryStore.current, of_log_alone=True),
+    _on(MemoryStore, "POST", "/switch", MemoryStore.switch, "record"),
+    _on(MemoryStore, "POST", "/switch/preview", MemoryStore.preview_switch, "record"),
+    _on(MemoryStore, "POST", "/recall", MemoryStore.recall),
+    _on(MemoryStore, "POST", "/context", MemoryStore.context),
+    _on(MemoryStore, "POST", "/find", MemoryStore.find),
+    _on(MemoryStore, "GET", "/head", MemoryStore.head, of_log_alone=True),
+    _on(MemoryStore, "GET", "/position", MemoryStore.position_at, of_log_alone=True),
+    _on(MemoryStore, "GET", "/events", MemoryStore.events, of_log_alone=True),
+    _on(MemoryStore, "GET", "/replay", MemoryStore.replay, of_log_alone=True),
+    _on(MemoryStore, "GET", "/status", MemoryStore.status),
+    _on(MemoryStore, "POST", "/verify", MemoryStore.verify),
+    _on(MemoryStore, "POST", "/forget", MemoryStore.forget, "forget"),
+    _on(MemoryStore, "POST", "/backup", MemoryStore.backup, "admin"),
+    _on(MemoryStore, "POST", "/rebuild", MemoryStore.rebuild, "admin"),
+)
+
+_SESSIONS: Final = (
+    _on(Session, "GET", f"{_SESSION}/at", Session.at, of_log_alone=True),
+    _on(Session, "GET", f"{_SESSION}/turns", Session.turns, of_log_alone=True),
+    _on(Session, "POST", f"{_SESSION}/recall", Session.recall),
+    _on(Session, "POST", f"{_SESSION}/context", Session.context),
+    _on(Session, "POST", f"{_SESSION}/prefetch", Session.prefetch),
+    _on(Session, "POST", f"{_SESSION}/prefetch/result", Session.prefetch_result),
+    _on(Session, "POST", f"{_SESSION}/rewind", Session.rewind, "record"),
+    _on(Session, "POST", f"{_SESSION}/branch", Session.branch, "record"),
+    _on(Session, "GET", f"{_SESSION}/lineage", Session.lineage, of_log_alone=True),
+    _on(Session, "GET", f"{_SESSION}/keys", Session.keys),
+    _on(Session, "GET", f"{_SESSION}/values", Session.all),
+    _on(Session, "DELETE", f"{_SESSION}/values", Session.clear, "record"),
+    _on(Session, "GET", f"{_SESSION}/values/{{key}}", Session.get),
+    _on(Session, "PUT", f"{_SESSION}/values/{{key}}", Session.set, "record"),
+    _on(Session, "DELETE", f"{_SESSION}/values/{{key}}", Session.delete, "record"),
+    _on(Session, "GET", f"{_SESSION}/values/{{key}}/exists", Session.exists),
+    _on(Session, "GET", f"{_SESSION}/task", Session.task, of_log_alone=True),
+    _on(Session, "PUT", f"{_SESSION}/task", Session.set_task, "record"),
+    _on(Session, "PATCH", f"{_SESSION}/task", Session.update_task, "record"),
+    _on(Session, "GET", f"{_SESSION}/notes", Session.notes, of_log_alone=True),
+    _on(Session, "POST", f"{_SESSION}/notes", Session.note, "record"),
+    _on(Session, "DELETE", f"{_SESSION}/notes", Session.clear_notes, "record"),
+    _on(Session, "GET", f"{_SESSION}/checkpoints", Session.checkpoints, of_log_alone=True),
+    _on(Session, "POST", f"{_SESSION}/checkpoints", Session.checkpoint, "record"),
+    _on(Session, "DELETE", _CHECKPOINT, Session.delete_checkpoint, "record"),
+    _on(Session, "POST", f"{_CHECKPOINT}/restore", Session.restore, "record"),
+    _on(Session, "GET", f"{_SESSION}/stats", Session.stats),
+)
+
+_AUDIT: Final = (
+    _on(AuditService, "GET", "/timeline", AuditService.timeline, of_log_alone=True),
+    _on(AuditService, "GET", "/events/{position}", AuditService.event, of_log_alone=True),
+    _on(AuditService, "GET", "/diff", AuditService.diff, of_log_alone=True),
+    _on(AuditService, "GET", "/export", AuditService.export),
+    _on(AuditService, "GET", "/receipts/recalls", AuditService.recalls),
+    _on(AuditService, "GET", "/receipts/contexts", AuditService.contexts),
+    _on(AuditService, "POST", "/receipts/{receipt}/judgement", AuditService.judge, "record"),
+    _on(AuditService, "GET", "/judgements", AuditService.judgements, of_log_alone=True),
+    _on(AuditService, "GET", "/forgotten", AuditService.forgotten, of_log_alone=True),
+    _on(AuditService, "GET", "/erasures", AuditService.erasures, of_log_alone=True),
+    _on(AuditService, "GET", "/erasures/pending", AuditService.pending_erasures),
+)
+
+_MAINTENANCE: Final = (
+    _on(ModelService, "GET", "/models", ModelService.list),
+    _on(ModelService, "POST", "/models/load", ModelService.load),
+    _on(ModelService, "POST", "/models/{model}/activate", ModelService.activate, "admin"),
+    _on(ModelService, "DELETE", "/models/{model}", ModelService.drop, "admin"),
+    _on(AdminService, "POST", "/doctor", AdminService.doctor, "admin"),
+    _on(AdminService, "POST", "/catch-up/views", AdminService.catch_up_views, "admin"),
+    _on(AdminService, "POST", "/catch-up/vectors", AdminService.catch_up_vectors, "admin"),
+    _on(AdminService, "GET", "/language", AdminService.language, of_log_alone=True),
+    _on(AdminService, "PUT", "/language", AdminService.set_language, "admin"),
+    _on(AdminService, "GET", "/nodes", AdminService.nodes),
+    _on(AdminService, "DELETE", "/nodes/{node}", AdminService.remove_node, "admin"),
+    _on(AdminService, "POST", "/erasures", AdminService.reapply_erasures, "forget"),
+    _on(Quarantine, "GET", "/quarantine", Quarantine.items, "admin"),
+    _on(Quarantine, "GET", "/quarantine/status", Quarantine.status, "admin"),
+    _on(Quarantine, "POST", "/quarantine/purge", Quarantine.purge, "admin"),
+)
+
+OPERATIONS: Final[tuple[Operation, ...]] = (*_STORE, *_SESSIONS, *_AUDIT, *_MAINTENANCE)
+BY_NAME: Final[dict[str, Operation]] = {operation.name: operation for operation in OPERATIONS}
+BY_METHOD: Final[dict[Method, Operation]] = {operation.method: operation for operation in OPERATIONS} | {
+    operation.same_as: operation for operation in OPERATIONS if operation.same_as is not None
+}
+
+LEFT_OUT: Final[dict[Method, str]] = {
+    MemoryStore.open: "the server opens the store",
+    MemoryStore.close: "the server closes the store",
+    AuditService.append_head: "the file belongs to the caller: GET /head returns what to append to it",
+    AuditService.evaluate: "measures a model for minutes: run it where the model is",
+    ModelService.add: "a model is a folder or a download on the server: run it there",
+    AdminService.on_projector_change: "a callback: read GET /status",
+    AdminService.quarantine: "its own methods are offered",
+    AdminService.copy_node: "writes a folder of projections in clear text: run it on the server",
+    Quarantine.add: "the store itself moves files there",
+    Quarantine.paths: "paths of the server: GET /quarantine lists the items",
+}
+"""Public methods that the server does not offer, and why."""
+
+LEFT_OUT_ARGUMENTS: Final[dict[str, str]] = {
+    "progress": "a function: ask for `text/event-stream`",
+    "tokenizer": "a function of the caller's process",
+    "default": "an answer without `value` says that there is none",
+    "heads": "a file of the caller: pass its last line as `expect_head`",
+    "file": "the export is the body of the answer",
+    "target": "the server's configuration names the folder of backups",
+    "keys": "the server's configuration names the folder of copied keys",
+    "replace": "each backup gets a folder of its own",
+}
+"""Arguments that no operation takes, and what there is instead."""

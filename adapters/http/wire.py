@@ -1,0 +1,357 @@
+"""How arguments and results travel: derived from the signatures and type hints of the methods in the table.
+
+Arguments in the path and the query of GET and DELETE are text, those of other requests a JSON object with the names of
+the method's parameters. A time is ISO 8601 text, a position a number, a session its id, a duration seconds.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from enum import Enum
+from functools import cache, reduce
+from operator import or_
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Final, Generic, Required, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from mnemolog.adapters.http.operations import LEFT_OUT_ARGUMENTS, Operation
+from mnemolog.domain.encoding import to_printable_json
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.events import Event, RecordedEvent
+from mnemolog.domain.moments import When
+from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.raw_payload import Original
+from mnemolog.domain.result import Results, Stale
+from mnemolog.domain.session import SessionHandle
+from mnemolog.domain.values import MISSING
+from mnemolog.projections.recall.answer import Recall
+from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Stamp, Ticket
+from mnemolog.results import Checkpoint, NewTurn
+from mnemolog.session import Session, SessionAt
+
+PAGE: Final = 1_000
+"""Items on a page, unless the caller gives a `limit`."""
+PAGE_MAX: Final = 10_000
+
+Item = TypeVar("Item")
+
+
+class Page(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
+    """A list, or a page of one."""
+
+    items: list[Item]
+    next: int | None = None
+    """Pass this as `after` for the next page, with `newest_first` as `before`; null if there is none."""
+    stale: Stale | None = None
+    """Set if the log does not answer: then they come from projections alone."""
+
+
+class Value(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
+    """A single value. Without `value` there is none."""
+
+    value: Item | msgspec.UnsetType = msgspec.UNSET
+
+
+class SessionFound(msgspec.Struct, frozen=True, kw_only=True):
+    """A session, as a handle has it."""
+
+    id: str
+    title: str
+    agent: str
+    scope: str
+
+
+class SessionThen(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as it was at a position: pass that as `at` to what reads the session."""
+
+    id: str
+    position: Position
+    ended: bool
+
+
+class Prefetch(msgspec.Struct, frozen=True, kw_only=True):
+    """A recall that was requested in the background."""
+
+    stamp: Stamp
+    done: bool
+    reason: PrefetchReason | None
+    """Why there is no answer."""
+    error: str | None
+
+
+class Prefetched(msgspec.Struct, frozen=True, kw_only=True):
+    """A prefetched answer, or why there is none."""
+
+    recall: Recall | None
+    reason: PrefetchReason | None
+    error: str | None
+    prefetch: Prefetch | None
+
+
+class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event with its place in the log."""
+
+    position: Position
+    stream: str
+    version: Version
+    topic: str
+    recorded_at: Micros
+    """Microseconds since the Unix epoch, as stored."""
+    key: str | None
+    event: Event
+
+
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+    """An argument of an operation."""
+
+    name: str
+    type: Any
+    """How it travels: a type that msgspec knows."""
+    required: bool
+    default: Any = None
+    in_path: bool = False
+    is_duration: bool = False
+    """Whether the method takes a `timedelta` for what travels as seconds."""
+
+
+_AS: Final[dict[Any, Any]] = {
+    datetime: str,
+    date: str,
+    timedelta: float,
+    Path: str,
+    SessionHandle: str,
+    Checkpoint: str,
+    NewTurn: dict[str, Any],
+}
+"""What a type travels as."""
+
+
+def travels_as(hint: Any) -> Any:
+    """Return the type that a value of a type hint has in JSON."""
+    if hint in _AS:
+        return _AS[hint]
+    kind = get_origin(hint)
+    if kind in (Union, UnionType):
+        parts = {travels_as(part): None for part in get_args(hint)}
+        if str in parts:  # A text covers the words of an enumeration.
+            parts = {part: None for part in parts if not (isinstance(part, type) and issubclass(part, Enum))}
+        return reduce(or_, parts)
+    if kind in (Sequence, Iterable, list):
+        return list[travels_as(get_args(hint)[0])]  # type: ignore[misc]
+    return dict[str, Any] if kind is Mapping or hint is Mapping else hint
+
+
+@cache
+def parameters(operation: Operation) -> tuple[Parameter, ...]:
+    """Return the arguments of an operation, those in the path first."""
+    signature, hints = inspect.signature(operation.method), get_type_hints(operation.method)
+    in_path = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
+    found: dict[str, Parameter] = {}
+    if operation.of_session:
+        found["session"] = Parameter(name="session", type=str, required=True)
+    for name, parameter in list(signature.parameters.items())[1:]:
+        if get_origin(hints[name]) is Unpack:
+            (fields,) = get_args(hints[name])
+            for key, hint in get_type_hints(fields, include_extras=True).items():
+                required = get_origin(hint) is Required
+                found[key] = Parameter(
+                    name=key, type=travels_as(get_args(hint)[0] if required else hint), required=required
+                )
+        elif name not in LEFT_OUT_ARGUMENTS:
+            required = parameter.default is parameter.empty
+            default = None if required else parameter.default
+            # An object cannot travel as a model, and a path always has its parameters.
+            hint = str if name == "model" or (hints[name] == (str | None) and name in in_path) else hints[name]
+            found[name] = Parameter(name=name, type=travels_as(hint), required=required, default=default)
+            if _is_duration(hint):
+                found[name] = msgspec.structs.replace(found[name], is_duration=True)
+    if operation.as_of:
+        found["at"] = Parameter(name="at", type=travels_as(When) | None, required=False)
+    if is_paged(operation) and "limit" not in found:
+        found["limit"] = Parameter(name="limit", type=int, required=False, default=PAGE)
+    placed = [Parameter(name=name, type=found.pop(name).type, required=True, in_path=True) for name in in_path]
+    return (*placed, *found.values())
+
+
+def _is_duration(hint: Any) -> bool:
+    kinds = get_args(hint) or (hint,)
+    return timedelta in kinds and float not in kinds
+
+
+def is_paged(operation: Operation) -> bool:
+    """Whether the answer is a page of a list that may be long."""
+    hints = get_type_hints(operation.method)
+    listed = get_origin(hints["return"]) is Iterator or operation.name == "sessions"
+    return listed or ("limit" in hints and get_origin(hints["return"]) is Results)
+
+
+class Arguments:
+    """Reads the arguments of an operation from a request, and writes them into one."""
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
+        self.parameters = parameters(operation)
+        self.in_body = operation.http in ("POST", "PUT", "PATCH")
+        self._in_path = {item.name: item.type for item in self.parameters if item.in_path}
+        self._others = {item.name: item for item in self.parameters if not item.in_path}
+        self._durations = {item.name for item in self.parameters if item.is_duration}
+        fields: list[Any] = [
+            (name, item.type) if item.required else (name, item.type | msgspec.UnsetType, msgspec.UNSET)
+            for name, item in self._others.items()
+        ]
+        title = "".join(part.title() for part in operation.name.replace("_", ".").split("."))
+        self.struct = msgspec.defstruct(f"{title}Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+        self._decoder = msgspec.json.Decoder(self.struct)
+
+    def read(self, path: Mapping[str, str], query: Sequence[tuple[str, str]], body: bytes) -> dict[str, Any]:
+        """Return the arguments by name, those that were given. Raises `InvalidInput`."""
+        try:
+            found = self._decoder.decode(body or b"{}") if self.in_body else self._from_query(query)
+        except msgspec.ValidationError as error:
+            raise _invalid(str(error)) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidInput("body", f"is not JSON: {error}") from error
+        if self.in_body and query:
+            raise InvalidInput(query[0][0], "belongs into the body, which is a JSON object")
+        given = {name: value for name in self._others if (value := getattr(found, name)) is not msgspec.UNSET} | {
+            name: _of_path(name, path[name], kind) for name, kind in self._in_path.items()
+        }
+        for name in self._durations & given.keys():
+            given[name] = _duration(name, given[name])
+        if "messages" in given:
+            given["messages"] = [_message(item) for item in given["messages"]]
+        return given
+
+    def _from_query(self, query: Sequence[tuple[str, str]]) -> Any:
+        texts: dict[str, list[str]] = {}
+        for name, value in query:
+            texts.setdefault(name, []).append(value)
+        given = {}
+        for name, values in texts.items():
+            if (known := self._others.get(name)) is None:
+                raise InvalidInput(name, f"is no argument; there are {', '.join(self._others) or 'none'}")
+            given[name] = _of_query(name, values, known.type)
+        return msgspec.convert(given, self.struct, strict=False)
+
+
+def _of_query(name: str, values: list[str], kind: Any) -> Any:
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if any(get_origin(item) is list for item in kinds):
+        return values
+    if len(values) > 1:
+        raise InvalidInput(name, "given more than once")
+    if int in kinds and str in kinds:
+        return _number(values[0])
+    return values[0]
+
+
+def _of_path(name: str, text: str, kind: Any) -> Any:
+    try:
+        return msgspec.convert(text, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(name, f"{text!r} is not a number") from error
+
+
+def _duration(name: str, seconds: float | None) -> timedelta | None:
+    try:
+        return None if seconds is None else timedelta(seconds=seconds)
+    except (OverflowError, ValueError) as error:
+        raise InvalidInput(name, f"{seconds:g} seconds is not a duration") from error
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 20 else text
+
+
+def _invalid(message: str) -> InvalidInput:
+    """Return the error for arguments that do not fit, with the name of the one that does not."""
+    why, _, place = message.partition(" - at `$")
+    if place:
+        return InvalidInput(place.strip("`").lstrip(".") or "body", why[0].lower() + why[1:].replace("`", ""))
+    named = why.split("`")[1] if why.count("`") == 2 else "body"
+    if named != "body":
+        why = "is required" if "missing" in why else "is no argument of this operation"
+    return InvalidInput(named, why.replace("`", ""))
+
+
+def _message(message: dict[str, Any]) -> dict[str, Any] | NewTurn:
+    if message.get("original") is None:
+        return message
+    original = msgspec.convert(message["original"], Original)
+    return NewTurn.of({name: value for name, value in message.items() if name != "original"}, original=original)
+
+
+class Answers:
+    """Writes the result of an operation as JSON."""
+
+    def __init__(self, operation: Operation) -> None:
+        self.types = answer_types(get_type_hints(operation.method)["return"])
+        """What the JSON of an answer fits, one of them; none for no content."""
+
+    def write(self, result: Any, *, more: int | None = None) -> bytes | None:
+        """Return the body of the answer, None for no content."""
+        if not self.types:
+            return None
+        return to_printable_json(answer_of(result, self.types[0], more), enc_hook=repr)
+
+
+_TRAVEL_AS: Final[dict[Any, Any]] = {
+    Session: SessionFound,
+    SessionAt: SessionThen,
+    Ticket: Prefetch,
+    PrefetchResult: Prefetched,
+    RecordedEvent: LogEvent,
+}
+"""What results that are no values travel as."""
+_LISTS: Final = (Results, list, Iterator)
+
+
+def answer_types(hint: Any) -> tuple[Any, ...]:
+    """Return the types of the JSON that a result of a type hint is written as; none for no content."""
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    known = [part for part in parts if part is not NoneType]
+    if known and all(get_origin(part) in _LISTS for part in known):
+        items = reduce(or_, ((_TRAVEL_AS.get(item, item)) for part in known for item in get_args(part)))
+        return (Page[items],)  # type: ignore[valid-type]
+    found = tuple(_answer_type(part) for part in known)
+    return found if len(known) == len(parts) else tuple(Union[item, None] for item in found)  # noqa: UP007
+
+
+def _answer_type(hint: Any) -> Any:
+    kind: Any = _TRAVEL_AS.get(hint, hint)
+    of: Any = Value  # Not `Value[kind]`, which type checkers read as a type.
+    return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else of[kind]
+
+
+def answer_of(result: Any, kind: Any, more: int | None = None) -> Any:
+    """Return a result as a value that msgspec writes."""
+    match result:
+        case Session():
+            return SessionFound(id=result.id, title=result.title, agent=result.agent, scope=result.scope)
+        case SessionAt():
+            return SessionThen(id=result.id, position=result.position, ended=result.ended)
+        case Ticket():
+            return Prefetch(stamp=result.stamp, done=result.done, reason=result.reason, error=result.error)
+        case PrefetchResult(ticket=ticket):
+            made = None if ticket is None else answer_of(ticket, Prefetch)
+            return Prefetched(recall=result.recall, reason=result.reason, error=result.error, prefetch=made)
+        case RecordedEvent():
+            return LogEvent(
+                position=result.position,
+                stream=result.stream,
+                version=result.version,
+                topic=result.event.topic,
+                recorded_at=result.recorded_at,
+                key=result.key,
+                event=result.event,
+            )
+    if get_origin(kind) is Page:
+        items = [answer_of(item, None) for item in result]
+        return Page(items=items, next=more, stale=getattr(result, "stale", None))
+    if get_origin(kind) is Value:
+        return Value(value=msgspec.UNSET if result is MISSING else result)
+    return result

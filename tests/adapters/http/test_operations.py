@@ -1,0 +1,53 @@
+"""The table of operations: whole, and nothing in it twice."""
+
+from __future__ import annotations
+
+import inspect
+
+import msgspec
+import pytest
+
+from mnemolog import MemoryStore
+from mnemolog.adapters.http.operations import LEFT_OUT, OPERATIONS
+from mnemolog.adapters.http.wire import Answers, Arguments, parameters
+from mnemolog.audit.service import AuditService
+from mnemolog.models.service import ModelService
+from mnemolog.operations.service import AdminService
+from mnemolog.projections.quarantine import Quarantine
+from mnemolog.session import Session
+
+SURFACE = (MemoryStore, Session, AuditService, ModelService, AdminService, Quarantine)
+EACH = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+
+
+@pytest.mark.parametrize("kind", SURFACE)
+def test_every_public_method_is_offered_or_left_out_with_a_reason(kind):
+    """A new method cannot be added without saying how it is reached over HTTP."""
+    offered = {item.method.__name__ for item in OPERATIONS if item.owner is kind}
+    if kind is Session:
+        offered |= {item.same_as.__name__ for item in OPERATIONS if item.same_as is not None}
+    left_out = {method.__name__ for method in LEFT_OUT if method == getattr(kind, method.__name__, None)}
+    public = {name for name, _ in inspect.getmembers(kind, inspect.isroutine) if not name.startswith("_")}
+    assert public == offered | left_out
+    assert not offered & left_out
+
+
+def test_no_route_and_no_name_is_given_twice():
+    """So a request means one method, and a method has one request."""
+    routes = [
+        (item.http, "/".join("{}" if "{" in part else part for part in item.path.split("/"))) for item in OPERATIONS
+    ]
+    assert len(set(routes)) == len(routes)
+    assert len({item.name for item in OPERATIONS}) == len(OPERATIONS)
+
+
+@EACH
+def test_arguments_and_answers_of_each_operation_have_a_schema(operation):
+    """They are types that msgspec can read, write and describe."""
+    arguments, answers = Arguments(operation), Answers(operation)
+    assert {item.name for item in parameters(operation) if item.in_path} == {
+        part[1:-1] for part in operation.path.split("/") if part.startswith("{")
+    }
+    for kind in (arguments.struct, *answers.types):
+        msgspec.json.Decoder(kind)
+        msgspec.json.schema(kind)
