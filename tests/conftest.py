@@ -56,6 +56,13 @@ def pytest_report_header(config):
     return f"mnemolog: --seed {config.option.seed} --scale {config.option.scale}, commit {commit()}"
 
 
+def pytest_terminal_summary(terminalreporter):
+    left_out = [report for report in terminalreporter.stats.get("skipped", ()) if "tests/browser/" in report.nodeid]
+    if left_out:
+        why = left_out[0].longrepr[2].removeprefix("Skipped: ")
+        terminalreporter.write_line(f"LEFT OUT: {len(left_out)} tests of the console in a browser: {why}", yellow=True)
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item):
     report = (yield).get_result()

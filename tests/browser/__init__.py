@@ -1,0 +1,1 @@
+"""A real browser looks at the console, as a person would."""

@@ -1,0 +1,41 @@
+"""The memories that the console is looked at with."""
+
+from __future__ import annotations
+
+from mnemolog import MemoryStore
+from tests.browser import chromium, long_memory, sample_memory
+
+
+def test_the_long_memory_has_20_000_turns_and_everything_that_a_page_can_show(made_memory, tmp_path):
+    """Switches for every reason, hidden turns, an erasure, receipts and hostile text are in it."""
+    with long_memory.open_memory(made_memory, read_only=True, background=False) as store:
+        sessions = store.sessions()
+        assert sum(item.turns + item.forgotten_turns for item in sessions) == long_memory.TURNS
+        kinds = {event.event.topic for event in store.events()}
+        assert {"turn.recorded.v1", "session.switched.v1", "model.activated.v1"} <= kinds
+        reasons = {event.event.reason for event in store.events() if event.event.topic == "session.switched.v1"}
+        assert reasons == {"new", "branch", "resume", "compress", "rewind", "reset"}
+        story = store.find_session(long_memory.STORY)
+        assert len(story.turns(hidden=True)) > len(story.turns())
+        assert len(store.audit.erasures()) == 1
+        assert len(store.find(long_memory.SECRET)) == 12
+        assert not store.find(long_memory.GONE)
+        assert len(store.find("alert(")) > 1
+
+
+def test_the_sample_memory_answers_differently_as_of_an_earlier_day(tmp_path):
+    """What she wants to be written by changed on 2026-04-09."""
+    sample_memory.make(tmp_path / "memory", model=long_memory.encoder())
+    with MemoryStore.open(tmp_path / "memory", model=None) as store:
+        then = store.recall("text messages from now on", 1, as_of=sample_memory.BEFORE_SHE_CHANGED_HER_MIND)
+        now = store.recall("text messages from now on", 1)
+        assert "text messages from now on" in now.hits[0].text
+        assert not then.hits or "text messages" not in then.hits[0].text
+
+
+def test_a_chromium_is_found_here_and_shows_a_page(browser):
+    """Where there is none, the tests of the console in a browser are skipped, and say so."""
+    assert chromium.find()
+    page = browser.new_page()
+    page.set_content("<title>harbour</title><h1>Good morning</h1>")
+    assert page.get_by_role("heading").inner_text() == "Good morning"
