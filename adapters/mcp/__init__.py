@@ -11,9 +11,9 @@ from mnemolog.adapters.extras import require
 
 require("mcp", "mcp", "uvicorn")
 
-from mnemolog.adapters.mcp.connections import Limits as Limits  # noqa: E402
+from mnemolog.adapters.http.connections import Limits as Limits  # noqa: E402
+from mnemolog.adapters.http.listen import BindConfig as BindConfig  # noqa: E402
 from mnemolog.adapters.mcp.http import serve_http as serve_http  # noqa: E402
-from mnemolog.adapters.mcp.listen import BindConfig as BindConfig  # noqa: E402
 from mnemolog.adapters.mcp.opening import OpeningMemory as OpeningMemory  # noqa: E402
 from mnemolog.adapters.mcp.server import make_server as make_server  # noqa: E402
 from mnemolog.adapters.mcp.server import serve_stdio as serve_stdio  # noqa: E402

@@ -14,8 +14,8 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.middleware.authentication import AuthenticationMiddleware
 
-from mnemolog.adapters.mcp.connections import DEFAULT_LIMITS, Connections, Limits, descriptors_left, quieten
-from mnemolog.adapters.mcp.listen import BindConfig, bracketed
+from mnemolog.adapters.http.connections import DEFAULT_LIMITS, Connections, Limits, descriptors_left, quieten
+from mnemolog.adapters.http.listen import BindConfig, bracketed
 from mnemolog.adapters.mcp.server import make_server
 from mnemolog.adapters.support.agent_tools import Memory, Toolset
 
