@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 EXTRAS: Final[Mapping[str, Sequence[str]]] = {
+    "client": ["httpx2>=2.16,<3"],
     "hermes": ["hermes-agent>=0.19"],
     "langgraph": ["langgraph-checkpoint>=4.3,<5"],
     "mcp": ["mcp>=2.3,<3", "uvicorn>=0.31.1"],
@@ -14,6 +15,13 @@ EXTRAS: Final[Mapping[str, Sequence[str]]] = {
     "openai-agents": ["openai-agents>=0.24,<1"],
     "otel": ["opentelemetry-api>=1.27"],
     "postgres": ["psycopg[binary]>=3.2"],
+    "server": [
+        "jinja2>=3.1",
+        "prometheus-client>=0.21",
+        "python-multipart>=0.0.20",
+        "starlette>=1.0,<2",
+        "uvicorn>=0.31.1",
+    ],
     "watch": ["watchfiles>=1.0,<2"],
 }
 """The packages of each extra, as in pyproject.toml: naming them works however mnemolog itself was installed."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -63,13 +64,14 @@ class Connections:
     not shown the token, else of the oldest. With a token, connections that have not shown it get half of the places.
     """
 
-    def __init__(self, limits: Limits, *, descriptors: int, token: bool) -> None:
+    def __init__(self, limits: Limits, *, descriptors: int, token: bool, tls: ssl.SSLContext | None = None) -> None:
         """`descriptors` are those the process may still open; the store keeps half of them."""
         self._limits = limits
+        self._tls = tls
         self._places = max(PLACES_MIN, min(limits.connections, descriptors // 2))
         self._token = token
         self._strangers = self._places // 2 if token else self._places
-        self._open: dict[_Connection, None] = {}  # In the order in which they were opened.
+        self._open: dict[_Connection | _Handshake, None] = {}  # In the order in which they were opened.
 
     async def accept(self, listening: socket.socket, server: uvicorn.Server) -> None:
         """Accept connections for `server` from its start until it shuts down."""
@@ -89,8 +91,10 @@ class Connections:
                 await asyncio.sleep(RETRY_S)
             if server.should_exit:
                 accepted.close()
-            else:
+            elif self._tls is None:
                 await loop.connect_accepted_socket(lambda: _Connection(server, self._open), accepted)
+            else:
+                _Handshake(server, self._open, accepted, self._tls)
 
     async def watch(self) -> None:
         """Drop connections that take too long."""
@@ -108,7 +112,7 @@ class Connections:
             return self._drop_one(self._open)
         return len(strangers) < self._strangers or self._drop_one(strangers)
 
-    def _drop_one(self, among: Iterable[_Connection]) -> bool:
+    def _drop_one(self, among: Iterable[_Connection | _Handshake]) -> bool:
         """Drop the oldest connection that may go, one without a token first. False if there is none.
 
         A connection may go while it waits for a request. When there is a token, those without it may always go.
@@ -120,15 +124,53 @@ class Connections:
         self._drop(min(may_go, key=lambda connection: connection.known))
         return True
 
-    def _drop(self, connection: _Connection) -> None:
+    def _drop(self, connection: _Connection | _Handshake) -> None:
         del self._open[connection]
-        connection.transport.abort()
+        connection.drop()
+
+
+class _Handshake:
+    """A connection that has not agreed on its encryption yet. It takes a place as any other."""
+
+    known, waits = False, True
+
+    def __init__(
+        self,
+        server: uvicorn.Server,
+        open_: dict[_Connection | _Handshake, None],
+        accepted: socket.socket,
+        tls: ssl.SSLContext,
+    ) -> None:
+        self._open, self._accepted = open_, accepted
+        self._loop = asyncio.get_running_loop()
+        self._since = self._loop.time()
+        open_[self] = None
+        self._task = self._loop.create_task(self._agree(server, tls))
+
+    def too_slow(self, limits: Limits, now: float) -> bool:
+        """Whether it takes longer than it may."""
+        return now - self._since > limits.head_s
+
+    def drop(self) -> None:
+        """Close the connection."""
+        self._task.cancel()
+
+    async def _agree(self, server: uvicorn.Server, tls: ssl.SSLContext) -> None:
+        def made() -> _Connection:
+            return _Connection(server, self._open)
+
+        try:
+            await self._loop.connect_accepted_socket(made, self._accepted, ssl=tls)
+        except OSError as error:  # Also what TLS does not accept.
+            _log.warning("no TLS connection was made: %s", error)
+        finally:
+            self._open.pop(self, None)
 
 
 class _Connection(H11Protocol):
     """One connection, which knows what it waits for since when, and whether it has shown the token."""
 
-    def __init__(self, server: uvicorn.Server, open_: dict[_Connection, None]) -> None:
+    def __init__(self, server: uvicorn.Server, open_: dict[_Connection | _Handshake, None]) -> None:
         super().__init__(server.config, server.server_state, server.lifespan.state)
         self._answered: Any = server.config.loaded_app
         self.app = self._answer
@@ -146,6 +188,10 @@ class _Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._open.pop(self, None)
         super().connection_lost(exc)
+
+    def drop(self) -> None:
+        """Close the connection."""
+        self.transport.abort()
 
     @property
     def waits(self) -> bool:
@@ -170,7 +216,7 @@ class _Connection(H11Protocol):
         self._enter("body")
 
         async def received() -> Any:  # Called when the token has been verified.
-            self.known = self.known or getattr(scope.get("user"), "is_authenticated", False)
+            self.known = self.known or _has_shown_token(scope)
             message = await receive()
             if not message.get("more_body", False):
                 self._enter("answer")
@@ -185,6 +231,10 @@ class _Connection(H11Protocol):
 
     def _enter(self, phase: Literal["head", "body", "answer"]) -> None:
         self.phase, self._since = phase, self.loop.time()
+
+
+def _has_shown_token(scope: Any) -> bool:
+    return "caller" in scope["state"] or getattr(scope.get("user"), "is_authenticated", False)
 
 
 class OncePerMinute(logging.Filter):

@@ -37,7 +37,7 @@ class BindConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Raise `InvalidInput` for a weak token, or for a non-loopback address without a token."""
         if self.token is not None and (len(self.token) < TOKEN_CHARS_MIN or not self.token.isascii()):
             raise InvalidInput("token", f"too easy to guess: use at least {TOKEN_CHARS_MIN} ASCII characters")
-        if self.token is None and not _is_loopback(self.host):
+        if self.token is None and not is_loopback(self.host):
             raise InvalidInput(
                 "token",
                 f"{self.host} is not a loopback address, so a token is needed: pass --token or set MNEMOLOG_MCP_TOKEN",
@@ -50,11 +50,16 @@ class BindConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def listen(self) -> socket.socket:
         """Return a listening socket. Raises `InvalidInput` for an address that is not available."""
-        try:
-            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-            return socket.create_server(found[4][:2], family=found[0])
-        except (OSError, ValueError, OverflowError) as error:
-            raise InvalidInput("host", f"cannot listen at {self.host} port {self.port}: {error}") from error
+        return listen(self.host, self.port)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises `InvalidInput` for an address that is not available."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(found[4][:2], family=found[0])
+    except (OSError, ValueError, OverflowError) as error:
+        raise InvalidInput("host", f"cannot listen at {host} port {port}: {error}") from error
 
 
 def bracketed(host: str) -> str:
@@ -62,7 +67,8 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address. A name other than `localhost` counts as public."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

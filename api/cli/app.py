@@ -87,6 +87,7 @@ COMMANDS: Final = {
         "nodes": ("nodes", "List the nodes of a log in PostgreSQL."),
     },
     "Integrations": {
+        "serve": ("serve", "Serve the store to a team: API, console and MCP."),
         "mcp": ("mcp", "Serve the store to agents over MCP."),
         "watch": ("watch", "Record transcripts of coding agents as they are written."),
         "hermes": ("hermes", "Install mnemolog as the memory of Hermes."),
@@ -126,7 +127,6 @@ DONE_BY: Final = {
     "undo": "`mnemolog rewind` hides the last turns of a session",
     "get": "`mnemolog memory get` prints a value; `mnemolog show` prints turns",
     "set": "`mnemolog memory set` sets a value of working memory",
-    "serve": "`mnemolog mcp` serves the store to agents over MCP",
     "load": "`mnemolog import` reads conversations and exported logs",
     "dump": "`mnemolog export` writes the log; `mnemolog backup` copies the store",
     "fork": "`mnemolog branch` starts a session that continues another",

@@ -16,7 +16,7 @@ from mnemolog.operations.backup import BackupReport
 
 NEED_MORE = {
     **dict.fromkeys(("model add", "model activate", "model drop"), "they need a model of the hub"),
-    **dict.fromkeys(("project", "mcp", "watch"), "they run until they are stopped"),
+    **dict.fromkeys(("project", "mcp", "serve", "watch"), "they run until they are stopped"),
     "hermes install": "it needs Hermes",
 }
 ABSOLUTE = ("/mnt/elsewhere", "/backups", "/safe")

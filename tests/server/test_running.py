@@ -1,0 +1,116 @@
+"""`mnemolog serve`: where it listens, what it asks for beyond this machine, and how it ends."""
+
+from __future__ import annotations
+
+import signal
+import ssl
+import subprocess
+
+import httpx2
+import pytest
+
+from mnemolog import InvalidInput, MemoryStore
+from mnemolog.adapters.http.config import ServerConfig
+from tests.server.serving import command, server
+from tests.support import WAIT_S
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate for localhost, and its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+        + ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)],
+        check=True,
+        capture_output=True,
+    )
+    return cert, key
+
+
+def ran(*arguments):
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=WAIT_S, check=False)
+
+
+def test_serving_a_folder_creates_the_store_and_prints_one_line_with_its_urls(folder):
+    """The line is all that stdout holds."""
+    with server(folder) as (url, process):
+        assert httpx2.get(f"{url}/v1/head", timeout=WAIT_S).json()["position"] == 0
+        assert process.errors() == ""
+    with MemoryStore.open(folder, model=None, create=False) as store:
+        assert store.verify().sound
+
+
+def test_a_server_that_is_told_to_stop_ends_with_status_0(folder):
+    """By SIGTERM and by SIGINT."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with server(folder) as (_, process):
+            process.send_signal(number)
+            assert process.wait(WAIT_S) == 0
+
+
+def test_tls_files_serve_https(folder, certificate):
+    """A client that trusts the certificate gets an answer; one that does not hinders nobody."""
+    cert, key = certificate
+    with server(folder, "--tls-cert", str(cert), "--tls-key", str(key)) as (url, _):
+        assert url.startswith("https://")
+        with pytest.raises(httpx2.ConnectError):
+            httpx2.get(f"{url}/v1/head", timeout=WAIT_S)
+        trusting = ssl.create_default_context(cafile=str(cert))
+        assert httpx2.get(f"{url}/v1/head", verify=trusting, timeout=WAIT_S).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "memory.example.org"])
+def test_beyond_loopback_a_server_wants_tls_files_or_a_proxy(folder, host):
+    """Reported before anything is opened or created."""
+    refused = ran(*command(folder, "--host", host))
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"error: --host: {host} is not a loopback address")
+    assert "--tls-cert" in refused.stderr
+    assert "--behind-proxy" in refused.stderr
+    assert not folder.exists()
+    ServerConfig(host=host, behind_proxy=True).check()
+
+
+def test_a_certificate_without_its_key_and_files_that_are_none_are_refused(folder, tmp_path):
+    """Each names the option."""
+    wrong = tmp_path / "wrong.pem"
+    wrong.write_text("no certificate")
+    for options, named in (
+        (["--tls-cert", str(wrong)], "--tls-key"),
+        (["--tls-key", str(wrong)], "--tls-cert"),
+        (["--tls-cert", str(wrong), "--tls-key", str(wrong)], "--tls-cert"),
+        (["--proxy-address", "proxy"], "--proxy-address"),
+    ):
+        refused = ran(*command(folder, *options))
+        assert refused.returncode == 1
+        assert refused.stderr.startswith(f"error: {named}: "), refused.stderr
+    assert not folder.exists()
+
+
+def test_an_address_that_is_taken_is_named(folder):
+    """With its port."""
+    with server(folder) as (url, _):
+        port = url.rpartition(":")[2]
+        taken = ran(*command(folder, "--port", port))
+        assert taken.returncode == 1
+        assert taken.stderr.startswith(f"error: --host: cannot listen at 127.0.0.1 port {port}")
+
+
+def test_tokens_are_needed_everywhere_but_on_loopback():
+    """And there, too, behind a proxy or with --require-token."""
+    assert not ServerConfig().needs_token
+    assert not ServerConfig(host="::1").needs_token
+    assert ServerConfig(require_token=True).needs_token
+    assert ServerConfig(behind_proxy=True).needs_token
+    assert ServerConfig(host="0.0.0.0").needs_token
+    with pytest.raises(InvalidInput, match="not a loopback address"):
+        ServerConfig(host="localhost.example.org").check()
+
+
+def test_a_url_of_a_database_wants_the_name_of_the_log_and_a_folder(folder):
+    """As `MemoryStore.open` does."""
+    refused = ran(*command("postgresql://127.0.0.1:1/none"))
+    assert refused.returncode == 1
+    assert "log" in refused.stderr
