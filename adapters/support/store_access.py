@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -19,6 +20,7 @@ from mnemolog.projections.sql.projection import TrackedTables
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
+Answer = TypeVar("Answer")
 Tables = TypeVar("Tables", bound=TrackedTables)
 
 _POOLS: Final[WeakKeyDictionary[MemoryStore, WorkerPools]] = WeakKeyDictionary()
@@ -60,6 +62,11 @@ def with_pools(store: MemoryStore | AsyncMemoryStore) -> tuple[MemoryStore, Work
     if isinstance(store, AsyncMemoryStore):
         return store._of, store._pools
     return store, _POOLS.get(store) or _POOLS.setdefault(store, WorkerPools())
+
+
+async def read(store: AsyncMemoryStore, work: Callable[[MemoryStore], Answer]) -> Answer:
+    """Return what `work` reads from a store: any number of reads, in one of its threads for reads."""
+    return await store._pools.read(partial(work, store._of))
 
 
 def clock_of(store: MemoryStore) -> Clock:

@@ -1,0 +1,318 @@
+"""The console as routes of a web application: pages, actions, login, and the files they link to."""
+
+from __future__ import annotations
+
+import http
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from mnemolog.adapters.console.assets import send_asset
+from mnemolog.adapters.console.moment import AsOf, TimeBar, as_of, time_bar
+from mnemolog.adapters.console.page import Action, Page, Redirect, query
+from mnemolog.adapters.console.rendering import environment, url
+from mnemolog.adapters.console.security import (
+    CSRF_FIELD,
+    HEADERS,
+    LOGIN_COOKIE,
+    THEME_COOKIE,
+    FormTokens,
+    local_target,
+)
+from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.support.store_access import read
+from mnemolog.domain import errors
+from mnemolog.domain.encoding import to_printable_json
+from mnemolog.domain.result import Result
+
+LogIn = Callable[[str], Awaitable[Caller | None]]
+"""Returns the caller that a token stands for, None for an invalid one."""
+
+NAVIGATION: Final = (
+    ("Look", (("/", "Overview"), ("/sessions", "Sessions"), ("/lineage", "Lineage"), ("/live", "Live"))),
+    ("Ask", (("/recall", "Recall"), ("/context", "Context"), ("/diff", "What changed"))),
+    ("Keep", (("/health", "Health"), ("/audit", "Audit"), ("/forgetting", "Forgetting"))),
+    ("Manage", (("/import", "Import"), ("/tokens", "Tokens"))),
+)
+"""The pages in the menu, by group. Those that this console does not have are left out."""
+THEMES: Final = ("auto", "light", "dark")
+KEPT: Final = ("at", "scope")
+"""Parameters of the URL that links keep."""
+FORM_FIELDS_MAX: Final = 1_000
+FORM_FILES_MAX: Final = 1
+COOKIE_AGE_S: Final = 30 * 24 * 3600
+_STATUS: Final[Mapping[type[errors.MnemologError], int]] = {
+    errors.UnknownSession: 404,
+    errors.OutsideScope: 404,
+    errors.OutsideSession: 404,
+    errors.InvalidInput: 400,
+    errors.LogBusy: 503,
+    errors.LogUnreachable: 503,
+    errors.StoreClosed: 503,
+}
+
+
+class Problem(Result, frozen=True, kw_only=True):
+    """Why a page cannot be shown, and what to do."""
+
+    status: int
+    title: str
+    detail: str
+    hint: str = ""
+
+
+class Refused(Exception):
+    """The console does not do what was asked."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+
+
+class Console:
+    """Pages over the store of whoever calls: `request.state.caller`."""
+
+    def __init__(
+        self,
+        pages: Sequence[Page],
+        actions: Sequence[Action] = (),
+        *,
+        name: str = "",
+        write: bool = False,
+        log_in: LogIn | None = None,
+    ) -> None:
+        """`name` is shown as that of the store. Without `log_in` there is no login page."""
+        self._pages, self._actions = tuple(pages), tuple(actions)
+        self._name, self._write, self._log_in = name, write, log_in
+        self._templates, self._forms = environment(), FormTokens()
+        known = {item.path for item in self._pages}
+        self._menu = tuple(
+            (group, shown) for group, items in NAVIGATION if (shown := [item for item in items if item[0] in known])
+        )
+
+    def routes(self) -> list[Any]:
+        """Return the routes of the console, all but `/` below names that the API does not use."""
+        return [
+            *(Route(page.path, self._show(page), methods=["GET"]) for page in self._pages),
+            *(Route(action.path, self._do(action), methods=["POST"]) for action in self._actions),
+            Route("/login", self._login, methods=["GET", "POST"]),
+            Route("/logout", self._logout, methods=["POST"]),
+            Route("/theme", self._theme, methods=["POST"]),
+            Route("/static/{name:path}", send_asset, methods=["GET"]),
+        ]
+
+    def _show(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            caller = await self._caller(request)
+            if caller is None:
+                return self._to_login(request)
+            bar: TimeBar | None = None
+            try:
+                _require(caller.may(page.verb), _not_allowed(page.verb))
+                asked = query(request, "at")
+                at = await read(caller.store, lambda store: as_of(store, asked))
+                data = await page.show(request, caller, at)
+                if not wants_json(request):
+                    bar = await read(caller.store, lambda store: time_bar(store, at))
+            except (errors.MnemologError, Refused) as error:
+                return self._failed(request, caller, problem_of(error))
+            return self._page(request, caller, page.template, page.title, data, at=at, bar=bar)
+
+        return answer
+
+    def _do(self, action: Action) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            caller = await self._caller(request)
+            if caller is None:
+                return self._to_login(request)
+            try:
+                _require(self._write or not action.needs_write, _READ_ONLY)
+                _require(caller.may(action.verb), _not_allowed(action.verb))
+                async with request.form(max_files=FORM_FILES_MAX, max_fields=FORM_FIELDS_MAX) as form:
+                    _require(self._forms.accepts(request, form), _FORGED)
+                    done = await action.do(request, caller, form)
+                    if isinstance(done, Redirect):
+                        return self._headed(RedirectResponse(done.path, status_code=303))
+                    at = await read(caller.store, lambda store: as_of(store, ""))
+                    bar = await read(caller.store, lambda store: time_bar(store, at))
+            except (errors.MnemologError, Refused) as error:
+                return self._failed(request, caller, problem_of(error))
+            return self._page(request, caller, action.template, action.title, done, at=at, bar=bar)
+
+        return answer
+
+    async def _caller(self, request: Request) -> Caller | None:
+        """Return who calls: whoever the server let in, else whoever the login cookie stands for."""
+        caller: Caller | None = getattr(request.state, "caller", None)
+        token = str(request.cookies.get(LOGIN_COOKIE, ""))
+        if caller is None and self._log_in is not None and token:
+            caller = request.state.caller = await self._log_in(token)
+        return caller
+
+    def _to_login(self, request: Request) -> Response:
+        if wants_json(request) or self._log_in is None:
+            return self._failed(request, None, _NO_TOKEN)
+        back = url(request.url.path, request.query_params) if request.method == "GET" else "/"
+        return self._headed(RedirectResponse(url("/login", {"next": back}), status_code=303))
+
+    async def _login(self, request: Request) -> Response:
+        if self._log_in is None:
+            return self._failed(request, await self._caller(request), _NO_LOGIN)
+        if request.method == "GET":
+            return self._page(request, None, "login.html", "Log in", Login(next=query(request, "next"), wrong=False))
+        async with request.form(max_fields=FORM_FIELDS_MAX) as form:
+            token, target = str(form.get("token", "")).strip(), str(form.get("next", ""))
+            if not self._forms.accepts(request, form):
+                return self._failed(request, None, _FORGED)
+        if not token.isascii() or await self._log_in(token) is None:
+            wrong = Login(next=target, wrong=True)
+            return self._page(request, None, "login.html", "Log in", wrong, status=401)
+        response = RedirectResponse(local_target(target), status_code=303)
+        self._set_cookie(request, response, LOGIN_COOKIE, token)
+        return self._headed(response)
+
+    async def _logout(self, request: Request) -> Response:
+        async with request.form() as form:
+            if not self._forms.accepts(request, form):
+                return self._failed(request, await self._caller(request), _FORGED)
+        response = RedirectResponse("/", status_code=303)
+        response.delete_cookie(LOGIN_COOKIE)
+        return self._headed(response)
+
+    async def _theme(self, request: Request) -> Response:
+        async with request.form() as form:
+            if not self._forms.accepts(request, form):
+                return self._failed(request, await self._caller(request), _FORGED)
+            theme, target = str(form.get("theme", "")), local_target(str(form.get("next", "")))
+        response = RedirectResponse(target, status_code=303)
+        self._set_cookie(request, response, THEME_COOKIE, theme if theme in THEMES else THEMES[0])
+        return self._headed(response)
+
+    def _set_cookie(self, request: Request, response: Response, name: str, value: str) -> None:
+        response.set_cookie(
+            name,
+            value,
+            max_age=COOKIE_AGE_S,
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+
+    def _failed(self, request: Request, caller: Caller | None, problem: Problem) -> Response:
+        return self._page(request, caller, "problem.html", problem.title, problem, status=problem.status)
+
+    def _page(
+        self,
+        request: Request,
+        caller: Caller | None,
+        template: str,
+        title: str,
+        data: Any,
+        *,
+        at: AsOf | None = None,
+        bar: TimeBar | None = None,
+        status: int = 200,
+    ) -> Response:
+        if wants_json(request):
+            body = to_printable_json(data, enc_hook=repr)
+            return self._headed(Response(body, status_code=status, media_type="application/json"))
+        shell = self._shell(request, caller, title, at, bar)
+        html = self._templates.get_template(template).render(data=data, **shell)
+        return self._headed(Response(html, status_code=status, media_type="text/html"))
+
+    def _shell(
+        self, request: Request, caller: Caller | None, title: str, at: AsOf | None, bar: TimeBar | None
+    ) -> dict[str, Any]:
+        """Return what the templates use besides the data of the page."""
+        params = dict(request.query_params)
+        path = request.url.path if request.method == "GET" else "/"
+        kept = {name: params[name] for name in KEPT if params.get(name)}
+        theme = str(request.cookies.get(THEME_COOKIE, ""))
+        return {
+            "title": title,
+            "name": self._name,
+            "menu": self._menu,
+            "path": path,
+            "params": params,
+            "caller": caller,
+            "write": self._write,
+            "has_login": self._log_in is not None,
+            "logged_in": LOGIN_COOKIE in request.cookies,
+            "theme": theme if theme in THEMES else THEMES[0],
+            "themes": THEMES,
+            "csrf_field": CSRF_FIELD,
+            "csrf": self._forms.token(request),
+            "at": at,
+            "bar": bar,
+            "link": lambda to, **query: url(to, {**kept, **query}),
+            "here": lambda **query: url(path, {**params, **query}),
+        }
+
+    @staticmethod
+    def _headed(response: Response) -> Response:
+        for name, value in HEADERS.items():
+            response.headers[name] = value
+        response.headers["Cache-Control"] = "no-store"
+        response.headers["Vary"] = "Accept, Cookie"
+        return response
+
+
+class Login(Result, frozen=True, kw_only=True):
+    """What the login page shows."""
+
+    next: str
+    """Where to go afterwards."""
+    wrong: bool
+    """Whether the token that was given is not valid."""
+
+
+def wants_json(request: Request) -> bool:
+    """Return whether a request asks for the data of a page instead of the page."""
+    accepted = request.headers.get("accept", "")
+    return query(request, "format") == "json" or ("application/json" in accepted and "text/html" not in accepted)
+
+
+def problem_of(error: errors.MnemologError | Refused) -> Problem:
+    """Return an error as the console shows it."""
+    if isinstance(error, Refused):
+        return error.problem
+    status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
+    title = http.HTTPStatus(status).phrase if status == 500 else type(error).__name__
+    return Problem(status=status, title=title, detail=str(error), hint=error.hint)
+
+
+def _require(holds: bool, problem: Problem) -> None:
+    if not holds:
+        raise Refused(problem)
+
+
+def _not_allowed(verb: str) -> Problem:
+    return Problem(
+        status=403,
+        title="Not allowed",
+        detail=f"Your token does not have the right {verb!r}.",
+        hint=f"Ask for one made with `mnemolog token create --verb {verb}`.",
+    )
+
+
+_READ_ONLY: Final = Problem(
+    status=403,
+    title="This console is read-only",
+    detail="Nothing was changed.",
+    hint="Start the server with `mnemolog serve DIR --write` to allow changes here.",
+)
+_FORGED: Final = Problem(
+    status=403,
+    title="This form has expired",
+    detail="It was not sent by a page of this server as it runs now. Nothing was changed.",
+    hint="Go back, reload the page, and send it again.",
+)
+_NO_TOKEN: Final = Problem(
+    status=401, title="A token is needed", detail="This server shows nothing without a token.", hint="Log in with one."
+)
+_NO_LOGIN: Final = Problem(
+    status=404, title="There is no login", detail="This server needs no token.", hint="Go to the overview."
+)

@@ -1,0 +1,61 @@
+"""Pages and actions: functions with an address. A page shows something, an action changes something."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.datastructures import FormData
+from starlette.requests import Request
+
+from mnemolog.adapters.console.moment import AsOf
+from mnemolog.adapters.http.access import Caller, Verb
+
+
+class Redirect(msgspec.Struct, frozen=True):
+    """The answer of an action whose result another page shows."""
+
+    path: str
+    """Path and query within the console."""
+
+
+class Page(NamedTuple):
+    """A page: `show` returns a struct, which is sent as JSON or shown by the template, as `data` in it."""
+
+    path: str
+    title: str
+    template: str
+    verb: Verb
+    show: Callable[[Request, Caller, AsOf], Awaitable[msgspec.Struct]]
+
+
+class Action(NamedTuple):
+    """What a form does: `do` returns where to go next, or a struct to show once."""
+
+    path: str
+    title: str
+    template: str
+    verb: Verb
+    do: Callable[[Request, Caller, FormData], Awaitable[msgspec.Struct | Redirect]]
+    needs_write: bool
+    """Whether it is refused unless the console may write."""
+
+
+def page(
+    path: str, *, title: str, template: str, verb: Verb = "read"
+) -> Callable[[Callable[[Request, Caller, AsOf], Awaitable[msgspec.Struct]]], Page]:
+    """Make a page of a function. `path` is as in Starlette; only callers with `verb` see it."""
+    return lambda show: Page(path, title, template, verb, show)
+
+
+def action(
+    path: str, *, title: str, verb: Verb, template: str = "", needs_write: bool = True
+) -> Callable[[Callable[[Request, Caller, FormData], Awaitable[Any]]], Action]:
+    """Make an action of a function, which is called with a form that was posted to `path` and is not forged."""
+    return lambda do: Action(path, title, template, verb, do, needs_write)
+
+
+def query(request: Request, name: str) -> str:
+    """Return a parameter of the URL without white space around it; empty if it is missing."""
+    return str(request.query_params.get(name, "")).strip()

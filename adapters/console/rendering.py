@@ -1,0 +1,79 @@
+"""Render pages with Jinja2. Everything is escaped; no template marks stored text as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from mnemolog.adapters.console.assets import address_of
+from mnemolog.domain.clock import local_time
+from mnemolog.domain.display import counted, dated, one_line, visible, visible_json, visible_lines
+from mnemolog.domain.encoding import to_printable_json
+
+FOLDER: Final = Path(__file__).parent
+TEXT_CHARACTERS_MAX: Final = 4_000
+"""A longer text of a turn is cut; the page of its event has all of it."""
+
+
+def environment() -> Environment:
+    """Return the environment of the templates, with the filters and functions that they use."""
+    made = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        visible=visible,
+        lines=visible_lines,
+        line=one_line,
+        number=lambda value: f"{value:,}",
+        size=size,
+        moment=moment,
+        when=when,
+        json=shown_json,
+    )
+    made.globals.update(counted=counted, asset=address_of, text_max=TEXT_CHARACTERS_MAX)
+    return made
+
+
+def url(path: str, query: Mapping[str, Any]) -> str:
+    """Return a path with a query; what is empty or None is left out."""
+    encoded = urlencode({name: value for name, value in query.items() if value not in (None, "")}, doseq=True)
+    return f"{path}?{encoded}" if encoded else path
+
+
+def size(count: int) -> str:
+    """Return a number of bytes in the largest unit that keeps it above one."""
+    amount, units = float(count), ["bytes", "KB", "MB", "GB", "TB"]
+    while amount >= 1_000 and len(units) > 1:
+        amount, units = amount / 1_000, units[1:]
+    return f"{count} bytes" if units[0] == "bytes" else f"{amount:.1f} {units[0]}"
+
+
+def moment(value: datetime | None) -> str:
+    """Return a time to the second in the server's zone; empty for None."""
+    return "" if value is None else dated(value, seconds=True)
+
+
+def when(value: datetime | None) -> Markup:
+    """Return a time as an element that has it in full for machines, to the second in the server's zone for people."""
+    if value is None:
+        return Markup()
+    exact = value.astimezone(UTC).isoformat()
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        exact, local_time(value).isoformat(), moment(value)
+    )
+
+
+def shown_json(value: Any, indent: int = 2) -> str:
+    """Return a value as JSON for people to read, with escapes for characters that change how text is shown."""
+    return visible_json(msgspec.json.format(to_printable_json(value, enc_hook=repr), indent=indent).decode())

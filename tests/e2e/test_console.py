@@ -1,0 +1,277 @@
+"""The console's shell: every page in HTML and JSON, as of any moment, safe against what is stored and who asks."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+from httpx2 import ASGITransport, AsyncClient
+from starlette.applications import Starlette
+
+from mnemolog import AsyncMemoryStore
+from mnemolog.adapters.console.app import PAGES, console_app, console_routes
+from mnemolog.adapters.console.assets import STATIC
+from mnemolog.adapters.console.moment import BUCKETS, as_of, time_bar
+from mnemolog.adapters.console.security import LOGIN_COOKIE
+from mnemolog.adapters.http.access import Caller
+from mnemolog.store import MemoryStore
+
+LABEL = "<script>alert(1)</script> javascript:x {{ 7*7 }} '\"></div>"
+HOSTILE = LABEL + " \u202egnp.exe"
+
+
+class Browser:
+    """A browser without scripts: it keeps cookies, follows no redirect by itself, and posts the forms of a page."""
+
+    def __init__(self, app):
+        self.app, self.cookies = app, {}
+
+    def get(self, url, **headers):
+        return self._send("GET", url, headers=headers)
+
+    def json(self, url):
+        return self._send("GET", url, headers={"Accept": "application/json"}).json()
+
+    def post(self, url, data, **headers):
+        return self._send("POST", url, data=data, headers=headers)
+
+    def token(self, url="/"):
+        """The token that the forms of a page have."""
+        return re.search(r'name="csrf" value="([^"]+)"', self.get(url).text)[1]
+
+    def _send(self, method, url, **kwargs):
+        async def send():
+            transport = ASGITransport(app=self.app)
+            async with AsyncClient(transport=transport, base_url="http://127.0.0.1", cookies=self.cookies) as client:
+                response = await client.request(method, url, **kwargs)
+                self.cookies = client.cookies
+                return response
+
+        return asyncio.run(send())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A store with two sessions, one of them full of hostile text."""
+    with MemoryStore.open(tmp_path / "store", model=None) as store:
+        store.session("tea", scope="acme", title="Tea in Porto").record("user", "Where is tea from?")
+        store.session("bad", scope="acme/bad", title=LABEL, agent=LABEL).record("user", HOSTILE, speaker=LABEL)
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(folder):
+    opened = asyncio.run(_opened(folder))
+    yield opened
+    asyncio.run(opened.close())
+
+
+async def _opened(folder):
+    return await AsyncMemoryStore.open(folder, model=None)
+
+
+@pytest.fixture
+def browser(store):
+    return Browser(console_app(store))
+
+
+@pytest.fixture
+def writer(store):
+    return Browser(console_app(store, write=True))
+
+
+PATHS = [page.path for page in PAGES if "{" not in page.path]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_page_is_a_url_that_also_answers_json(browser, path):
+    """A page has one address, in HTML for people and in JSON for programs."""
+    page = browser.get(path)
+    assert page.status_code == 200
+    assert page.headers["content-type"].startswith("text/html")
+    assert page.text.startswith("<!doctype html>")
+    for answer in (browser.get(path, Accept="application/json"), browser.get(path + "?format=json")):
+        assert answer.headers["content-type"] == "application/json"
+        assert isinstance(answer.json(), dict)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_page_shows_any_moment_and_says_which(browser, path):
+    """`?at=` takes a position; the page says that it shows the past, and its links stay there."""
+    page = browser.get(path + "?at=2")
+    assert page.status_code == 200
+    assert "As of" in page.text
+    assert "position 2 of 4" in page.text
+    assert 'href="/?at=2"' in page.text
+    assert "at=1" in page.text  # one event earlier
+    assert "at=3" in page.text
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_answer_has_a_strict_policy_without_anything_inline(browser, path):
+    """No script, style or frame of another place, nothing inline, nothing guessed, nothing sent to others."""
+    page = browser.get(path)
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert page.headers["x-content-type-options"] == "nosniff"
+    assert page.headers["referrer-policy"] == "no-referrer"
+    assert page.headers["cache-control"] == "no-store"
+    assert not re.search(r"<script(?![^>]*\ssrc=)|\sstyle=|<style|\son\w+=", page.text)
+    assert not re.search(r"(?:src|href|action)=\"(?:https?:)?//", page.text)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_hostile_text_is_shown_harmlessly(browser, path):
+    """Stored text is never HTML, a template or a link, and what turns text around is made visible."""
+    page = browser.get(path).text
+    assert "<script>alert" not in page
+    assert "\u202e" not in page
+    assert "'\"></div>" not in page
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_page_shows_an_empty_store(tmp_path, path):
+    """Nothing recorded yet is a page, not an error."""
+    empty = asyncio.run(_opened(tmp_path / "empty"))
+    try:
+        assert Browser(console_app(empty)).get(path).status_code == 200
+    finally:
+        asyncio.run(empty.close())
+
+
+def test_a_time_names_the_last_event_before_it(store, folder):
+    """`?at=` takes a time as well."""
+    with MemoryStore.open(folder, model=None) as opened:
+        recorded = opened.audit.event(3).at
+        assert as_of(opened, recorded.isoformat()).position == 3
+        assert as_of(opened, "2001-01-01").position == 0
+        assert as_of(opened, "").is_now
+
+
+def test_a_moment_outside_of_the_log_is_refused_with_what_to_do(browser):
+    """An impossible moment is an error page that says where the log ends, not a server error."""
+    page = browser.get("/?at=99")
+    assert page.status_code == 400
+    assert "ends at 4" in page.text
+    assert browser.get("/?at=nonsense").status_code == 400
+
+
+def test_the_histogram_covers_the_whole_log_without_reading_it(folder, monkeypatch):
+    """A hundred spans of time; their events add up to the log."""
+    with MemoryStore.open(folder, model=None) as opened:
+        monkeypatch.setattr(opened.parts.log, "read", None)
+        bar = time_bar(opened, as_of(opened, "2"))
+        assert len(bar.buckets) == BUCKETS
+        assert sum(bucket.events for bucket in bar.buckets) == 4
+        assert bar.buckets[bar.step - 1].position >= 2
+        assert all(bucket.position < 2 for bucket in bar.buckets[: bar.step - 1])
+
+
+def test_a_forged_form_changes_nothing(browser):
+    """A form needs the token of its login, and must not come from another site."""
+    assert browser.post("/theme", {"theme": "dark"}).status_code == 403
+    assert browser.post("/theme", {"theme": "dark", "csrf": "0" * 64}).status_code == 403
+    token = browser.token()
+    refused = browser.post("/theme", {"theme": "dark", "csrf": token}, **{"Sec-Fetch-Site": "cross-site"})
+    assert refused.status_code == 403
+    assert "mnemolog_theme" not in browser.cookies
+    assert browser.post("/theme", {"theme": "dark", "csrf": token}).status_code == 303
+    assert 'data-theme="dark"' in browser.get("/").text
+
+
+def test_a_form_sends_nobody_to_another_site(browser):
+    """Where to go after a form is a path of this server."""
+    for target in ("https://evil.example/", "//evil.example", "/\\evil.example", "\\\\evil.example"):
+        sent = browser.post("/theme", {"theme": "dark", "csrf": browser.token(), "next": target})
+        assert sent.headers["location"] == "/", target
+
+
+def test_the_vendored_files_are_those_of_their_releases():
+    """Each vendored file is listed with its licence, its source and its SHA-256, and is that file."""
+    vendor = STATIC / "vendor"
+    listed = json.loads((vendor / "vendor.json").read_text())
+    digests = {name: digest for item in listed for name, digest in item["files"].items()}
+    assert {item["name"]: item["licence"] for item in listed} == {"htmx": "0BSD", "uPlot": "MIT"}
+    assert set(digests) == {path.name for path in vendor.iterdir()} - {"vendor.json"}
+    for name, digest in digests.items():
+        assert hashlib.sha256((vendor / name).read_bytes()).hexdigest() == digest, name
+
+
+def test_files_are_kept_by_browsers_until_they_change(browser):
+    """A page links to files by their content, and there is no way to other files."""
+    page = browser.get("/").text
+    found = re.findall(r'(?:src|href)="(/static/[^"]+)"', page)
+    assert len(found) >= 5
+    for address in found:
+        file = browser.get(address)
+        assert file.status_code == 200, address
+        assert "immutable" in file.headers["cache-control"]
+    assert browser.get("/static/../app.py").status_code == 404
+    assert browser.get("/static/%2e%2e/app.py").status_code == 404
+
+
+class Door:
+    """A server beyond loopback: it lets in those with the token `sesame`."""
+
+    def __init__(self, store):
+        self.caller = Caller(actor="ann", verbs=frozenset({"read"}), store=store)
+
+    async def log_in(self, token):
+        return self.caller if token == "sesame" else None
+
+
+@pytest.fixture
+def stranger(store):
+    return Browser(Starlette(routes=console_routes(name="store", log_in=Door(store).log_in)))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_no_page_is_reachable_without_a_token(stranger, path):
+    """Without a token a browser is sent to the login page, and a program gets 401."""
+    sent = stranger.get(path)
+    assert sent.status_code == 303
+    assert sent.headers["location"].startswith("/login")
+    assert stranger.get(path, Accept="application/json").status_code == 401
+    stranger.cookies = {LOGIN_COOKIE: "wrong"}
+    assert stranger.get(path).status_code == 303
+
+
+def test_a_token_logs_in_and_out(stranger):
+    """The cookie that a login leaves is out of reach of scripts and of other sites."""
+    assert stranger.post("/login", {"token": "sesame", "next": "/?at=2"}).status_code == 403
+    form = {"csrf": stranger.token("/login"), "next": "/?at=2"}
+    refused = stranger.post("/login", {**form, "token": "wrong"})
+    assert refused.status_code == 401
+    assert "not valid" in refused.text
+    let_in = stranger.post("/login", {**form, "token": "sesame"})
+    assert (let_in.status_code, let_in.headers["location"]) == (303, "/?at=2")
+    cookie = let_in.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert "ann" in stranger.get("/").text
+    assert stranger.post("/logout", {"csrf": form["csrf"]}).status_code == 403  # the token of another login
+    assert stranger.post("/logout", {"csrf": stranger.token()}).status_code == 303
+    assert stranger.get("/").status_code == 303
+
+
+def test_the_login_cookie_is_only_sent_over_tls_behind_it(store):
+    """Behind TLS the cookie is Secure."""
+    app = Starlette(routes=console_routes(log_in=Door(store).log_in))
+
+    async def send():
+        async with AsyncClient(transport=ASGITransport(app=app), base_url="https://memory.example") as client:
+            form = re.search(r'name="csrf" value="([^"]+)"', (await client.get("/login")).text)[1]
+            return await client.post("/login", data={"token": "sesame", "csrf": form})
+
+    assert "secure" in asyncio.run(send()).headers["set-cookie"].lower()
+
+
+def test_templates_mark_no_stored_text_as_html():
+    """No template turns escaping off."""
+    for template in Path(STATIC.parent, "templates").glob("*.html"):
+        assert not re.search(r"\|\s*safe\b|autoescape|Markup", template.read_text()), template
