@@ -17,7 +17,7 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.language import parse_language
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.position import ORIGIN
-from mnemolog.domain.scope import Boundary, parse_scope
+from mnemolog.domain.scope import Boundary, Scope, parse_scope
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.embedding import make_encoder
@@ -72,6 +72,10 @@ class StoreParts:
     session_list: SessionList
     boundary: Boundary
     """The scope that the store was opened for."""
+    receipts: bool
+    """Whether recalls and contexts leave receipts that do not say otherwise."""
+    is_part: bool
+    """Whether these are parts of another store for one scope: closing them leaves what both share open."""
     scratch: ScratchFolder | None
     """Holds the projections of a store that is only read."""
 
@@ -88,9 +92,30 @@ class StoreParts:
         structured_log.info("store.opened", path=self.layout.folder, log_id=self.log.log_id, background=background)
         self.forgetting.resume()
 
+    def within(self, scope: Scope) -> StoreParts:
+        """Return parts for one scope that share log, projections and snapshots with these. Raises `OutsideScope`."""
+        boundary = Boundary(self.boundary.narrow(scope))
+        return _assembled(
+            self.layout,
+            self.log,
+            self.snapshots,
+            self.projections,
+            self.forgetting,
+            self.sessions.within(boundary),
+            wal_keeper=self.wal_keeper,
+            telemetry=self.telemetry,
+            gauges=self.gauges,
+            receipts=self.receipts,
+            scratch=self.scratch,
+            is_part=True,
+        )
+
     def close(self) -> None:
         """Stop the threads, finish queued appends and close all files. A forked child leaves them alone."""
         if self.log.is_inherited:
+            return
+        if self.is_part:
+            self.prefetcher.close()
             return
         self.telemetry.unwatch(self.gauges)
         self.projections.stop()
@@ -147,8 +172,40 @@ def build(
     measurements = telemetry or NO_TELEMETRY
     if telemetry is not None:
         measure_appends(log, telemetry)
-    recalls, contexts = _answering(log, sessions, projections, receipts=receipts, telemetry=measurements)
-    forgetting = Forgetting(layout, log, projections, snapshots)
+    return _assembled(
+        layout,
+        log,
+        snapshots,
+        projections,
+        Forgetting(layout, log, projections, snapshots),
+        sessions,
+        wal_keeper=WalKeeper(log.path, log),
+        telemetry=measurements,
+        gauges=gauges_of(layout, log, projections),
+        receipts=receipts,
+        scratch=scratch,
+        is_part=False,
+    )
+
+
+def _assembled(
+    layout: StoreLayout,
+    log: EventLog,
+    snapshots: SnapshotStore,
+    projections: ProjectionSet,
+    forgetting: Forgetting,
+    sessions: Sessions,
+    *,
+    wal_keeper: WalKeeper,
+    telemetry: Telemetry,
+    gauges: Gauges,
+    receipts: bool,
+    scratch: ScratchFolder | None,
+    is_part: bool,
+) -> StoreParts:
+    """Return the parts of a store, with the services that answer within the boundary of its sessions."""
+    boundary = sessions.boundary
+    recalls, contexts = _answering(log, sessions, projections, receipts=receipts, telemetry=telemetry)
     return StoreParts(
         layout=layout,
         log=log,
@@ -159,17 +216,19 @@ def build(
         contexts=contexts,
         prefetcher=_prefetcher(log, sessions, projections, recalls),
         forgetting=forgetting,
-        wal_keeper=WalKeeper(log.path, log),
-        telemetry=measurements,
-        gauges=gauges_of(layout, log, projections),
+        wal_keeper=wal_keeper,
+        telemetry=telemetry,
+        gauges=gauges,
         audit=AuditService(log, sessions, projections, contexts, forgetting),
         models=ModelService(layout, log, projections, boundary=boundary),
         admin=AdminService(layout, log, projections, snapshots, forgetting, boundary=boundary),
         maintenance=Maintenance(
-            layout, log, projections, snapshots, forgetting.nodes, boundary=boundary, telemetry=measurements
+            layout, log, projections, snapshots, forgetting.nodes, boundary=boundary, telemetry=telemetry
         ),
         session_list=SessionList(projections, sessions),
         boundary=boundary,
+        receipts=receipts,
+        is_part=is_part,
         scratch=scratch,
     )
 

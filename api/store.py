@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 from mnemolog import composition
@@ -13,7 +12,6 @@ from mnemolog.application.session_service import SwitchHow
 from mnemolog.audit.verification import verify_store
 from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
 from mnemolog.domain import errors
-from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.head import Head
@@ -22,7 +20,7 @@ from mnemolog.domain.moments import By, Time, When, parse_time, position_at
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import parse_scope
-from mnemolog.domain.session import SessionLike, session_id_of
+from mnemolog.domain.session import SessionLike, checked_session_id, session_id_of
 from mnemolog.domain.spans import Span
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.forgetting.plan import Wish
@@ -136,11 +134,18 @@ class MemoryStore(OfOneProcess):
         parts.start()
         return store
 
+    def within(self, scope: str) -> Self:
+        """Return this store for one scope, as `open(scope=)` does: nothing outside can be read or written through it.
+
+        It shares all that is costly, so that each request of a service may have one of its own. It works until this
+        store is closed; closing it only ends its own prefetches. Raises `InvalidInput`, `OutsideScope`.
+        """
+        return type(self)(self.parts.within(parse_scope(scope)))
+
     def close(self) -> None:
         """Finish queued appends and close all files. Later calls raise `StoreClosed`.
 
-        The projector stops between two calls of the model. `close` waits up to a second for it and for a running
-        prefetch, then abandons them.
+        Waits up to a second for the projector's call of the model and for a running prefetch, then abandons them.
         """
         self.parts.close()
 
@@ -154,9 +159,7 @@ class MemoryStore(OfOneProcess):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def start_session(
@@ -170,8 +173,7 @@ class MemoryStore(OfOneProcess):
     ) -> Session:
         """Start a session and return a handle on it. Raises `SessionExists` if there is a session with that id.
 
-        Without `id` the id is random. The other arguments are those of `session`.
-        Raises `InvalidInput`, and `UnknownSession` if `parent` does not exist: nothing was written.
+        Without `id` it is random. The other arguments, and what is raised, are those of `session`.
         """
         return self._handle(*self.parts.sessions.start(id, agent=agent, scope=scope, title=title, parent=parent))
 
@@ -198,9 +200,8 @@ class MemoryStore(OfOneProcess):
 
     def find_session(self, id: SessionLike) -> Session | None:
         """Return a handle on the session with that id; None if there is none. Raises `InvalidInput`."""
-        wanted = domain.checked_session_id(session_id_of(id, "id"))
-        state = self.parts.sessions.states.latest(wanted)
-        return None if state is None else self._handle(wanted, state.started)
+        state = self.parts.sessions.states.latest(checked_session_id(session_id_of(id, "id")))
+        return None if state is None else self._handle(state.session, state.started)
 
     def end_session(self, session: SessionLike, *, reason: str = "ended") -> None:
         """End a session. Raises `UnknownSession`."""
@@ -563,7 +564,6 @@ class MemoryStore(OfOneProcess):
         """Copy the store into the new folder `target`; other processes may keep writing meanwhile.
 
         With `replace`, an earlier backup of this log in `target` is replaced once the new one is complete.
-
         Only the log is copied; `with_projections` copies projections too, which hold texts and vectors in clear text.
         The content keys are never in `target`; `keys` is a folder to copy them to, replacing an earlier copy.
         The copy is verified, and opened with the keys, before it gets its name. `restore_backup` restores it.

@@ -76,8 +76,9 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
     Safe for several event loops, also in several threads. Concurrent calls run in no particular order.
     """
 
-    def __init__(self, of: MemoryStore, pools: WorkerPools) -> None:
+    def __init__(self, of: MemoryStore, pools: WorkerPools, *, is_part: bool = False) -> None:
         super().__init__(of, pools)
+        self._is_part = is_part
         self.audit = AsyncAuditService(of.audit, pools)
         self.models = AsyncModelService(of.models, pools)
         self.admin = AsyncAdminService(of.admin, pools)
@@ -94,7 +95,14 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
         step and raise `StoreClosed`; those still running after a second are abandoned, as `MemoryStore.close` does.
         If `close` itself is cancelled, it still closes the store, then raises the cancellation.
         """
-        await self._pools.close(self._of.close)
+        if self._is_part:
+            await self._pools.read(self._of.close)
+        else:
+            await self._pools.close(self._of.close)
+
+    def within(self, scope: str) -> AsyncMemoryStore:
+        """Return this store as `open(scope=)` does, at once and in the same threads. See `MemoryStore.within`."""
+        return AsyncMemoryStore(self._of.within(scope), self._pools, is_part=True)
 
     async def __aenter__(self) -> Self:
         return self

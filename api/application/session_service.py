@@ -98,6 +98,11 @@ class Sessions:
         self.log, self.states, self.clock, self.limits, self._titles = log, states, clock, limits, titles
         self._agents: dict[str, FoldedState[AgentState]] = {}
 
+    def within(self, boundary: Boundary) -> Sessions:
+        """Return the sessions inside of a boundary, with the same caches of states."""
+        states = self.states.within(boundary)
+        return Sessions(self.log, states, clock=self.clock, limits=self.limits, titles=self._titles)
+
     @property
     def boundary(self) -> Boundary:
         """The scope that the store was opened for."""

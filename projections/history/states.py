@@ -65,6 +65,30 @@ class _Kept:
             del self.positions[0], self.states[0]
 
 
+class _KeptSessions:
+    """What is kept of sessions, whoever asks. Not safe for several threads without its `lock`."""
+
+    def __init__(self) -> None:
+        self._kept: LruCache[str, _Kept] = LruCache(SESSIONS_KEPT_MAX)
+        self._epoch = 0
+        """The forgetting epoch that what is kept was read in."""
+        self.lock = fork_guard.lock()
+        self.get = self._kept.get
+
+    def get_or_add(self, stream: str, state: FoldedState[SessionState]) -> _Kept:
+        """Return what is kept of a session, from now on if nothing was."""
+        if (kept := self._kept.get(stream)) is None:
+            self._kept.put(stream, kept := _Kept(state))
+        return kept
+
+    def is_of_now(self, epoch: int) -> bool:
+        """Whether what was folded in an epoch may be kept; what is kept of earlier ones goes."""
+        if epoch > self._epoch:
+            self._kept.clear()
+            self._epoch = epoch
+        return epoch == self._epoch
+
+
 class SessionStates:
     """Answers what a session is. Safe for many threads; sees what other processes appended.
 
@@ -74,10 +98,13 @@ class SessionStates:
     def __init__(self, log: FoldableLog, snapshots: Snapshots, *, boundary: Boundary = UNBOUNDED) -> None:
         self._log, self._snapshots, self.boundary = log, snapshots, boundary
         self._inside: LruCache[str, bool] = LruCache(INSIDE_KEPT_MAX)
-        self._kept: LruCache[str, _Kept] = LruCache(SESSIONS_KEPT_MAX)
-        self._epoch = 0
-        """The forgetting epoch that what is kept was read in."""
-        self._lock = fork_guard.lock()
+        self._kept = _KeptSessions()
+
+    def within(self, boundary: Boundary) -> SessionStates:
+        """Return the states of the sessions inside of a boundary. They are kept together with these."""
+        made = SessionStates(self._log, self._snapshots, boundary=boundary)
+        made._kept = self._kept
+        return made
 
     def latest(self, session: str) -> SessionState | None:
         """Return the state of a session now, None if it was never started."""
@@ -96,7 +123,7 @@ class SessionStates:
         """Whether the boundary covers a session and all sessions whose turns and working memory it inherited."""
         if state is None or self.boundary.scope == ROOT:
             return True
-        with self._lock:
+        with self._kept.lock:
             inside = self._inside.get(state.session)
         if inside is None:
             scopes = [state.started.scope]
@@ -106,19 +133,19 @@ class SessionStates:
                     return False
                 scopes.append(found.started.scope)
             inside = all(covers(self.boundary.scope, Scope(scope)) for scope in scopes)
-            with self._lock:
+            with self._kept.lock:
                 self._inside.put(state.session, inside)
         return inside
 
     def holds(self, session: str) -> bool:
         """Whether a session exists and is inside of the boundary."""
-        with self._lock:
+        with self._kept.lock:
             inside = self._inside.get(session)
         return self.latest(session) is not None if inside is None else inside
 
     def known(self, stream: str, position: Position | None) -> FoldedState[SessionState] | None:
         """Return what is known of a stream at or before `position` without reading the log."""
-        with self._lock:
+        with self._kept.lock:
             kept = self._kept.get(stream)
             if kept is not None:
                 found = kept.latest if position is None else kept.at_or_before(position)
@@ -143,34 +170,22 @@ class SessionStates:
             return after
 
         folded = self._log.fold(stream, evolve_and_note, upto=position, known=self.known)
-        with self._lock:
-            if self._is_of_now(folded.epoch) and passed:
-                kept = self._kept_or_new(stream, passed[-1]._replace(epoch=folded.epoch))
+        with self._kept.lock:
+            if self._kept.is_of_now(folded.epoch) and passed:
+                kept = self._kept.get_or_add(stream, passed[-1]._replace(epoch=folded.epoch))
                 for state in passed:
                     kept.add_checkpoint(state._replace(epoch=folded.epoch))
         return folded, events
 
     def _keep(self, stream: str, state: FoldedState[SessionState], *, events: int) -> int:
         """Keep the latest state; return how many events came since the last snapshot, if it is due, or 0."""
-        with self._lock:
-            if not self._is_of_now(state.epoch):
+        with self._kept.lock:
+            if not self._kept.is_of_now(state.epoch):
                 return 0
-            kept = self._kept_or_new(stream, state)
+            kept = self._kept.get_or_add(stream, state)
             if state.version > kept.latest.version:
                 kept.latest = state
             kept.unsaved += events
             due = kept.unsaved if kept.unsaved >= SNAPSHOT_EVERY else 0
             kept.unsaved -= due
             return due
-
-    def _kept_or_new(self, stream: str, state: FoldedState[SessionState]) -> _Kept:
-        if (kept := self._kept.get(stream)) is None:
-            self._kept.put(stream, kept := _Kept(state))
-        return kept
-
-    def _is_of_now(self, epoch: int) -> bool:
-        """Whether what was folded in an epoch may be kept; what is kept of earlier ones goes. Needs the lock."""
-        if epoch > self._epoch:
-            self._kept.clear()
-            self._epoch = epoch
-        return epoch == self._epoch

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import os
+import threading
 from itertools import chain
 
 import msgspec
 import pytest
 
-from mnemolog import MemoryStore, NewTurn, errors
+from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, errors
 from mnemolog.audit.service import AuditService
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
@@ -41,11 +44,15 @@ def folder(tmp_path):
     return folder
 
 
-@pytest.fixture
-def bound(folder):
-    """The store, opened for Alice."""
-    with MemoryStore.open(folder, model=None, scope=ALICE) as store:
-        yield store
+@pytest.fixture(params=["opened", "within"])
+def bound(folder, request):
+    """The store for Alice: opened for her, or a part of one that was opened for everybody."""
+    if request.param == "opened":
+        with MemoryStore.open(folder, model=None, scope=ALICE) as store:
+            yield store
+    else:
+        with MemoryStore.open(folder, model=None) as whole, whole.within("acme").within(ALICE) as store:
+            yield store
 
 
 def texts(found):
@@ -63,6 +70,12 @@ REFUSED = (errors.OutsideScope, errors.UnknownSession, errors.SessionExists)
 # Each public method with calls that try to read or to write what is outside.
 STORE = {
     "open": [],
+    "within": [
+        lambda s: s.within("").recall("sentinel", k=50),
+        lambda s: s.within(ALICE).events(),
+        lambda s: s.within(BOB),
+        lambda s: s.within("acme"),
+    ],
     "close": [],
     "session": [
         lambda s: s.session("bob"),
@@ -241,6 +254,44 @@ def test_an_invalid_scope_is_refused_before_anything_is_created(tmp_path, scope)
     with pytest.raises(errors.InvalidInput, match="scope"):
         MemoryStore.open(tmp_path / "memory", model=None, scope=scope)
     assert not list(chain(tmp_path.iterdir()))
+
+
+def test_a_part_of_a_store_shares_its_log_and_leaves_it_open(folder):
+    """What the one records, the other sees at once; closing the part closes nothing of the whole."""
+    with MemoryStore.open(folder, model=None) as store:
+        with store.within(ALICE) as hers:
+            turn = hers.session("alice").record("user", "a quokka")
+            assert store.recall("quokka").hits[0].position == turn.position
+            store.record("bob", "user", "another quokka")
+            assert [hit.position for hit in hers.recall("quokka").hits] == [turn.position]
+            assert hers.parts.log is store.parts.log
+            assert hers.parts.projections is store.parts.projections
+        store.record("bob", "user", "still open")
+    with pytest.raises(errors.StoreClosed):
+        hers.record("alice", "user", "closed with the store")
+
+
+def test_many_parts_of_a_store_cost_nothing_that_lasts(folder):
+    """One for each request: no file is opened and no thread is started."""
+    with MemoryStore.open(folder, model=None) as store:
+        assert len(store.within(ALICE).sessions()) == 2  # Files are opened by the first read.
+        descriptors, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+        parts = [store.within(ALICE) for _ in range(1_000)]
+        assert {len(part.sessions()) for part in parts[:10]} == {2}
+        assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == (descriptors, threads)
+
+
+def test_a_part_for_asyncio_is_made_at_once_and_leaves_the_store_open(folder):
+    """`within` is no coroutine: a server calls it for each request."""
+
+    async def talk():
+        async with AsyncMemoryStore.open(folder, model=None) as store:
+            async with store.within(ALICE) as hers:
+                assert await hers.find_session("bob") is None
+                assert {item.session for item in await hers.sessions()} == {"alice", "trip"}
+            return await store.sessions()
+
+    assert len(asyncio.run(talk())) == 4
 
 
 def test_a_similar_name_is_another_scope(folder):
