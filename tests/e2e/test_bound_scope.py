@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import threading
 from itertools import chain
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -271,14 +271,19 @@ def test_a_part_of_a_store_shares_its_log_and_leaves_it_open(folder):
         hers.record("alice", "user", "closed with the store")
 
 
+def costs():
+    """Open files and running threads of this process."""
+    return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+
 def test_many_parts_of_a_store_cost_nothing_that_lasts(folder):
     """One for each request: no file is opened and no thread is started."""
     with MemoryStore.open(folder, model=None) as store:
         assert len(store.within(ALICE).sessions()) == 2  # Files are opened by the first read.
-        descriptors, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+        before = costs()
         parts = [store.within(ALICE) for _ in range(1_000)]
         assert {len(part.sessions()) for part in parts[:10]} == {2}
-        assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == (descriptors, threads)
+        assert costs() == before
 
 
 def test_a_part_for_asyncio_is_made_at_once_and_leaves_the_store_open(folder):
