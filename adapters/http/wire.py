@@ -23,7 +23,7 @@ from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.moments import When
-from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.raw_payload import Original
 from mnemolog.domain.result import Results, Stale
 from mnemolog.domain.session import SessionHandle
@@ -173,6 +173,7 @@ def parameters(operation: Operation) -> tuple[Parameter, ...]:
         found["at"] = Parameter(name="at", type=travels_as(When) | None, required=False)
     if is_paged(operation) and "limit" not in found:
         found["limit"] = Parameter(name="limit", type=int, required=False, default=PAGE)
+        found.setdefault("after", Parameter(name="after", type=int, required=False, default=ORIGIN))
     placed = [Parameter(name=name, type=found.pop(name).type, required=True, in_path=True) for name in in_path]
     return (*placed, *found.values())
 
@@ -207,7 +208,7 @@ class Arguments:
         self.struct = msgspec.defstruct(f"{title}Arguments", fields, kw_only=True, forbid_unknown_fields=True)
         self._decoder = msgspec.json.Decoder(self.struct)
 
-    def read(self, path: Mapping[str, str], query: Sequence[tuple[str, str]], body: bytes) -> dict[str, Any]:
+    def read(self, path: Sequence[str], query: Sequence[tuple[str, str]], body: bytes) -> dict[str, Any]:
         """Return the arguments by name, those that were given. Raises `InvalidInput`."""
         try:
             found = self._decoder.decode(body or b"{}") if self.in_body else self._from_query(query)
@@ -217,9 +218,9 @@ class Arguments:
             raise InvalidInput("body", f"is not JSON: {error}") from error
         if self.in_body and query:
             raise InvalidInput(query[0][0], "belongs into the body, which is a JSON object")
-        given = {name: value for name in self._others if (value := getattr(found, name)) is not msgspec.UNSET} | {
-            name: _of_path(name, path[name], kind) for name, kind in self._in_path.items()
-        }
+        given = {name: value for name in self._others if (value := getattr(found, name)) is not msgspec.UNSET}
+        for (name, kind), text in zip(self._in_path.items(), path, strict=True):
+            given[name] = text if kind is str else _of_path(name, text, kind)
         for name in self._durations & given.keys():
             given[name] = _duration(name, given[name])
         if "messages" in given:
@@ -289,7 +290,8 @@ class Answers:
     """Writes the result of an operation as JSON."""
 
     def __init__(self, operation: Operation) -> None:
-        self.types = answer_types(get_type_hints(operation.method)["return"])
+        hint = get_type_hints(operation.method)["return"]
+        self.types = answer_types(Session if operation.name == "find_session" else hint)  # Not null: a status of 404.
         """What the JSON of an answer fits, one of them; none for no content."""
 
     def write(self, result: Any, *, more: int | None = None) -> bytes | None:

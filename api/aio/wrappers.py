@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial, update_wrapper
 from inspect import signature
 from itertools import islice
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
 
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.infra.runtime import cancellation
@@ -18,6 +18,10 @@ from mnemolog.projections.ports import Progress
 
 ITEMS_PER_CALL: Final = 500
 """Equal to the number of events that the log reads at once."""
+
+Pool = Literal["write", "read", "recall", "background"]
+"""A pool of `WorkerPools`."""
+_POOL: Final = "pool"
 
 Item = TypeVar("Item")
 Of_co = TypeVar("Of_co", covariant=True)
@@ -50,7 +54,7 @@ def in_write_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Resul
     async def call(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
         return await self._pools.write(partial(_own(self._of, method), *args, **kwargs))
 
-    return _named(call, method)
+    return _named(call, method, "write")
 
 
 def in_read_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result]:
@@ -59,7 +63,7 @@ def in_read_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result
     async def call(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
         return await self._pools.read(partial(_own(self._of, method), *args, **kwargs))
 
-    return _named(call, method)
+    return _named(call, method, "read")
 
 
 def in_recall_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result]:
@@ -69,7 +73,7 @@ def in_recall_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Resu
         pool = self._pools.read if kwargs.get("mode") == "text" else self._pools.recall
         return await pool(partial(_own(self._of, method), *args, **kwargs))
 
-    return _named(call, method)
+    return _named(call, method, "recall")
 
 
 def in_background_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result]:
@@ -79,10 +83,10 @@ def in_background_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, 
     async def call(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
         work = partial(_own(self._of, method), *args, **kwargs)
         if reports:
-            work.keywords["progress"] = _stopping(work.keywords.get("progress"))
+            work.keywords["progress"] = stopping(work.keywords.get("progress"))
         return await self._pools.background(work)
 
-    return _named(call, method)
+    return _named(call, method, "background")
 
 
 def wrapped(
@@ -96,13 +100,31 @@ def wrapped(
     return _named(given, call)
 
 
-def _named(call: AsyncMethod[Self, P, Result], method: Callable[..., Any]) -> AsyncMethod[Self, P, Result]:
+def pool_of(coroutine: Callable[..., Any]) -> Pool:
+    """Return the pool that runs the calls of a coroutine made here; `read` for any other one."""
+    found: Pool = getattr(coroutine, _POOL, "read")
+    return found
+
+
+async def run_in(pool: Pool, of: AsyncWrapper[Self], work: Callable[[Self], Result]) -> Result:
+    """Run work on the object that `of` wraps, in one of its pools. Raises what it raises, and `StoreClosed`."""
+    run: Callable[[Callable[[], Result]], Coroutine[Any, Any, Result]] = getattr(of._pools, pool)
+    return await run(partial(work, of._of))
+
+
+def _named(
+    call: AsyncMethod[Self, P, Result], method: Callable[..., Any], pool: Pool | None = None
+) -> AsyncMethod[Self, P, Result]:
     update_wrapper(call, method)
     call.__qualname__ = f"Async{method.__qualname__.removeprefix('Async')}"
+    if pool is not None:
+        setattr(call, _POOL, pool)
     return call
 
 
-def _stopping(progress: Progress | None) -> Progress:
+def stopping(progress: Progress | None) -> Progress:
+    """Return a `progress` that also ends the call where it was given up."""
+
     def report(done: int, total: int) -> None:
         cancellation.check()
         if progress is not None:

@@ -1,0 +1,187 @@
+"""The JSON API as an ASGI application: one route for each operation of the table."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, Mount
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from mnemolog.adapters.http.access import VERBS, Caller
+from mnemolog.adapters.http.calls import Folders, Outcome, outcome_of, pool_for, reports_progress
+from mnemolog.adapters.http.exchange import EVENT_STREAM, NO_STORE, PROBLEM, REVALIDATED, Exchange
+from mnemolog.adapters.http.operations import OPERATIONS, PREFIX, Operation
+from mnemolog.adapters.http.problems import problem, problem_of, to_body
+from mnemolog.adapters.http.streaming import answer_with_export, answer_with_progress
+from mnemolog.adapters.http.wire import Answers, Arguments
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.aio.wrappers import run_in
+from mnemolog.audit.service import AuditService
+from mnemolog.domain import structured_log
+from mnemolog.domain.errors import InvalidInput, MnemologError
+from mnemolog.domain.idempotency import keyed_request
+from mnemolog.domain.session import checked_key
+
+
+def make_app(
+    store: AsyncMemoryStore,
+    *,
+    folders: Folders | None = None,
+    routes: Sequence[BaseRoute] = (),
+    middleware: Sequence[Middleware] | None = None,
+) -> Starlette:
+    """Return the server's application: the API below `/v1`, and further `routes`.
+
+    `middleware` sets `request.state.caller` and refuses what may not come in; by default everybody is the local user.
+    """
+    let_in = [Middleware(EverybodyIsLocal, store=store)] if middleware is None else list(middleware)
+    return Starlette(routes=[Mount(PREFIX, app=Api(folders or Folders())), *routes], middleware=let_in)
+
+
+class EverybodyIsLocal:
+    """Lets every request in as the local user, who may do everything."""
+
+    def __init__(self, app: ASGIApp, store: AsyncMemoryStore) -> None:
+        self._app = app
+        self._caller = Caller(actor="local", verbs=VERBS, store=store)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request as that of the local user."""
+        scope.setdefault("state", {})["caller"] = self._caller
+        await self._app(scope, receive, send)
+
+
+class Route:
+    """Answers the requests to one operation. Everything that does not depend on the request is made once."""
+
+    def __init__(self, operation: Operation, folders: Folders) -> None:
+        self.operation = operation
+        self._arguments, self._answers = Arguments(operation), Answers(operation)
+        self._outcome_of, self._pool = outcome_of(operation, folders), pool_for(operation)
+        self._reports = reports_progress(operation)
+
+    async def __call__(self, exchange: Exchange, path: Sequence[str]) -> None:
+        """Answer a request whose path has these arguments."""
+        body = await exchange.body() if self._arguments.in_body else b""
+        arguments = self._arguments.read(path, exchange.query(), body)
+        if self.operation.method is AuditService.export:
+            await answer_with_export(exchange, arguments)
+            return
+        if self._reports and EVENT_STREAM in exchange.header(b"accept"):
+            await answer_with_progress(
+                exchange, lambda given: self._made(exchange, given), arguments, ended=self._last_event
+            )
+            return
+        outcome = await self._made(exchange, arguments)
+        headers = (NO_STORE,) if outcome.etag is None else (*REVALIDATED, (b"etag", outcome.etag.encode()))
+        if outcome.is_unchanged:
+            await exchange.answer(304, None, *headers)
+            return
+        written = self._answers.write(outcome.result, more=outcome.next)
+        await exchange.answer(204 if written is None else 200, written, *headers)
+
+    async def _made(self, exchange: Exchange, arguments: dict[str, Any]) -> Outcome:
+        known = exchange.header(b"if-none-match").decode("latin-1") or None
+        pool = "read" if self._pool == "recall" and arguments.get("mode") == "text" else self._pool
+        key = exchange.header(b"idempotency-key")
+        with keyed_request(checked_key(key.decode("latin-1")) if key else None):
+            return await run_in(pool, exchange.caller.store, lambda store: self._outcome_of(store, arguments, known))
+
+    def _last_event(self, call: asyncio.Future[Any]) -> tuple[str, bytes]:
+        try:
+            return "result", self._answers.write(call.result().result) or b"null"
+        except Exception as error:
+            return "error", to_body(_problem(error, self.operation.name))
+
+
+Found = tuple[Route, tuple[bytes, ...]]
+_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+class Node:
+    """The routes of the paths with the same beginning."""
+
+    def __init__(self) -> None:
+        self._named: dict[bytes, Node] = {}
+        self._any: Node | None = None
+        self._routes: dict[str, Route] = {}
+
+    def add(self, path: Sequence[str], method: str, route: Route) -> None:
+        """Add a route by the rest of its path."""
+        if not path:
+            self._routes[method] = route
+        elif path[0].startswith("{"):
+            self._any = self._any or Node()
+            self._any.add(path[1:], method, route)
+        else:
+            self._named.setdefault(path[0].encode(), Node()).add(path[1:], method, route)
+
+    def find(self, path: Sequence[bytes], method: str, arguments: tuple[bytes, ...] = ()) -> Found | None:
+        """Return the route of a path and the arguments in it, still encoded. None if there is none."""
+        if not path:
+            return (self._routes[method], arguments) if method in self._routes else None
+        named = self._named.get(path[0])
+        found = None if named is None else named.find(path[1:], method, arguments)
+        if found is None and self._any is not None and path[0]:
+            found = self._any.find(path[1:], method, (*arguments, path[0]))
+        return found
+
+
+class Api:
+    """Answers the requests below `/v1`. Paths are split before they are decoded: an argument may hold a slash."""
+
+    def __init__(self, folders: Folders) -> None:
+        self._root = Node()
+        for operation in OPERATIONS:
+            self._root.add(operation.path.split("/")[1:], operation.http, Route(operation, folders))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        exchange = Exchange(scope, receive, send)
+        raw: bytes = scope["raw_path"].partition(b"?")[0]
+        path = raw.removeprefix(PREFIX.encode()).split(b"/")[1:]
+        found = self._root.find(path, "GET" if scope["method"] == "HEAD" else scope["method"])
+        if found is None:
+            await self._refuse(exchange, path)
+            return
+        route, arguments = found
+        if not exchange.caller.may(route.operation.verb):
+            why = f"this caller may not {route.operation.verb}, which {route.operation.name} needs"
+            await exchange.refuse(problem("Forbidden", 403, why, "use a token with that verb"))
+            return
+        try:
+            await route(exchange, [_decoded(argument) for argument in arguments])
+        except Exception as error:
+            if exchange.is_begun:
+                raise
+            await exchange.refuse(_problem(error, route.operation.name), error)
+
+    async def _refuse(self, exchange: Exchange, path: Sequence[bytes]) -> None:
+        allowed = ", ".join(method for method in _METHODS if self._root.find(path, method) is not None)
+        if allowed:
+            members = problem("MethodNotAllowed", 405, f"this path takes {allowed}")
+            await exchange.answer(405, to_body(members), (b"allow", allowed.encode()), kind=PROBLEM)
+            return
+        hint = f"`GET {PREFIX}/openapi.json` lists all paths"
+        await exchange.refuse(problem("NotFound", 404, "there is no such path", hint))
+
+
+def _problem(error: Exception, operation: str) -> dict[str, Any]:
+    if isinstance(error, MnemologError):
+        return problem_of(error)
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    structured_log.error("http.failed", operation=operation, error=error, file=frame.filename, line=frame.lineno)
+    return problem("InternalError", 500, "the server failed", "report it as a bug, with what the server logged")
+
+
+def _decoded(argument: bytes) -> str:
+    try:
+        return unquote_to_bytes(argument).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput("path", "is not UTF-8, percent-encoded") from error

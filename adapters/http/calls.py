@@ -1,0 +1,181 @@
+"""How the operations of the table are called on a store: in which pool, page by page, unchanged or not."""
+
+from __future__ import annotations
+
+import inspect
+import secrets
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, get_origin, get_type_hints
+
+import msgspec
+
+from mnemolog.adapters.http.operations import Operation
+from mnemolog.adapters.http.wire import PAGE, PAGE_MAX, is_paged
+from mnemolog.aio.services import AsyncAdminService, AsyncAuditService, AsyncModelService, AsyncQuarantine
+from mnemolog.aio.session import AsyncSession
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.aio.wrappers import Pool, pool_of
+from mnemolog.audit.service import AuditService
+from mnemolog.domain import errors
+from mnemolog.domain.head import Head
+from mnemolog.domain.values import MISSING
+from mnemolog.models.service import ModelService
+from mnemolog.operations.service import AdminService
+from mnemolog.projections.quarantine import Quarantine
+from mnemolog.session import Session
+from mnemolog.store import MemoryStore
+
+Arguments = dict[str, Any]
+Call = Callable[[MemoryStore, Arguments], Any]
+
+_TWINS: Final[dict[type, type]] = {
+    MemoryStore: AsyncMemoryStore,
+    Session: AsyncSession,
+    AuditService: AsyncAuditService,
+    ModelService: AsyncModelService,
+    AdminService: AsyncAdminService,
+    Quarantine: AsyncQuarantine,
+}
+_OWNERS: Final[dict[type, Callable[[MemoryStore], Any]]] = {
+    MemoryStore: lambda store: store,
+    AuditService: lambda store: store.audit,
+    ModelService: lambda store: store.models,
+    AdminService: lambda store: store.admin,
+    Quarantine: lambda store: store.admin.quarantine(),
+}
+
+
+class Folders(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the server puts files that callers ask for. No caller names a path."""
+
+    backups: Path | None = None
+    """Each backup is a new folder in here. None: the server makes no backups."""
+    backup_keys: Path | None = None
+    """The folder that the keys of the content are copied to, apart from the backups. None: they are not copied."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a call returned."""
+
+    result: Any
+    next: int | None = None
+    """Where the next page begins; None if there is none."""
+    etag: str | None = None
+    """The state of the log that the result is of; None where it does not depend on the log alone."""
+    is_unchanged: bool = False
+    """Whether the caller has this result already: then it was not made again."""
+
+
+def pool_for(operation: Operation) -> Pool:
+    """Return the pool that the operation's twin for asyncio runs in."""
+    return pool_of(getattr(_TWINS[operation.owner], operation.method.__name__))
+
+
+def reports_progress(operation: Operation) -> bool:
+    """Whether a call may take long and reports how far it is."""
+    returns = get_type_hints(operation.method)["return"]
+    return "progress" in inspect.signature(operation.method).parameters and get_origin(returns) is not Iterator
+
+
+def outcome_of(operation: Operation, folders: Folders) -> Callable[[MemoryStore, Arguments, str | None], Outcome]:
+    """Return the function that makes a call; its last argument is the `If-None-Match` of the request."""
+    call = _page_of(operation) if is_paged(operation) else partial(_whole, _call_of(operation, folders))
+    return partial(_of_log, call) if operation.of_log_alone else lambda store, arguments, _: call(store, arguments)
+
+
+def existing_session(store: MemoryStore, session: str) -> Session:
+    """Return a handle on a session. Raises `UnknownSession`, with the ids that resemble it."""
+    found = store.find_session(session)
+    if found is None:
+        store.parts.sessions.state(session)
+        raise errors.UnknownSession(session)
+    return found
+
+
+def etag_of(head: Head) -> str:
+    """Return the position of a head, and the beginning of the digest there, as an entity tag."""
+    return f'"{head.position}.{head.digest[:12]}"'
+
+
+def _whole(call: Call, store: MemoryStore, arguments: Arguments) -> Outcome:
+    return Outcome(call(store, arguments))
+
+
+def _of_log(
+    call: Callable[[MemoryStore, Arguments], Outcome], store: MemoryStore, arguments: Arguments, known: str | None
+) -> Outcome:
+    try:
+        # Read first: what is appended meanwhile may be in the answer, and then the tag is that of an older one.
+        etag = etag_of(store.head())
+    except errors.LogUnreachable:  # The answer comes from projections alone.
+        return call(store, arguments)
+    if known is not None and (known.strip() == "*" or etag in known):
+        return Outcome(None, etag=etag, is_unchanged=True)
+    return msgspec.structs.replace(call(store, arguments), etag=etag)
+
+
+def _call_of(operation: Operation, folders: Folders) -> Call:
+    name = operation.method.__name__
+    if operation.of_session:
+        return partial(_on_session, operation)
+    if operation.method is MemoryStore.find_session:
+        return lambda store, arguments: existing_session(store, arguments["id"])
+    if operation.method is MemoryStore.backup:
+        return partial(_back_up, folders)
+    owner = _OWNERS[operation.owner]
+    return lambda store, arguments: getattr(owner(store), name)(**arguments)
+
+
+def _on_session(operation: Operation, store: MemoryStore, arguments: Arguments) -> Any:
+    name, session = operation.method.__name__, existing_session(store, arguments.pop("session"))
+    if name == "get":
+        arguments["default"] = MISSING
+    at = arguments.pop("at", None) if operation.as_of else None
+    if at is None:
+        return getattr(session, name)(**arguments)
+    if arguments.pop("hidden", False):
+        raise errors.InvalidInput("hidden", "cannot be given together with `at`; leave one out")
+    return getattr(session.at(at), name)(**arguments)
+
+
+def _page_of(operation: Operation) -> Callable[[MemoryStore, Arguments], Outcome]:
+    call = _call_of(operation, Folders())
+    is_read_on = get_origin(get_type_hints(operation.method)["return"]) is Iterator
+
+    def page(store: MemoryStore, arguments: Arguments) -> Outcome:
+        limit = _checked_limit(arguments.get("limit", PAGE))
+        if is_read_on:
+            arguments.pop("limit", None)
+            found = list(islice(call(store, arguments), limit))
+        elif operation.method is MemoryStore.sessions:
+            arguments.pop("limit", None)
+            after = arguments.pop("after", 0)
+            found = call(store, arguments)
+            found[:] = islice((item for item in found if item.started_position > after), limit)
+        else:
+            found = call(store, arguments | {"limit": limit})
+        return Outcome(found, next=_place(found[-1]) if len(found) == limit else None)
+
+    return page
+
+
+def _checked_limit(limit: int) -> int:
+    if not 1 <= limit <= PAGE_MAX:
+        raise errors.InvalidInput("limit", f"{limit} is not between 1 and {PAGE_MAX:,}")
+    return limit
+
+
+def _place(item: Any) -> int:
+    place: int = getattr(item, "started_position", None) or item.position
+    return place
+
+
+def _back_up(folders: Folders, store: MemoryStore, arguments: Arguments) -> Any:
+    if folders.backups is None:
+        raise errors.BackupRefused(store.path, "this server was started without a folder for backups")
+    name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+    return store.backup(folders.backups / name, keys=folders.backup_keys, **arguments)

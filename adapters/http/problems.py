@@ -1,0 +1,154 @@
+"""Errors as problem details (RFC 9457), and back: the caller can raise the error that the store raised.
+
+A problem has the class of the error as its `title`, the message as `detail`, what to do as `hint`, and the attributes
+of the error under their own names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mnemolog.domain import errors
+from mnemolog.domain.encoding import to_printable_json
+from mnemolog.domain.errors import MnemologError
+
+MEDIA_TYPE: Final = "application/problem+json"
+TYPES: Final = "urn:mnemolog:problem:"
+"""The beginning of every `type`. It names the problem; there is no page behind it."""
+RETRY_AFTER_S: Final = 1
+"""When a request may succeed that came while the server stopped, in seconds."""
+
+_STATUS: Final[dict[type[Exception], int]] = {
+    errors.InvalidInput: 400,
+    errors.LimitExceeded: 413,
+    errors.OutsideSession: 400,
+    errors.WitnessUnreadable: 400,
+    errors.ImportRefused: 400,
+    errors.OutsideScope: 403,
+    errors.UnknownSession: 404,
+    errors.UnknownCheckpoint: 404,
+    errors.NoTask: 404,
+    errors.SessionError: 409,
+    errors.AppendError: 409,
+    errors.ModelError: 409,
+    errors.ModelMismatch: 409,
+    errors.ProjectionBehind: 409,
+    errors.BackupRefused: 409,
+    errors.StoreNotWritable: 409,
+    errors.LogBusy: 503,
+    errors.IndexerBusy: 503,
+    errors.LogUnreachable: 503,
+    errors.StoreClosed: 503,
+    errors.OutOfDescriptors: 503,
+    errors.StorageFull: 507,
+    errors.LogWriteFailed: 500,
+    errors.EncodingFailed: 500,
+    MnemologError: 500,
+}
+"""The status of each class, and of those derived from it. A 503 means that the same request may succeed later."""
+
+_HINTS: Final[dict[type[Exception], str]] = {
+    errors.UnknownSession: "`GET /v1/sessions` lists the sessions; `PUT /v1/sessions/ID` returns one, or starts it",
+    errors.SessionExists: "`PUT /v1/sessions/ID` returns it; to start another one, choose another id",
+    errors.SessionAlreadyEnded: (
+        'nothing was written; reopen it (`POST /v1/switch` with the reason "resume"), branch it, or start a new session'
+    ),
+    errors.NoTask: "nothing was written; set a task first (`PUT /v1/sessions/ID/task`)",
+    errors.UnknownCheckpoint: "`GET /v1/sessions/ID/checkpoints` lists the checkpoints of the session",
+    errors.CheckpointExists: (
+        "nothing was written; choose another name, or delete that checkpoint first "
+        "(`DELETE /v1/sessions/ID/checkpoints/NAME`)"
+    ),
+    errors.OutsideScope: "nothing was read or written; use a token for the whole store",
+    errors.MemoryFull: "nothing was written; delete something, or raise the limit of the server",
+    errors.StoreClosed: "the server is stopping; try again",
+    errors.ProjectionError: "`POST /v1/rebuild` rebuilds it from the log",
+    errors.ProjectionUnreadable: '`POST /v1/doctor` with {"fix": true} quarantines damaged files and rebuilds them',
+    errors.ModelRefused: "nothing was changed; `GET /v1/models` shows which models have vectors, and the active one",
+    errors.ModelMismatch: "start the server with the active model, or activate one that it has",
+    errors.UndecodableEvent: "a newer mnemolog may know this topic; otherwise check the log (`POST /v1/verify`)",
+}
+"""Hints in words of the API, where those of the library name its methods."""
+
+_READ_AS: Final[dict[str, Any]] = {"path": Path, "began": datetime | None}
+"""Attributes that JSON has as text."""
+
+
+class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A problem detail. Its other members are the attributes of the error."""
+
+    type: str
+    title: str
+    """The name of the class of the error."""
+    status: int
+    detail: str
+    """What happened."""
+    hint: str = ""
+    """What to do."""
+
+
+_DECODER: Final = msgspec.json.Decoder(dict[str, Any])
+_MEMBERS: Final = frozenset(Problem.__struct_fields__) - {"hint"}
+
+
+def status_of(error: MnemologError) -> int:
+    """Return the status of the answer to a request that failed with this error."""
+    return next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
+
+
+def hint_of(error: MnemologError) -> str:
+    """Return what to do about an error, in words of the API where there are any."""
+    own = "hint" in error.__dict__
+    found = "" if own else next((_HINTS[kind] for kind in type(error).__mro__ if kind in _HINTS), "")
+    return "; ".join((*getattr(error, "__notes__", ()), found or error.hint))
+
+
+def problem_of(error: MnemologError) -> dict[str, Any]:
+    """Return an error as the members of a problem."""
+    kind = type(error).__name__
+    fields = {name: value for name, value in error.__dict__.items() if not name.startswith("_") and name != "hint"}
+    return fields | {
+        "type": TYPES + kind,
+        "title": kind,
+        "status": status_of(error),
+        "detail": str(error),
+        "hint": hint_of(error),
+    }
+
+
+def problem(title: str, status: int, detail: str, hint: str = "") -> dict[str, Any]:
+    """Return the members of a problem that is no error of the store."""
+    return {"type": TYPES + title, "title": title, "status": status, "detail": detail, "hint": hint}
+
+
+def to_body(members: Mapping[str, Any]) -> bytes:
+    """Return a problem as JSON."""
+    return to_printable_json(members, enc_hook=str)
+
+
+def error_of(body: bytes) -> MnemologError | None:
+    """Return the error that a problem was made of, None if the body is no problem of an error of the store."""
+    try:
+        members = _DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    kind = getattr(errors, str(members.get("title")), None)
+    if not (isinstance(kind, type) and issubclass(kind, MnemologError)):
+        return None
+    found: MnemologError = kind.__new__(kind)
+    found.args = (members.get("detail", ""),)
+    for name, value in members.items():
+        if name not in _MEMBERS:
+            setattr(found, name, _attribute(name, value))
+    return found
+
+
+def _attribute(name: str, value: Any) -> Any:
+    if name in _READ_AS:
+        return msgspec.convert(value, _READ_AS[name], dec_hook=lambda kind, text: kind(text))
+    return tuple(value) if isinstance(value, list) else value
