@@ -32,14 +32,13 @@ function follow(slider) {
 async function show(slider) {
   const url = target(slider);
   await htmx.ajax("GET", url, { target: "#main", select: "#main", swap: "outerHTML" });
-  history.replaceState(null, "", url);
 }
 
 // What surrounds the slider (links to the moments before and after, forms, the menu) has the moment too.
 async function settle(slider) {
   clearTimeout(waiting);
   const url = target(slider);
-  await htmx.ajax("GET", url, { target: "body", select: "body", swap: "innerHTML" });
+  await htmx.ajax("GET", url, { target: "body", swap: "innerHTML" });
   history.pushState(null, "", url);
   document.querySelector(".slider")?.focus({ preventScroll: true });
 }
