@@ -8,6 +8,9 @@ import pytest
 from filelock import FileLock
 
 from tests.browser import chromium, long_memory
+from tests.browser.chromium import Visit
+from tests.browser.long_memory import encoder
+from tests.browser.serving import serving
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +40,25 @@ def browser():
         pytest.skip("no Chromium on this machine; install it with: apt-get install chromium")
     with chromium.running() as browser:
         yield browser
+
+
+@pytest.fixture(scope="package")
+def reading(made_memory, tmp_path_factory):
+    """The URL of a console over the memory of 20,000 turns, read-only."""
+    with serving(shutil.copytree(made_memory, tmp_path_factory.mktemp("read") / "memory"), model=encoder()) as url:
+        yield url
+
+
+@pytest.fixture
+def visit(browser):
+    """Somebody who opens a console. Whatever went wrong in a page fails the test at its end."""
+    visits = []
+
+    def visit(url, **options):
+        visits.append(Visit(browser, url, **options))
+        return visits[-1]
+
+    yield visit
+    for made in visits:
+        made.context.close()
+    assert not [trouble for made in visits for trouble in made.troubles]

@@ -1,0 +1,81 @@
+"""Pictures of each page of the console, light and dark, wide and narrow: python -m tests.browser.screenshots FOLDER
+
+They show the sample conversation of `make demo` (tests/browser/sample_memory.py), with the default model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+
+from mnemolog.defaults import DEFAULT_MODEL
+from tests.browser import chromium, sample_memory
+from tests.browser.chromium import NARROW, WIDE, Visit
+from tests.browser.sample_memory import BEFORE_SHE_CHANGED_HER_MIND as THEN
+from tests.browser.sample_memory import QUESTION
+from tests.browser.serving import serving
+
+
+def at(path: str, **query: object) -> str:
+    """Return the URL of a page."""
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+PAGES: Final = {
+    "overview": "/",
+    "overview-then": at("/", at=THEN),
+    "sessions": "/sessions",
+    "session": at("/session", id="support-2026-03-02"),
+    "session-then": at("/session", id="deploy-2026-03-05", at="2026-03-05T13:30:00Z"),
+    "lineage": "/lineage",
+    "live": "/live",
+    "recall": at("/recall", q=QUESTION, scope="acme/support", then=THEN),
+    "context": at("/context", q=QUESTION, tokens=300, scope="acme/support"),
+    "diff": at("/diff", a=THEN, b="2026-04-09T09:00:00Z"),
+    "health": "/health",
+    "audit": "/audit",
+    "forgetting": at("/forgetting", session="support-2026-03-02"),
+    "import": "/import",
+    "tokens": "/tokens",
+}
+"""The pages by the names of their pictures."""
+WINDOWS: Final = {"wide": WIDE, "narrow": NARROW}
+
+
+def take(folder: Path, store: Path, names: list[str], *, full: bool) -> None:
+    """Take the pictures of the pages with these names, in light and dark, wide and narrow windows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with serving(store, model=DEFAULT_MODEL, write=True) as url, chromium.running() as browser:
+        for colours in ("light", "dark"):
+            for shape, window in WINDOWS.items():
+                visit = Visit(browser, url, window=window, color_scheme=colours)
+                for name in names:
+                    answer = visit.page.goto(PAGES[name], wait_until="load")
+                    path = folder / f"{name}-{shape}-{colours}.png"
+                    visit.page.screenshot(path=path, full_page=full)
+                    print(f"{path}  {'' if answer is None else answer.status}")
+                for trouble in visit.troubles:
+                    print(f"{shape} {colours}: {trouble}")
+                visit.context.close()
+
+
+def main() -> None:
+    """Take the pictures that the command line names, or all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("pages", nargs="*", metavar="PAGE", help=f"of {', '.join(PAGES)}; default: all")
+    parser.add_argument("--store", type=Path, help="the sample memory, made if it is missing; default: a new one")
+    parser.add_argument("--window", action="store_true", help="what a window shows, not the whole page")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        store = given.store or Path(scratch, "sample")
+        if not store.exists():
+            sample_memory.make(store, model=DEFAULT_MODEL)
+        take(given.folder, store, given.pages or list(PAGES), full=not given.window)
+
+
+if __name__ == "__main__":
+    main()
