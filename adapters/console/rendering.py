@@ -41,7 +41,7 @@ def environment() -> Environment:
         when=when,
         json=shown_json,
     )
-    made.globals.update(counted=counted, asset=address_of, text_max=TEXT_CHARACTERS_MAX)
+    made.globals.update(counted=counted, asset=address_of, url=url, text_max=TEXT_CHARACTERS_MAX)
     return made
 
 

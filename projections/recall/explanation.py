@@ -20,7 +20,7 @@ COLUMNS: Final = 80
 _NAME_COLUMNS: Final = 12
 _PART_COLUMNS: Final = 28
 _BAR_COLUMNS: Final = 32
-_PARTS: Final = {
+PARTS: Final = {
     "words": "words in it",
     "neighbours": "turns next to it",
     "vector": "meaning",
@@ -30,6 +30,7 @@ _PARTS: Final = {
     "recency": "recent",
     "base": "any turn",
 }
+"""What each part of a score stands for, in words."""
 _BY: Final = {TEXT: "by words", VECTOR: "by meaning"}
 
 
@@ -64,7 +65,7 @@ def _basis(answer: Recall) -> Iterator[str]:
     if answer.filters:
         yield from _fact("filters", "; ".join(f"{name} {_value(value)}" for name, value in answer.filters.items()))
     yield from _fact("by words", "yes" if TEXT in answer.legs else "no: only the meaning was asked for")
-    yield from _fact("by meaning", _by_meaning(answer))
+    yield from _fact("by meaning", by_meaning(answer))
     for name, why in answer.unavailable_legs.items():
         if name != VECTOR:
             yield from _fact(name, f"no: {one_line(why)}")
@@ -76,7 +77,8 @@ def _basis(answer: Recall) -> Iterator[str]:
         yield from _fact("receipt", f"at position {answer.receipt}: `store.audit.recalls` repeats this recall")
 
 
-def _by_meaning(answer: Recall) -> str:
+def by_meaning(answer: Recall) -> str:
+    """Return in words how far the vectors answered, and why they did not where they did not."""
     if (why := answer.unavailable_legs.get(VECTOR)) is not None:
         return f"no: {one_line(why)}"
     if answer.vectors_cover is None:
@@ -96,7 +98,7 @@ def _hits(answer: Recall) -> Iterator[str]:
         yield _fitted(f"{number}. @{hit.position} {one_line(hit.speaker or hit.role.value)}: {_passage(hit)}")
         for name, part in hit.score_parts.items():
             if part:
-                yield f"   {_PARTS.get(name, name):<{_PART_COLUMNS}}{_bar(part, largest)} {part:5.2f}"
+                yield f"   {PARTS.get(name, name):<{_PART_COLUMNS}}{_bar(part, largest)} {part:5.2f}"
         yield from _wrapped(_summary(hit), "   ", "   ")
 
 

@@ -1,0 +1,184 @@
+"""The context preview: what a prompt would get within a budget of tokens, and what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from mnemolog.adapters.console import parameters
+from mnemolog.adapters.console.moment import AsOf
+from mnemolog.adapters.console.page import page
+from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.support.store_access import known_async_session, read
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.display import counted, one_line
+from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.position import Position
+from mnemolog.domain.result import Result
+from mnemolog.domain.session import session_of
+from mnemolog.projections.context.answer import BlockKind, Context, ContextBlock, LeftOut, WhyLeftOut
+from mnemolog.projections.context.service import TOKENS
+from mnemolog.projections.recall.rules import MIN_RELEVANCE
+from mnemolog.store import MemoryStore
+
+TOKENS_MAX: Final = 1_000_000
+LEFT_OUT_MAX: Final = 100
+"""How many of the things that were left out are listed."""
+_TEXT_CHARACTERS: Final = 160
+_KINDS: Final = {
+    BlockKind.TASK: "the task",
+    BlockKind.VALUE: "a value",
+    BlockKind.NOTE: "a note",
+    BlockKind.PASSAGE: "what was said",
+}
+_WHY: Final = {
+    WhyLeftOut.NO_ROOM: "It did not fit into the budget.",
+    WhyLeftOut.BELOW_MIN_RELEVANCE: "It has too little to do with the question.",
+    WhyLeftOut.REPETITION: "A later turn says the same.",
+}
+
+
+class ContextAsked(Result, frozen=True, kw_only=True):
+    """What the page was asked: the question, the budget, and for which session or scope."""
+
+    q: str = ""
+    tokens: int = TOKENS
+    session: str = ""
+    scope: str = ""
+    min_relevance: float = MIN_RELEVANCE
+    at: Position | None = None
+
+    @classmethod
+    def of(cls, asked: parameters.Asked, *, at: Position | None) -> ContextAsked:
+        """Return what a URL asks for. Raises `InvalidInput`."""
+        return cls(
+            q=parameters.text(asked, "q"),
+            tokens=parameters.whole(asked, "tokens", TOKENS, most=TOKENS_MAX),
+            session=parameters.text(asked, "session"),
+            scope=parameters.text(asked, "scope"),
+            min_relevance=parameters.decimal(asked, "min_relevance", MIN_RELEVANCE, most=1.0),
+            at=at,
+        )
+
+
+class ShownBlock(Result, frozen=True, kw_only=True):
+    """A block of the context."""
+
+    number: int
+    kind: str
+    """In words."""
+    block: ContextBlock
+    share: float
+    """Its share of the budget, 0 to 1."""
+
+
+class ShownLeftOut(Result, frozen=True, kw_only=True):
+    """Something that the prompt would not get."""
+
+    item: LeftOut
+    kind: str
+    why: str
+    """In words."""
+    who: str = ""
+    text: str = ""
+    """The beginning of the turn, or the key of the value."""
+    session: str = ""
+
+
+class ContextPage(Result, frozen=True, kw_only=True):
+    """The context preview."""
+
+    asked: ContextAsked
+    context: Context | None = None
+    """None before anything was asked."""
+    at: datetime | None = None
+    """When the event at the position of the context was recorded."""
+    blocks: tuple[ShownBlock, ...] = ()
+    left_out: tuple[ShownLeftOut, ...] = ()
+    left_out_more: int = 0
+    """What else was left out, and is not listed."""
+    says: tuple[str, ...] = ()
+
+
+@page("/context", title="Context", template="context.html")
+async def context(request: Request, caller: Caller, at: AsOf) -> ContextPage:
+    """Show what a prompt would get."""
+    return await context_page(caller.store, ContextAsked.of(request.query_params, at=at.when))
+
+
+async def context_page(store: AsyncMemoryStore, asked: ContextAsked) -> ContextPage:
+    """Build a context as a prompt would get it. Leaves no receipt. Raises as `MemoryStore.context` does."""
+    if not asked.q:
+        return ContextPage(asked=asked)
+    found = await _context(store, asked)
+    shown = found.left_out[:LEFT_OUT_MAX]
+    at, left_out = await read(store, lambda blocking: (_moment(blocking, found), _left_out(blocking, shown)))
+    return ContextPage(
+        asked=asked,
+        context=found,
+        at=at,
+        blocks=tuple(
+            ShownBlock(
+                number=number,
+                kind=_KINDS[block.kind],
+                block=block,
+                share=min(block.tokens / found.budget, 1.0) if found.budget else 0.0,
+            )
+            for number, block in enumerate(found.blocks, 1)
+        ),
+        left_out=left_out,
+        left_out_more=len(found.left_out) - len(shown),
+        says=tuple(_summary(found)),
+    )
+
+
+async def _context(store: AsyncMemoryStore, asked: ContextAsked) -> Context:
+    how: dict[str, Any] = {"as_of": asked.at, "min_relevance": asked.min_relevance, "receipt": False}
+    if not asked.session:
+        return await store.context(asked.q, asked.tokens, scope=asked.scope, **how)
+    session = await known_async_session(store, asked.session)
+    return await session.context(asked.q, asked.tokens, scope=asked.scope or None, **how)
+
+
+def _moment(store: MemoryStore, found: Context) -> datetime:
+    return to_datetime(store.parts.log.recorded_at(found.head))
+
+
+def _left_out(store: MemoryStore, items: tuple[LeftOut, ...]) -> tuple[ShownLeftOut, ...]:
+    return tuple(_shown(store, item) for item in items)
+
+
+def _shown(store: MemoryStore, item: LeftOut) -> ShownLeftOut:
+    recorded = None if item.position is None else store.parts.log.event_at(item.position)
+    made = ShownLeftOut(item=item, kind=_KINDS[item.kind], why=_WHY[item.why], text=item.name)
+    if recorded is None or not isinstance(turn := recorded.event, TurnRecorded):
+        return made
+    return ShownLeftOut(
+        item=item,
+        kind=made.kind,
+        why=made.why,
+        who=turn.speaker or turn.role,
+        text=one_line(turn.text, characters_max=_TEXT_CHARACTERS),
+        session=session_of(recorded.stream) or "",
+    )
+
+
+def _summary(found: Context) -> Iterator[str]:
+    if not found.blocks:
+        yield "The prompt would get nothing: the memory has nothing on this, or nothing fits into the budget."
+    else:
+        shown = counted(len(found.blocks), "block")
+        yield f"The prompt would get {shown} of {found.tokens:,} tokens together; the budget is {found.budget:,}."
+    for why, says in (
+        (WhyLeftOut.NO_ROOM, "did not fit: a larger budget would show more."),
+        (WhyLeftOut.BELOW_MIN_RELEVANCE, "had too little to do with the question."),
+        (WhyLeftOut.REPETITION, "said what a later turn says."),
+    ):
+        if count := sum(item.why is why for item in found.left_out):
+            yield f"{counted(count, 'entry', 'entries')} {says}"
+    for leg, reason in found.unavailable_legs.items():
+        yield f"The search by {'meaning' if leg == 'vector' else leg} did not answer: {reason}."

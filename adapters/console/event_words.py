@@ -1,0 +1,40 @@
+"""What kinds of events are called on the pages, by topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from mnemolog.domain import events
+
+KINDS: Final[Mapping[str, str]] = {
+    events.TurnRecorded.topic: "turns said",
+    events.SessionStarted.topic: "sessions started",
+    events.SessionEnded.topic: "sessions ended",
+    events.SessionResumed.topic: "sessions resumed",
+    events.SessionSwitched.topic: "switches to another session",
+    events.TurnsRewound.topic: "rewinds that hid turns",
+    events.ValueSet.topic: "values set",
+    events.ValueDeleted.topic: "values deleted",
+    events.ValuesCleared.topic: "times all values were deleted",
+    events.TaskChanged.topic: "changes of a task",
+    events.NoteAdded.topic: "notes added",
+    events.NotesCleared.topic: "times all notes were deleted",
+    events.CheckpointCreated.topic: "checkpoints made",
+    events.CheckpointDeleted.topic: "checkpoints deleted",
+    events.CheckpointRestored.topic: "checkpoints restored",
+    events.RecallServed.topic: "recalls with a receipt",
+    events.ContextServed.topic: "contexts with a receipt",
+    events.RecallJudged.topic: "judgements of a recall",
+    events.ModelActivated.topic: "models activated",
+    events.LanguageChosen.topic: "languages chosen",
+    events.ForgetRequested.topic: "requests to forget",
+    events.ContentErased.topic: "erasures of content",
+    events.ForgetCompleted.topic: "completed requests to forget",
+}
+"""In the plural, as in `3 turns said`."""
+
+
+def kind_of(topic: str) -> str:
+    """Return what events of a topic are called: the topic itself where it has no words."""
+    return KINDS.get(topic, topic)

@@ -1,0 +1,99 @@
+"""Read the parameters of a page's URL, or the fields of a form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias, TypeVar
+
+from starlette.datastructures import FormData, QueryParams
+
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.moments import When
+
+POSITIONS_MAX: Final = 10_000
+"""How many positions one page takes."""
+
+Asked: TypeAlias = QueryParams | FormData
+Number = TypeVar("Number", int, float)
+Choice = TypeVar("Choice", bound=str)
+_DIGITS: Final = re.compile(r"[0-9]{1,15}")
+_RANGE: Final = re.compile(r"([0-9]{1,15})(?:\s*-\s*([0-9]{1,15}))?")
+
+
+def text(asked: Asked, name: str, default: str = "") -> str:
+    """Return a parameter without the white space around it."""
+    return str(asked.get(name, default)).strip() or default
+
+
+def several(asked: Asked, name: str) -> tuple[str, ...]:
+    """Return the values of a parameter that is given several times, or separated by commas or line breaks."""
+    return _parts(asked, name, r"[,\n]")
+
+
+def lines(asked: Asked, name: str) -> tuple[str, ...]:
+    """Return the values of a parameter that is given several times, or has one on each line. They may hold commas."""
+    return _parts(asked, name, r"\n")
+
+
+def when(asked: Asked, name: str) -> When | None:
+    """Return a moment, a position or a time; None if the parameter is missing or empty."""
+    value = text(asked, name)
+    return None if not value else int(value) if _DIGITS.fullmatch(value) else value
+
+
+def one_of(name: str, value: str, choice: Sequence[Choice]) -> Choice:
+    """Return a value that is one of a choice. Raises `InvalidInput`."""
+    for known in choice:
+        if known == value:
+            return known
+    raise InvalidInput(name, f"{value!r} is none of {', '.join(choice)}")
+
+
+def whole(asked: Asked, name: str, default: int, *, least: int = 0, most: int) -> int:
+    """Return a whole number. Raises `InvalidInput`."""
+    return _number(asked, name, default, int, "a whole number", least, most)
+
+
+def decimal(asked: Asked, name: str, default: float, *, least: float = 0.0, most: float) -> float:
+    """Return a number. Raises `InvalidInput`."""
+    return _number(asked, name, default, float, "a number", least, most)
+
+
+def positions(asked: Asked, name: str) -> tuple[int, ...]:
+    """Return the positions of a list such as `12, 40-45`. Raises `InvalidInput`."""
+    found = tuple(dict.fromkeys(position for part in several(asked, name) for position in _range(name, part)))
+    return _bounded(name, found)
+
+
+def _parts(asked: Asked, name: str, separator: str) -> tuple[str, ...]:
+    values = (part.strip() for value in asked.getlist(name) for part in re.split(separator, str(value)))
+    return tuple(dict.fromkeys(value for value in values if value))
+
+
+def _number(
+    asked: Asked, name: str, default: Number, kind: type[Number], what: str, least: Number, most: Number
+) -> Number:
+    value = text(asked, name)
+    try:
+        number = kind(value) if value else default
+    except ValueError:
+        raise InvalidInput(name, f"{value!r} is not {what}") from None
+    if not least <= number <= most:
+        raise InvalidInput(name, f"{value} is not between {least:,} and {most:,}")
+    return number
+
+
+def _range(name: str, part: str) -> Iterator[int]:
+    found = _RANGE.fullmatch(part)
+    if found is None:
+        raise InvalidInput(name, f"{part!r} is neither a position nor a range of positions such as 40-45")
+    first, last = int(found[1]), int(found[2] or found[1])
+    _bounded(name, range(first, last + 1))
+    yield from range(first, last + 1)
+
+
+def _bounded(name: str, found: range | tuple[int, ...]) -> tuple[int, ...]:
+    if len(found) > POSITIONS_MAX:
+        raise InvalidInput(name, f"{len(found):,} positions at once; take at most {POSITIONS_MAX:,}")
+    return tuple(found)

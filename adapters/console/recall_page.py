@@ -1,0 +1,531 @@
+"""The recall debugger: why a question was answered as it was, and what it would answer at another moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from mnemolog.adapters.console import parameters
+from mnemolog.adapters.console.moment import AsOf
+from mnemolog.adapters.console.page import page
+from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.support.store_access import log_of, read
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.audit.recall_audit import AuditedRecall
+from mnemolog.audit.receipt_audit import Verdict
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.display import counted, one_line
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.events import RecallServed, RecordedEvent, TurnRecorded
+from mnemolog.domain.moments import By, When
+from mnemolog.domain.position import Position, Version
+from mnemolog.domain.result import Result
+from mnemolog.domain.session import session_of
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.projections.recall.answer import RERANKER, Hit, Recall
+from mnemolog.projections.recall.explanation import PARTS, by_meaning
+from mnemolog.projections.recall.question import MODES, TEXT, VECTOR, Mode
+from mnemolog.projections.recall.receipts import RECALLS_STREAM
+from mnemolog.projections.recall.weights import DEFAULT, WEIGHT_MAX, Weights
+from mnemolog.store import MemoryStore
+
+HITS: Final = 10
+HITS_MAX: Final = 100
+PER_PAGE: Final = 100
+WEIGHED: Final = ("words", "neighbours", "vector", "speaker", "date", "role", "recency")
+"""The parts of a score whose weight can be changed on the page."""
+_BYS: Final[tuple[By, ...]] = ("said", "recorded")
+_TEXT_CHARACTERS: Final = 160
+_REASONS: Final = {
+    "words": "it holds words of the question",
+    "neighbours": "the turns next to it fit the question",
+    "vector": "its meaning is close to that of the question",
+    "speaker": "the question names its speaker",
+    "date": "it is from the time that the question names",
+    "role": "the right side of the conversation said it",
+    "recency": "it is recent",
+}
+
+
+class RecallAsked(Result, frozen=True, kw_only=True):
+    """What the page was asked: the question, its filters, and what to compare it with."""
+
+    q: str = ""
+    k: int = HITS
+    mode: Mode = "hybrid"
+    scope: str = ""
+    session: str = ""
+    lineage: bool = False
+    """Whether to search all that `session` sees, its ancestors' turns too."""
+    roles: tuple[str, ...] = ()
+    speakers: tuple[str, ...] = ()
+    since: str = ""
+    until: str = ""
+    by: By = "said"
+    min_relevance: float = 0.0
+    weights: Weights = DEFAULT
+    at: Position | None = None
+    then: When | None = None
+    """The moment to compare the answer with."""
+
+    @classmethod
+    def of(cls, asked: parameters.Asked, *, at: Position | None) -> RecallAsked:
+        """Return what a URL asks for. Raises `InvalidInput`."""
+        mode = parameters.text(asked, "mode", "hybrid")
+        by = parameters.text(asked, "by", "said")
+        return cls(
+            q=parameters.text(asked, "q"),
+            k=parameters.whole(asked, "k", HITS, least=1, most=HITS_MAX),
+            mode=parameters.one_of("mode", mode, MODES),
+            scope=parameters.text(asked, "scope"),
+            session=parameters.text(asked, "session"),
+            lineage=bool(parameters.text(asked, "lineage")),
+            roles=parameters.several(asked, "role"),
+            speakers=parameters.several(asked, "speaker"),
+            since=parameters.text(asked, "since"),
+            until=parameters.text(asked, "until"),
+            by=parameters.one_of("by", by, _BYS),
+            min_relevance=parameters.decimal(asked, "min_relevance", 0.0, most=1.0),
+            weights=Weights(
+                **{name: parameters.decimal(asked, name, getattr(DEFAULT, name), most=WEIGHT_MAX) for name in WEIGHED},
+                distinct=bool(parameters.text(asked, "distinct")),
+            ),
+            at=at,
+            then=parameters.when(asked, "then"),
+        )
+
+    def call(self) -> dict[str, Any]:
+        """Return the arguments of the recall, without its moment and its weights."""
+        return {
+            "k": self.k,
+            "mode": self.mode,
+            "scope": self.scope,
+            "session": self.session or None,
+            "lineage": self.lineage and bool(self.session),
+            "roles": self.roles,
+            "speakers": self.speakers,
+            "since": self.since or None,
+            "until": self.until or None,
+            "by": self.by,
+            "min_relevance": self.min_relevance or None,
+        }
+
+
+class ScorePart(Result, frozen=True, kw_only=True):
+    """One part of the score of a hit."""
+
+    name: str
+    says: str
+    """What it stands for, in words."""
+    value: float
+    """Log-odds; below 0 where it speaks against the turn."""
+    share: float
+    """Its length as a bar: 1 for the largest part of the answer."""
+
+
+class ShownHit(Result, frozen=True, kw_only=True):
+    """A hit and the parts of its score."""
+
+    place: int
+    hit: Hit
+    score: float | None
+    """The sum of the parts; None in `vector` mode, where the similarity alone counts."""
+    parts: tuple[ScorePart, ...]
+    found: str
+    """How each leg found it, in words."""
+
+
+class Leg(Result, frozen=True, kw_only=True):
+    """A search path of the recall: whether it answered."""
+
+    name: str
+    answered: bool
+    says: str
+
+
+class Placed(Result, frozen=True, kw_only=True):
+    """A hit in one of two answers that are compared."""
+
+    place: int
+    position: Position
+    session: str
+    who: str
+    text: str
+    relevance: float
+    elsewhere: int | None
+    """Its place in the other answer; None if it is not in it."""
+    change: str
+    """Against the other answer: `same`, `up`, `down` or `only here`."""
+
+
+class Comparison(Result, frozen=True, kw_only=True):
+    """Two answers to the same question, side by side."""
+
+    here: tuple[Placed, ...]
+    there: tuple[Placed, ...]
+    there_head: Position
+    there_at: datetime
+    says: tuple[str, ...]
+    """The difference in words."""
+
+
+class RecallPage(Result, frozen=True, kw_only=True):
+    """The recall debugger."""
+
+    asked: RecallAsked
+    head: Position | None = None
+    """The position that the answer refers to; None before anything was asked."""
+    at: datetime | None = None
+    """When the event at that position was recorded."""
+    hits: tuple[ShownHit, ...] = ()
+    searched: str = ""
+    legs: tuple[Leg, ...] = ()
+    why_first: tuple[str, ...] = ()
+    """Why the first hit is the first, in plain words."""
+    weighed: Comparison | None = None
+    """The answer with the usual weights beside that with the changed ones."""
+    compared: Comparison | None = None
+    """The answer at the chosen moment beside that of the other moment."""
+
+
+@page("/recall", title="Recall", template="recall.html")
+async def recall(request: Request, caller: Caller, at: AsOf) -> RecallPage:
+    """Show what a question is answered with, and why."""
+    return await recall_page(caller.store, RecallAsked.of(request.query_params, at=at.when))
+
+
+async def recall_page(store: AsyncMemoryStore, asked: RecallAsked) -> RecallPage:
+    """Answer a question and explain the answer. Leaves no receipt. Raises as `MemoryStore.recall` does."""
+    if not asked.q:
+        return RecallPage(asked=asked)
+    ask = partial(store.recall, asked.q, receipt=False, **asked.call())
+    now = ask(as_of=asked.at)
+    other = None if asked.then is None else ask(as_of=asked.then)
+    changed = None if asked.weights == DEFAULT else ask(as_of=asked.at, weights=asked.weights)
+    answer, *others = await asyncio.gather(*(call for call in (now, other, changed) if call is not None))
+    then = others.pop(0) if other is not None else None
+    weighed = others.pop(0) if changed is not None else None
+    times = await _recorded_at(store, [item.head for item in (answer, then) if item is not None])
+    return RecallPage(
+        asked=asked,
+        head=answer.head,
+        at=times[answer.head],
+        hits=tuple(_shown(answer)),
+        searched=_searched(answer),
+        legs=tuple(_legs(answer)),
+        why_first=tuple(_why_first(answer)),
+        weighed=None if weighed is None else compare(answer, weighed, at=times[answer.head], when="with these weights"),
+        compared=None if then is None else compare(answer, then, at=times[then.head], when="at the other moment"),
+    )
+
+
+def compare(here: Recall, there: Recall, *, at: datetime, when: str) -> Comparison:
+    """Return two answers side by side. `when` says in words which one the other is."""
+    places_here = {hit.position: place for place, hit in enumerate(here.hits, 1)}
+    places_there = {hit.position: place for place, hit in enumerate(there.hits, 1)}
+    return Comparison(
+        here=tuple(_placed(here, places_there)),
+        there=tuple(_placed(there, places_here)),
+        there_head=there.head,
+        there_at=at,
+        says=tuple(_difference(places_here, places_there, when)),
+    )
+
+
+def _placed(answer: Recall, others: dict[Position, int]) -> Iterator[Placed]:
+    for place, hit in enumerate(answer.hits, 1):
+        other = others.get(hit.position)
+        yield Placed(
+            place=place,
+            position=hit.position,
+            session=hit.session,
+            who=hit.speaker or hit.role.value,
+            text=one_line(hit.passage.text, characters_max=_TEXT_CHARACTERS),
+            relevance=hit.relevance,
+            elsewhere=other,
+            change="only here" if other is None else "same" if other == place else "up" if place < other else "down",
+        )
+
+
+def _difference(here: dict[Position, int], there: dict[Position, int], when: str) -> Iterator[str]:
+    if here == there:
+        yield f"The answer is the same {when}."
+        return
+    came, went = there.keys() - here.keys(), here.keys() - there.keys()
+    moved = [position for position in here.keys() & there.keys() if here[position] != there[position]]
+    if came:
+        yield f"{counted(len(came), 'turn')} would enter the answer {when}."
+    if went:
+        yield f"{counted(len(went), 'turn')} would leave it."
+    if moved:
+        yield f"{counted(len(moved), 'turn')} would move to another place."
+
+
+def _shown(answer: Recall) -> Iterator[ShownHit]:
+    largest = max((abs(part) for hit in answer.hits for part in hit.score_parts.values()), default=0.0) or 1.0
+    for place, hit in enumerate(answer.hits, 1):
+        yield ShownHit(
+            place=place,
+            hit=hit,
+            score=sum(hit.score_parts.values()) if hit.score_parts else None,
+            parts=tuple(
+                ScorePart(name=name, says=PARTS.get(name, name), value=part, share=abs(part) / largest)
+                for name, part in hit.score_parts.items()
+                if part
+            ),
+            found=_found(hit),
+        )
+
+
+def _found(hit: Hit) -> str:
+    ways = {TEXT: "by its words", VECTOR: "by its meaning"}
+    found = [f"number {rank} {ways.get(leg, leg)}" for leg, rank in hit.ranks.items()]
+    near = "" if hit.similarity is None else f" (similarity {hit.similarity:.2f})"
+    return f"{', '.join(found) or 'found beside other turns'}{near}"
+
+
+def _searched(answer: Recall) -> str:
+    turns = "All turns" if answer.searched_turns is None else counted(answer.searched_turns, "turn")
+    left_out = f"; {counted(answer.left_out, 'turn')} had too little relevance" if answer.left_out else ""
+    return (
+        f"{turns} up to position {answer.head:,} {'was' if answer.searched_turns == 1 else 'were'} searched{left_out}."
+    )
+
+
+def _legs(answer: Recall) -> Iterator[Leg]:
+    words = TEXT in answer.legs
+    yield Leg(
+        name=TEXT,
+        answered=words,
+        says="Words: every turn was searched for the words of the question."
+        if words
+        else "Words: not asked, the question was for the meaning only.",
+    )
+    yield Leg(name=VECTOR, answered=VECTOR in answer.legs, says=f"Meaning: {by_meaning(answer)}.")
+    if answer.reranker is not None or RERANKER in answer.unavailable_legs:
+        why = answer.unavailable_legs.get(RERANKER)
+        says = f"Second look: the best turns were ordered again by {answer.reranker}."
+        yield Leg(name=RERANKER, answered=why is None, says=says if why is None else f"Second look: no, {why}.")
+
+
+def _why_first(answer: Recall) -> Iterator[str]:
+    """Yield sentences on what speaks for the first hit, and what puts it before the second."""
+    if not answer.hits:
+        yield "Nothing was found: no turn that the filters leave has to do with the question."
+        return
+    first, *rest = answer.hits
+    if answer.reranker is not None:
+        yield f"The best turns were ordered by {answer.reranker}, which read the question and each turn together."
+    elif not first.score_parts:
+        near = f"{first.similarity or 0:.2f}"
+        yield f"Only the meaning was compared: no turn is closer to the question (similarity {near})."
+    else:
+        yield from _for_the_first(first)
+    if rest and first.score_parts and answer.reranker is None:
+        yield from _before_the_second(first, rest[0])
+
+
+def _for_the_first(first: Hit) -> Iterator[str]:
+    counting = sorted(((part, name) for name, part in first.score_parts.items() if name in _REASONS), reverse=True)
+    reasons = [_REASONS[name] for part, name in counting if part > 0]
+    if reasons:
+        yield f"The first turn answers best because {_joined(reasons)}."
+    against = [PARTS[name] for part, name in counting if part < 0]
+    if against:
+        yield f"Against it speaks: {_joined(against)}."
+    yield f"Taken together, it has to do with the question with a likelihood of {first.relevance:.0%}."
+
+
+def _before_the_second(first: Hit, second: Hit) -> Iterator[str]:
+    names = [name for name in (*first.score_parts, *second.score_parts) if name in _REASONS]
+    ahead = {name: first.score_parts.get(name, 0.0) - second.score_parts.get(name, 0.0) for name in names}
+    best = max(ahead, key=lambda name: ahead[name], default="")
+    if not best or ahead[best] <= 0:
+        yield "The second turn scores the same; the older of the two comes first."
+        return
+    yield (
+        f"It comes before the second turn (likelihood {second.relevance:.0%}) most of all by this: {PARTS[best]}, "
+        f"{first.score_parts.get(best, 0.0):+.2f} against {second.score_parts.get(best, 0.0):+.2f}."
+    )
+
+
+def _joined(parts: Sequence[str]) -> str:
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+class Receipt(Result, frozen=True, kw_only=True):
+    """A recall that left a receipt."""
+
+    position: Position
+    served_at: datetime
+    query: str
+    """Empty if it was forgotten."""
+    head: Position
+    """The position that its answer refers to."""
+    hits: int
+    scope: str
+    session: str | None
+    actor: str
+
+
+class ReceiptsPage(Result, frozen=True, kw_only=True):
+    """The recorded recalls, newest first."""
+
+    receipts: tuple[Receipt, ...]
+    older: int | None
+    """Give this as `before` for the next page; None if there is none."""
+
+
+class AnsweredTurn(Result, frozen=True, kw_only=True):
+    """A turn of a recorded answer, or of today's."""
+
+    position: Position
+    session: str | None
+    who: str
+    text: str
+    """Empty if it was forgotten."""
+    forgotten: bool
+    went: bool = False
+    """Whether today's answer does not have it."""
+
+
+class ReceiptPage(Result, frozen=True, kw_only=True):
+    """One recorded recall: what was answered then, whether that is reproduced, and today's answer."""
+
+    receipt: Receipt
+    audited: AuditedRecall
+    says: tuple[str, ...]
+    """The result in words."""
+    then: tuple[AnsweredTurn, ...]
+    came: tuple[AnsweredTurn, ...]
+    """Turns of today's answer that were not in it then."""
+    again: dict[str, Any]
+    """The parameters that ask the same in the recall debugger."""
+
+
+@page("/recall/receipts", title="Recorded recalls", template="receipts.html")
+async def receipts(request: Request, caller: Caller, at: AsOf) -> ReceiptsPage:
+    """Show the recorded recalls up to the moment."""
+    before = parameters.whole(request.query_params, "before", 0, most=10**15)
+    return await receipts_page(caller.store, before=before or None, at=at.when)
+
+
+async def receipts_page(store: AsyncMemoryStore, *, before: int | None, at: Position | None) -> ReceiptsPage:
+    """Return a page of recorded recalls. Raises `OutsideScope` for a store that is open for one scope."""
+    return await read(store, partial(_receipts, before=before, at=at))
+
+
+def _receipts(store: MemoryStore, *, before: int | None, at: Position | None) -> ReceiptsPage:
+    log = log_of(store)
+    last = log.version(RECALLS_STREAM) if before is None else max(before - 1, 0)
+    first = max(last - PER_PAGE, 0)
+    upto = log.head().position if at is None else at
+    found: list[Receipt] = []
+    for batch in log.read_stream(RECALLS_STREAM, after=Version(first), upto=upto):
+        found += [_receipt(item) for item in batch if item.version <= last and isinstance(item.event, RecallServed)]
+        if batch[-1].version >= last:
+            break
+    return ReceiptsPage(receipts=tuple(reversed(found)), older=first + 1 if first else None)
+
+
+def _receipt(recorded: RecordedEvent) -> Receipt:
+    served = recorded.event
+    if not isinstance(served, RecallServed):
+        raise TypeError(f"{served.topic} is no receipt of a recall")
+    return Receipt(
+        position=recorded.position,
+        served_at=to_datetime(recorded.recorded_at),
+        query=served.query,
+        head=Position(served.head),
+        hits=len(served.hits),
+        scope=served.scope,
+        session=served.session,
+        actor=getattr(served, "actor", ""),
+    )
+
+
+@page("/recall/receipts/{position:int}", title="A recorded recall", template="receipt.html")
+async def receipt(request: Request, caller: Caller, _at: AsOf) -> ReceiptPage:
+    """Show what was answered then, whether that is reproduced, and what would be answered today."""
+    return await receipt_page(caller.store, request.path_params["position"])
+
+
+async def receipt_page(store: AsyncMemoryStore, position: int) -> ReceiptPage:
+    """Repeat one recorded recall, as of then and now.
+
+    Raises `InvalidInput` if there is no receipt of a recall at `position`, or if its question was forgotten, and
+    `OutsideScope` for a store that is open for one scope.
+    """
+    audit = await store.audit.recalls(after=max(position - 1, 0), limit=1)
+    found = [item for item in audit.recalls if item.position == position]
+    if not found:
+        raise InvalidInput("position", f"no recall that could be repeated is recorded at {position}")
+    return await read(store, partial(_receipt_page, audited=found[0]))
+
+
+def _receipt_page(store: MemoryStore, audited: AuditedRecall) -> ReceiptPage:
+    log = log_of(store)
+    recorded = log.event_at(audited.position)
+    if recorded is None or not isinstance(recorded.event, RecallServed):
+        raise InvalidInput("position", f"no recall is recorded at {audited.position}")
+    served = recorded.event
+    again = {
+        "q": served.query,
+        "k": served.k,
+        "mode": served.mode,
+        "scope": served.scope,
+        "session": served.session or "",
+        "lineage": "yes" if served.lineage else "",
+        "role": served.roles,
+        "speaker": served.speakers,
+        "at": served.head,
+    }
+    return ReceiptPage(
+        receipt=_receipt(recorded),
+        audited=audited,
+        says=tuple(_verdict(audited)),
+        then=tuple(_turn(log, position, went=position in audited.went) for position in audited.hits),
+        came=tuple(_turn(log, position) for position in audited.came),
+        again={name: value for name, value in again.items() if value not in ("", [])},
+    )
+
+
+def _turn(log: EventLog, position: Position, *, went: bool = False) -> AnsweredTurn:
+    recorded = log.event_at(position)
+    event = None if recorded is None else recorded.event
+    turn = event if isinstance(event, TurnRecorded) else None
+    return AnsweredTurn(
+        position=position,
+        session=None if recorded is None else session_of(recorded.stream),
+        who="" if turn is None else turn.speaker or turn.role,
+        text="" if turn is None else one_line(turn.text, characters_max=_TEXT_CHARACTERS),
+        forgotten=turn is None,
+        went=went,
+    )
+
+
+def _verdict(audited: AuditedRecall) -> Iterator[str]:
+    yield f"{_VERDICTS[audited.verdict]}{f' {audited.why}.' if audited.why else ''}"
+    if audited.would_differ_today is None:
+        yield f"What it would answer today is not known: {audited.today}."
+    elif audited.would_differ_today:
+        yield "Asked today, the memory answers otherwise."
+    else:
+        yield "Asked today, the memory gives the same answer."
+
+
+_VERDICTS: Final = {
+    Verdict.REPRODUCES: "Asked again as of then, the memory gives the same answer.",
+    Verdict.DIFFERS: "Asked again as of then, the memory answers otherwise: the log, the model or the program changed.",
+    Verdict.UNKNOWN: "Whether it would answer the same as of then cannot be told.",
+}
+
+
+async def _recorded_at(store: AsyncMemoryStore, positions: Sequence[Position]) -> dict[Position, datetime]:
+    return await read(store, lambda blocking: {at: to_datetime(blocking.parts.log.recorded_at(at)) for at in positions})
