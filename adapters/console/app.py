@@ -11,15 +11,49 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mnemolog.adapters.console import (
+    audit_page,
+    context_page,
+    diff_page,
+    forgetting_page,
+    health_page,
+    import_page,
+    jobs,
+    recall_page,
+)
 from mnemolog.adapters.console.console import Console, LogIn
 from mnemolog.adapters.console.overview import overview
 from mnemolog.adapters.console.page import Action, Page
 from mnemolog.adapters.http.access import VERBS, Caller
 from mnemolog.aio.store import AsyncMemoryStore
 
-PAGES: Final[tuple[Page, ...]] = (overview,)
+PAGES: Final[tuple[Page, ...]] = (
+    overview,
+    recall_page.recall,
+    recall_page.receipts,
+    recall_page.receipt,
+    context_page.context,
+    diff_page.diff,
+    health_page.health,
+    audit_page.audit,
+    audit_page.fetch_export,
+    forgetting_page.forgetting,
+    forgetting_page.certificate,
+    import_page.import_,
+    jobs.job,
+)
 """All pages. A page that is also in `NAVIGATION` is in the menu."""
-ACTIONS: Final[tuple[Action, ...]] = ()
+ACTIONS: Final[tuple[Action, ...]] = (
+    health_page.check,
+    health_page.fix,
+    health_page.change_model,
+    audit_page.verify,
+    audit_page.export,
+    forgetting_page.forget,
+    import_page.upload,
+    import_page.confirm,
+    import_page.discard,
+)
 """All that forms of the console can do."""
 
 

@@ -115,6 +115,8 @@ class Console:
                 asked = query(request, "at")
                 at = await read(caller.store, lambda store: as_of(store, asked))
                 data = await page.show(request, caller, at)
+                if isinstance(data, Response):
+                    return self._headed(data)
                 if not wants_json(request):
                     bar = await read(caller.store, lambda store: time_bar(store, at))
             except (errors.MnemologError, Refused) as error:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 from starlette.datastructures import FormData
 from starlette.requests import Request
+from starlette.responses import Response
 
 from mnemolog.adapters.console.moment import AsOf
 from mnemolog.adapters.http.access import Caller, Verb
@@ -21,13 +22,16 @@ class Redirect(msgspec.Struct, frozen=True):
 
 
 class Page(NamedTuple):
-    """A page: `show` returns a struct, which is sent as JSON or shown by the template, as `data` in it."""
+    """A page: `show` returns a struct, which is sent as JSON or shown by the template, as `data` in it.
+
+    What is no page but a file is returned as a whole answer.
+    """
 
     path: str
     title: str
     template: str
     verb: Verb
-    show: Callable[[Request, Caller, AsOf], Awaitable[msgspec.Struct]]
+    show: Callable[[Request, Caller, AsOf], Awaitable[msgspec.Struct | Response]]
 
 
 class Action(NamedTuple):
@@ -44,7 +48,7 @@ class Action(NamedTuple):
 
 def page(
     path: str, *, title: str, template: str, verb: Verb = "read"
-) -> Callable[[Callable[[Request, Caller, AsOf], Awaitable[msgspec.Struct]]], Page]:
+) -> Callable[[Callable[[Request, Caller, AsOf], Awaitable[msgspec.Struct | Response]]], Page]:
     """Make a page of a function. `path` is as in Starlette; only callers with `verb` see it."""
     return lambda show: Page(path, title, template, verb, show)
 

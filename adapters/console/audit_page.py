@@ -1,0 +1,289 @@
+"""The audit: the chain of digests and its witnesses, verification, export, and who did what."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from datetime import datetime
+from itertools import islice
+from typing import Final
+
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import FileResponse
+
+from mnemolog.adapters.console import parameters
+from mnemolog.adapters.console.event_words import KINDS
+from mnemolog.adapters.console.jobs import jobs_of, owner_of
+from mnemolog.adapters.console.moment import AsOf
+from mnemolog.adapters.console.page import Redirect, action, page
+from mnemolog.adapters.console.private_files import PrivateFiles
+from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.support.store_access import read
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.domain.head import Head
+from mnemolog.domain.moments import When
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.result import Result
+from mnemolog.domain.scope import ROOT
+from mnemolog.operations.known_backups import backup_witnesses
+from mnemolog.projections.health.verify import Verification
+from mnemolog.projections.health.witnesses import witnesses_of
+from mnemolog.projections.history.timeline import Moment
+from mnemolog.projections.ports import Progress
+from mnemolog.store import MemoryStore
+
+PER_PAGE: Final = 100
+WINDOW: Final = 1_000
+"""Events that are looked through together."""
+LOOKED_MAX: Final = 20_000
+"""Events that one page looks through. Where a filter leaves few, the next page goes on from there."""
+WITNESSES_MAX: Final = 100
+
+
+class TimelineAsked(Result, frozen=True, kw_only=True):
+    """Which events the page shows."""
+
+    kind: str = ""
+    """A topic."""
+    session: str = ""
+    actor: str = ""
+    scope: str = ""
+    before: int | None = None
+    """Only events at earlier positions: the next page."""
+
+    @classmethod
+    def of(cls, asked: parameters.Asked) -> TimelineAsked:
+        """Return what a URL asks for. Raises `InvalidInput`."""
+        before = parameters.whole(asked, "before", 0, most=10**15)
+        return cls(
+            kind=parameters.text(asked, "kind"),
+            session=parameters.text(asked, "session"),
+            actor=parameters.text(asked, "actor"),
+            scope=parameters.text(asked, "scope"),
+            before=before or None,
+        )
+
+    @property
+    def filters(self) -> bool:
+        """Whether some events are left out."""
+        return bool(self.kind or self.session or self.actor or self.scope)
+
+    def takes(self, moment: Moment, inside: Container[str] | None) -> bool:
+        """Whether an event is one of those that are shown. `inside` has the sessions of the scope, if there is one."""
+        return (
+            (inside is None or moment.session in inside)
+            and (not self.kind or moment.topic == self.kind)
+            and (not self.session or moment.session == self.session)
+            and (not self.actor or actor_of(moment) == self.actor)
+        )
+
+
+class ShownEvent(Result, frozen=True, kw_only=True):
+    """An event of the timeline."""
+
+    position: Position
+    at: datetime
+    session: str | None
+    who: str
+    """The title of the session, or its id, or the agent, or else the stream."""
+    actor: str
+    """Who acted; empty if that was not recorded."""
+    topic: str
+    what: str
+
+
+class ShownWitness(Result, frozen=True, kw_only=True):
+    """Something outside of the log that remembers a digest of it."""
+
+    name: str
+    position: Position
+    agrees: bool
+
+
+class ActorCount(Result, frozen=True, kw_only=True):
+    """How much somebody did, among the events that were looked through."""
+
+    actor: str
+    events: int
+
+
+class AuditPage(Result, frozen=True, kw_only=True):
+    """The audit."""
+
+    asked: TimelineAsked
+    head: Head | None
+    """Position and digest at the moment; None for a store that is open for one scope."""
+    log_id: str
+    witnesses: tuple[ShownWitness, ...]
+    events: tuple[ShownEvent, ...]
+    """Newest first."""
+    looked_from: Position
+    """The events of the page are after this position, up to `looked_to`."""
+    looked_to: Position
+    older: int | None
+    """Give this as `before` for the next page; None if there is none."""
+    actors: tuple[ActorCount, ...]
+    """Who acted in the events that were looked through. Empty where nobody was recorded."""
+    kinds: dict[str, str]
+    """The kinds of events, in words, to choose from."""
+
+
+@page("/audit", title="Audit", template="audit.html")
+async def audit(request: Request, caller: Caller, at: AsOf) -> AuditPage:
+    """Show the chain, its witnesses, and the timeline up to the moment."""
+    return await audit_page(caller.store, TimelineAsked.of(request.query_params), at=at.position)
+
+
+async def audit_page(store: AsyncMemoryStore, asked: TimelineAsked, *, at: Position) -> AuditPage:
+    """Return a page of the timeline, newest first, and the state of the chain at a position."""
+
+    def look(blocking: MemoryStore) -> AuditPage:
+        last = at if asked.before is None else Position(min(max(asked.before - 1, ORIGIN), at))
+        moments, reached, actors = _look_back(blocking, asked, last)
+        whole = blocking.parts.boundary.scope == ROOT
+        return AuditPage(
+            asked=asked,
+            head=_head_at(blocking, at) if whole else None,
+            log_id=blocking.parts.log.log_id if whole else "",
+            witnesses=tuple(islice(_witnesses(blocking), WITNESSES_MAX)) if whole else (),
+            events=tuple(map(_shown, moments)),
+            looked_from=reached,
+            looked_to=last,
+            older=reached + 1 if reached else None,
+            actors=tuple(ActorCount(actor=name, events=events) for name, events in sorted(actors.items())),
+            kinds=dict(KINDS),
+        )
+
+    return await read(store, look)
+
+
+def _look_back(
+    store: MemoryStore, asked: TimelineAsked, last: Position
+) -> tuple[list[Moment], Position, dict[str, int]]:
+    """Return up to `PER_PAGE` events up to `last`, newest first; where the look ended; and what each actor did."""
+    found: list[Moment] = []
+    actors: dict[str, int] = {}
+    inside = {item.session for item in store.sessions(scope=asked.scope)} if asked.scope else None
+    upto = int(last)
+    window = WINDOW if asked.filters or store.parts.boundary.scope != ROOT else PER_PAGE
+    while upto > ORIGIN and len(found) < PER_PAGE and last - upto < LOOKED_MAX:
+        first = max(upto - window, ORIGIN)
+        for moment in reversed(list(store.audit.timeline(after=first, upto=upto))):
+            if actor := actor_of(moment):
+                actors[actor] = actors.get(actor, 0) + 1
+            if asked.takes(moment, inside):
+                found.append(moment)
+                if len(found) == PER_PAGE:
+                    return found, Position(moment.position - 1), actors
+        upto = first
+    return found, Position(upto), actors
+
+
+def actor_of(moment: Moment) -> str:
+    """Return who acted; empty if that was not recorded."""
+    return str(getattr(moment.event, "actor", ""))
+
+
+def _shown(moment: Moment) -> ShownEvent:
+    return ShownEvent(
+        position=moment.position,
+        at=moment.at,
+        session=moment.session,
+        who=moment.who,
+        actor=actor_of(moment),
+        topic=moment.topic,
+        what=moment.what,
+    )
+
+
+def _head_at(store: MemoryStore, position: Position) -> Head:
+    log = store.parts.log
+    return Head(position=position, digest=(log.digest_at(position) or b"").hex())
+
+
+def _witnesses(store: MemoryStore) -> Iterator[ShownWitness]:
+    log = store.parts.log
+    seen = log.seen_head()
+    if seen is not None:
+        yield ShownWitness(name="this server, when it last looked", position=seen.position, agrees=_agrees(store, seen))
+    for witness in (*backup_witnesses(store.path, log.log_id), *witnesses_of(store.path, log)):
+        yield ShownWitness(name=witness.name, position=witness.head.position, agrees=_agrees(store, witness.head))
+
+
+def _agrees(store: MemoryStore, head: Head) -> bool:
+    return store.parts.log.digest_at(head.position) == head.digest_bytes
+
+
+class ExportMade(Result, frozen=True, kw_only=True):
+    """An export that waits to be fetched."""
+
+    file: str
+    """Names it in the path to fetch it."""
+    name: str
+    """What the file is called when it is saved."""
+    log_id: str
+    after: Position
+    events: int
+    bytes: int
+    head: Head
+    """The last exported position, and the digest to check the export with."""
+
+
+@action("/audit/verify", title="Verify", verb="admin", needs_write=False)
+async def verify(request: Request, caller: Caller, form: FormData) -> Redirect:
+    """Check every digest, version and witness, in the background. Changes nothing."""
+    expected = parameters.text(form, "expect_head") or None
+    contents = bool(parameters.text(form, "contents"))
+
+    async def work(progress: Progress) -> Verification:
+        return await caller.store.verify(expect_head=expected, contents=contents, progress=progress)
+
+    return await jobs_of(request).start(caller, "Verifying the history", work)
+
+
+@action("/audit/export", title="Export", verb="admin", needs_write=False)
+async def export(request: Request, caller: Caller, form: FormData) -> Redirect:
+    """Write the log to a file, in the background, which waits a few minutes to be fetched. Changes nothing."""
+    jobs, store = jobs_of(request), caller.store
+    after, upto = parameters.when(form, "after") or ORIGIN, parameters.when(form, "upto")
+
+    async def work(progress: Progress) -> ExportMade:
+        return await make_export(store, jobs.files, owner_of(caller), after=after, upto=upto, progress=progress)
+
+    return await jobs.start(caller, "Exporting the log", work)
+
+
+async def make_export(
+    store: AsyncMemoryStore,
+    files: PrivateFiles,
+    owner: tuple[object, ...],
+    *,
+    after: When,
+    upto: When | None,
+    progress: Progress,
+) -> ExportMade:
+    """Export the log into a private file. Raises as `AuditService.export` does: then no file is kept."""
+    kept, path = files.place(owner, suffix=".jsonl")
+    try:
+        made = await store.audit.export(path, after=after, upto=upto, progress=progress)
+    except BaseException:
+        files.remove(kept)
+        raise
+    return ExportMade(
+        file=kept,
+        name=f"{made.log_id[:8]}-{made.after}-{made.head.position}.jsonl",
+        log_id=made.log_id,
+        after=Position(made.after),
+        events=made.events,
+        bytes=made.bytes,
+        head=made.head,
+    )
+
+
+@page("/audit/export/{file}", title="Export", template="", verb="admin")
+async def fetch_export(request: Request, caller: Caller, _at: AsOf) -> FileResponse:
+    """Send an export that was made before."""
+    path = jobs_of(request).files.find(owner_of(caller), request.path_params["file"])
+    return FileResponse(
+        path, media_type="application/jsonl", filename=parameters.text(request.query_params, "name", "export.jsonl")
+    )

@@ -1,0 +1,439 @@
+"""Forgetting: what would become unreadable, a typed confirmation, and the certificate afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+from starlette.datastructures import FormData
+from starlette.requests import Request
+
+from mnemolog.adapters.console import parameters
+from mnemolog.adapters.console.console import Problem, Refused
+from mnemolog.adapters.console.event_words import kind_of
+from mnemolog.adapters.console.jobs import jobs_of
+from mnemolog.adapters.console.moment import AsOf
+from mnemolog.adapters.console.page import Redirect, action, page
+from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.support.store_access import known_session, read
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.domain import errors
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.display import counted, one_line
+from mnemolog.domain.events import ForgetCompleted, ForgetRequested
+from mnemolog.domain.forgetting import FORGETTING_STREAM
+from mnemolog.domain.head import Head
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.result import Result
+from mnemolog.domain.session import session_of
+from mnemolog.forgetting.history import Request as Asked
+from mnemolog.forgetting.history import requests
+from mnemolog.forgetting.results import ForgetReport, NodeStatus
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.projections.history.event_descriptions import describe
+from mnemolog.projections.ports import Progress
+from mnemolog.store import MemoryStore
+
+PER_PAGE: Final = 100
+LINES_OF_EACH: Final = 5
+"""Turns that are shown of each session, if there are several."""
+_TEXT_CHARACTERS: Final = 160
+
+
+class ForgetAsked(Result, frozen=True, kw_only=True):
+    """What is to be forgotten."""
+
+    sessions: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    positions: tuple[int, ...] = ()
+    positions_as_given: str = ""
+    reason: str = ""
+
+    @classmethod
+    def of(cls, asked: parameters.Asked) -> ForgetAsked:
+        """Return what a URL or a form names. Raises `InvalidInput`."""
+        return cls(
+            sessions=parameters.lines(asked, "sessions"),
+            scopes=parameters.lines(asked, "scopes"),
+            positions=parameters.positions(asked, "positions"),
+            positions_as_given=parameters.text(asked, "positions"),
+            reason=parameters.text(asked, "reason"),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.sessions or self.scopes or self.positions)
+
+    def call(self) -> dict[str, Any]:
+        """Return the arguments of `MemoryStore.forget`."""
+        return {"session": self.sessions, "scope": self.scopes, "positions": self.positions, "reason": self.reason}
+
+    @property
+    def name(self) -> str:
+        """The name that confirms it; empty if several things, or single events, are to be forgotten."""
+        named = (*self.sessions, *self.scopes)
+        return named[0] if len(named) == 1 and not self.positions else ""
+
+
+class Line(Result, frozen=True, kw_only=True):
+    """Something that would become unreadable."""
+
+    position: Position | None
+    kind: str
+    """`turn`, `value`, `task`, `note`, or `event`."""
+    who: str
+    text: str
+
+
+class DoomedSession(Result, frozen=True, kw_only=True):
+    """A session whose content would become unreadable."""
+
+    session: str
+    title: str
+    scope: str
+    agent: str
+    turns: int
+    lines: tuple[Line, ...]
+    """Its first turns, then what its working memory holds."""
+    more: bool
+    """Whether more turns follow those that are listed."""
+    last_position: Position
+    """Of the last turn that is listed."""
+
+
+class ForgetPreview(Result, frozen=True, kw_only=True):
+    """What would become unreadable."""
+
+    report: ForgetReport
+    says: tuple[str, ...]
+    counts: dict[str, int]
+    """By kind of event, in words."""
+    sessions: tuple[DoomedSession, ...]
+    sessions_more: int
+    events: tuple[Line, ...]
+    """Single events that were named."""
+    confirm: tuple[str, ...]
+    """What may be typed to confirm: the name, or the number of events."""
+
+
+class PastErasure(Result, frozen=True, kw_only=True):
+    """An erasure in the list."""
+
+    request: str
+    requested_at: datetime
+    position: Position
+    reason: str
+    actor: str
+    events: int
+    completed: bool
+
+
+class ForgettingPage(Result, frozen=True, kw_only=True):
+    """What is to be forgotten, what that would take, and what was forgotten before."""
+
+    asked: ForgetAsked
+    preview: ForgetPreview | None
+    """None before anything was named."""
+    encrypted: bool
+    """Whether this store can forget: content of one without encryption cannot be erased."""
+    erasures: tuple[PastErasure, ...]
+    """The last ones, newest first."""
+    erasures_more: int
+
+
+class Certificate(Result, frozen=True, kw_only=True):
+    """What an erasure took: made from the log, so it is the same for whoever reads it."""
+
+    request: str
+    log_id: str
+    requested_at: datetime
+    actor: str
+    """Who requested it; empty if that was not recorded."""
+    reason: str
+    position: Position
+    """Position of the request in the log."""
+    says: tuple[str, ...]
+    events: int
+    counts: dict[str, int]
+    """By kind of event, in words."""
+    streams: tuple[tuple[str, int], ...]
+    """What they were part of, and how many events of each."""
+    before: Head
+    """The head of the log before the request."""
+    after: Head
+    """The head of the log when the erasure was recorded as done; as far as it got, if it is not."""
+    erased_at: datetime | None
+    completed_at: datetime | None
+    pending_nodes: tuple[NodeStatus, ...]
+    """Nodes of a log in PostgreSQL that have not confirmed it."""
+
+
+@page("/forgetting", title="Forgetting", template="forgetting.html")
+async def forgetting(request: Request, caller: Caller, at: AsOf) -> ForgettingPage:
+    """Show what would become unreadable, and what was forgotten up to the moment."""
+    asked = ForgetAsked.of(request.query_params)
+    after = parameters.whole(request.query_params, "after", ORIGIN, most=10**15)
+    return await forgetting_page(caller.store, asked, after=after, at=at.position)
+
+
+async def forgetting_page(
+    store: AsyncMemoryStore, asked: ForgetAsked, *, after: int = ORIGIN, at: Position | None = None
+) -> ForgettingPage:
+    """Return what would become unreadable. Writes nothing. Raises as `MemoryStore.forget` does.
+
+    Of a single session the turns after position `after` are listed.
+    """
+    preview = await preview_of(store, asked, after=after) if asked else None
+
+    def past(blocking: MemoryStore) -> tuple[bool, list[PastErasure]]:
+        log = blocking.parts.log
+        return log.keyring is not None, [_past(item) for item in _visible(blocking, at)]
+
+    encrypted, found = await read(store, past)
+    return ForgettingPage(
+        asked=asked,
+        preview=preview,
+        encrypted=encrypted,
+        erasures=tuple(reversed(found[-PER_PAGE:])),
+        erasures_more=max(len(found) - PER_PAGE, 0),
+    )
+
+
+async def preview_of(store: AsyncMemoryStore, asked: ForgetAsked, *, after: int = ORIGIN) -> ForgetPreview:
+    """Return what would become unreadable, with names and lines."""
+    report = await store.forget(**asked.call(), dry_run=True)
+    shown = report.sessions[:PER_PAGE]
+    lines = PER_PAGE if len(shown) == 1 else LINES_OF_EACH
+
+    def look(blocking: MemoryStore) -> tuple[tuple[DoomedSession, ...], tuple[Line, ...]]:
+        turns = {item.session: item.turns for item in blocking.sessions()} if shown else {}
+        begin = after if len(shown) == 1 else ORIGIN
+        doomed = (_doomed(blocking, name, turns=turns.get(name, 0), after=begin, most=lines) for name in shown)
+        events = (_event(blocking.parts.log, position) for position in asked.positions[:PER_PAGE])
+        return tuple(doomed), tuple(events)
+
+    sessions, events = await read(store, look)
+    return ForgetPreview(
+        report=report,
+        says=tuple(_summary(report)),
+        counts=_in_words(report.counts),
+        sessions=sessions,
+        sessions_more=len(report.sessions) - len(shown),
+        events=events,
+        confirm=tuple(filter(None, (asked.name, str(report.events)))),
+    )
+
+
+def _doomed(store: MemoryStore, session_id: str, *, turns: int, after: int, most: int) -> DoomedSession:
+    session = known_session(store, session_id)
+    found = store.turns(session_id, after=after, limit=most + 1)
+    listed = found[:most]
+    lines = [
+        Line(position=turn.position, kind="turn", who=turn.speaker or turn.role.value, text=_cut(turn.text))
+        for turn in listed
+    ]
+    if (task := session.task()) is not None:
+        lines.append(Line(position=None, kind="task", who="", text=_cut(task.description)))
+    values = list(session.all().items())[:most]
+    lines += [Line(position=None, kind="value", who=key, text=_cut(repr(value))) for key, value in values]
+    lines += [Line(position=None, kind="note", who="", text=_cut(note)) for note in session.notes()[:most]]
+    return DoomedSession(
+        session=session_id,
+        title=session.title,
+        scope=session.scope,
+        agent=session.agent,
+        turns=turns,
+        lines=tuple(lines),
+        more=len(found) > most,
+        last_position=listed[-1].position if listed else Position(after),
+    )
+
+
+def _event(log: EventLog, position: int) -> Line:
+    recorded = log.event_at(Position(position))
+    if recorded is None:
+        return Line(position=Position(position), kind="event", who="", text="")
+    what = describe(recorded.event, characters_max=_TEXT_CHARACTERS)
+    return Line(position=recorded.position, kind="event", who=session_of(recorded.stream) or "", text=what)
+
+
+def _cut(text: str) -> str:
+    return one_line(text, characters_max=_TEXT_CHARACTERS)
+
+
+def _summary(report: ForgetReport) -> Iterator[str]:
+    if not report.events:
+        yield "There is nothing to forget: what was named holds no content, or was forgotten before."
+        return
+    yield f"{counted(report.events, 'event')} would become unreadable, for everybody and for good."
+    if report.sessions:
+        what = "session loses" if len(report.sessions) == 1 else "sessions lose"
+        yield f"{len(report.sessions):,} {what} all that was said and kept there, hidden turns too."
+    if report.along:
+        yield f"{counted(report.along, 'event')} of these were not named, but cannot be read without those that were."
+    yield "That something was there stays visible: ids, scopes, agents, times, and how many events there were."
+
+
+def _in_words(counts: Mapping[str, int]) -> dict[str, int]:
+    return {kind_of(topic): count for topic, count in counts.items()}
+
+
+@action("/forgetting", title="Forgetting", verb="forget")
+async def forget(request: Request, caller: Caller, form: FormData) -> Redirect:
+    """Forget what a form names, if it was confirmed in writing. Answers with the certificate."""
+    asked, typed = ForgetAsked.of(form), parameters.text(form, "confirm")
+    report = await caller.store.forget(**asked.call(), dry_run=True)
+    if parameters.text(form, "events") != str(report.events):
+        raise Refused(_CHANGED)
+    if typed.replace(",", "") != str(report.events) and (not asked.name or typed != asked.name):
+        raise Refused(_NOT_CONFIRMED)
+
+    async def work(progress: Progress) -> ForgetReport:
+        return await caller.store.forget(**asked.call(), progress=progress)
+
+    return await jobs_of(request).start(caller, "Forgetting", work, shown_at=certificate_path)
+
+
+def certificate_path(report: ForgetReport) -> str:
+    """Return the path of the certificate of an erasure; that of the list if nothing was forgotten."""
+    return "/forgetting" if report.request is None else f"/forgetting/{quote(report.request, safe='')}"
+
+
+@page("/forgetting/{request}", title="Certificate of an erasure", template="certificate.html")
+async def certificate(request: Request, caller: Caller, _at: AsOf) -> Certificate:
+    """Show the certificate of an erasure."""
+    return await certificate_of(caller.store, request.path_params["request"])
+
+
+async def certificate_of(store: AsyncMemoryStore, request_id: str) -> Certificate:
+    """Return the certificate of an erasure. Raises `Refused` if there is no such erasure within the store's scope."""
+
+    def look(blocking: MemoryStore) -> Certificate:
+        for asked in _visible(blocking, None):
+            if asked.event.id == request_id:
+                return _certificate(blocking, asked)
+        raise Refused(_NO_ERASURE)
+
+    return await read(store, look)
+
+
+def _certificate(store: MemoryStore, asked: Asked) -> Certificate:
+    log, recorded, event = store.parts.log, asked.recorded, asked.event
+    done = _completed(log, asked)
+    reached = done or asked.erased_last or recorded.position
+    counts = _total(event)
+    pending = _pending_nodes(store, event.id)
+    return Certificate(
+        request=event.id,
+        log_id=log.log_id,
+        requested_at=to_datetime(recorded.recorded_at),
+        actor=getattr(event, "actor", ""),
+        reason=event.reason,
+        position=recorded.position,
+        says=tuple(_certified(sum(counts.values()), erased=asked.erased_at is not None, done=done, pending=pending)),
+        events=sum(counts.values()),
+        counts=_in_words(counts),
+        streams=tuple(_streams(event)),
+        before=_head_at(log, recorded.position - 1),
+        after=_head_at(log, reached),
+        erased_at=None if asked.erased_at is None else to_datetime(log.recorded_at(asked.erased_at)),
+        completed_at=None if done is None else to_datetime(log.recorded_at(done)),
+        pending_nodes=pending,
+    )
+
+
+def _certified(events: int, *, erased: bool, done: Position | None, pending: tuple[NodeStatus, ...]) -> Iterator[str]:
+    if not erased:
+        yield "The request was recorded. Its content was not erased yet: opening the store resumes it."
+        return
+    yield f"The keys of {counted(events, 'event')} were destroyed: nobody can read their content any more."
+    if done is None:
+        yield "Copies in the files of this store are still to be purged: opening the store resumes it."
+    else:
+        yield "No file of this store holds any of it."
+    if pending:
+        yield f"{counted(len(pending), 'node has', 'nodes have')} not confirmed it yet; they serve nothing of it."
+    yield "The events themselves stay in the chain of digests, so that the history can still be verified."
+
+
+def _completed(log: EventLog, asked: Asked) -> Position | None:
+    """Return the position of the event that says that an erasure is done; None if there is none."""
+    if not asked.completed:
+        return None
+    after = asked.recorded.version
+    for batch in log.read_stream(FORGETTING_STREAM, after=after, upto=log.head().position):
+        for recorded in batch:
+            if isinstance(recorded.event, ForgetCompleted) and asked.event.id in recorded.event.requests:
+                return recorded.position
+    return None
+
+
+def _pending_nodes(store: MemoryStore, request_id: str) -> tuple[NodeStatus, ...]:
+    with suppress(errors.OutsideScope):
+        for pending in store.audit.pending_erasures():
+            if pending.request == request_id:
+                return pending.waiting_for
+    return ()
+
+
+def _visible(store: MemoryStore, at: Position | None) -> Iterator[Asked]:
+    """Yield the requests up to a position that name nothing outside of the store's scope."""
+    sessions = store.parts.sessions
+    for asked in requests(store.parts.log):
+        streams = {target.stream for target in asked.event.targets if session_of(target.stream) is not None}
+        inside = sessions.boundary.scope == "" or (streams and all(map(sessions.shows_stream, streams)))
+        if inside and (at is None or asked.recorded.position <= at):
+            yield asked
+
+
+def _past(asked: Asked) -> PastErasure:
+    return PastErasure(
+        request=asked.event.id,
+        requested_at=to_datetime(asked.recorded.recorded_at),
+        position=asked.recorded.position,
+        reason=asked.event.reason,
+        actor=getattr(asked.event, "actor", ""),
+        events=sum(_total(asked.event).values()),
+        completed=asked.completed,
+    )
+
+
+def _total(event: ForgetRequested) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for target in event.targets:
+        for topic, count in target.counts.items():
+            counts[topic] = counts.get(topic, 0) + count
+    return counts
+
+
+def _streams(event: ForgetRequested) -> Iterable[tuple[str, int]]:
+    for target in event.targets[:PER_PAGE]:
+        name = session_of(target.stream)
+        yield (f"session {name}" if name is not None else target.stream), sum(target.counts.values())
+
+
+def _head_at(log: EventLog, position: int) -> Head:
+    return Head(position=Position(position), digest=(log.digest_at(Position(position)) or b"").hex())
+
+
+_CHANGED: Final = Problem(
+    status=409,
+    title="It has changed meanwhile",
+    detail="More, or less, would be forgotten than the page showed. Nothing was forgotten.",
+    hint="Go back, reload the page, and look at it again.",
+)
+_NOT_CONFIRMED: Final = Problem(
+    status=400,
+    title="Not confirmed",
+    detail="What was typed is neither the name of what is to be forgotten nor the number of events. "
+    "Nothing was forgotten.",
+    hint="Go back and type one of the two, exactly as it is shown.",
+)
+_NO_ERASURE: Final = Problem(
+    status=404,
+    title="There is no such erasure",
+    detail="No request to forget has this id.",
+    hint="The page of forgetting lists all of them.",
+)

@@ -1,0 +1,251 @@
+"""Health: what is up to date, what is wrong and what would mend it, and which model answers by meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from starlette.datastructures import FormData
+from starlette.requests import Request
+
+from mnemolog.adapters.console.console import Problem, Refused
+from mnemolog.adapters.console.jobs import jobs_of
+from mnemolog.adapters.console.moment import AsOf
+from mnemolog.adapters.console.page import Redirect, action, page, query
+from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.support.store_access import read
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.domain.display import counted
+from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.result import Result
+from mnemolog.operations.doctor.report import DoctorReport
+from mnemolog.operations.status import Status
+from mnemolog.projections.drift import MEANS, Drift
+from mnemolog.projections.ports import Progress
+from mnemolog.projections.quarantine import QuarantinedItem
+from mnemolog.results import Model, ModelActivation
+from mnemolog.store import MemoryStore
+
+QUARANTINED_MAX: Final = 100
+"""Items of the quarantine that are listed."""
+_BEHIND_MEANS: Final = "The log has newer events: it reads them with the next question."
+
+
+class Part(Result, frozen=True, kw_only=True):
+    """Something derived from the log, and whether it is up to date."""
+
+    name: str
+    """In words."""
+    state: str
+    good: bool
+    position: Position | None
+    """How far it has read the log; None for a cache, which does not follow it."""
+    behind_events: int
+    bytes: int | None
+    means: str
+    action: str
+    """What to do; empty if there is nothing to do."""
+
+
+class ModelRow(Result, frozen=True, kw_only=True):
+    """A model that can be made the active one."""
+
+    name: str
+    fingerprint: str
+    """Empty if it is known to this server but has no vectors yet."""
+    active: bool
+    was_active: bool
+    state: str
+    covers: Position
+    vectors: int
+    turns_to_embed: int
+    """How many turns are embedded, at most, before it can answer. Texts with stored vectors need no model."""
+
+    @property
+    def choice(self) -> str:
+        """What names it in a form."""
+        return self.fingerprint or self.name
+
+
+class HealthPage(Result, frozen=True, kw_only=True):
+    """The health of a store."""
+
+    healthy: bool
+    says: tuple[str, ...]
+    """In plain words."""
+    status: Status
+    parts: tuple[Part, ...]
+    report: DoctorReport
+    """What `doctor` finds, without mending anything."""
+    quarantined: tuple[QuarantinedItem, ...]
+    models: tuple[ModelRow, ...]
+    chosen: ModelRow | None = None
+    """The model that is to be activated, to look at what that takes."""
+    has_model: bool
+    """Whether this server was started with a model."""
+
+
+@page("/health", title="Health", template="health.html")
+async def health(request: Request, caller: Caller, _at: AsOf) -> HealthPage:
+    """Show the health of the whole store. It is that of now: projections have no past."""
+    return await health_page(caller.store, model=query(request, "model"))
+
+
+async def health_page(store: AsyncMemoryStore, *, model: str = "") -> HealthPage:
+    """Return the health of a store. Raises `OutsideScope` for one that is open for one scope."""
+    status, report = await store.status(), await store.admin.doctor()
+    quarantined = await (await store.admin.quarantine()).items()
+    models = await model_rows(store)
+    parts = tuple(_parts(status))
+    return HealthPage(
+        healthy=report.healthy and not status.warnings,
+        says=tuple(_summary(status, report, parts)),
+        status=status,
+        parts=parts,
+        report=report,
+        quarantined=tuple(quarantined[:QUARANTINED_MAX]),
+        models=models,
+        chosen=_chosen(models, model) if model else None,
+        has_model=await read(store, lambda blocking: blocking.parts.projections.has_model),
+    )
+
+
+async def model_rows(store: AsyncMemoryStore) -> tuple[ModelRow, ...]:
+    """Return the models with vectors on disk, those that were ever active, and those that the server was given."""
+    listed = await store.models.list()
+    return await read(store, lambda blocking: tuple(_model_rows(blocking, listed)))
+
+
+def _model_rows(store: MemoryStore, listed: list[Model]) -> Iterator[ModelRow]:
+    log, names = store.parts.log, {model.name for model in listed}
+    head = log.head().position
+    for model in listed:
+        missing = log.count(topic=TurnRecorded.topic, after=model.covers, upto=head)
+        yield ModelRow(
+            name=model.name,
+            fingerprint=model.fingerprint,
+            active=model.active,
+            was_active=model.activated_at is not None and not model.active,
+            state=model.state,
+            covers=model.covers,
+            vectors=model.vectors,
+            turns_to_embed=missing,
+        )
+    for name in store.parts.projections.models.names():
+        if name not in names:
+            yield ModelRow(
+                name=name,
+                fingerprint="",
+                active=False,
+                was_active=False,
+                state=Drift.MISSING.value,
+                covers=ORIGIN,
+                vectors=0,
+                turns_to_embed=log.count(topic=TurnRecorded.topic, after=ORIGIN, upto=head),
+            )
+
+
+def _chosen(models: tuple[ModelRow, ...], choice: str) -> ModelRow:
+    for model in models:
+        if choice == model.choice:
+            return model
+    raise Refused(
+        Problem(
+            status=400,
+            title="This model is not known here",
+            detail=f"No model of this store or of this server is named {choice!r}.",
+            hint="Start the server with it (`mnemolog serve DIR --model NAME`), or add it with `mnemolog model add`.",
+        )
+    )
+
+
+def _parts(status: Status) -> Iterator[Part]:
+    views = status.views
+    yield _part("sessions, turns and words (views.db)", views, position=views.position, behind=views.behind_events)
+    for table in status.tables:
+        yield _part(f"tables of adapters ({table.name})", table, position=table.position, behind=table.behind_events)
+    for made in status.vectors:
+        name = f"vectors of {made.model or 'a model'}{f' ({made.generation})' if made.generation else ''}"
+        yield _part(name, made, position=made.covers, behind=made.behind_events, size=made.bytes)
+    for cache in status.caches:
+        yield _part(f"cache ({cache.name})", cache, position=None, behind=0, size=cache.bytes)
+
+
+def _part(name: str, found: Any, *, position: Position | None, behind: int, size: int | None = None) -> Part:
+    known = found.state in set(Drift)
+    good = found.state in (Drift.CURRENT, Drift.BEHIND, Drift.OTHER_MODEL, "present") or (
+        position is None and found.state == Drift.MISSING
+    )
+    means = MEANS.get(Drift(found.state), "") if known else "It is there." if found.state == "present" else ""
+    why = getattr(found, "why", "")
+    return Part(
+        name=name,
+        state=found.state,
+        good=good,
+        position=position,
+        behind_events=behind,
+        bytes=size,
+        means=" ".join(filter(None, (_BEHIND_MEANS if found.state == Drift.BEHIND else means, why))),
+        action="" if found.action.startswith("Nothing to do") else found.action,
+    )
+
+
+def _summary(status: Status, report: DoctorReport, parts: tuple[Part, ...]) -> Iterator[str]:
+    problems = sum(issue.severity != "note" for issue in report.findings)
+    if report.log_damaged:
+        yield "The log or its keys are in doubt. Keep everything as it is, and look at what was found below."
+    elif problems:
+        yield f"{counted(problems, 'problem')} found. The log itself, which everything is derived from, is not touched."
+    else:
+        yield "Nothing is wrong: what was recorded is there, and everything derived from it can be used."
+    late = [part for part in parts if part.behind_events and part.state == Drift.BEHIND]
+    for part in late:
+        yield f"The {part.name} are {counted(part.behind_events, 'event')} behind the log."
+    if (trouble := status.projector.trouble) is not None:
+        yield f"New turns are not embedded now: {trouble}."
+    if status.quarantined:
+        yield f"{counted(status.quarantined, 'unusable file is', 'unusable files are')} kept apart, in quarantine."
+    if status.forgetting.pending:
+        yield f"{counted(len(status.forgetting.pending), 'request')} to forget not carried out everywhere yet."
+    yield from (f"{warning[:1].upper()}{warning[1:]}." for warning in status.warnings)
+
+
+@action("/health/check", title="Full check", verb="admin", needs_write=False)
+async def check(request: Request, caller: Caller, _form: FormData) -> Redirect:
+    """Read every byte of the projections, in the background. Mends nothing."""
+
+    async def work(progress: Progress) -> DoctorReport:
+        return await caller.store.admin.doctor(deep=True, progress=progress)
+
+    return await jobs_of(request).start(caller, "Checking every byte", work)
+
+
+@action("/health/fix", title="Mend", verb="admin")
+async def fix(request: Request, caller: Caller, _form: FormData) -> Redirect:
+    """Mend what `doctor` can mend, in the background."""
+
+    async def work(progress: Progress) -> DoctorReport:
+        return await caller.store.admin.doctor(fix=True, progress=progress)
+
+    return await jobs_of(request).start(caller, "Mending what can be mended", work)
+
+
+@action("/health/model", title="Change the model", verb="admin")
+async def change_model(request: Request, caller: Caller, form: FormData) -> Redirect:
+    """Build what a model lacks and make it the active one, in the background."""
+    chosen = _chosen(await model_rows(caller.store), str(form.get("model", "")))
+
+    async def work(progress: Progress) -> ModelActivation:
+        return await activate(caller.store, chosen, progress)
+
+    return await jobs_of(request).start(caller, f"Changing the model to {chosen.name}", work)
+
+
+async def activate(store: AsyncMemoryStore, chosen: ModelRow, progress: Progress) -> ModelActivation:
+    """Make a model the active one. One without vectors is built first. Raises as `ModelService.activate` does."""
+    if chosen.fingerprint:
+        return await store.models.activate(chosen.fingerprint, progress=progress)
+    (model,) = await read(store, lambda blocking: blocking.parts.projections.models.called(chosen.name)[:1])
+    await store.models.add(model, progress=progress)
+    return await store.models.activate(model, progress=progress)

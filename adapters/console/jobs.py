@@ -1,0 +1,186 @@
+"""Work that takes longer than a request: it runs in the server, and a page shows how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final, Literal
+
+import msgspec
+from starlette.requests import Request
+
+from mnemolog.adapters.console.console import Problem, Refused
+from mnemolog.adapters.console.moment import AsOf
+from mnemolog.adapters.console.page import Redirect, page
+from mnemolog.adapters.console.private_files import PrivateFiles
+from mnemolog.adapters.http.access import Caller
+from mnemolog.domain import errors
+from mnemolog.domain.result import Result
+from mnemolog.projections.ports import Progress
+
+JOBS_MAX: Final = 100
+"""Jobs that are remembered. The oldest that has ended is dropped first."""
+RUNNING_MAX: Final = 4
+"""Jobs that run at the same time."""
+QUICK_S: Final = 1.0
+"""How long an action waits for its job, so that a quick one shows its result at once."""
+
+Work = Callable[[Progress], Awaitable[msgspec.Struct]]
+"""Does the work, reports its progress, and returns the result."""
+
+
+class JobPage(Result, frozen=True, kw_only=True):
+    """How far a job is."""
+
+    id: str
+    title: str
+    state: Literal["running", "done", "failed"]
+    done: int
+    """So many of `total` steps; what a step is depends on the job."""
+    total: int
+    """0 until it is known."""
+    seconds: float
+    kind: str = ""
+    """The type of the result; empty until there is one."""
+    result: msgspec.Struct | None = None
+    result_path: str = ""
+    """The page that shows more of the result; empty if there is none."""
+    error: str = ""
+    hint: str = ""
+
+    @property
+    def percent(self) -> int:
+        """Return how far it is, 0 to 100."""
+        return 0 if not self.total else min(100 * self.done // self.total, 100)
+
+
+class Job:
+    """One piece of work."""
+
+    def __init__(self, title: str, caller: Caller, shown_at: Callable[[Any], str] | None) -> None:
+        self.id, self.title, self.owner = secrets.token_urlsafe(12), title, owner_of(caller)
+        self.result: msgspec.Struct | None = None
+        self._shown_at = shown_at
+        self.error: errors.MnemologError | None = None
+        self.task: asyncio.Task[None] | None = None
+        self._began, self._seconds = time.monotonic(), 0.0
+        self._done, self._total = 0, 0
+
+    def report(self, done: int, total: int) -> None:
+        """Note the progress. Called in the thread that works."""
+        self._done, self._total = done, total
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self.result is None and self.error is None
+
+    def ended(self, result: msgspec.Struct | None, error: errors.MnemologError | None) -> None:
+        """Note how it ended."""
+        self._seconds = time.monotonic() - self._began
+        self.result, self.error = result, error
+
+    def page(self) -> JobPage:
+        """Return how far it is."""
+        return JobPage(
+            id=self.id,
+            title=self.title,
+            state="running" if self.running else "done" if self.error is None else "failed",
+            done=self._done,
+            total=self._total,
+            seconds=time.monotonic() - self._began if self.running else self._seconds,
+            kind="" if self.result is None else type(self.result).__name__,
+            result=self.result,
+            result_path="" if self.result is None or self._shown_at is None else self._shown_at(self.result),
+            error="" if self.error is None else str(self.error),
+            hint="" if self.error is None else self.error.hint,
+        )
+
+
+class Jobs:
+    """The jobs of one server, and the files that they keep for a short time."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, Job] = {}
+        self.files = PrivateFiles()
+
+    async def start(
+        self, caller: Caller, title: str, work: Work, *, shown_at: Callable[[Any], str] | None = None
+    ) -> Redirect:
+        """Start a job and return where its progress is shown, or its result, if it is quick.
+
+        `shown_at` returns the path of the page for a result; without it the job's own page shows it. Raises `Refused`
+        while too many jobs run.
+        """
+        if sum(job.running for job in self._jobs.values()) >= RUNNING_MAX:
+            raise Refused(_TOO_MANY)
+        job = Job(title, caller, shown_at)
+        self._make_room()
+        self._jobs[job.id] = job
+        job.task = asyncio.create_task(_run(job, work))
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.shield(job.task), QUICK_S)
+        shown = job.page()
+        return Redirect(shown.result_path or f"/jobs/{job.id}")
+
+    def find(self, caller: Caller, job_id: str) -> Job:
+        """Return a job of this caller. Raises `Refused` for one that is not known, or of somebody else."""
+        job = self._jobs.get(job_id)
+        if job is None or job.owner != owner_of(caller):
+            raise Refused(_UNKNOWN)
+        return job
+
+    def _make_room(self) -> None:
+        ended = [job.id for job in self._jobs.values() if not job.running]
+        for job_id in ended[: max(len(self._jobs) + 1 - JOBS_MAX, 0)]:
+            del self._jobs[job_id]
+
+
+def owner_of(caller: Caller) -> tuple[object, ...]:
+    """Return whom jobs and files of a caller belong to."""
+    return caller.actor, caller.scopes
+
+
+async def _run(job: Job, work: Work) -> None:
+    try:
+        job.ended(await work(job.report), None)
+    except errors.MnemologError as error:
+        job.ended(None, error)
+    except asyncio.CancelledError:
+        job.ended(None, errors.StoreClosed())
+        raise
+    except BaseException:
+        job.ended(None, errors.InvalidInput("job", "it failed; the log of the server has the reason"))
+        raise
+
+
+def jobs_of(request: Request) -> Jobs:
+    """Return the jobs of the server that a request came to."""
+    state = request.app.state
+    if not hasattr(state, "jobs"):
+        state.jobs = Jobs()
+    jobs: Jobs = state.jobs
+    return jobs
+
+
+@page("/jobs/{job}", title="Work in progress", template="job.html")
+async def job(request: Request, caller: Caller, _at: AsOf) -> JobPage:
+    """Show how far a job is, and its result."""
+    return jobs_of(request).find(caller, request.path_params["job"]).page()
+
+
+_TOO_MANY: Final = Problem(
+    status=503,
+    title="The server is busy",
+    detail=f"It works on {RUNNING_MAX} other jobs.",
+    hint="Try again when one of them has ended.",
+)
+_UNKNOWN: Final = Problem(
+    status=404,
+    title="There is no such job",
+    detail="It ended long ago, or the server was started again since.",
+    hint="Its effects, if it had any, are in the log: see the timeline.",
+)

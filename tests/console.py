@@ -1,0 +1,52 @@
+"""A browser without scripts for tests of the console: it keeps cookies, one event loop, and the forms of pages."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from httpx2 import ASGITransport, AsyncClient, Response
+from starlette.applications import Starlette
+
+
+class Browser:
+    """Sends requests to an application in this process. What the application starts goes on between them."""
+
+    def __init__(self, app: Starlette) -> None:
+        self._runner = asyncio.Runner()
+        self._client = AsyncClient(transport=ASGITransport(app=app), base_url="http://127.0.0.1")
+
+    def get(self, url: str, **headers: str) -> Response:
+        """Return the answer to a request for a page."""
+        return self._send("GET", url, headers=headers)
+
+    def json(self, url: str) -> Any:
+        """Return the data of a page."""
+        return self._send("GET", url, headers={"Accept": "application/json"}).json()
+
+    def submit(self, url: str, fields: dict[str, Any], *, files: Any = None, seen_at: str = "/health") -> Response:
+        """Send a form with the token that the page at `seen_at` shows."""
+        token = re.search(r'name="csrf" value="([^"]+)"', self.get(seen_at).text)
+        return self._send("POST", url, data={"csrf": token[1] if token else "", **fields}, files=files)
+
+    def follow(self, response: Response) -> Any:
+        """Return the data of the page that an answer redirects to. A job is waited for."""
+        assert response.status_code == 303, response.text
+        where = response.headers["location"]
+        data = self.json(where)
+        while where.startswith("/jobs/") and data["state"] == "running":
+            data = self.json(where)
+        return self.json(data["result_path"]) if data.get("result_path") else data
+
+    def run(self, work: Any) -> Any:
+        """Return what a coroutine returns."""
+        return self._runner.run(work)
+
+    def close(self) -> None:
+        """End the loop."""
+        self._runner.run(self._client.aclose())
+        self._runner.close()
+
+    def _send(self, method: str, url: str, **how: Any) -> Response:
+        return self._runner.run(self._client.request(method, url, **how))
