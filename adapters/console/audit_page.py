@@ -74,7 +74,7 @@ class TimelineAsked(Result, frozen=True, kw_only=True):
             (inside is None or moment.session in inside)
             and (not self.kind or moment.topic == self.kind)
             and (not self.session or moment.session == self.session)
-            and (not self.actor or actor_of(moment) == self.actor)
+            and (not self.actor or moment.actor == self.actor)
         )
 
 
@@ -169,7 +169,7 @@ def _look_back(
     while upto > ORIGIN and len(found) < PER_PAGE and last - upto < LOOKED_MAX:
         first = max(upto - window, ORIGIN)
         for moment in reversed(list(store.audit.timeline(after=first, upto=upto))):
-            if actor := actor_of(moment):
+            if actor := moment.actor:
                 actors[actor] = actors.get(actor, 0) + 1
             if asked.takes(moment, inside):
                 found.append(moment)
@@ -179,18 +179,13 @@ def _look_back(
     return found, Position(upto), actors
 
 
-def actor_of(moment: Moment) -> str:
-    """Return who acted; empty if that was not recorded."""
-    return str(getattr(moment.event, "actor", ""))
-
-
 def _shown(moment: Moment) -> ShownEvent:
     return ShownEvent(
         position=moment.position,
         at=moment.at,
         session=moment.session,
         who=moment.who,
-        actor=actor_of(moment),
+        actor=moment.actor,
         topic=moment.topic,
         what=moment.what,
     )

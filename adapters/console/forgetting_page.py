@@ -329,7 +329,7 @@ def _certificate(store: MemoryStore, asked: Asked) -> Certificate:
         request=event.id,
         log_id=log.log_id,
         requested_at=to_datetime(recorded.recorded_at),
-        actor=getattr(event, "actor", ""),
+        actor=event.actor,
         reason=event.reason,
         position=recorded.position,
         says=tuple(_certified(sum(counts.values()), erased=asked.erased_at is not None, done=done, pending=pending)),
@@ -394,7 +394,7 @@ def _past(asked: Asked) -> PastErasure:
         requested_at=to_datetime(asked.recorded.recorded_at),
         position=asked.recorded.position,
         reason=asked.event.reason,
-        actor=getattr(asked.event, "actor", ""),
+        actor=asked.event.actor,
         events=sum(_total(asked.event).values()),
         completed=asked.completed,
     )

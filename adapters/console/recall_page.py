@@ -446,7 +446,7 @@ def _receipt(recorded: RecordedEvent) -> Receipt:
         hits=len(served.hits),
         scope=served.scope,
         session=served.session,
-        actor=getattr(served, "actor", ""),
+        actor=served.actor,
     )
 
 
