@@ -1,4 +1,4 @@
-"""The console's pages that ask, compare, check, forget and import: in HTML and JSON, as of any moment, within rights."""
+"""The console pages that ask, compare, check, forget and import: in HTML and JSON, as of any moment."""
 
 from __future__ import annotations
 
