@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sized
+from itertools import islice
 
 from mnemolog.application.session_service import Sessions
 from mnemolog.domain import errors
 from mnemolog.domain.closest import closest
-from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_label, checked_text
-from mnemolog.domain.moments import Time, parse_time
+from mnemolog.domain.limits import INTEGER_MAX, LABEL_BYTES_MAX, checked_label, checked_text
+from mnemolog.domain.moments import Time, When, parse_time, position_at
+from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import ROOT, parse_scope
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import AgentSummary, ScopeSummary, SessionSummary
-from mnemolog.projections.sql import queries
+from mnemolog.projections.sql import queries, session_pages
 
 
 class SessionList:
@@ -39,6 +41,51 @@ class SessionList:
         )
         shown.stale = stale
         return shown
+
+    def page(
+        self,
+        *,
+        scope: str = "",
+        agent: str | None = None,
+        title: str = "",
+        as_of: When | None = None,
+        before: Position | None = None,
+        after: Position | None = None,
+        limit: int,
+    ) -> list[SessionSummary]:
+        """Return up to `limit` sessions that had started at `as_of`, a position or a time; the last ones first.
+
+        They started before the position `before`; or with `after` they are the first ones that started after it, first
+        to last. Numbers of turns are those of the moment. Raises `InvalidInput`.
+        """
+        log = self._sessions.log
+        which = session_pages.Which(
+            scope=self._sessions.boundary.narrow(parse_scope(scope)),
+            agent=None if agent is None else checked_label("agent", agent),
+            title=title and checked_text("title", title, bytes_max=LABEL_BYTES_MAX),
+        )
+        views, _, _ = self._projections.to_answer()
+        position = log.head().position if as_of is None else position_at("as_of", as_of, log)
+        moment = session_pages.AsOf(position, log.recorded_at(position))
+        with views.database.reading() as connection:
+            # Sessions that the store's own scope does not show are read past, so a page is full all the same.
+            found = session_pages.page(connection, which, as_of=moment, before=before, after=after, limit=INTEGER_MAX)
+            return list(islice((item for item in found if self._sessions.shows_session(item.session)), limit))
+
+    def groups(self, by: session_pages.By, *, scope: str = "", as_of: When | None = None) -> list[session_pages.Group]:
+        """Return the numbers of sessions and turns at `as_of`, by scope or by agent. Raises `InvalidInput`."""
+        log, within = self._sessions.log, self._sessions.boundary.narrow(parse_scope(scope))
+        views, _, _ = self._projections.to_answer()
+        position = log.head().position if as_of is None else position_at("as_of", as_of, log)
+        with views.database.reading() as connection:
+            return session_pages.groups(connection, by=by, scope=within, upto=position)
+
+    def family(self, session: str) -> list[str]:
+        """Return the ids of all sessions that are related to one by branches, root first."""
+        views, _, _ = self._projections.to_answer()
+        with views.database.reading() as connection:
+            found = session_pages.family(connection, session)
+        return [item for item in found if self._sessions.shows_session(item)]
 
     def scopes(self) -> Results[ScopeSummary]:
         """Return each scope with its sessions and turns. See `MemoryStore.scopes`."""

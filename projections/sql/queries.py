@@ -165,7 +165,7 @@ def sessions(
         query = query.where(SESSIONS.c.agent == agent)
     if since is not None:
         query = query.where(SESSIONS.c.started_at >= since)
-    return [_summary(row) for row in connection.execute(query)]
+    return [summary(row) for row in connection.execute(query)]
 
 
 def has_sessions(connection: sa.Connection, scope: Scope) -> bool:
@@ -230,7 +230,8 @@ def _turn(row: tuple[Any, ...]) -> Turn:
     )
 
 
-def _summary(row: sa.Row[Any]) -> SessionSummary:
+def summary(row: sa.Row[Any]) -> SessionSummary:
+    """Return a row of `SESSIONS` as a session."""
     return SessionSummary(
         session=row.session,
         title=row.title,

@@ -38,6 +38,12 @@ _POSITIONS: Final = (
 )
 """The turns of a session in a range of positions. Positions increase with places, so both ends are found by bisection:
 a page costs the same in a session of any length."""
+_COUNT: Final = (
+    f"WITH RECURSIVE of(first, turns) AS (SELECT started_position * {PLACES}, turns FROM sessions WHERE session = ?1), "
+    f"{_BISECT.format(name='stop', limit='?2')} SELECT low, first, (SELECT forgotten FROM sessions WHERE session = ?1) "
+    "FROM stop, of WHERE low = high"
+)
+_PRESENT: Final = "SELECT count(*) FROM turns WHERE place >= ? AND place < ?"
 _RISING: Final = _POSITIONS.replace("{order}", "ASC")
 _FALLING: Final = _POSITIONS.replace("{order}", "DESC")
 
@@ -112,6 +118,15 @@ def positions_in(
                 break
         found.extend(row[0] for row in fetch(connection, statement, *part, limit))
     return [Position(position) for position in sorted(set(found), reverse=newest_first)[:limit]]
+
+
+def turns_until(connection: sa.Connection, session: str, upto: Position) -> int:
+    """Return the number of a session's own turns up to a position, without forgotten ones.
+
+    Costs the same in a session of any length, unless turns of it were forgotten: then those left are counted.
+    """
+    ((number, first, forgotten),) = fetch(connection, _COUNT, session, upto)
+    return int(fetch(connection, _PRESENT, first, first + number)[0][0]) if forgotten else int(number)
 
 
 def _ranges(spans: Sequence[Span], *, after: Position, before: Position | None, newest_first: bool) -> list[_Range]:

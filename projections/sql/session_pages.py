@@ -1,0 +1,142 @@
+"""Sessions as of a position of the log: a page of them, and their numbers by scope and by agent.
+
+Sessions are stored in the order of their start, so a page is read without the sessions before it. Turns are counted by
+bisection, and only of sessions that have events on both sides of the position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from mnemolog.domain.clock import to_micros
+from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.scope import ROOT, Scope
+from mnemolog.projections.read_models import SessionSummary
+from mnemolog.projections.sql import queries
+from mnemolog.projections.sql.conversation_views import SESSIONS
+from mnemolog.projections.sql.database import fetch
+from mnemolog.projections.sql.span_queries import turns_until
+
+ROWS_AT_ONCE: Final = 200
+
+By = Literal["scope", "agent"]
+
+
+class AsOf(NamedTuple):
+    """A moment of the log."""
+
+    position: Position
+    recorded_at: Micros
+    """When the event at that position was recorded."""
+
+
+class Group(NamedTuple):
+    """The sessions of one scope, or of one agent, that had started at a moment."""
+
+    name: str
+    sessions: int
+    turns: int
+    """Number of their own turns up to that moment, without forgotten ones."""
+
+
+class Which(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions to list."""
+
+    scope: Scope = ROOT
+    """At or below this one."""
+    agent: str | None = None
+    title: str = ""
+    """A part of the title, in any case."""
+
+
+def page(
+    connection: sa.Connection,
+    which: Which,
+    *,
+    as_of: AsOf,
+    before: Position | None = None,
+    after: Position | None = None,
+    limit: int,
+) -> Iterator[SessionSummary]:
+    """Yield up to `limit` sessions that had started at a moment, the last ones first.
+
+    They started before the position `before`; or with `after` they are the first ones that started after it, first to
+    last. Turns and the end of a session are those of the moment; `last_position` is at most that of the moment.
+    """
+    rising, left, part = after is not None, limit, which.title.casefold()
+    low, high = after or ORIGIN, min(as_of.position, INTEGER_MAX if before is None else before - 1)
+    while left > 0 and low < high:
+        found = _rows(connection, which, low, high, rising=rising, limit=min(left, ROWS_AT_ONCE))
+        for row in found:
+            if part in row.title.casefold():
+                yield _as_of(connection, queries.summary(row), as_of)
+                left -= 1
+                if not left:
+                    return
+        if not found:
+            return
+        low, high = (found[-1].started_position, high) if rising else (low, found[-1].started_position - 1)
+
+
+def _rows(
+    connection: sa.Connection, which: Which, low: int, high: int, *, rising: bool, limit: int
+) -> list[sa.Row[Any]]:
+    started = SESSIONS.c.started_position
+    query = sa.select(SESSIONS).where(started > low, started <= high).limit(limit)
+    query = query.order_by(started if rising else started.desc())
+    if which.scope != ROOT:
+        query = query.where(queries.below(SESSIONS.c.scope, which.scope))
+    if which.agent is not None:
+        query = query.where(SESSIONS.c.agent == which.agent)
+    return list(connection.execute(query))
+
+
+def _as_of(connection: sa.Connection, found: SessionSummary, as_of: AsOf) -> SessionSummary:
+    if found.last_position <= as_of.position:
+        return found
+    ended_at = found.ended_at
+    return msgspec.structs.replace(
+        found,
+        turns=turns_until(connection, found.session, as_of.position),
+        ended_at=ended_at if ended_at is not None and to_micros("ended_at", ended_at) <= as_of.recorded_at else None,
+        last_position=as_of.position,
+    )
+
+
+def groups(connection: sa.Connection, *, by: By, scope: Scope = ROOT, upto: Position) -> list[Group]:
+    """Return the sessions at or below `scope` that had started at a position, counted by scope or by agent."""
+    column = SESSIONS.c[by]
+    within = SESSIONS.c.started_position <= upto
+    if scope != ROOT:
+        within = sa.and_(within, queries.below(SESSIONS.c.scope, scope))
+    is_over = SESSIONS.c.last_position <= upto
+    turns = sa.func.sum(sa.case((is_over, SESSIONS.c.turns - SESSIONS.c.forgotten), else_=0))
+    counted = {
+        name: (sessions, number)
+        for name, sessions, number in connection.execute(
+            sa.select(column, sa.func.count(), turns).where(within).group_by(column)
+        )
+    }
+    crossing = sa.select(column, SESSIONS.c.session).where(within, SESSIONS.c.last_position > upto)
+    for name, session in connection.execute(crossing).all():
+        sessions, number = counted[name]
+        counted[name] = (sessions, number + turns_until(connection, session, upto))
+    return [Group(name, *numbers) for name, numbers in sorted(counted.items())]
+
+
+def family(connection: sa.Connection, session: str) -> list[str]:
+    """Return the ids of all sessions that are related to one by branches, root first; empty for an unknown one."""
+    parents = dict(fetch(connection, "SELECT session, parent FROM sessions ORDER BY started_position"))
+    root: str | None = session
+    while root is not None and parents.get(root) in parents:
+        root = parents[root]
+    members: dict[str, None] = {}
+    for item, parent in parents.items():  # A parent comes before its children.
+        if item == root or parent in members:
+            members[item] = None
+    return list(members)
