@@ -15,20 +15,26 @@ from mnemolog.adapters.console import (
     audit_page,
     context_page,
     diff_page,
+    event_page,
     forgetting_page,
     health_page,
     import_page,
     jobs,
+    overview,
     recall_page,
+    session_page,
+    sessions,
 )
 from mnemolog.adapters.console.console import Console, LogIn
-from mnemolog.adapters.console.overview import overview
 from mnemolog.adapters.console.page import Action, Page
 from mnemolog.adapters.http.access import VERBS, Caller
 from mnemolog.aio.store import AsyncMemoryStore
 
 PAGES: Final[tuple[Page, ...]] = (
-    overview,
+    overview.overview,
+    sessions.sessions,
+    session_page.session,
+    event_page.event,
     recall_page.recall,
     recall_page.receipts,
     recall_page.receipt,

@@ -20,6 +20,8 @@ from mnemolog.domain.encoding import to_printable_json
 FOLDER: Final = Path(__file__).parent
 TEXT_CHARACTERS_MAX: Final = 4_000
 """A longer text of a turn is cut; the page of its event has all of it."""
+RAW_CHARACTERS_MAX: Final = 64_000
+"""A longer event is cut on its page; the page as JSON has all of it."""
 
 
 def environment() -> Environment:
@@ -41,7 +43,8 @@ def environment() -> Environment:
         when=when,
         json=shown_json,
     )
-    made.globals.update(counted=counted, asset=address_of, url=url, text_max=TEXT_CHARACTERS_MAX)
+    made.globals.update(counted=counted, asset=address_of, url=url)
+    made.globals.update(text_max=TEXT_CHARACTERS_MAX, raw_max=RAW_CHARACTERS_MAX)
     return made
 
 

@@ -1,0 +1,191 @@
+"""One session: the conversation, and what the agent kept for itself, as of a moment."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from mnemolog.adapters.console.moment import AsOf
+from mnemolog.adapters.console.page import number, page, query
+from mnemolog.adapters.console.session_marks import Mark, hidden_by, marks_of
+from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.support.store_access import read
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.result import Result
+from mnemolog.domain.spans import Spans, cut
+from mnemolog.domain.state import SessionState
+from mnemolog.domain.values import is_expired
+from mnemolog.projections.read_models import Turn
+from mnemolog.results import Checkpoint, Note, Task
+from mnemolog.store import MemoryStore
+
+TURNS_MAX: Final = 100
+"""Turns of a page."""
+VALUES_MAX: Final = 500
+NOTES_MAX: Final = 100
+"""The newest ones."""
+
+
+class SeenTurn(Result, frozen=True, kw_only=True):
+    """A turn of the conversation."""
+
+    turn: Turn
+    inherited: bool
+    """Whether it was recorded in a session that this one was branched from."""
+    hidden: bool
+    """Whether the session no longer sees it."""
+    hidden_by: Mark | None
+    """The rewind or the restore that hid it."""
+
+
+class KeptValue(Result, frozen=True, kw_only=True):
+    """A value of working memory."""
+
+    key: str
+    value: Any
+    expires_at: datetime | None
+    """None if it never expires."""
+    expired: bool
+    """Whether it had expired at the moment of the page: then the agent did not see it."""
+
+
+class SessionView(Result, frozen=True, kw_only=True):
+    """A session at a moment, with a page of its turns."""
+
+    session: str
+    title: str
+    agent: str
+    scope: str
+    started_at: datetime
+    started_position: Position
+    reason: str
+    """Why it was started: `new`, `branch`, `compress` and so on."""
+    parent: str | None
+    branched_at: Position | None
+    lineage: tuple[str, ...]
+    """The sessions that it was branched from, the first one first."""
+    begun: bool
+    """Whether it had been started at the moment of the page; otherwise everything below is empty."""
+    ended: bool = False
+    turns: tuple[SeenTurn, ...] = ()
+    earlier: Position | None = None
+    """Pass it as `before` for earlier turns; None if there are none."""
+    later: Position | None = None
+    """Pass it as `after` for later turns; None if there are none."""
+    values: tuple[KeptValue, ...] = ()
+    values_left_out: int = 0
+    task: Task | None = None
+    notes: tuple[Note, ...] = ()
+    notes_left_out: int = 0
+    checkpoints: tuple[Checkpoint, ...] = ()
+
+
+@page("/session", title="Session", template="session.html")
+async def session(request: Request, caller: Caller, at: AsOf) -> SessionView:
+    """Show the session `id`: `TURNS_MAX` turns, the last ones first seen, and its working memory."""
+    wanted, before, after = query(request, "id"), number(request, "before"), number(request, "after")
+    return await read(caller.store, lambda store: view_of(store, wanted, at, before=before, after=after))
+
+
+def view_of(
+    store: MemoryStore, session_id: str, at: AsOf, *, before: Position | None, after: Position | None
+) -> SessionView:
+    """Return a session as of a moment. Raises `UnknownSession`."""
+    sessions = store.parts.sessions
+    now = sessions.state(session_id)
+    about: dict[str, Any] = {
+        "session": now.session,
+        "title": now.started.title,
+        "agent": now.started.agent,
+        "scope": now.started.scope,
+        "started_at": to_datetime(store.parts.log.recorded_at(now.started_position)),
+        "started_position": now.started_position,
+        "reason": now.started.reason,
+        "parent": now.started.parent,
+        "branched_at": now.started.branched_at,
+        "lineage": now.ancestors,
+    }
+    if at.position < now.started_position:
+        return SessionView(**about, begun=False)
+    state = now if at.is_now else sessions.state_at(session_id, at.position)
+    # Values expire while nothing is recorded: now is the time of the clock, then that of the event.
+    moment = sessions.clock.now() if at.is_now else store.parts.log.recorded_at(at.position)
+    values = [
+        KeptValue(
+            key=key,
+            value=value.value,
+            expires_at=None if value.expires_at is None else to_datetime(value.expires_at),
+            expired=is_expired(value, moment),
+        )
+        for key, value in sorted(state.values.items())[:VALUES_MAX]
+    ]
+    notes = [Note.of(state.notes[number]) for number in range(len(state.notes))]
+    return SessionView(
+        **about,
+        **_conversation(store, state, at, before=before, after=after),
+        begun=True,
+        ended=state.ended,
+        values=tuple(values),
+        values_left_out=max(len(state.values) - VALUES_MAX, 0),
+        task=None if state.task is None else Task.of(state.task),
+        notes=tuple(notes[-NOTES_MAX:]),
+        notes_left_out=max(len(notes) - NOTES_MAX, 0),
+        checkpoints=tuple(
+            sorted((Checkpoint.of(item) for item in state.checkpoints.values()), key=lambda item: item.position)
+        ),
+    )
+
+
+def _conversation(
+    store: MemoryStore, state: SessionState, at: AsOf, *, before: Position | None, after: Position | None
+) -> dict[str, Any]:
+    """Return a page of the turns, hidden ones included, in order."""
+    end = Position(at.position + 1)
+    seen = cut(state.spans, upto=at.position)
+    every = cut(store.parts.sessions.spans_at(state.session, at.position, hidden=True), upto=at.position)
+    forward = after is not None
+    found = store.parts.projections.turns_in(
+        every,
+        after=ORIGIN if after is None else after,
+        before=end if before is None else min(before, end),
+        limit=TURNS_MAX + 1,
+        newest_first=not forward,
+    )
+    more, found = len(found) > TURNS_MAX, found[:TURNS_MAX]
+    if not forward:
+        found.reverse()
+    first, last = (found[0].position, found[-1].position) if found else (None, None)
+    marks = _marks(store, state, at) if any(not _holds(seen, turn) for turn in found) else ()
+    return {
+        "turns": tuple(
+            SeenTurn(
+                turn=turn,
+                inherited=turn.session != state.session,
+                hidden=not _holds(seen, turn),
+                hidden_by=None if _holds(seen, turn) else hidden_by(marks, turn.position),
+            )
+            for turn in found
+        ),
+        "earlier": first if (more if not forward else bool(found)) else None,
+        "later": last if (more if forward else before is not None) else None,
+    }
+
+
+def _holds(spans: Spans, turn: Turn) -> bool:
+    return any(span.holds(turn.session, turn.position) for span in spans)
+
+
+def _marks(store: MemoryStore, state: SessionState, at: AsOf) -> tuple[Mark, ...]:
+    """Return what hid turns of a session: in itself, or before it was branched in those it comes from."""
+    found: list[Mark] = []
+    end = at.position
+    for item in (state.session, *reversed(state.ancestors)):
+        found += marks_of(store, item, upto=end)
+        first = store.parts.sessions.states.latest(item)
+        if first is None or first.started.branched_at is None:
+            break
+        end = Position(min(end, first.started.branched_at))
+    return tuple(sorted(found, key=lambda mark: mark.position))

@@ -1,0 +1,78 @@
+"""The list of sessions, in pages."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from mnemolog.adapters.console.moment import AsOf
+from mnemolog.adapters.console.page import number, page, query
+from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.support.store_access import read
+from mnemolog.domain.position import Position
+from mnemolog.domain.result import Result
+from mnemolog.store import MemoryStore
+
+ROWS_MAX: Final = 100
+"""Rows of a page."""
+
+
+class SessionLine(Result, frozen=True, kw_only=True):
+    """A session as the list shows it, as of the moment of the page."""
+
+    session: str
+    title: str
+    agent: str
+    scope: str
+    parent: str | None
+    reason: str
+    turns: int
+    """Number of its own turns, without forgotten ones."""
+    started_at: datetime
+    started_position: Position
+    ended_at: datetime | None
+
+
+class SessionPage(Result, frozen=True, kw_only=True):
+    """A page of the list, the session that was started last first."""
+
+    sessions: tuple[SessionLine, ...]
+    newer: Position | None
+    """Pass it as `after` for the page with newer sessions; None on the first page."""
+    older: Position | None
+    """Pass it as `before` for the page with older sessions; None on the last page."""
+    agent: str
+    title: str
+    scope: str
+
+
+@page("/sessions", title="Sessions", template="sessions.html")
+async def sessions(request: Request, caller: Caller, at: AsOf) -> SessionPage:
+    """Show the sessions that had started at a moment, `ROWS_MAX` at a time."""
+    before, after = number(request, "before"), number(request, "after")
+    agent, title, scope = query(request, "agent"), query(request, "title"), query(request, "scope")
+
+    def found(store: MemoryStore) -> SessionPage:
+        pages = store.parts.session_list
+        wanted: dict[str, Any] = {"agent": agent or None, "title": title, "scope": scope, "as_of": at.position}
+        rows = pages.page(**wanted, before=before, after=after, limit=ROWS_MAX + 1)
+        more, rows = len(rows) > ROWS_MAX, rows[:ROWS_MAX]
+        if after is not None:  # Read first to last: what is left over is newer.
+            rows.reverse()
+        newest, oldest = (rows[0].started_position, rows[-1].started_position) if rows else (None, None)
+        has_newer = more if after is not None else before is not None
+        has_older = more if after is None else bool(rows)
+        return SessionPage(
+            sessions=tuple(
+                SessionLine(**{name: getattr(row, name) for name in SessionLine.__struct_fields__}) for row in rows
+            ),
+            newer=newest if has_newer else None,
+            older=oldest if has_older else None,
+            agent=agent,
+            title=title,
+            scope=scope,
+        )
+
+    return await read(caller.store, found)
