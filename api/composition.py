@@ -11,6 +11,7 @@ from typing import Any
 from mnemolog.application import commands
 from mnemolog.application.session_list import SessionList
 from mnemolog.application.session_service import Sessions
+from mnemolog.application.tokens import Tokens
 from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import Clock
@@ -70,6 +71,7 @@ class StoreParts:
     admin: AdminService
     maintenance: Maintenance
     session_list: SessionList
+    tokens: Tokens
     boundary: Boundary
     """The scope that the store was opened for."""
     receipts: bool
@@ -102,6 +104,7 @@ class StoreParts:
             self.projections,
             self.forgetting,
             self.sessions.within(boundary),
+            self.tokens,
             wal_keeper=self.wal_keeper,
             telemetry=self.telemetry,
             gauges=self.gauges,
@@ -179,6 +182,7 @@ def build(
         projections,
         Forgetting(layout, log, projections, snapshots),
         sessions,
+        Tokens(log, clock),
         wal_keeper=WalKeeper(log.path, log),
         telemetry=measurements,
         gauges=gauges_of(layout, log, projections),
@@ -195,6 +199,7 @@ def _assembled(
     projections: ProjectionSet,
     forgetting: Forgetting,
     sessions: Sessions,
+    tokens: Tokens,
     *,
     wal_keeper: WalKeeper,
     telemetry: Telemetry,
@@ -221,11 +226,12 @@ def _assembled(
         gauges=gauges,
         audit=AuditService(log, sessions, projections, contexts, forgetting),
         models=ModelService(layout, log, projections, boundary=boundary),
-        admin=AdminService(layout, log, projections, snapshots, forgetting, boundary=boundary),
+        admin=AdminService(layout, log, projections, snapshots, forgetting, tokens, boundary=boundary),
         maintenance=Maintenance(
             layout, log, projections, snapshots, forgetting.nodes, boundary=boundary, telemetry=telemetry
         ),
         session_list=SessionList(projections, sessions),
+        tokens=tokens,
         boundary=boundary,
         receipts=receipts,
         is_part=is_part,

@@ -16,6 +16,9 @@ from mnemolog.domain.event import Event as Event
 from mnemolog.domain.item_events import ITEM_EVENTS
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.thread_events import THREAD_EVENTS, Blob
+from mnemolog.domain.token_events import TOKEN_EVENTS
+from mnemolog.domain.token_events import TokenCreated as TokenCreated
+from mnemolog.domain.token_events import TokenRevoked as TokenRevoked
 
 
 class SessionStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -407,7 +410,7 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         ContentErased,
         ForgetCompleted,
     )
-} | {event_type.topic: event_type for event_type in (*THREAD_EVENTS, *ITEM_EVENTS)}
+} | {event_type.topic: event_type for event_type in (*THREAD_EVENTS, *ITEM_EVENTS, *TOKEN_EVENTS)}
 """Every topic this version can read and write."""
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import is_in_calendar
 from mnemolog.domain.embedding_model import FINGERPRINT_DIGITS
+from mnemolog.domain.errors import MnemologError
 from mnemolog.domain.events import (
     CheckpointCreated,
     CheckpointRestored,
@@ -32,6 +33,7 @@ from mnemolog.domain.events import (
     SessionStarted,
     SessionSwitched,
     TaskChanged,
+    TokenCreated,
     TurnRecorded,
     TurnsRewound,
     UnfitEvent,
@@ -42,9 +44,11 @@ from mnemolog.domain.language import LANGUAGES
 from mnemolog.domain.limits import INTEGER_MAX, JSON_DEPTH_MAX
 from mnemolog.domain.position import Position
 from mnemolog.domain.role import ROLES
+from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.session import session_of
 from mnemolog.domain.thread_events import ThreadCheckpointed, ThreadWritten
 
+DIGEST_BYTES: Final = 32
 SERIES_MAX: Final = 255
 """The largest series of keys: it is stored in one byte."""
 
@@ -300,6 +304,17 @@ def _ranges(versions: Iterable[tuple[int, int]]) -> str | None:
     return None if fit else "it names versions that cannot be"
 
 
+def _token(event: TokenCreated, _position: int) -> str | None:
+    if len(event.digest) != DIGEST_BYTES:
+        return f"its digest is not {DIGEST_BYTES} bytes long"
+    try:
+        if not all(map(parse_scope, event.scopes)):
+            return "one of its scopes is empty"
+    except MnemologError:
+        return "one of its scopes is no scope"
+    return _expiry(event.expires_at)
+
+
 def _thread(event: ThreadCheckpointed, position: int) -> str | None:
     bases = (value.base for value in event.values if value.base is not None)
     if not all(0 < at < position for at in (*event.kept.values(), *bases)):
@@ -357,6 +372,7 @@ _FLAWS: Final[dict[type[Event], Callable[[Any, int], str | None]]] = {
     RecallJudged: _judgement,
     ForgetRequested: _request,
     ContentErased: _erased,
+    TokenCreated: _token,
     ThreadCheckpointed: _thread,
     ThreadWritten: _writes,
     ItemPut: _item,

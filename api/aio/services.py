@@ -106,4 +106,7 @@ class AsyncAdminService(AsyncWrapper[AdminService]):
     nodes = in_read_pool(AdminService.nodes)
     copy_node = in_background_pool(AdminService.copy_node)
     remove_node = in_read_pool(AdminService.remove_node)
+    create_token = in_write_pool(AdminService.create_token)
+    tokens = in_read_pool(AdminService.tokens)
+    revoke_token = in_write_pool(AdminService.revoke_token)
     reapply_erasures = in_background_pool(AdminService.reapply_erasures)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 from mnemolog.application import commands
+from mnemolog.application.tokens import Tokens
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language, parse_language
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.tokens import CreatedToken, Token
 from mnemolog.forgetting.results import Erasure, NodeStatus, ReapplyReport
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog
@@ -38,10 +41,11 @@ class AdminService:
         projections: ProjectionSet,
         snapshots: SnapshotStore,
         forgetting: Forgetting,
+        tokens: Tokens,
         *,
         boundary: Boundary,
     ) -> None:
-        self._layout, self._log, self._projections = layout, log, projections
+        self._layout, self._log, self._projections, self._tokens = layout, log, projections, tokens
         self._snapshots, self._forgetting, self._boundary = snapshots, forgetting, boundary
 
     def on_projector_change(self, callback: Callable[[ProjectorStatus], None]) -> None:
@@ -92,6 +96,36 @@ class AdminService:
         """
         self._boundary.require_none("admin.set_language")
         return self._log.transact(partial(commands.choose_language, wanted=parse_language(language)))
+
+    def create_token(
+        self,
+        actor: str,
+        *,
+        verbs: Sequence[str] = ("read", "record"),
+        scopes: Sequence[str] = (),
+        expires_in: timedelta | None = None,
+    ) -> CreatedToken:
+        """Create a token for a server of this store. `CreatedToken.secret` is what its holder sends; it is shown once.
+
+        `actor` is recorded in every event that its holder appends, `verbs` are what it allows: `read`, `record`,
+        `forget`, `admin`. With `scopes` it allows that within these only (docs/server.md). The creation is an event;
+        the log has only a digest of the token. Raises `InvalidInput`, `LimitExceeded`.
+        """
+        self._boundary.require_none("admin.create_token")
+        return self._tokens.create(actor, verbs=verbs, scopes=scopes, expires_in=expires_in)
+
+    def tokens(self) -> Results[Token]:
+        """Return all tokens in the order of their creation, also those that have expired or were revoked."""
+        self._boundary.require_none("admin.tokens")
+        return Results(self._tokens.all())
+
+    def revoke_token(self, token: str) -> Token:
+        """Revoke a token, given by its id. Every server notices with its next request; doing it again changes nothing.
+
+        The revocation is an event. Raises `InvalidInput` for an unknown id.
+        """
+        self._boundary.require_none("admin.revoke_token")
+        return self._tokens.revoke(token)
 
     def nodes(self) -> Results[NodeStatus]:
         """Return the nodes of a log in PostgreSQL: how far each has read, purged, and when it was last seen.

@@ -30,6 +30,8 @@ from mnemolog.domain.events import (
     SessionStarted,
     SessionSwitched,
     TaskChanged,
+    TokenCreated,
+    TokenRevoked,
     TurnRecorded,
     TurnsRewound,
     UnfitEvent,
@@ -74,6 +76,12 @@ def _session_event(event: Event) -> str | None:
             return (
                 f"model {event.model} activated ({short(event.fingerprint)}, {counted(event.dimension, 'dimension')})"
             )
+        case TokenCreated():
+            until = "" if event.expires_at is None else f", until {to_datetime(Micros(event.expires_at)).isoformat()}"
+            where = f" in {', '.join(event.scopes)}" if event.scopes else ""
+            return f"token {event.id} created for {event.acts_as}: {', '.join(event.verbs)}{where}{until}"
+        case TokenRevoked():
+            return f"token {event.id} revoked"
         case LanguageChosen():
             return f"language of the text index: {event.language}"
         case RecallServed():

@@ -179,6 +179,9 @@ ADMIN = {
     "nodes": [lambda s: s.admin.nodes()],
     "copy_node": [lambda s: s.admin.copy_node(s.path.parent / "copy")],
     "remove_node": [lambda s: s.admin.remove_node("0123")],
+    "create_token": [lambda s: s.admin.create_token("bob"), lambda s: s.admin.create_token("bob", scopes=[ALICE])],
+    "tokens": [lambda s: s.admin.tokens()],
+    "revoke_token": [lambda s: s.admin.revoke_token("0123")],
     "reapply_erasures": [lambda s: s.admin.reapply_erasures([])],
 }
 SURFACE = {MemoryStore: STORE, AuditService: AUDIT, ModelService: MODELS, AdminService: ADMIN}

@@ -44,6 +44,8 @@ ATTRIBUTES = {
 """What is set at construction, and so is no member of the class."""
 NOT_FOR_USERS = {Ticket: {"give_up", "settle", "taken", "listening"}}
 """Called by the prefetcher, under its mutex."""
+AT_ONCE = {"within"}
+"""Makes a part of the store from what is in memory: no file and no lock is waited for."""
 ITERATES = {"events", "timeline"}
 AS_ASYNC = {"Session": "AsyncSession", "SessionAt": "AsyncSessionAt", "Ticket": "AsyncTicket"}
 AS_ASYNC |= {"Quarantine": "AsyncQuarantine", "Iterator": "AsyncIterator"}
@@ -104,7 +106,8 @@ def test_both_sides_take_and_give_the_same(side, name):
 def test_every_method_is_to_be_awaited_and_documented(side, name):
     """No method of the asyncio side blocks, however quick it seems."""
     method = getattr(SIDES[side], name)
-    assert inspect.isasyncgenfunction(method) if name in ITERATES else inspect.iscoroutinefunction(method)
+    assert inspect.isasyncgenfunction(method) is (name in ITERATES)
+    assert inspect.iscoroutinefunction(method) is (name not in ITERATES | AT_ONCE)
     assert inspect.getdoc(method)
     assert method.__name__ == name
     assert method.__qualname__.startswith("Async")

@@ -1,0 +1,101 @@
+"""Create, revoke and check the tokens of a store."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from mnemolog.domain import errors
+from mnemolog.domain.clock import Clock, to_datetime, to_micros
+from mnemolog.domain.events import TokenRevoked
+from mnemolog.domain.idempotency import request_key
+from mnemolog.domain.limits import quoted
+from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.stream_fold import FoldedState
+from mnemolog.domain.tokens import (
+    ID_BYTES,
+    PREFIX,
+    SECRET_BYTES,
+    TOKENS_STREAM,
+    CreatedToken,
+    Token,
+    TokensState,
+    evolve_tokens,
+    find_token,
+    id_of,
+    new_token,
+    secret_of,
+)
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.transaction import Transaction
+
+_NONE: Final[TokensState] = TokensState()
+
+
+class Tokens:
+    """The tokens of one log. Safe for many threads; sees what other processes have created and revoked."""
+
+    def __init__(self, log: EventLog, clock: Clock) -> None:
+        self._log, self._clock = log, clock
+        self._folded: FoldedState[TokensState] | None = None
+
+    def all(self) -> list[Token]:
+        """Return all tokens in the order of their creation, also those that are no longer valid."""
+        return sorted((item.token for item in self._state().values()), key=lambda token: (token.created_at, token.id))
+
+    def create(
+        self, actor: str, *, verbs: Sequence[str], scopes: Sequence[str], expires_in: timedelta | None
+    ) -> CreatedToken:
+        """See `AdminService.create_token`."""
+        id = secrets.token_hex(ID_BYTES)
+        secret = secret_of(id, secrets.token_urlsafe(SECRET_BYTES))
+        expires_at = None if expires_in is None else self._end_of(expires_in)
+        created = new_token(id, secret, actor=actor, verbs=verbs, scopes=scopes, expires_at=expires_at)
+        key = request_key()
+
+        def create(tx: Transaction) -> None:
+            if key is not None and (taken := tx.position_of(TOKENS_STREAM, key)) is not None:
+                raise errors.DuplicateKey(stream=TOKENS_STREAM, key=key, position=Position(taken))
+            tx.append(TOKENS_STREAM, created, key=key)
+
+        self._log.transact(create)
+        return CreatedToken(secret=secret, token=self._state()[id].token)
+
+    def revoke(self, token: str) -> Token:
+        """See `AdminService.revoke_token`."""
+        id = id_of(token)
+        known = self._state().get(id)
+        if known is None:
+            shown = "that was given" if token.startswith(PREFIX) else quoted(id)
+            raise errors.InvalidInput("token", f"no token has the id {shown}; `admin.tokens()` lists them")
+
+        def revoke(tx: Transaction) -> None:
+            state = tx.fold(TOKENS_STREAM, evolve_tokens)
+            if state is not None and state[id].token.revoked_at is None:
+                tx.append(TOKENS_STREAM, TokenRevoked(id=id))
+
+        self._log.transact(revoke)
+        return self._state()[id].token
+
+    def find(self, secret: str) -> Token | None:
+        """Return the token that a caller has sent; None if it is unknown, revoked or expired.
+
+        One indexed query shows whether a token was created or revoked since, by any process.
+        """
+        return find_token(self._state(), secret, now=to_datetime(self._clock.now()))
+
+    def _state(self) -> TokensState:
+        folded = self._folded
+        if folded is None or self._log.version(TOKENS_STREAM) != folded.version:
+            folded = self._folded = self._log.fold(TOKENS_STREAM, evolve_tokens)
+        return _NONE if folded.state is None else folded.state
+
+    def _end_of(self, expires_in: timedelta) -> Micros:
+        if expires_in <= timedelta(0):
+            raise errors.InvalidInput("expires_in", "a token cannot expire before it is created")
+        try:
+            return to_micros("expires_in", to_datetime(self._clock.now()) + expires_in)
+        except OverflowError as error:
+            raise errors.InvalidInput("expires_in", "ends after the year 9999; leave it out") from error

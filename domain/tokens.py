@@ -1,0 +1,171 @@
+"""The tokens of a store: who may do what through a server. Derived from the log.
+
+A token is `mnemolog_`, its id, `_` and a secret of 256 random bits. The log has its SHA-256. So much cannot be guessed,
+so no slow hash is needed.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from hashlib import sha256
+from typing import ClassVar, Final, Literal, get_args
+
+import msgspec
+from immutables import Map
+
+from mnemolog.domain.clock import to_datetime, within_calendar
+from mnemolog.domain.errors import InvalidInput, LimitExceeded
+from mnemolog.domain.events import RecordedEvent, TokenCreated, TokenRevoked
+from mnemolog.domain.limits import checked_label, quoted
+from mnemolog.domain.position import Micros
+from mnemolog.domain.result import Result
+from mnemolog.domain.scope import ROOT, Scope, covers, parse_scope
+from mnemolog.domain.stream_fold import Past
+
+TOKENS_STREAM: Final = "tokens"
+"""The stream of tokens. Such events in other streams are ignored."""
+PREFIX: Final = "mnemolog_"
+ID_BYTES: Final = 6
+SECRET_BYTES: Final = 32
+SCOPES_MAX: Final = 100
+"""Scopes that one token may have."""
+
+Verb = Literal["read", "record", "forget", "admin"]
+"""What a token may do: read; append turns, values and sessions; erase; all that concerns the whole store."""
+VERBS: Final[tuple[Verb, ...]] = get_args(Verb)
+
+
+class Token(Result, frozen=True, kw_only=True):
+    """A token, without its secret: nobody has that but its holder."""
+
+    _columns: ClassVar[tuple[str, ...]] = ("id", "actor", "verbs", "scopes", "created_at", "expires_at", "revoked_at")
+
+    id: str
+    """The part that is no secret."""
+    actor: str
+    """The name that is recorded in every event that its holder appends."""
+    verbs: tuple[Verb, ...]
+    scopes: tuple[Scope, ...]
+    """Where its holder may do so; everywhere if empty."""
+    created_at: datetime
+    created_by: str
+    """The actor who created it; empty if nobody was named."""
+    expires_at: datetime | None
+    revoked_at: datetime | None = None
+    revoked_by: str = ""
+
+    def is_valid(self, now: datetime) -> bool:
+        """Return whether it allows anything at a time."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class CreatedToken(Result, frozen=True, kw_only=True):
+    """A new token, with its secret. It is shown once: the store keeps only a digest."""
+
+    secret: str
+    """What the holder sends: `Authorization: Bearer` and this. It is not in the `repr`."""
+    token: Token
+
+    def _shown(self) -> Iterable[str]:
+        return self.token._shown()
+
+    def _rows(self) -> Sequence[Result]:
+        return (self.token,)
+
+
+class KnownToken(msgspec.Struct, frozen=True, gc=False):
+    """A token with what its secret is checked against."""
+
+    token: Token
+    digest: bytes
+
+
+TokensState = Map[str, KnownToken]
+"""The tokens by id, in no order."""
+
+
+def evolve_tokens(state: TokensState | None, recorded: RecordedEvent, _past: Past[TokensState]) -> TokensState | None:
+    """Return the tokens after an event of the stream. An id that is taken stays with the first token."""
+    known: TokensState = Map() if state is None else state
+    match recorded.event:
+        case TokenCreated() as created if created.id not in known:
+            return known.set(created.id, KnownToken(_token_of(created, recorded), created.digest))
+        case TokenRevoked(id=id) as revoked if (found := known.get(id)) is not None and not found.token.revoked_at:
+            at = to_datetime(recorded.recorded_at)
+            ended = msgspec.structs.replace(found.token, revoked_at=at, revoked_by=revoked.actor)
+            return known.set(id, KnownToken(ended, found.digest))
+    return known
+
+
+def _token_of(created: TokenCreated, recorded: RecordedEvent) -> Token:
+    return Token(
+        id=created.id,
+        actor=created.acts_as,
+        verbs=tuple(verb for verb in VERBS if verb in created.verbs),
+        scopes=tuple(map(Scope, created.scopes)),
+        created_at=to_datetime(recorded.recorded_at),
+        created_by=created.actor,
+        expires_at=None if created.expires_at is None else to_datetime(within_calendar(created.expires_at)),
+    )
+
+
+def new_token(
+    id: str, secret: str, *, actor: str, verbs: Sequence[str], scopes: Sequence[str], expires_at: Micros | None
+) -> TokenCreated:
+    """Decide to create a token. Raises `InvalidInput`, `LimitExceeded`."""
+    return TokenCreated(
+        id=id,
+        acts_as=checked_label("actor", actor),
+        verbs=_checked_verbs(verbs),
+        scopes=_checked_scopes(scopes),
+        expires_at=expires_at,
+        digest=digest_of(secret),
+    )
+
+
+def _checked_verbs(verbs: Sequence[str]) -> list[str]:
+    if isinstance(verbs, str) or not verbs:
+        raise InvalidInput("verbs", f"expected a list with any of {', '.join(VERBS)}, got {quoted(verbs)}")
+    for verb in verbs:
+        if verb not in VERBS:
+            raise InvalidInput("verbs", f"{quoted(verb)} is none of {', '.join(VERBS)}")
+    return [verb for verb in VERBS if verb in verbs]
+
+
+def _checked_scopes(scopes: Sequence[str]) -> list[str]:
+    """Return scopes without those below another one. Refuse the root: an empty variable must not mean everything."""
+    if isinstance(scopes, str):
+        raise InvalidInput("scopes", f"expected a list of scopes, got {quoted(scopes)}")
+    parsed = sorted({parse_scope(scope) for scope in scopes})
+    if ROOT in parsed:
+        raise InvalidInput("scopes", "one is empty; leave out `scopes` for a token that is valid everywhere")
+    if len(parsed) > SCOPES_MAX:
+        raise LimitExceeded("scopes", limit=SCOPES_MAX, actual=len(parsed))
+    return [scope for scope in parsed if not any(covers(other, scope) for other in parsed if other != scope)]
+
+
+def secret_of(id: str, secret: str) -> str:
+    """Return the text of a token: what its holder sends."""
+    return f"{PREFIX}{id}_{secret}"
+
+
+def digest_of(secret: str) -> bytes:
+    """Return what the log has of a token."""
+    return sha256(secret.encode(errors="surrogatepass")).digest()
+
+
+def id_of(given: str) -> str:
+    """Return the id in a token, or an id itself; empty if it is neither."""
+    return given.removeprefix(PREFIX).partition("_")[0]
+
+
+def find_token(known: Mapping[str, KnownToken], secret: str, *, now: datetime) -> Token | None:
+    """Return the token that a caller has sent if it is valid, else None. An unknown one takes the same work."""
+    found = known.get(id_of(secret))
+    matches = hmac.compare_digest(digest_of(secret), _NO_DIGEST if found is None else found.digest)
+    return found.token if found is not None and matches and found.token.is_valid(now) else None
+
+
+_NO_DIGEST: Final = bytes(32)

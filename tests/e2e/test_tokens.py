@@ -1,0 +1,231 @@
+"""Tokens of a server: created and revoked as events, checked against a digest, never stored."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from mnemolog import AsyncMemoryStore, DuplicateKey, InvalidInput, LimitExceeded, MemoryStore, acting_as, import_log
+from mnemolog.adapters.support.store_access import log_of
+from mnemolog.domain.idempotency import keyed_request
+from mnemolog.domain.tokens import PREFIX, SCOPES_MAX, TOKENS_STREAM, find_token
+
+NOW = datetime(2024, 1, 2, tzinfo=UTC)
+
+
+def holder(store, secret):
+    """The token that a server finds for what a caller sends."""
+    return store.parts.tokens.find(secret)
+
+
+def test_a_token_is_created_shown_once_and_found_by_its_secret(store):
+    """The list has everything but the secret."""
+    with acting_as("root"):
+        created = store.admin.create_token("alice", verbs=["record", "read"], scopes=["acme/alice"])
+    assert created.secret.startswith(f"{PREFIX}{created.token.id}_")
+    assert len(created.secret) > 60
+    (token,) = store.admin.tokens()
+    assert token == created.token == holder(store, created.secret)
+    assert (token.actor, token.verbs, token.scopes) == ("alice", ("read", "record"), ("acme/alice",))
+    assert (token.created_by, token.expires_at, token.revoked_at) == ("root", None, None)
+
+
+def test_every_token_is_another(store):
+    """Two for one actor have two ids and two secrets."""
+    one, two = store.admin.create_token("alice"), store.admin.create_token("alice")
+    assert one.secret != two.secret
+    assert [token.id for token in store.admin.tokens()] == [one.token.id, two.token.id]
+    mixed = two.secret.replace(two.token.id, one.token.id)
+    assert holder(store, mixed) is None
+
+
+@pytest.mark.parametrize(
+    "sent", ["", "mnemolog_", "mnemolog_0123_x", "x" * 100_000, "\udc80", "mnemolog_ä_ö", "_", " "]
+)
+def test_what_is_no_token_finds_nobody(store, sent):
+    """Whatever is sent, no error and no caller."""
+    store.admin.create_token("alice")
+    assert holder(store, sent) is None
+
+
+def test_a_part_of_a_token_finds_nobody(store):
+    """Not its id, not a token that is cut off, not one with more behind it."""
+    created = store.admin.create_token("alice")
+    for sent in (created.token.id, created.secret[:-1], created.secret + "x", created.secret.upper()):
+        assert holder(store, sent) is None
+
+
+def test_a_revoked_token_finds_nobody_and_says_who_revoked_it(store):
+    """Revoking it again changes nothing."""
+    created = store.admin.create_token("alice")
+    with acting_as("root"):
+        revoked = store.admin.revoke_token(created.token.id)
+    head = store.head()
+    assert store.admin.revoke_token(created.secret) == revoked
+    assert store.head() == head
+    assert (revoked.revoked_by, revoked.revoked_at is None) == ("root", False)
+    assert holder(store, created.secret) is None
+
+
+def test_a_revocation_by_another_process_is_noticed_at_once(store, folder):
+    """A store that has the tokens in memory asks whether there are new events of tokens."""
+    created = store.admin.create_token("alice")
+    assert holder(store, created.secret) is not None
+    with MemoryStore.open(folder, model=None) as other:
+        other.admin.revoke_token(created.token.id)
+    assert holder(store, created.secret) is None
+
+
+def test_a_token_expires_on_the_minute(store, clock):
+    """It is valid until then, and not at that moment."""
+    clock.step = 0
+    created = store.admin.create_token("alice", expires_in=timedelta(days=30))
+    clock.advance(seconds=30 * 86_400 - 1)
+    assert holder(store, created.secret) is not None
+    clock.advance(seconds=1)
+    assert holder(store, created.secret) is None
+
+
+def test_checking_a_token_asks_the_log_one_question(store, monkeypatch):
+    """However many tokens there are, and whatever was recorded meanwhile."""
+    secrets = [store.admin.create_token(f"user-{number}").secret for number in range(50)]
+    store.session("trip").record("user", "hello")
+    reading, asked = store.parts.log.engine.reading, []
+
+    @contextmanager
+    def counted():
+        with reading() as reads:
+            yield SimpleNamespace(version=lambda stream: asked.append(stream) or reads.version(stream))
+
+    monkeypatch.setattr(store.parts.log.engine, "reading", counted)
+    assert holder(store, secrets[-1]).actor == "user-49"
+    assert asked == [TOKENS_STREAM]
+
+
+def test_an_unknown_token_costs_the_same_work_as_a_wrong_one(store, monkeypatch):
+    """Each is hashed and compared once, in constant time."""
+    created = store.admin.create_token("alice")
+    compared = []
+    monkeypatch.setattr(
+        "mnemolog.domain.tokens.hmac.compare_digest",
+        lambda one, two: compared.append((len(one), len(two))) or one == two,
+    )
+    for sent in (created.secret, created.secret[:-4] + "wxyz", "mnemolog_000000000000_abc", "anything"):
+        holder(store, sent)
+    assert compared == [(32, 32)] * 4
+
+
+@pytest.mark.parametrize(
+    ("about", "field"),
+    [
+        ({"actor": ""}, "actor"),
+        ({"actor": "a\nb"}, "actor"),
+        ({"verbs": []}, "verbs"),
+        ({"verbs": "read"}, "verbs"),
+        ({"verbs": ["write"]}, "verbs"),
+        ({"scopes": "acme"}, "scopes"),
+        ({"scopes": [""]}, "scopes"),
+        ({"scopes": ["acme", "/x"]}, "scope"),
+        ({"expires_in": timedelta(0)}, "expires_in"),
+        ({"expires_in": timedelta(days=10**8)}, "expires_in"),
+    ],
+)
+def test_a_token_that_makes_no_sense_is_refused(store, about, field):
+    """An empty scope too: an empty variable of a script must not mean everything."""
+    with pytest.raises(InvalidInput, match=field):
+        store.admin.create_token(**{"actor": "alice"} | about)
+    assert store.head().position == 0
+
+
+def test_a_token_has_a_limited_number_of_scopes_and_none_within_another(store):
+    """`acme` covers `acme/alice`."""
+    created = store.admin.create_token("alice", scopes=["acme/alice", "acme", "other"])
+    assert created.token.scopes == ("acme", "other")
+    with pytest.raises(LimitExceeded, match="scopes"):
+        store.admin.create_token("alice", scopes=[f"s{number}" for number in range(SCOPES_MAX + 1)])
+
+
+def test_an_unknown_id_is_refused_without_repeating_what_was_pasted(store):
+    """It may be a token of another store."""
+    other = "mnemolog_0123456789ab_" + "s" * 43
+    with pytest.raises(InvalidInput, match="no token") as refused:
+        store.admin.revoke_token(other)
+    assert "ssss" not in str(refused.value)
+    with pytest.raises(InvalidInput, match="'0123'"):
+        store.admin.revoke_token("0123")
+
+
+def test_a_repeated_request_to_create_a_token_is_refused(store):
+    """Its secret cannot be shown a second time, and a second token would be one too many."""
+    with keyed_request("k1"):
+        store.admin.create_token("alice")
+        with pytest.raises(DuplicateKey):
+            store.admin.create_token("alice")
+    assert len(store.admin.tokens()) == 1
+
+
+@pytest.mark.log_file
+def test_the_secret_is_in_no_file_no_repr_no_export_and_no_event(store, folder, tmp_path):
+    """The store has a digest of it; the copy of a log cannot be used to call a server."""
+    created = store.admin.create_token("alice", scopes=["acme"])
+    part = created.secret.rpartition("_")[2][-30:]
+    store.audit.export(tmp_path / "log.jsonl")
+    shown = [repr(created), str(created), created._repr_html_(), repr(store.admin.tokens())]
+    shown += [str(moment) for moment in store.audit.timeline()] + [repr(event) for event in store.events()]
+    assert not [text for text in shown if part in text]
+    assert "alice" in repr(created)
+    assert part in created.to_json()
+    store.close()
+    for path in (*folder.rglob("*"), tmp_path / "log.jsonl"):
+        assert not path.is_file() or part.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.log_file
+def test_an_import_has_the_tokens_of_the_export(store, tmp_path):
+    """Whoever had a token of the log has one of its copy."""
+    created = store.admin.create_token("alice")
+    store.audit.export(tmp_path / "log.jsonl")
+    import_log(tmp_path / "log.jsonl", tmp_path / "copy")
+    with MemoryStore.open(tmp_path / "copy", model=None) as copy:
+        assert holder(copy, created.secret) == created.token
+
+
+def test_the_timeline_tells_of_tokens(store):
+    """Who created one for whom, and who revoked it."""
+    with acting_as("root"):
+        created = store.admin.create_token("alice", scopes=["acme"], expires_in=timedelta(days=1)).token
+        store.admin.revoke_token(created.id)
+    made, gone = store.audit.timeline()
+    assert made.what == f"token {created.id} created for alice: read, record in acme, until 2024-01-02T00:00:00+00:00"
+    assert gone.what == f"token {created.id} revoked"
+    assert {made.actor, gone.actor} == {"root"}
+
+
+def test_tokens_in_other_streams_are_no_tokens(store):
+    """The stream of tokens alone decides."""
+    created = store.admin.create_token("alice")
+    event = next(iter(store.events())).event
+    log = log_of(store)
+    log.transact(
+        lambda tx: tx.append("recalls", type(event)(**{"id": "x", "acts_as": "y", "verbs": [], "digest": event.digest}))
+    )
+    assert [token.id for token in store.admin.tokens()] == [created.token.id]
+    assert find_token({}, created.secret, now=NOW) is None
+
+
+def test_asyncio_has_the_same_calls(folder):
+    """`await store.admin.create_token(…)`."""
+
+    async def talk():
+        async with AsyncMemoryStore.open(folder, model=None) as store:
+            created = await store.admin.create_token("alice")
+            revoked = await store.admin.revoke_token(created.token.id)
+            return created, revoked, await store.admin.tokens()
+
+    created, revoked, tokens = asyncio.run(talk())
+    assert tokens == [revoked]
+    assert revoked.id == created.token.id
