@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, get_args
+from typing import Final
 
 import msgspec
 
 from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.domain import tokens
 from mnemolog.domain.scope import Scope
+from mnemolog.domain.tokens import Verb as Verb
 
-Verb = Literal["read", "record", "forget", "admin"]
-"""What a token may do: read; also append turns, values and sessions; erase; all that concerns the whole store."""
-VERBS: Final = frozenset[Verb](get_args(Verb))
+VERBS: Final = frozenset[Verb](tokens.VERBS)
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):

@@ -169,6 +169,9 @@ _MAINTENANCE: Final = (
     _on(AdminService, "PUT", "/language", AdminService.set_language, "admin"),
     _on(AdminService, "GET", "/nodes", AdminService.nodes),
     _on(AdminService, "DELETE", "/nodes/{node}", AdminService.remove_node, "admin"),
+    _on(AdminService, "POST", "/tokens", AdminService.create_token, "admin"),
+    _on(AdminService, "GET", "/tokens", AdminService.tokens, "admin"),
+    _on(AdminService, "DELETE", "/tokens/{token}", AdminService.revoke_token, "admin"),
     _on(AdminService, "POST", "/erasures", AdminService.reapply_erasures, "forget"),
     _on(Quarantine, "GET", "/quarantine", Quarantine.items, "admin"),
     _on(Quarantine, "GET", "/quarantine/status", Quarantine.status, "admin"),
@@ -184,6 +187,7 @@ BY_METHOD: Final[dict[Method, Operation]] = {operation.method: operation for ope
 LEFT_OUT: Final[dict[Method, str]] = {
     MemoryStore.open: "the server opens the store",
     MemoryStore.close: "the server closes the store",
+    MemoryStore.within: "a token is bound to scopes: its requests are answered within one of them",
     AuditService.append_head: "the file belongs to the caller: GET /head returns what to append to it",
     AuditService.evaluate: "measures a model for minutes: run it where the model is",
     ModelService.add: "a model is a folder or a download on the server: run it there",

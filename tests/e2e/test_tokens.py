@@ -200,7 +200,8 @@ def test_the_timeline_tells_of_tokens(store):
         created = store.admin.create_token("alice", scopes=["acme"], expires_in=timedelta(days=1)).token
         store.admin.revoke_token(created.id)
     made, gone = store.audit.timeline()
-    assert made.what == f"token {created.id} created for alice: read, record in acme, until 2024-01-02T00:00:00+00:00"
+    until = created.expires_at.isoformat()
+    assert made.what == f"token {created.id} created for alice: read, record in acme, until {until}"
     assert gone.what == f"token {created.id} revoked"
     assert {made.actor, gone.actor} == {"root"}
 

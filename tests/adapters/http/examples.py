@@ -95,6 +95,9 @@ EXAMPLES: Final[dict[str, Example]] = {
     "admin.set_language": Example("/language", {"language": "de"}),
     "admin.nodes": Example("/nodes"),
     "admin.remove_node": Example("/nodes/0123"),
+    "admin.create_token": Example("/tokens", {"actor": "alice", "scopes": ["acme"], "expires_in": 86_400}),
+    "admin.tokens": Example("/tokens"),
+    "admin.revoke_token": Example("/tokens/{token}"),
     "admin.reapply_erasures": Example("/erasures", {"erasures": []}),
     "admin.quarantine.items": Example("/quarantine"),
     "admin.quarantine.status": Example("/quarantine/status"),
@@ -119,4 +122,4 @@ def filled(store: MemoryStore) -> dict[str, Any]:
     store.context("train", receipt=True)
     store.audit.judge(int(receipt), good=[trip.turns()[0].position])
     store.forget(positions=[other.turns()[0].position], reason="asked for")
-    return {"receipt": receipt}
+    return {"receipt": receipt, "token": store.admin.create_token("bob").token.id}
