@@ -19,6 +19,7 @@ from mnemolog.adapters.http.exchange import EVENT_STREAM, NO_STORE, PROBLEM, REV
 from mnemolog.adapters.http.operations import OPERATIONS, PREFIX, Operation
 from mnemolog.adapters.http.problems import problem, problem_of, to_body
 from mnemolog.adapters.http.streaming import answer_with_export, answer_with_progress
+from mnemolog.adapters.http.tail import TailRoute
 from mnemolog.adapters.http.wire import Answers, Arguments
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
@@ -41,7 +42,7 @@ def make_app(
     `middleware` sets `request.state.caller` and refuses what may not come in; by default everybody is the local user.
     """
     let_in = [Middleware(EverybodyIsLocal, store=store)] if middleware is None else list(middleware)
-    return Starlette(routes=[Mount(PREFIX, app=Api(folders or Folders())), *routes], middleware=let_in)
+    return Starlette(routes=[Mount(PREFIX, app=Api(store, folders or Folders())), *routes], middleware=let_in)
 
 
 class EverybodyIsLocal:
@@ -100,7 +101,8 @@ class Route:
             return "error", to_body(_problem(error, self.operation.name))
 
 
-Found = tuple[Route, tuple[bytes, ...]]
+AnyRoute = Route | TailRoute
+Found = tuple[AnyRoute, tuple[bytes, ...]]
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -110,9 +112,9 @@ class Node:
     def __init__(self) -> None:
         self._named: dict[bytes, Node] = {}
         self._any: Node | None = None
-        self._routes: dict[str, Route] = {}
+        self._routes: dict[str, AnyRoute] = {}
 
-    def add(self, path: Sequence[str], method: str, route: Route) -> None:
+    def add(self, path: Sequence[str], method: str, route: AnyRoute) -> None:
         """Add a route by the rest of its path."""
         if not path:
             self._routes[method] = route
@@ -136,10 +138,12 @@ class Node:
 class Api:
     """Answers the requests below `/v1`. Paths are split before they are decoded: an argument may hold a slash."""
 
-    def __init__(self, folders: Folders) -> None:
+    def __init__(self, store: AsyncMemoryStore, folders: Folders) -> None:
+        """`store` is the whole one: it is read for followers of the log, who each see what they may."""
         self._root = Node()
-        for operation in OPERATIONS:
-            self._root.add(operation.path.split("/")[1:], operation.http, Route(operation, folders))
+        routes: list[AnyRoute] = [TailRoute(store), *(Route(operation, folders) for operation in OPERATIONS)]
+        for route in routes:
+            self._root.add(route.operation.path.split("/")[1:], route.operation.http, route)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -151,6 +155,7 @@ class Api:
             await self._refuse(exchange, path)
             return
         route, arguments = found
+        scope["state"]["route"] = PREFIX + route.operation.path
         if not exchange.caller.may(route.operation.verb):
             why = f"this caller may not {route.operation.verb}, which {route.operation.name} needs"
             await exchange.refuse(problem("Forbidden", 403, why, "use a token with that verb"))

@@ -1,0 +1,344 @@
+"""`GET /v1/tail`: events as they are recorded, as server-sent events.
+
+One task of the process reads the log for all callers (`Tail`), also what other processes append. Each caller gets what
+it may see and asked for. A caller that is behind, because it resumes or reads slowly, reads the log by itself until it
+has caught up: nothing is left out, and nothing is kept for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from mnemolog.adapters.http.exchange import EVENT_STREAM, Exchange
+from mnemolog.adapters.http.operations import Operation
+from mnemolog.adapters.http.wire import Arguments
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.aio.wrappers import run_in
+from mnemolog.domain import structured_log
+from mnemolog.domain.encoding import to_printable_json
+from mnemolog.domain.errors import InvalidInput, MnemologError, StoreClosed
+from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.moments import When
+from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.scope import ROOT, Scope, covers, parse_scope
+from mnemolog.domain.session import SessionLike
+from mnemolog.projections.history.timeline import Moment
+from mnemolog.store import MemoryStore
+
+HEARTBEAT_S: Final = 15.0
+"""How often a caller hears something, in seconds: proxies cut connections that are silent."""
+BATCH_MAX: Final = 500
+UNREAD_MAX: Final = 1_000
+"""Events that wait for a slow caller. With more it reads the log by itself."""
+RETRY_S: Final = 1.0
+
+
+def _tail(
+    self: MemoryStore,
+    *,
+    after: When | None = None,
+    scope: str = "",
+    session: SessionLike | None = None,
+    topics: Sequence[str] = (),
+) -> Moment:
+    """Send each event after `after`, a position or a time, as it is recorded; by default those recorded from now on.
+
+    The `id` of each server-sent event is its position: after a break, a caller resumes with `Last-Event-ID`. Only
+    events of sessions at or below `scope`, of `session`, and of the given `topics` are sent. A message without data
+    says every 15 seconds how far the caller has read.
+    """
+    raise NotImplementedError
+
+
+TAIL: Final = Operation(http="GET", path="/tail", owner=MemoryStore, method=_tail, verb="read")
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """An event as it is sent."""
+
+    position: Position
+    session: str | None
+    topic: str
+    recorded: RecordedEvent
+    message: bytes
+
+
+Channel = tuple[Scope, Scope]
+"""What several callers see: the boundary of their store, and the scope that they asked for."""
+
+
+class _Subscriber:
+    """The events that wait for one caller."""
+
+    def __init__(self, channel: Channel, store: AsyncMemoryStore, position: Position) -> None:
+        self.channel, self.store = channel, store
+        self.has_missed_upto = self.position = position
+        """The log was read up to `position`; what is not after `has_missed_upto` does not wait here."""
+        self.news = asyncio.Event()
+        self._waiting: list[_Told] = []
+
+    def tell(self, told: Sequence[_Told], position: Position) -> None:
+        """Take events; `position` is that of the last one of the log, seen by this caller or not."""
+        self._waiting += told
+        self.position = position
+        if len(self._waiting) > UNREAD_MAX:
+            self._waiting.clear()
+            self.has_missed_upto = position
+        if told:
+            self.news.set()
+
+    def taken(self) -> list[_Told]:
+        """Return the events that wait, and keep none."""
+        taken, self._waiting = self._waiting, []
+        self.news.clear()
+        return taken
+
+
+class Tail:
+    """Reads the log as it grows, for all callers of one server. It reads nothing while there are none."""
+
+    def __init__(self, store: AsyncMemoryStore) -> None:
+        self._store = store
+        self._subscribers: dict[Channel, set[_Subscriber]] = {}
+        self._position = ORIGIN
+        self._starting = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
+
+    async def subscribe(self, channel: Channel, store: AsyncMemoryStore) -> _Subscriber:
+        """Return what gets all events that are read from now on. To be ended with `unsubscribe`."""
+        async with self._starting:
+            if self._reading is None or self._reading.done():
+                self._position = (await self._store.head()).position
+                self._reading = asyncio.create_task(self._read_on())
+        subscriber = _Subscriber(channel, store, self._position)
+        self._subscribers.setdefault(channel, set()).add(subscriber)
+        return subscriber
+
+    def unsubscribe(self, subscriber: _Subscriber) -> None:
+        """Send no more events to a subscriber."""
+        of_channel = self._subscribers[subscriber.channel]
+        of_channel.discard(subscriber)
+        if not of_channel:
+            del self._subscribers[subscriber.channel]
+        if not self._subscribers and self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    async def _read_on(self) -> None:
+        grown, loop = asyncio.Event(), asyncio.get_running_loop()
+        listener = _Listener(grown, loop)
+        poll_s = await run_in("read", self._store, lambda store: _listen(store, listener))
+        try:
+            while True:
+                grown.clear()
+                try:
+                    told = await run_in("read", self._store, self._new)
+                except StoreClosed:
+                    return
+                except Exception as error:  # Such as a database that does not answer: callers resume by themselves.
+                    structured_log.warning("http.tail_waits", error=error)
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                if told:
+                    await self._tell(told)
+                else:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(grown.wait(), poll_s)
+        finally:
+            with suppress(MnemologError):
+                await asyncio.shield(run_in("read", self._store, lambda store: store.parts.log.unlisten(listener)))
+
+    def _new(self, store: MemoryStore) -> list[_Told]:
+        head = store.parts.log.head().position
+        if head <= self._position:
+            return []
+        return _told(islice(store.audit.timeline(after=self._position, upto=head), BATCH_MAX))
+
+    async def _tell(self, told: list[_Told]) -> None:
+        position = told[-1].position
+        for channel in list(self._subscribers):
+            any_of_it = next(iter(self._subscribers.get(channel, ())), None)
+            if any_of_it is None:
+                continue
+            seen = told
+            if channel != (ROOT, ROOT):
+                seen = await run_in("read", any_of_it.store, partial(_seen, scope=channel[1], told=told))
+            for subscriber in self._subscribers.get(channel, ()):
+                if subscriber.position < position:
+                    subscriber.tell(seen, position)
+        self._position = position
+
+
+def _listen(store: MemoryStore, listener: _Listener) -> float:
+    store.parts.log.listen(listener)
+    return store.parts.log.poll_interval_s
+
+
+class _Listener:
+    """Wakes the task that reads the log, from any thread."""
+
+    def __init__(self, grown: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
+        self._grown, self._loop = grown, loop
+
+    def set(self) -> None:
+        """Take note of a commit."""
+        if not self._grown.is_set():
+            with suppress(RuntimeError):  # The loop is closed.
+                self._loop.call_soon_threadsafe(self._grown.set)
+
+
+class TailRoute:
+    """Answers `GET /v1/tail`."""
+
+    def __init__(self, store: AsyncMemoryStore) -> None:
+        self.operation = TAIL
+        self._arguments, self._tail = Arguments(TAIL), Tail(store)
+
+    async def __call__(self, exchange: Exchange, path: Sequence[str]) -> None:
+        """Send events until the caller hangs up."""
+        given = self._arguments.read(path, exchange.query(), b"")
+        if last := exchange.header(b"last-event-id"):
+            given["after"] = _position(last)
+        wanted = _Wanted(
+            scope=parse_scope(given.get("scope", "")),
+            session=given.get("session"),
+            topics=frozenset(given.get("topics", ())),
+        )
+        store = exchange.caller.store
+        boundary = await run_in("read", store, lambda of: of.parts.boundary.scope)
+        subscriber = await self._tail.subscribe((boundary, wanted.scope), store)
+        try:
+            await _Following(exchange, subscriber, wanted).run(given.get("after"))
+        finally:
+            self._tail.unsubscribe(subscriber)
+
+
+class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller asked for."""
+
+    scope: Scope
+    session: str | None
+    topics: frozenset[str]
+
+    def holds(self, told: _Told) -> bool:
+        """Whether an event is of the session and the topics. Its scope is not looked at."""
+        return (self.session is None or told.session == self.session) and (not self.topics or told.topic in self.topics)
+
+
+class _Following:
+    """Sends events to one caller."""
+
+    def __init__(self, exchange: Exchange, subscriber: _Subscriber, wanted: _Wanted) -> None:
+        self._exchange, self._subscriber, self._wanted = exchange, subscriber, wanted
+        self._position = ORIGIN
+        self._sent_at = asyncio.get_running_loop().time()
+
+    async def run(self, after: When | None) -> None:
+        """Send what is after a position or a time, then what is recorded from now on."""
+        if after is None:
+            self._position = (await self._subscriber.store.head()).position
+        else:
+            self._position = await run_in("read", self._subscriber.store, lambda store: _checked(store, after))
+        page = await self._page()  # Before the answer begins: a session may be unknown.
+        await self._exchange.begin(EVENT_STREAM, (b"x-accel-buffering", b"no"))
+        await self._send(page)
+        gone = asyncio.ensure_future(self._exchange.gone())
+        gone.add_done_callback(lambda _: self._subscriber.news.set())
+        try:
+            while not gone.done():
+                if self._position < self._subscriber.has_missed_upto:
+                    await self._send(await self._page())
+                else:
+                    await self._send_news()
+        finally:
+            gone.cancel()
+
+    async def _page(self) -> list[_Told]:
+        """Return a page of the events that this caller missed, from the log."""
+        upto = self._subscriber.has_missed_upto
+        if upto <= self._position and self._wanted.session is None:
+            return []
+        return await run_in("read", self._subscriber.store, lambda store: self._read(store, upto))
+
+    def _read(self, store: MemoryStore, upto: Position) -> list[_Told]:
+        after = min(self._position, upto)
+        moments = store.audit.timeline(after=after, upto=upto, session=self._wanted.session)
+        found = _told(islice(moments, BATCH_MAX))
+        if len(found) < BATCH_MAX:
+            self._position = max(self._position, upto)
+        else:
+            self._position = found[-1].position
+        return [told for told in _seen(store, self._wanted.scope, found) if self._wanted.holds(told)]
+
+    async def _send_news(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._subscriber.news.wait(), HEARTBEAT_S)
+        if self._position < self._subscriber.has_missed_upto:
+            return  # Too many events came at once: they are read from the log.
+        told = [item for item in self._subscriber.taken() if item.position > self._position]
+        self._position = max(self._position, self._subscriber.position)
+        await self._send([item for item in told if self._wanted.holds(item)])
+
+    async def _send(self, told: Sequence[_Told]) -> None:
+        now = asyncio.get_running_loop().time()
+        if told:
+            await self._exchange.send(b"".join(item.message for item in told))
+        elif now - self._sent_at < HEARTBEAT_S:
+            return
+        else:  # An `id` without data moves where the caller resumes, and nothing else.
+            await self._exchange.send(b": \nid: %d\n\n" % self._position)
+        self._sent_at = now
+
+
+def _told(moments: Any) -> list[_Told]:
+    return [
+        _Told(
+            moment.position,
+            moment.session,
+            moment.topic,
+            RecordedEvent(
+                position=moment.position,
+                stream=moment.stream,
+                version=moment.version,
+                recorded_at=Micros(0),
+                key=moment.key,
+                event=moment.event,
+            ),
+            b"id: %d\ndata: %b\n\n" % (moment.position, to_printable_json(moment, enc_hook=repr)),
+        )
+        for moment in moments
+    ]
+
+
+def _seen(store: MemoryStore, scope: Scope, told: Sequence[_Told]) -> list[_Told]:
+    """Return the events that may be seen through a store and are of sessions at or below a scope."""
+    sessions = store.parts.sessions
+    return [item for item in told if sessions.shows(item.recorded) and (not scope or _is_within(store, scope, item))]
+
+
+def _is_within(store: MemoryStore, scope: Scope, told: _Told) -> bool:
+    state = None if told.session is None else store.parts.sessions.states.latest(told.session)
+    return state is not None and covers(scope, Scope(state.started.scope))
+
+
+def _checked(store: MemoryStore, after: When) -> Position:
+    """Return the position of `after`. Raises `InvalidInput` for one past the head."""
+    head = store.head().position
+    found = after if isinstance(after, int) else store.position_at(after)
+    if not 0 <= found <= head:
+        raise InvalidInput("after", f"position {found} is not in this log, which ends at {head}")
+    return Position(found)
+
+
+def _position(last: bytes) -> int:
+    if not last.isdigit() or int(last) > INTEGER_MAX:
+        raise InvalidInput("last-event-id", "is not a position; leave it out to follow from now on")
+    return int(last)

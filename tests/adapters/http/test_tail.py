@@ -1,0 +1,262 @@
+"""Following the log: in order, without gaps, from a position, also what other processes append."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from mnemolog import MemoryStore
+from mnemolog.adapters.http import tail
+from mnemolog.adapters.http.access import VERBS, Caller
+from tests.adapters.http.examples import TRIP_ID, filled
+
+
+class Followed:
+    """What a follower was sent so far."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[bytes, bytes] = {}
+        self._parts: asyncio.Queue[bytes] = asyncio.Queue()
+        self._rest = b""
+
+    async def take(self, message: Any) -> None:
+        """Take a message of the server."""
+        if message["type"] == "http.response.start":
+            self.status, self.headers = message["status"], dict(message["headers"])
+        elif message["body"]:
+            await self._parts.put(message["body"])
+
+    async def message(self) -> dict[str, Any]:
+        """Return the next message, whose `id` may be all that it has."""
+        while True:
+            block, end, rest = self._rest.partition(b"\n\n")
+            if end:
+                self._rest = rest
+                fields = dict(line.split(b": ", 1) for line in block.split(b"\n"))
+                return {"id": int(fields[b"id"]), **msgspec.json.decode(fields.get(b"data", b"{}"))}
+            self._rest += await asyncio.wait_for(self._parts.get(), 30)
+
+    async def event(self) -> dict[str, Any]:
+        """Return the next event."""
+        while "event" not in (message := await self.message()):
+            pass
+        return message
+
+    async def upto(self, position: int) -> list[dict[str, Any]]:
+        """Return the events until the log was read up to a position."""
+        found = [await self.message()]
+        while found[-1]["id"] < position:
+            found.append(await self.message())
+        return [message for message in found if "event" in message]
+
+    async def events(self, count: int) -> list[dict[str, Any]]:
+        """Return the next events."""
+        return [await self.event() for _ in range(count)]
+
+
+@asynccontextmanager
+async def following(server, query: str = "", *, last: int | None = None):
+    """Follow the log of a server, as one caller over one connection."""
+    hung_up, followed = asyncio.Event(), Followed()
+
+    async def receive():
+        await hung_up.wait()
+        return {"type": "http.disconnect"}
+
+    headers = [] if last is None else [(b"last-event-id", str(last).encode())]
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/v1/tail",
+        "raw_path": b"/v1/tail",
+        "query_string": query.encode(),
+        "headers": headers,
+    }
+    task = asyncio.create_task(server.app(scope, receive, followed.take))
+    try:
+        while not followed.status and not task.done():
+            await asyncio.sleep(0)
+        yield followed
+    finally:
+        hung_up.set()
+        await asyncio.wait_for(task, 30)
+
+
+def positions(events):
+    """The positions of events, which are also their ids."""
+    assert [event["id"] for event in events] == [event["position"] for event in events]
+    return [event["id"] for event in events]
+
+
+def test_a_follower_gets_what_is_recorded_from_now_on(server, store):
+    """In order, with the position as the id."""
+    filled(store)
+
+    async def follow():
+        async with following(server) as followed:
+            assert followed.headers[b"content-type"] == b"text/event-stream"
+            begin = store.head().position
+            for number in range(5):
+                await asyncio.to_thread(store.record, TRIP_ID, "user", f"turn {number}")
+            events = await followed.events(5)
+            assert positions(events) == list(range(begin + 1, begin + 6))
+            assert [event["event"]["text"] for event in events] == [f"turn {number}" for number in range(5)]
+
+    server.run(follow())
+
+
+def test_a_follower_resumes_after_the_last_event_that_it_has_seen(server, store):
+    """`Last-Event-ID` counts, also before `after`: nothing is left out and nothing comes twice."""
+    filled(store)
+    head = store.head().position
+
+    async def follow():
+        async with following(server, "after=0", last=3) as followed:
+            assert positions(await followed.events(head - 3)) == list(range(4, head + 1))
+            await asyncio.to_thread(store.record, TRIP_ID, "user", "and now")
+            assert (await followed.event())["id"] == head + 1
+
+    server.run(follow())
+
+
+def test_a_follower_gets_what_other_processes_append(server, folder, store, encoder):
+    """Another store over the same folder is what another process is to the log."""
+    filled(store)
+
+    async def follow():
+        async with following(server) as followed:
+            with MemoryStore.open(folder, model=None, background=False) as other:
+                await asyncio.to_thread(other.record, TRIP_ID, "user", "from elsewhere")
+            assert (await followed.event())["event"]["text"] == "from elsewhere"
+
+    server.run(follow())
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("session=b1", {"b"}),
+        ("scope=acme", {"a", "b"}),
+        ("scope=acme/alice&session=b1", set()),
+        ("topics=session.started.v1&scope=acme", {"a", "b"}),
+    ],
+)
+@pytest.mark.parametrize("after", ["", "&after=0"], ids=["live", "from the beginning"])
+def test_a_follower_gets_only_what_it_asked_for(server, store, monkeypatch, query, expected, after):
+    """Filters hold for events that are there and for those that come."""
+    monkeypatch.setattr(tail, "HEARTBEAT_S", 0.05)
+
+    def record():
+        for name, scope in (("a", "acme/alice"), ("b", "acme/bob"), ("c", "globex")):
+            store.start_session(f"{name}{len(store.sessions())}", scope=scope).record("user", "hello")
+        store.record("b1", "user", "again")
+
+    async def follow():
+        await asyncio.to_thread(record)
+        async with following(server, query + after) as followed:
+            begin = store.head().position
+            await asyncio.to_thread(record)
+            events = await followed.upto(store.head().position)
+            assert {event["session"][0] for event in events} == expected
+            assert all(event["position"] > begin for event in events) is not bool(after and expected)
+            assert "topics" not in query or {event["topic"] for event in events} == {"session.started.v1"}
+
+    server.run(follow())
+
+
+def test_a_follower_never_sees_what_its_store_may_not(store, folder, server):
+    """Neither what is there nor what comes: it is bound to a scope."""
+    from mnemolog.aio.store import AsyncMemoryStore
+    from mnemolog.aio.worker_pools import WorkerPools
+
+    filled(store)
+    with MemoryStore.open(folder, model=None, scope="acme", background=False) as bound:
+        caller = Caller(actor="alice", verbs=VERBS, store=AsyncMemoryStore(bound, WorkerPools()))
+        api = server.app.routes[0].app
+
+        async def as_alice(scope, receive, send):
+            scope["state"] = {"caller": caller}
+            await api(scope, receive, send)
+
+        server.app = as_alice
+
+        async def follow():
+            async with following(server, "after=0") as followed:
+                await asyncio.to_thread(store.record, TRIP_ID, "user", "mine")
+                seen = [await followed.event()]
+                while seen[-1]["event"].get("text") != "mine":
+                    seen.append(await followed.event())
+                assert {event["session"] for event in seen} <= {TRIP_ID, None}
+                await asyncio.to_thread(store.session("elsewhere", scope="globex").record, "user", "theirs")
+                await asyncio.to_thread(store.record, TRIP_ID, "user", "mine again")
+                assert (await followed.event())["event"]["text"] == "mine again"
+
+        server.run(follow())
+
+
+def test_a_slow_follower_misses_nothing(server, store, monkeypatch):
+    """With too many unread events it reads the log by itself."""
+    monkeypatch.setattr(tail, "UNREAD_MAX", 3)
+    monkeypatch.setattr(tail, "BATCH_MAX", 4)
+    filled(store)
+    head = store.head().position
+
+    async def follow():
+        async with following(server) as followed:
+            for number in range(40):
+                await asyncio.to_thread(store.record, TRIP_ID, "user", f"turn {number}")
+            assert positions(await followed.events(40)) == list(range(head + 1, head + 41))
+
+    server.run(follow())
+
+
+def test_a_silent_follower_hears_how_far_it_has_read(server, store, monkeypatch):
+    """A comment keeps proxies from cutting the connection, and its id moves where the follower resumes."""
+    monkeypatch.setattr(tail, "HEARTBEAT_S", 0.01)
+    filled(store)
+
+    async def follow():
+        async with following(server) as followed:
+            assert await asyncio.wait_for(followed._parts.get(), 30) == b": \nid: %d\n\n" % store.head().position
+
+    server.run(follow())
+
+
+def test_the_log_is_read_once_for_all_followers_and_not_without_any(server, store):
+    """One task reads it, however many follow; with the last one it ends."""
+    filled(store)
+    route = server.app.routes[0].app._root.find([b"tail"], "GET")[0]
+
+    async def follow():
+        async with following(server) as first, following(server) as second, following(server, "session=other"):
+            reading = route._tail._reading
+            await asyncio.to_thread(store.record, TRIP_ID, "user", "for both")
+            assert (await first.event())["id"] == (await second.event())["id"]
+            assert route._tail._reading is reading
+        assert route._tail._reading is None
+        await asyncio.gather(reading, return_exceptions=True)
+        assert not any(isinstance(listener, tail._Listener) for listener in store.parts.log._listeners)
+
+    server.run(follow())
+
+
+@pytest.mark.parametrize(
+    ("query", "last", "title"),
+    [
+        ("session=nowhere", None, "UnknownSession"),
+        ("after=100000", None, "InvalidInput"),
+        ("", 100_000, "InvalidInput"),
+        ("scope=%2F", None, "InvalidInput"),
+    ],
+)
+def test_a_wrong_request_is_refused_before_the_stream_begins(server, store, query, last, title):
+    """With a problem, as every other request."""
+    filled(store)
+    headers = {} if last is None else {"last-event-id": str(last)}
+    answer = server("GET", f"/tail?{query}", headers=headers)
+    assert answer.json()["title"] == title
