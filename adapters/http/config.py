@@ -15,6 +15,7 @@ from mnemolog.adapters.extras import require
 
 require("server", "starlette", "uvicorn", "jinja2", "python_multipart", "prometheus_client")
 
+from mnemolog.adapters.http.calls import Folders  # noqa: E402
 from mnemolog.adapters.http.connections import Limits  # noqa: E402
 from mnemolog.adapters.http.listen import LOOPBACK, bracketed, is_loopback, listen  # noqa: E402
 from mnemolog.domain.errors import InvalidInput  # noqa: E402
@@ -51,6 +52,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """As in the Origin header: `https://app.example.org`."""
     write: bool = False
     """Whether the console may change the store."""
+    folders: Folders = Folders()
+    """Where backups that callers ask for are made."""
     body_max: int = 16 * MIB
     """Bytes of the body of a request."""
     requests_per_minute: int | None = None

@@ -52,6 +52,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How long a client may leave an answer unread."""
     connections: int = 256
     """At most so many at a time; fewer when the process may open few files. Half of them for those without a token."""
+    requests: int = 256
+    """At most so many are answered at a time; streams of events are not counted."""
 
 
 DEFAULT_LIMITS: Final = Limits()
@@ -72,6 +74,11 @@ class Connections:
         self._token = token
         self._strangers = self._places // 2 if token else self._places
         self._open: dict[_Connection | _Handshake, None] = {}  # In the order in which they were opened.
+
+    @property
+    def count(self) -> int:
+        """How many are open."""
+        return len(self._open)
 
     async def accept(self, listening: socket.socket, server: uvicorn.Server) -> None:
         """Accept connections for `server` from its start until it shuts down."""

@@ -1,4 +1,4 @@
-"""Run a server: accept connections, answer until a signal comes, finish what runs, close the store."""
+"""Run a server: accept connections, answer until a signal comes, and finish what runs then."""
 
 from __future__ import annotations
 
@@ -11,71 +11,83 @@ from contextlib import suppress
 from typing import Any, Final
 
 import uvicorn
-from starlette.applications import Starlette
-from starlette.responses import JSONResponse
-from starlette.routing import Route
 
 from mnemolog.adapters.http.config import ServerConfig
 from mnemolog.adapters.http.connections import Connections, descriptors_left, quieten
+from mnemolog.adapters.http.guard import Guard
 from mnemolog.adapters.http.listen import bracketed
-from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.domain import structured_log
 
 DRAIN_S: Final = 10
 """How long a server that stops waits for requests that run; then it cancels them."""
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-async def serve(store: AsyncMemoryStore, config: ServerConfig, *, started: Callable[[str], object]) -> None:
-    """Serve a store until SIGINT or SIGTERM. `started` is called with the URL. Raises `InvalidInput`.
+async def serve(guard: Guard, config: ServerConfig, *, started: Callable[[str], object]) -> None:
+    """Answer requests until SIGINT or SIGTERM. `started` is called with the URL. Raises `InvalidInput`.
 
-    Requests that run at the signal are completed, for `DRAIN_S` at most. The caller closes the store.
+    At the signal the server stops accepting connections, ends streams of events, and completes the requests that run,
+    for `DRAIN_S` at most. The caller closes the store: then all that was acknowledged is durable.
     """
     config.check()
     quieten()
     _open_more_files()
-    with config.listen() as listening:
-        port = listening.getsockname()[1]
-        server = _server(_app(store), config)
-        # uvicorn shuts down and then raises the signal again, which would keep the store from being closed.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: None)
-        await _run(server, listening, config, lambda: started(f"{config.scheme}://{_shown(config.host)}:{port}/"))
+    # uvicorn shuts down and then raises the signal again, which would keep the store from being closed.
+    before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+    try:
+        with config.listen() as listening:
+            port = listening.getsockname()[1]
+            host = bracketed(config.host) if config.host else "0.0.0.0"
+            await _run(guard, config, listening, lambda: started(f"{config.scheme}://{host}:{port}/"))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-async def _run(
-    server: uvicorn.Server, listening: socket.socket, config: ServerConfig, started: Callable[[], object]
-) -> None:
+async def _run(guard: Guard, config: ServerConfig, listening: socket.socket, started: Callable[[], object]) -> None:
     connections = Connections(
-        config.limits,
-        descriptors=descriptors_left(listening.fileno()),
-        token=config.needs_token,
-        tls=config.tls(),
+        config.limits, descriptors=descriptors_left(listening.fileno()), token=config.needs_token, tls=config.tls()
     )
+    guard.metrics.gauge("mnemolog_http_connections", "Connections that are open.", lambda: connections.count)
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(connections.accept(listening, server)), tasks.create_task(connections.watch())]
+        server = _Server(guard, config, listening)
+        server.accepting = tasks.create_task(connections.accept(listening, server))
+        watching = tasks.create_task(connections.watch())
         started()
         await server.serve(sockets=[])  # None of its own: `Connections` accepts.
-        for task in running:
-            task.cancel()
+        server.accepting.cancel()
+        watching.cancel()
 
 
-def _server(app: Any, config: ServerConfig) -> uvicorn.Server:
-    return uvicorn.Server(
-        uvicorn.Config(
-            app,
-            http="h11",
-            ws="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=config.behind_proxy,
-            forwarded_allow_ips=list(config.proxies),
-            timeout_graceful_shutdown=DRAIN_S,
+class _Server(uvicorn.Server):
+    """A server that ends streams of events when it stops."""
+
+    accepting: asyncio.Task[None]
+
+    def __init__(self, guard: Guard, config: ServerConfig, listening: socket.socket) -> None:
+        super().__init__(
+            uvicorn.Config(
+                guard,
+                http="h11",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=config.behind_proxy,
+                forwarded_allow_ips=list(config.proxies),
+                timeout_graceful_shutdown=DRAIN_S,
+            )
         )
-    )
+        self._guard, self._listening = guard, listening
 
-
-def _shown(host: str) -> str:
-    return bracketed(host) if host else "0.0.0.0"
+    async def shutdown(self, sockets: Any = None) -> None:
+        """Stop: no new connections, streams end, requests that run are completed."""
+        self.accepting.cancel()
+        self._listening.close()
+        structured_log.info("http.stopping", running=self._guard.running, streams=len(self._guard.streams))
+        await self._guard.end_streams()
+        await super().shutdown(sockets)
+        structured_log.info("http.stopped", cancelled=self._guard.running)
 
 
 def _open_more_files() -> None:
@@ -83,10 +95,3 @@ def _open_more_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # Some systems refuse what they name as the limit.
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
-
-
-def _app(store: AsyncMemoryStore) -> Any:
-    async def head(request: Any) -> Any:
-        return JSONResponse({"position": (await store.head()).position})
-
-    return Starlette(routes=[Route("/v1/head", head)])

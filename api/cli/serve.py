@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from mnemolog.cli.app import RECEIPTS_VARIABLE, ModelName, StoreCommand, app, chosen_model
 from mnemolog.defaults import DEFAULT_MODEL
-
-if TYPE_CHECKING:
-    from mnemolog.adapters.http.config import ServerConfig
 
 REACH, LIMITS = "Address and access", "Limits"
 PORT_MAX = 65_535
@@ -57,6 +54,16 @@ Origins = Annotated[
     list[str] | None,
     typer.Option("--allow-origin", help="An allowed origin of other web pages.", rich_help_panel=REACH),
 ]
+Backups = Annotated[
+    Path | None, typer.Option("--backups", metavar="FOLDER", help="Make backups that callers ask for in here.")
+]
+BackupKeys = Annotated[
+    Path | None,
+    typer.Option("--backup-keys", metavar="FOLDER", help="Copy the keys of the content there with each backup."),
+]
+OpenTelemetry = Annotated[
+    bool, typer.Option("--opentelemetry", help="Report spans and metrics to OpenTelemetry (extra 'otel').")
+]
 BodyMax = Annotated[
     int, typer.Option("--body-max", metavar="BYTES", min=1024, help="Largest request body.", rich_help_panel=LIMITS)
 ]
@@ -92,6 +99,9 @@ def serve(
         typer.Option("--receipts", envvar=RECEIPTS_VARIABLE, help="Record every recall in the log."),
     ] = False,
     model: ModelName = DEFAULT_MODEL,
+    backups: Backups = None,
+    backup_keys: BackupKeys = None,
+    opentelemetry: OpenTelemetry = False,
     body_max: BodyMax = 16_777_216,
     requests_per_minute: Rate = None,
 ) -> None:
@@ -105,7 +115,9 @@ def serve(
 
     Example: mnemolog serve memory/ --behind-proxy --allow-host memory.example.org
     """
+    from mnemolog.adapters.http.calls import Folders
     from mnemolog.adapters.http.config import LOOPBACK_ADDRESSES, ServerConfig
+    from mnemolog.adapters.server import serve_store
 
     config = ServerConfig(
         host=host,
@@ -118,21 +130,19 @@ def serve(
         hosts=tuple(allow_host or ()),
         origins=tuple(allow_origin or ()),
         write=write,
+        folders=Folders(backups=backups, backup_keys=backup_keys),
         body_max=body_max,
         requests_per_minute=requests_per_minute,
     )
-    config.check()
     logging.basicConfig(level=logging.WARNING)
     how = {"log": log, "local": local, "model": chosen_model(model), "read_only": read_only, "create": not read_only}
-    asyncio.run(_serve(store, config, receipts=receipts and not read_only, **how))
-
-
-async def _serve(store: str, config: ServerConfig, **how: Any) -> None:
-    from mnemolog.adapters.http.serving import serve
-    from mnemolog.aio.store import AsyncMemoryStore
-
-    def started(url: str) -> None:
-        typer.echo(f"console {url}  API {url}v1")
-
-    async with AsyncMemoryStore.open(store, **how) as opened:
-        await serve(opened, config, started=started)
+    asyncio.run(
+        serve_store(
+            store,
+            config,
+            started=lambda url: typer.echo(f"console {url}  API {url}v1"),
+            opentelemetry=opentelemetry,
+            receipts=receipts and not read_only,
+            **how,
+        )
+    )

@@ -1,0 +1,246 @@
+"""What stands before the application: checks, limits, security headers, measurements, and the end of a server.
+
+A refused request never reaches the application. Nothing of a request is logged but its method, the template of its
+route, and the id of its token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from ipaddress import ip_address
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+from mnemolog.adapters.http.config import ServerConfig
+from mnemolog.adapters.http.exchange import EVENT_STREAM, PROBLEM
+from mnemolog.adapters.http.metrics import Metrics
+from mnemolog.adapters.http.problems import RETRY_AFTER_S, problem, problem_of, to_body
+from mnemolog.domain import structured_log
+from mnemolog.domain.errors import LimitExceeded
+
+if TYPE_CHECKING:
+    from mnemolog.adapters.http.tracing import Tracing
+
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+App = Callable[[Any, Receive, Send], Awaitable[None]]
+
+LAST_COMMENT: Final = b": the server stops\n\n"
+METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+SECURITY: Final[Mapping[bytes, bytes]] = {
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
+    b"cache-control": b"no-store",
+}
+"""Added to each answer that does not have them."""
+OVER_TLS: Final[Mapping[bytes, bytes]] = {b"strict-transport-security": b"max-age=31536000"}
+
+
+class AnswerCut(Exception):
+    """An answer failed after its beginning was sent. The connection is closed, so that the client notices."""
+
+
+class Guard:
+    """The outermost ASGI application of a server."""
+
+    def __init__(
+        self,
+        app: App,
+        config: ServerConfig,
+        metrics: Metrics,
+        *,
+        probes: Mapping[str, App],
+        tracing: Tracing | None = None,
+    ) -> None:
+        """`probes` answer by path, to anybody from any host name: they hold no content."""
+        self.app, self.metrics, self.probes, self.tracing = app, metrics, probes, tracing
+        self.body_max = config.body_max
+        self._requests_max = config.limits.requests
+        self._hosts = frozenset(config.names())
+        self._origins = frozenset(config.origins)
+        self.running = 0
+        """Requests that run. Those that follow the log are not counted: they wait for events, not for work."""
+        self.streams: set[_Guarded] = set()
+        metrics.gauge("mnemolog_http_running", "Requests that run.", lambda: self.running)
+        metrics.gauge("mnemolog_http_followers", "Streams that follow the log.", lambda: len(self.streams))
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "http":
+            await _Guarded(self, scope, receive, send).run()
+        else:
+            await self.app(scope, receive, send)
+
+    async def end_streams(self) -> None:
+        """End all streams that follow the log, with a last comment. Other streams are the answers of calls."""
+        await asyncio.gather(*(stream.end() for stream in list(self.streams)), return_exceptions=True)
+
+    def refusal(self, scope: Any) -> dict[str, Any] | None:
+        """Return why a request is refused before its body is read, as a problem. None if it is not."""
+        if self.running > self._requests_max:
+            why = f"the server answers {self._requests_max} requests already"
+            return problem("TooBusy", 503, why, "send the request again later")
+        if scope["path"] in self.probes:
+            return None
+        headers = {name: value for name, value in scope["headers"] if name in _READ}
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if not self._is_allowed(host):
+            return problem("HostNotAllowed", 421, "this server does not answer to that host", "see --allow-host")
+        if (origin := headers.get(b"origin")) is not None:
+            text = origin.decode("latin-1")
+            if text != f"{scope['scheme']}://{host}" and text not in self._origins:
+                return _other_origin()
+        elif headers.get(b"sec-fetch-site") == b"cross-site" and headers.get(b"sec-fetch-mode") != b"navigate":
+            return _other_origin()
+        length = headers.get(b"content-length", b"0")
+        return problem_of(self.too_large(int(length))) if length.isdigit() and int(length) > self.body_max else None
+
+    def too_large(self, size: int) -> LimitExceeded:
+        """Return the error of a body that is larger than it may be."""
+        return LimitExceeded("body", limit=self.body_max, actual=size, unit="bytes (see --body-max)")
+
+    def _is_allowed(self, host: str) -> bool:
+        name, _, port = host.rpartition(":")
+        bare = name if port.isdigit() else host
+        if bare in self._hosts or host in self._hosts or f"{bare}:*" in self._hosts:
+            return True
+        try:
+            ip_address(bare.strip("[]"))
+        except ValueError:
+            return False
+        return True  # No foreign name server can make a page whose name is an address.
+
+
+def _other_origin() -> dict[str, Any]:
+    return problem("OriginNotAllowed", 403, "pages of that origin may not use this server", "see --allow-origin")
+
+
+_READ: Final = frozenset((b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"content-length"))
+
+
+class _Guarded:
+    """A request and its answer."""
+
+    __slots__ = (
+        "_began", "_complete", "_ended", "_guard", "_is_stream", "_receive", "_send", "_size", "_status", "_task",
+        "scope",
+    )  # fmt: skip
+
+    def __init__(self, guard: Guard, scope: Any, receive: Receive, send: Send) -> None:
+        self._guard, self.scope, self._receive, self._send = guard, scope, receive, send
+        self._began, self._size, self._status = perf_counter(), 0, 0
+        self._complete = self._ended = self._is_stream = False
+        self._task: asyncio.Task[Any] | None = None
+
+    async def run(self) -> None:
+        guard = self._guard
+        guard.running += 1
+        try:
+            if (refused := guard.refusal(self.scope)) is not None:
+                await self._refuse(refused)
+            elif guard.tracing is None:
+                await self._answer()
+            else:
+                with guard.tracing.request(self.scope) as span:
+                    await self._answer()
+                    span.answered(self.route, self._status)
+        finally:
+            if self._is_stream:
+                guard.streams.discard(self)
+            else:
+                guard.running -= 1
+            self._report()
+
+    async def _answer(self) -> None:
+        try:
+            await self._guard.probes.get(self.scope["path"], self._guard.app)(self.scope, self.receive, self.send)
+        except LimitExceeded as error:
+            await self._refuse(problem_of(error))
+        except asyncio.CancelledError:
+            if not self._ended:
+                raise
+        except Exception as error:
+            await self._fail(error)
+
+    async def receive(self) -> Any:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._size += len(message.get("body", b""))
+            if self._size > self._guard.body_max:
+                raise self._guard.too_large(self._size)
+        return message
+
+    async def send(self, message: Any) -> None:
+        if self._ended:
+            return
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            headers = message["headers"] = list(message.get("headers", ()))
+            names = {name.lower(): value for name, value in headers}
+            headers.extend((name, value) for name, value in SECURITY.items() if name not in names)
+            if self.scope["scheme"] == "https":
+                headers.extend(OVER_TLS.items())
+            if self.scope["method"] == "GET" and names.get(b"content-type", b"").startswith(EVENT_STREAM):
+                self._is_stream = True
+                self._task = asyncio.current_task()
+                self._guard.running -= 1
+                self._guard.streams.add(self)
+        elif not message.get("more_body", False):
+            self._complete = True
+        await self._send(message)
+
+    async def end(self) -> None:
+        """End a stream."""
+        if self._complete or self._ended:
+            return
+        self._ended = True
+        if self._task is not None:
+            self._task.cancel()
+        await self._send({"type": "http.response.body", "body": LAST_COMMENT, "more_body": False})
+
+    async def _refuse(self, members: dict[str, Any]) -> None:
+        if self._status:
+            raise AnswerCut
+        body = to_body(members)
+        headers = [(b"content-type", PROBLEM), (b"content-length", str(len(body)).encode())]
+        if members["status"] == 503:
+            headers.append((b"retry-after", str(RETRY_AFTER_S).encode()))
+        await self.send({"type": "http.response.start", "status": members["status"], "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def _fail(self, error: Exception) -> None:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        structured_log.error("http.failed", operation=self.route, error=error, file=frame.filename, line=frame.lineno)
+        if not self._status:
+            hint = "report it as a bug, with what the server logged"
+            await self._refuse(problem("InternalError", 500, "the server failed", hint))
+        elif not self._complete:
+            raise AnswerCut from None  # Without what the error says of the content.
+
+    @property
+    def route(self) -> str:
+        """The template of the route: `/v1/sessions/{session}`."""
+        if self.scope["path"] in self._guard.probes:
+            return str(self.scope["path"])
+        found = self.scope.get("state", {}).get("route")
+        return found or getattr(self.scope.get("route"), "path", "") or "unknown"
+
+    def _report(self) -> None:
+        guard, seconds = self._guard, perf_counter() - self._began
+        method = self.scope["method"] if self.scope["method"] in METHODS else "other"
+        guard.metrics.answered(method, self.route, self._status, seconds)
+        caller = self.scope.get("state", {}).get("caller")
+        structured_log.info(
+            "http.answered",
+            method=method,
+            route=self.route,
+            status=self._status,
+            ms=round(seconds * 1_000, 1),
+            token=getattr(caller, "token", ""),
+        )

@@ -1,0 +1,75 @@
+"""Answers to who watches a server: is it alive, can it answer, what has it measured."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from mnemolog.adapters.http.guard import App
+from mnemolog.adapters.http.metrics import CONTENT_TYPE, Metrics
+from mnemolog.adapters.http.problems import MEDIA_TYPE, problem, to_body
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.domain.errors import MnemologError
+
+READY_TIMEOUT_S: Final = 5.0
+KEPT_S: Final = 1.0
+"""How long an answer of `/readyz` is kept: it needs no token, and asks the log."""
+
+
+def probes(store: AsyncMemoryStore) -> dict[str, App]:
+    """Return what answers without a token: `/healthz` (the process is alive) and `/readyz` (its store answers)."""
+    ready = _Ready(store)
+    return {"/healthz": PlainTextResponse("ok\n"), "/readyz": ready}
+
+
+def metrics_route(metrics: Metrics) -> Route:
+    """Return the route of the metrics, for callers who may `admin`."""
+
+    async def answer(request: Request) -> Response:
+        if not request.state.caller.may("admin"):
+            why = "this caller may not admin: the metrics need that verb"
+            return _problem(problem("Forbidden", 403, why, "use a token with that verb"))
+        return Response(await asyncio.to_thread(metrics.text), media_type=CONTENT_TYPE)
+
+    return Route("/metrics", answer)
+
+
+class _Ready:
+    """Whether the log answers and its projections can be used; if not, the class of the error."""
+
+    def __init__(self, store: AsyncMemoryStore) -> None:
+        self._store = store
+        self._answer, self._until = PlainTextResponse("ready\n"), 0.0
+        self._asking: asyncio.Task[Response] | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if self._asking is None or (self._asking.done() and monotonic() > self._until):
+            self._asking = asyncio.create_task(self._asked())
+        await (await asyncio.shield(self._asking))(scope, receive, send)
+
+    async def _asked(self) -> Response:
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                await self._store.head()
+                # Of the future: it brings the views up to date, and finds none.
+                await self._store.sessions(since=datetime.now(UTC) + timedelta(days=1))
+        except TimeoutError:
+            return self._not_ready(f"the store did not answer within {READY_TIMEOUT_S:g} s")
+        except (MnemologError, OSError) as error:
+            return self._not_ready(type(error).__name__)
+        finally:
+            self._until = monotonic() + KEPT_S
+        return PlainTextResponse("ready\n")
+
+    def _not_ready(self, why: str) -> Response:
+        return _problem(problem("NotReady", 503, why, "`mnemolog status` and `mnemolog doctor` tell more"))
+
+
+def _problem(members: dict[str, Any]) -> Response:
+    return Response(to_body(members), status_code=members["status"], media_type=MEDIA_TYPE)

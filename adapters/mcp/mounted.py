@@ -1,0 +1,61 @@
+"""MCP in a server for a team: streamable HTTP without sessions, so that nothing is shared between callers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.http.problems import MEDIA_TYPE, problem, to_body
+from mnemolog.adapters.mcp.server import make_server
+from mnemolog.adapters.support.agent_tools import Memory, Toolset
+
+PATH: Final = "/mcp"
+FOLDER: Final = Path("DIR")
+
+
+def mcp_route(served: Memory) -> Route:
+    """Return the route of MCP, for an application that sets `request.state.caller`.
+
+    A caller gets the tools that its verbs allow, on its part of the memory; `?tools=full` offers all of them.
+    """
+    return Route(PATH, endpoint=_Endpoint(served), methods=["GET", "POST", "DELETE"])
+
+
+class _Endpoint:
+    def __init__(self, served: Memory) -> None:
+        self._served = served
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        request = Request(scope, receive)
+        caller: Caller = request.state.caller
+        if not caller.may("read"):
+            why = "this caller may not read, which the tools of MCP need"
+            members = problem("Forbidden", 403, why, "use a token with that verb, or the API")
+            await Response(to_body(members), 403, media_type=MEDIA_TYPE)(scope, receive, send)
+            return
+        memory = _Part(self._served, caller)
+        tools: Toolset = "full" if request.query_params.get("tools") == "full" else "core"
+        # One for each request: whatever it keeps ends with it.
+        manager = StreamableHTTPSessionManager(make_server(memory, tools=tools), stateless=True)
+        async with manager.run():
+            await manager.handle_request(scope, receive, send)
+
+
+class _Part(Memory):
+    """The memory as a caller may see it."""
+
+    def __init__(self, served: Memory, caller: Caller) -> None:
+        agent = f"{caller.scopes[0]}/{served.agent}" if caller.scopes else served.agent
+        super().__init__(caller.store, agent=agent, read_only=served.read_only or not caller.may("record"))
+        self.model = served.model
+
+    @property
+    def folder(self) -> Path:
+        """What models are shown in place of the folder, which is on another machine."""
+        return FOLDER

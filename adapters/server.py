@@ -1,0 +1,81 @@
+"""The server for a team: API, console, MCP and metrics over one store, at one address."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from typing import Any, cast
+
+from starlette.middleware import Middleware
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from mnemolog.adapters.console.app import console_routes
+from mnemolog.adapters.http.app import EverybodyIsLocal, make_app
+from mnemolog.adapters.http.config import ServerConfig
+from mnemolog.adapters.http.guard import Guard
+from mnemolog.adapters.http.metrics import Metrics
+from mnemolog.adapters.http.probes import metrics_route, probes
+from mnemolog.adapters.http.problems import MEDIA_TYPE, problem, to_body
+from mnemolog.adapters.http.rate import RateLimit
+from mnemolog.adapters.http.serving import serve
+from mnemolog.adapters.support.agent_tools import Memory
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.domain.extras import install_command
+from mnemolog.observability.telemetry import NO_TELEMETRY, Telemetry
+
+
+async def serve_store(
+    path: Any, config: ServerConfig, *, started: Callable[[str], object], opentelemetry: bool = False, **how: Any
+) -> None:
+    """Serve the store at `path` until SIGINT or SIGTERM. `how` as in `MemoryStore.open`.
+
+    `started` is called with the URL of the server. With `opentelemetry`, the store and its requests report to the
+    providers of this program. Raises `InvalidInput`, and as `MemoryStore.open` does.
+    """
+    config.check()
+    tracing, telemetry = None, cast(Telemetry, NO_TELEMETRY)
+    if opentelemetry:
+        from mnemolog.adapters.http.tracing import Tracing
+        from mnemolog.observability.otel import OpenTelemetry
+
+        tracing, telemetry = Tracing(), OpenTelemetry()
+    metrics = Metrics(telemetry)
+    async with (
+        AsyncMemoryStore.open(path, telemetry=metrics, **how) as store,
+        application(store, config, metrics, read_only=how.get("read_only", False)) as app,
+    ):
+        guard = Guard(app, config, metrics, probes=probes(store), tracing=tracing)
+        await serve(guard, config, started=started)
+
+
+@asynccontextmanager
+async def application(
+    store: AsyncMemoryStore, config: ServerConfig, metrics: Metrics, *, read_only: bool
+) -> AsyncIterator[Any]:
+    """Return what answers requests, while the model is loaded in the background."""
+    memory = Memory(store, read_only=read_only)
+    routes = [
+        metrics_route(metrics),
+        _mcp_route(memory),
+        *console_routes(name=store.path.name, write=config.write and not read_only),
+    ]
+    middleware = [Middleware(EverybodyIsLocal, store=store)]
+    if config.requests_per_minute is not None:
+        middleware.append(Middleware(RateLimit, per_minute=config.requests_per_minute))
+    async with memory.loading():
+        yield make_app(store, folders=config.folders, routes=routes, middleware=middleware)
+
+
+def _mcp_route(memory: Memory) -> BaseRoute:
+    if find_spec("mcp") is None:
+        return Route("/mcp", _no_mcp, methods=["GET", "POST", "DELETE"])
+    from mnemolog.adapters.mcp.mounted import mcp_route
+
+    return mcp_route(memory)
+
+
+async def _no_mcp(_: Any) -> Response:
+    members = problem("ExtraMissing", 501, "this server has no MCP: mcp is not installed", install_command("mcp"))
+    return Response(to_body(members), members["status"], media_type=MEDIA_TYPE)

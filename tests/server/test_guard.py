@@ -1,0 +1,221 @@
+"""What a server refuses before the store is asked, and what it says of requests: headers, logs, metrics, spans."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import sys
+import threading
+from contextlib import closing
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+from tests.server.serving import server
+from tests.support import WAIT_S, wait_until
+
+SECRET = "the vault code is 4711"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A server with small limits, which logs each request as JSON."""
+    folder = tmp_path_factory.mktemp("guard") / "memory"
+    options = ("--body-max", "4096", "--allow-host", "memory.example.org", "--allow-origin", "https://app.example.org")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MNEMOLOG_LOG", "info:json")
+        with server(folder, *options) as (url, process):
+            yield url, process
+
+
+def ask(url, path="/v1/head", method="GET", **how):
+    return httpx2.request(method, f"{url}{path}", timeout=WAIT_S, **how)
+
+
+def raw(url, request):
+    """What a server answers to bytes."""
+    where = urlsplit(url)
+    with closing(socket.create_connection((where.hostname, where.port), timeout=WAIT_S)) as client:
+        client.sendall(request)
+        received = b""
+        while b"\r\n\r\n" not in received and (piece := client.recv(65_536)):
+            received += piece
+    return received
+
+
+def test_a_body_over_the_limit_is_refused_with_413(served):
+    """By its announced length, and where none is announced, as soon as too much has come."""
+    url, _ = served
+    for body in (b" " * 5_000, (b" " * 1_000 for _ in range(5))):
+        refused = ask(url, "/v1/sessions", "POST", content=body, headers={"content-type": "application/json"})
+        assert refused.status_code == 413
+        assert refused.headers["content-type"] == "application/problem+json"
+        assert refused.json()["title"] == "LimitExceeded"
+        assert "--body-max" in refused.json()["detail"]
+    assert ask(url).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example.org", "evil.example.org:8900", "localhost.evil.org", "", "a:b:c"])
+def test_a_name_that_is_not_the_servers_is_refused(served, host):
+    """A name that a foreign name server resolves to this machine (DNS rebinding)."""
+    refused = raw(served[0], f"GET /v1/head HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    assert refused.startswith(b"HTTP/1.1 421 ")
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:1", "[::1]:80", "10.0.0.7:8900", "memory.example.org:443"])
+def test_own_names_addresses_and_allowed_hosts_are_let_in(served, host):
+    """With any port. An address cannot be rebound."""
+    assert raw(served[0], f"GET /v1/head HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).startswith(b"HTTP/1.1 200 ")
+
+
+def test_pages_of_other_origins_are_refused(served):
+    """The server's own pages and allowed origins are let in; a link to the console from elsewhere works."""
+    url, _ = served
+    assert ask(url, headers={"origin": "https://evil.example.org"}).status_code == 403
+    assert ask(url, headers={"origin": "null"}).status_code == 403
+    assert ask(url, headers={"origin": url.replace("http:", "https:")}).status_code == 403
+    assert ask(url, headers={"origin": url}).status_code == 200
+    assert ask(url, headers={"origin": "https://app.example.org"}).status_code == 200
+    from_elsewhere = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
+    assert ask(url, headers=from_elsewhere).status_code == 403
+    assert ask(url, headers=from_elsewhere | {"sec-fetch-mode": "navigate"}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/head", "/", "/healthz", "/v1/none", "/none", "/metrics"])
+def test_every_answer_has_security_headers(served, path):
+    """Whatever answers it."""
+    headers = ask(served[0], path).headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["referrer-policy"]
+    assert headers["cross-origin-resource-policy"] == "same-origin"
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "cache-control" in headers
+    assert "server" not in headers
+
+
+def test_probes_answer_without_a_token_and_from_any_host(folder):
+    """Where every other request needs a token."""
+    with server(folder, "--require-token") as (url, _):
+        for path, text in (("/healthz", "ok\n"), ("/readyz", "ready\n")):
+            answer = ask(url, path, headers={"host": "10.1.2.3"})
+            assert (answer.status_code, answer.text) == (200, text)
+            assert ask(url, path, headers={"host": "pod.cluster.local"}).status_code == 200
+
+
+def test_a_store_that_cannot_answer_is_not_ready(folder):
+    """With the class of the error, and nothing of the content; the process is alive."""
+    with server(folder) as (url, _):
+        assert ask(url, "/readyz").status_code == 200
+        (folder / "log.db").rename(folder / "gone.db")
+        (folder / "log.db").write_bytes(b"no database")
+        wait_until(lambda: ask(url, "/readyz").status_code == 503, what="the server to notice")
+        found = ask(url, "/readyz").json()
+        assert found["title"] == "NotReady"
+        assert re.fullmatch(r"\w+", found["detail"])
+        assert ask(url, "/healthz").status_code == 200
+
+
+def test_metrics_count_requests_appends_and_the_log(served):
+    """By route, method and status; labels hold no ids."""
+    url, _ = served
+    session = f"{SECRET}/trip"
+    ask(url, "/v1/sessions", "POST", json={"id": session}).raise_for_status()
+    ask(url, "/v1/none")
+    found = ask(url, "/metrics")
+    assert found.headers["content-type"].startswith("text/plain; version=")
+    text = found.text
+    assert 'mnemolog_http_requests_total{method="POST",route="/v1/sessions",status="200"}' in text
+    assert 'route="unknown",status="404"' in text or 'route="/v1",status="404"' in text
+    assert re.search(r'^mnemolog_appends_total\{outcome="ok"\} [1-9]', text, re.MULTILINE)
+    assert re.search(r"^mnemolog_log_head\{.*\} [1-9]", text, re.MULTILINE)
+    assert "mnemolog_projection_lag" in text
+    for name in ("mnemolog_http_connections", "mnemolog_http_running", "mnemolog_http_followers"):
+        assert re.search(rf"^{name} \d", text, re.MULTILINE), name
+    assert "mnemolog_http_request_duration_seconds_bucket" in text
+    assert "vault" not in text
+
+
+def test_logs_hold_the_route_and_status_of_a_request_and_nothing_of_its_content(served):
+    """No text, query, title, id, token; at the level info."""
+    url, process = served
+    ask(url, "/v1/sessions", "POST", json={"id": f"{SECRET}/logged", "title": SECRET}).raise_for_status()
+    ask(url, "/v1/recall", "POST", json={"query": SECRET})
+    ask(url, "/v1/recall", params={"query": SECRET})
+    ask(url, f"/v1/sessions/{SECRET.replace(' ', '%20')}")
+    ask(url, "/v1/head", headers={"authorization": f"Bearer {SECRET}"})
+    ask(url, f"/{SECRET.replace(' ', '%20')}")
+    raw(url, f"VAULT /v1/head HTTP/1.1\r\nHost: {SECRET}\r\n\r\n".encode())
+    wait_until(lambda: '"method":"other"' in process.errors(), what="the last request to be logged")
+    lines = [json.loads(line) for line in process.errors().splitlines() if line.startswith("{")]
+    answered = [line for line in lines if line["event"] == "http.answered"]
+    assert {"method", "route", "status", "ms", "token"} <= answered[0].keys()
+    assert {("POST", "/v1/sessions", 200)} <= {(line["method"], line["route"], line["status"]) for line in answered}
+    assert not re.search("vault|4711", process.errors(), re.IGNORECASE)
+
+
+def test_too_many_requests_of_a_caller_wait_for_the_next_minute(folder):
+    """429 with the seconds to wait; probes are not counted."""
+    with server(folder, "--requests-per-minute", "5") as (url, _):
+        assert [ask(url).status_code for _ in range(5)] == [200] * 5
+        refused = ask(url)
+        assert refused.status_code == 429
+        assert 1 <= int(refused.headers["retry-after"]) <= 60
+        assert refused.json()["title"] == "TooManyRequests"
+        assert ask(url, "/healthz").status_code == 200
+
+
+def test_forwarded_headers_are_believed_from_a_known_proxy_only(folder):
+    """Behind a proxy that terminates TLS the server's own origin is https."""
+    forwarded = {"host": "memory.example.org", "x-forwarded-proto": "https", "x-forwarded-for": "203.0.113.9"}
+    own = {"origin": "https://memory.example.org"}
+    name = ("--allow-host", "memory.example.org")
+    with server(folder, "--behind-proxy", *name) as (url, _):
+        assert "strict-transport-security" in ask(url, headers=forwarded).headers
+        assert ask(url, headers=forwarded | own).json().get("title") != "OriginNotAllowed"
+    with server(folder, "--behind-proxy", "--proxy-address", "10.0.0.0/8", *name) as (url, _):
+        assert ask(url, headers=forwarded | own).json()["title"] == "OriginNotAllowed"
+    with server(folder, *name) as (url, _):
+        assert ask(url, headers=forwarded | own).json()["title"] == "OriginNotAllowed"
+
+
+FEW_REQUESTS = """
+import asyncio, sys
+from mnemolog.adapters.http.config import ServerConfig
+from mnemolog.adapters.http.connections import Limits
+from mnemolog.adapters.server import serve_store
+
+def started(url):
+    print(f"console {url}  API {url}v1", flush=True)
+
+config = ServerConfig(port=0, limits=Limits(requests=1))
+asyncio.run(serve_store(sys.argv[1], config, started=started, model=None))
+"""
+
+
+def few_requests(folder):
+    return [sys.executable, "-c", FEW_REQUESTS, str(folder)]
+
+
+def test_more_requests_than_the_server_answers_at_once_are_sent_away(folder):
+    """503 with Retry-After, and none of them is half done."""
+    with server(folder, run=few_requests) as (url, _), httpx2.Client() as kept:
+        kept.get(f"{url}/v1/head", timeout=WAIT_S).raise_for_status()
+        statuses, barrier = [], threading.Barrier(16)
+
+        def record(number):
+            barrier.wait()
+            body = {"role": "user", "text": f"turn {number}"}
+            answer = ask(url, "/v1/sessions/trip/turns", "POST", json=body)
+            statuses.append((answer.status_code, answer.headers.get("retry-after")))
+
+        ask(url, "/v1/sessions", "POST", json={"id": "trip"}).raise_for_status()
+        threads = [threading.Thread(target=record, args=(number,)) for number in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert {status for status, _ in statuses} == {200, 503}
+        assert all(after == "1" for status, after in statuses if status == 503)
