@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from mnemolog.adapters.http.access import VERBS, Caller
 from mnemolog.adapters.http.calls import Folders, Outcome, outcome_of, pool_for, reports_progress
 from mnemolog.adapters.http.exchange import EVENT_STREAM, NO_STORE, PROBLEM, REVALIDATED, Exchange
+from mnemolog.adapters.http.openapi import DocumentRoute
 from mnemolog.adapters.http.operations import OPERATIONS, PREFIX, Operation
 from mnemolog.adapters.http.problems import problem, problem_of, to_body
 from mnemolog.adapters.http.streaming import answer_with_export, answer_with_progress
@@ -101,7 +102,7 @@ class Route:
             return "error", to_body(_problem(error, self.operation.name))
 
 
-AnyRoute = Route | TailRoute
+AnyRoute = Route | TailRoute | DocumentRoute
 Found = tuple[AnyRoute, tuple[bytes, ...]]
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
@@ -141,7 +142,11 @@ class Api:
     def __init__(self, store: AsyncMemoryStore, folders: Folders) -> None:
         """`store` is the whole one: it is read for followers of the log, who each see what they may."""
         self._root = Node()
-        routes: list[AnyRoute] = [TailRoute(store), *(Route(operation, folders) for operation in OPERATIONS)]
+        routes: list[AnyRoute] = [
+            TailRoute(store),
+            DocumentRoute(),
+            *(Route(operation, folders) for operation in OPERATIONS),
+        ]
         for route in routes:
             self._root.add(route.operation.path.split("/")[1:], route.operation.http, route)
 

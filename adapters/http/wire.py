@@ -164,8 +164,7 @@ def parameters(operation: Operation) -> tuple[Parameter, ...]:
         elif name not in LEFT_OUT_ARGUMENTS:
             required = parameter.default is parameter.empty
             default = None if required else parameter.default
-            # An object cannot travel as a model, and a path always has its parameters.
-            hint = str if name == "model" or (hints[name] == (str | None) and name in in_path) else hints[name]
+            hint = str if name == "model" else hints[name]  # An object cannot travel.
             found[name] = Parameter(name=name, type=travels_as(hint), required=required, default=default)
             if _is_duration(hint):
                 found[name] = msgspec.structs.replace(found[name], is_duration=True)
@@ -174,7 +173,10 @@ def parameters(operation: Operation) -> tuple[Parameter, ...]:
     if is_paged(operation) and "limit" not in found:
         found["limit"] = Parameter(name="limit", type=int, required=False, default=PAGE)
         found.setdefault("after", Parameter(name="after", type=int, required=False, default=ORIGIN))
-    placed = [Parameter(name=name, type=found.pop(name).type, required=True, in_path=True) for name in in_path]
+    placed = [
+        Parameter(name=name, type=int if found.pop(name).type is int else str, required=True, in_path=True)
+        for name in in_path
+    ]
     return (*placed, *found.values())
 
 

@@ -12,6 +12,8 @@ from mnemolog.adapters.http.app import make_app
 from mnemolog.adapters.http.calls import Folders
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
+from tests.adapters.http.examples import filled
+from tests.support import HashEncoder
 
 
 class Server:
@@ -56,3 +58,15 @@ def server(store, folders):
     found = Server(make_app(AsyncMemoryStore(store, WorkerPools()), folders=folders))
     yield found
     found.close()
+
+
+@pytest.fixture
+def known(store):
+    """The store has memories of all kinds, and two models."""
+    found = filled(store)
+    store.rebuild("vectors")
+    (model,) = store.models.list()
+    other = HashEncoder(fingerprint="other/1")
+    other.name = "models/other"
+    store.models.add(other)
+    return found | {"model": model.fingerprint}

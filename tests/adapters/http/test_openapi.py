@@ -1,0 +1,70 @@
+"""The OpenAPI document: it describes every operation, and what the server answers fits it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from mnemolog.adapters.http.openapi import OPENAPI, document
+from mnemolog.adapters.http.operations import BY_NAME, OPERATIONS
+from mnemolog.adapters.http.tail import TAIL
+from tests.adapters.http.examples import EXAMPLES
+from tests.adapters.http.json_schema import misfits
+
+
+@pytest.fixture(scope="module")
+def described():
+    """The document."""
+    return document()
+
+
+def test_it_is_served(server, described):
+    """At /v1/openapi.json."""
+    answer = server("GET", "/openapi.json")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json()["openapi"] == "3.1.0"
+    assert answer.json()["paths"].keys() == described["paths"].keys()
+
+
+def test_every_operation_is_described_with_its_verb(described):
+    """By its own name, with the first line of its documentation."""
+    found = {
+        item["operationId"]: item["x-mnemolog-verb"] for path in described["paths"].values() for item in path.values()
+    }
+    assert found == {item.name: item.verb for item in (*OPERATIONS, TAIL, OPENAPI)}
+    assert all(item["summary"] for path in described["paths"].values() for item in path.values())
+
+
+def test_every_reference_resolves_and_every_schema_is_used(server):
+    """Nothing dangles."""
+    text = server("GET", "/openapi.json").text
+    schemas = server("GET", "/openapi.json").json()["components"]["schemas"]
+    assert set(re.findall(r'"#/components/schemas/([^"]+)"', text)) == set(schemas)
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+", name) for name in schemas)
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "audit.export"])
+def test_each_example_fits_its_schemas(server, known, described, name):
+    """The request, and the answer of the server."""
+    operation, example = BY_NAME[name], EXAMPLES[name]
+    components = described["components"]["schemas"]
+    item = described["paths"][f"/v1{operation.path}"][operation.http.lower()]
+    if example.json is not None:
+        assert not list(misfits(example.json, item["requestBody"]["content"]["application/json"]["schema"], components))
+    assert set(example.params or ()) <= {part["name"] for part in item["parameters"]}
+    answer = server(operation.http, example.path.format(**known), json=example.json, params=example.params)
+    assert answer.status_code == example.status, answer.text
+    content = item["responses"][str(answer.status_code)].get("content")
+    if answer.status_code == 204:
+        assert content is None
+    else:
+        assert not list(misfits(answer.json(), content["application/json"]["schema"], components))
+
+
+def test_a_problem_fits_its_schema(server, described):
+    """With the attributes of the error besides."""
+    answer = server("GET", "/sessions/nowhere/turns")
+    problem = described["components"]["responses"]["Problem"]["content"]["application/problem+json"]
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert not list(misfits(answer.json(), problem["schema"], described["components"]["schemas"]))
