@@ -58,15 +58,13 @@ class SessionList:
         They started before the position `before`; or with `after` they are the first ones that started after it, first
         to last. Numbers of turns are those of the moment. Raises `InvalidInput`.
         """
-        log = self._sessions.log
         which = session_pages.Which(
             scope=self._sessions.boundary.narrow(parse_scope(scope)),
             agent=None if agent is None else checked_label("agent", agent),
             title=title and checked_text("title", title, bytes_max=LABEL_BYTES_MAX),
         )
         views, _, _ = self._projections.to_answer()
-        position = log.head().position if as_of is None else position_at("as_of", as_of, log)
-        moment = session_pages.AsOf(position, log.recorded_at(position))
+        moment = self._moment(as_of)
         with views.database.reading() as connection:
             # Sessions that the store's own scope does not show are read past, so a page is full all the same.
             found = session_pages.page(connection, which, as_of=moment, before=before, after=after, limit=INTEGER_MAX)
@@ -74,18 +72,41 @@ class SessionList:
 
     def groups(self, by: session_pages.By, *, scope: str = "", as_of: When | None = None) -> list[session_pages.Group]:
         """Return the numbers of sessions and turns at `as_of`, by scope or by agent. Raises `InvalidInput`."""
-        log, within = self._sessions.log, self._sessions.boundary.narrow(parse_scope(scope))
+        within = self._sessions.boundary.narrow(parse_scope(scope))
         views, _, _ = self._projections.to_answer()
-        position = log.head().position if as_of is None else position_at("as_of", as_of, log)
+        upto = self._moment(as_of).position
         with views.database.reading() as connection:
-            return session_pages.groups(connection, by=by, scope=within, upto=position)
+            return session_pages.groups(connection, by=by, scope=within, upto=upto)
 
-    def family(self, session: str) -> list[str]:
-        """Return the ids of all sessions that are related to one by branches, root first."""
+    def families(
+        self,
+        *,
+        session: str = "",
+        scope: str = "",
+        as_of: When | None = None,
+        before: Position | None = None,
+        limit: int,
+    ) -> session_pages.Families:
+        """Return sessions that are related by their parents, as of a moment: those of `session`, or the newest.
+
+        See `session_pages.families`. Raises `InvalidInput`, `UnknownSession`.
+        """
+        within = self._sessions.boundary.narrow(parse_scope(scope))
+        if session:
+            self._sessions.state(session)
         views, _, _ = self._projections.to_answer()
+        moment = self._moment(as_of)
         with views.database.reading() as connection:
-            found = session_pages.family(connection, session)
-        return [item for item in found if self._sessions.shows_session(item)]
+            if session:
+                found = session_pages.family(connection, session, as_of=moment, limit=limit)
+            else:
+                found = session_pages.families(connection, scope=within, as_of=moment, before=before, limit=limit)
+        return found._replace(sessions=[item for item in found.sessions if self._sessions.shows_session(item.session)])
+
+    def _moment(self, as_of: When | None) -> session_pages.AsOf:
+        log = self._sessions.log
+        position = log.head().position if as_of is None else position_at("as_of", as_of, log)
+        return session_pages.AsOf(position, log.recorded_at(position))
 
     def scopes(self) -> Results[ScopeSummary]:
         """Return each scope with its sessions and turns. See `MemoryStore.scopes`."""

@@ -6,7 +6,7 @@ bisection, and only of sessions that have events on both sides of the position.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -19,7 +19,6 @@ from mnemolog.domain.scope import ROOT, Scope
 from mnemolog.projections.read_models import SessionSummary
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import SESSIONS
-from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.span_queries import turns_until
 
 ROWS_AT_ONCE: Final = 200
@@ -129,14 +128,88 @@ def groups(connection: sa.Connection, *, by: By, scope: Scope = ROOT, upto: Posi
     return [Group(name, *numbers) for name, numbers in sorted(counted.items())]
 
 
-def family(connection: sa.Connection, session: str) -> list[str]:
-    """Return the ids of all sessions that are related to one by branches, root first; empty for an unknown one."""
-    parents = dict(fetch(connection, "SELECT session, parent FROM sessions ORDER BY started_position"))
-    root: str | None = session
-    while root is not None and parents.get(root) in parents:
-        root = parents[root]
-    members: dict[str, None] = {}
-    for item, parent in parents.items():  # A parent comes before its children.
-        if item == root or parent in members:
-            members[item] = None
-    return list(members)
+class Families(NamedTuple):
+    """Sessions that are related by their parents."""
+
+    sessions: list[SessionSummary]
+    """In the order of their start: a parent comes before its children."""
+    more: Position | None
+    """Where the root of the last family started, to go on before it; None if there are no more."""
+
+
+def families(
+    connection: sa.Connection,
+    *,
+    scope: Scope = ROOT,
+    as_of: AsOf,
+    before: Position | None = None,
+    limit: int,
+) -> Families:
+    """Return the families of more than one session whose roots are the newest, as of a moment.
+
+    They have `limit` sessions or a few more. Their roots started before the position `before`. A family with more than
+    `limit` sessions is cut to its first ones.
+    """
+    parents = _parents(connection, scope, as_of.position)
+    children = _by_parent(parents)
+    roots = {
+        item.session: item for item in _named(connection, [name for name in children if name not in parents], as_of)
+    }
+    chosen: list[str] = []
+    more: Position | None = None
+    for root in sorted(roots.values(), key=lambda item: -item.started_position):
+        if before is not None and root.started_position >= before:
+            continue
+        if len(chosen) >= limit:
+            return Families(_named(connection, chosen, as_of), more)
+        chosen += _below(children, root.session)[:limit]
+        more = root.started_position
+    return Families(_named(connection, chosen, as_of), None)
+
+
+def family(connection: sa.Connection, session: str, *, as_of: AsOf, limit: int) -> Families:
+    """Return the first `limit` sessions that are related to one, as of a moment; none for an unknown one."""
+    parents = _parents(connection, ROOT, as_of.position)
+    root, seen = session, {session}
+    while (parent := parents.get(root)) is not None and parent not in seen:
+        seen.add(root := parent)
+    members = _below(_by_parent(parents), root)
+    return Families(_named(connection, members[:limit], as_of), None)
+
+
+def _parents(connection: sa.Connection, scope: Scope, upto: Position) -> dict[str, str]:
+    """Return the parent of each session that has one, in the order of their start."""
+    query = sa.select(SESSIONS.c.session, SESSIONS.c.parent).where(
+        SESSIONS.c.parent.is_not(None), SESSIONS.c.started_position <= upto
+    )
+    if scope != ROOT:
+        query = query.where(queries.below(SESSIONS.c.scope, scope))
+    rows = connection.execute(query.order_by(SESSIONS.c.started_position))
+    return {row.session: row.parent for row in rows}
+
+
+def _by_parent(parents: Mapping[str, str]) -> dict[str, list[str]]:
+    children: dict[str, list[str]] = {}
+    for session, parent in parents.items():
+        children.setdefault(parent, []).append(session)
+    return children
+
+
+def _below(children: Mapping[str, Sequence[str]], root: str) -> list[str]:
+    """Return a session and all below it, level by level."""
+    found, seen = [root], {root}
+    for item in found:
+        for child in children.get(item, ()):
+            if child not in seen:
+                seen.add(child)
+                found.append(child)
+    return found
+
+
+def _named(connection: sa.Connection, sessions: Sequence[str], as_of: AsOf) -> list[SessionSummary]:
+    """Return the sessions with these ids that had started at a moment, in the order of their start."""
+    query = sa.select(SESSIONS).where(
+        SESSIONS.c.session.in_(queries.one_of(sessions)), SESSIONS.c.started_position <= as_of.position
+    )
+    rows = connection.execute(query.order_by(SESSIONS.c.started_position)).all()
+    return [_as_of(connection, queries.summary(row), as_of) for row in rows]

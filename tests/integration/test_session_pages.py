@@ -84,12 +84,31 @@ def test_numbers_by_scope_and_by_agent_are_those_of_then(store, by):
             assert (group.sessions, group.turns) == (len(of_it), sum(item.turns for item in of_it)), position
 
 
+def names(found):
+    return [item.session for item in found.sessions]
+
+
 def test_a_family_is_a_session_with_all_that_branch_from_its_root(store):
     """Related are those with the same root; a session without branches is a family of its own."""
-    assert store.parts.session_list.family("s1b") == ["s1", "s1b"]
-    assert store.parts.session_list.family("s1") == ["s1", "s1b"]
-    assert store.parts.session_list.family("s3") == ["s3"]
-    assert store.parts.session_list.family("nothing") == []
+    pages = store.parts.session_list
+    assert names(pages.families(session="s1b", limit=9)) == ["s1", "s1b"]
+    assert names(pages.families(session="s1", limit=9)) == ["s1", "s1b"]
+    assert names(pages.families(session="s3", limit=9)) == ["s3"]
+    with pytest.raises(errors.UnknownSession):
+        pages.families(session="nothing", limit=9)
+
+
+def test_families_come_with_the_newest_first_and_as_of_then(store):
+    """Only sessions with branches are listed; before a branch there is none."""
+    pages = store.parts.session_list
+    started = {item.session: item.started_position for item in store.sessions()}
+    store.session("s3").branch("s3b").branch("s3c")
+    assert names(pages.families(limit=100)) == ["s1", "s3", "s1b", "s3b", "s3c"]
+    first = pages.families(limit=1)
+    assert names(first) == ["s3"]
+    assert names(pages.families(before=first.more, limit=9)) == ["s1", "s1b"]
+    assert names(pages.families(as_of=started["s1b"], limit=9)) == ["s1", "s1b"]
+    assert names(pages.families(as_of=started["s1b"] - 1, limit=9)) == []
 
 
 def test_a_bound_store_lists_its_own_sessions_only(store):
@@ -100,7 +119,9 @@ def test_a_bound_store_lists_its_own_sessions_only(store):
         assert [group.name for group in found.groups("scope")] == ["acme/support"]
         with pytest.raises(errors.OutsideScope):
             found.page(scope="acme", limit=1)
-        assert found.family("s1") == []
+        with pytest.raises(errors.UnknownSession):
+            found.families(session="s1", limit=9)
+        assert names(found.families(limit=9)) == []
 
 
 def test_turns_are_counted_without_reading_them(store):
