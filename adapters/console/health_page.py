@@ -178,6 +178,8 @@ def _part(name: str, found: Any, *, position: Position | None, behind: int, size
         position is None and found.state == Drift.MISSING
     )
     means = MEANS.get(Drift(found.state), "") if known else "It is there." if found.state == "present" else ""
+    if position is None and found.state == Drift.MISSING:
+        means = "It is made when it is needed."
     why = getattr(found, "why", "")
     return Part(
         name=name,

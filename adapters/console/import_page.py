@@ -29,8 +29,8 @@ from mnemolog.domain.display import counted, one_line
 from mnemolog.domain.result import Result
 from mnemolog.projections.ports import Progress
 
-UPLOAD_BYTES_MAX: Final = 64 << 20
-"""The largest file. The server may take less in one request."""
+UPLOAD_BYTES_MAX: Final = 15 << 20
+"""The largest file: with its form it fits into the largest request that the server takes, unless that was changed."""
 TURNS_SHOWN: Final = 100
 SESSIONS_SHOWN: Final = 100
 REFUSED_SHOWN: Final = 100

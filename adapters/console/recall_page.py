@@ -41,6 +41,8 @@ WEIGHED: Final = ("words", "neighbours", "vector", "speaker", "date", "role", "r
 """The parts of a score whose weight can be changed on the page."""
 _BYS: Final[tuple[By, ...]] = ("said", "recorded")
 _TEXT_CHARACTERS: Final = 160
+_START: Final = "base"
+_START_SAYS: Final = "where every turn starts"
 _REASONS: Final = {
     "words": "it holds words of the question",
     "neighbours": "the turns next to it fit the question",
@@ -125,7 +127,7 @@ class ScorePart(Result, frozen=True, kw_only=True):
     value: float
     """Log-odds; below 0 where it speaks against the turn."""
     share: float
-    """Its length as a bar: 1 for the largest part of the answer."""
+    """Its length as a bar: 1 for the largest part of the answer. 0 for where every turn starts."""
 
 
 class ShownHit(Result, frozen=True, kw_only=True):
@@ -160,7 +162,7 @@ class Placed(Result, frozen=True, kw_only=True):
     elsewhere: int | None
     """Its place in the other answer; None if it is not in it."""
     change: str
-    """Against the other answer: `same`, `up`, `down` or `only here`."""
+    """Against the other answer: `same`, `up`, `down`, `only here`; `not yet` if it was recorded after that moment."""
 
 
 class Comparison(Result, frozen=True, kw_only=True):
@@ -226,20 +228,20 @@ async def recall_page(store: AsyncMemoryStore, asked: RecallAsked) -> RecallPage
 
 def compare(here: Recall, there: Recall, *, at: datetime, when: str) -> Comparison:
     """Return two answers side by side. `when` says in words which one the other is."""
-    places_here = {hit.position: place for place, hit in enumerate(here.hits, 1)}
-    places_there = {hit.position: place for place, hit in enumerate(there.hits, 1)}
+    places_here, places_there = _places(here), _places(there)
     return Comparison(
-        here=tuple(_placed(here, places_there)),
-        there=tuple(_placed(there, places_here)),
+        here=tuple(_placed(here, places_there, other_head=there.head)),
+        there=tuple(_placed(there, places_here, other_head=here.head)),
         there_head=there.head,
         there_at=at,
-        says=tuple(_difference(places_here, places_there, when)),
+        says=tuple(_difference(here, there, when)),
     )
 
 
-def _placed(answer: Recall, others: dict[Position, int]) -> Iterator[Placed]:
+def _placed(answer: Recall, others: dict[Position, int], *, other_head: Position) -> Iterator[Placed]:
     for place, hit in enumerate(answer.hits, 1):
         other = others.get(hit.position)
+        lacking = "not yet" if hit.position > other_head else "only here"
         yield Placed(
             place=place,
             position=hit.position,
@@ -248,33 +250,51 @@ def _placed(answer: Recall, others: dict[Position, int]) -> Iterator[Placed]:
             text=one_line(hit.passage.text, characters_max=_TEXT_CHARACTERS),
             relevance=hit.relevance,
             elsewhere=other,
-            change="only here" if other is None else "same" if other == place else "up" if place < other else "down",
+            change=lacking if other is None else "same" if other == place else "up" if place < other else "down",
         )
 
 
-def _difference(here: dict[Position, int], there: dict[Position, int], when: str) -> Iterator[str]:
-    if here == there:
+def _difference(here: Recall, there: Recall, when: str) -> Iterator[str]:
+    places_here, places_there = _places(here), _places(there)
+    if places_here == places_there:
         yield f"The answer is the same {when}."
         return
-    came, went = there.keys() - here.keys(), here.keys() - there.keys()
-    moved = [position for position in here.keys() & there.keys() if here[position] != there[position]]
+    later = [position for position in places_here if position > there.head]
+    earlier = [position for position in places_there if position > here.head]
+    went = places_here.keys() - places_there.keys() - set(later)
+    came = places_there.keys() - places_here.keys() - set(earlier)
+    moved = [at for at in places_here.keys() & places_there.keys() if places_here[at] != places_there[at]]
+    if later:
+        yield f"{counted(len(later), 'turn')} of this answer had not been said yet {when}."
+    if earlier:
+        yield f"{counted(len(earlier), 'turn')} of the answer {when} had not been said yet at this moment."
     if came:
-        yield f"{counted(len(came), 'turn')} would enter the answer {when}."
+        yield f"{counted(len(came), 'other turn')} would be in the answer {when}."
     if went:
-        yield f"{counted(len(went), 'turn')} would leave it."
+        yield f"{counted(len(went), 'other turn')} would not be in it."
     if moved:
-        yield f"{counted(len(moved), 'turn')} would move to another place."
+        yield f"{counted(len(moved), 'turn')} would be at another place."
+
+
+def _places(answer: Recall) -> dict[Position, int]:
+    return {hit.position: place for place, hit in enumerate(answer.hits, 1)}
 
 
 def _shown(answer: Recall) -> Iterator[ShownHit]:
-    largest = max((abs(part) for hit in answer.hits for part in hit.score_parts.values()), default=0.0) or 1.0
+    drawn = [abs(part) for hit in answer.hits for name, part in hit.score_parts.items() if name != _START]
+    largest = max(drawn, default=0.0) or 1.0
     for place, hit in enumerate(answer.hits, 1):
         yield ShownHit(
             place=place,
             hit=hit,
             score=sum(hit.score_parts.values()) if hit.score_parts else None,
             parts=tuple(
-                ScorePart(name=name, says=PARTS.get(name, name), value=part, share=abs(part) / largest)
+                ScorePart(
+                    name=name,
+                    says=_START_SAYS if name == _START else PARTS.get(name, name),
+                    value=part,
+                    share=0.0 if name == _START else abs(part) / largest,
+                )
                 for name, part in hit.score_parts.items()
                 if part
             ),
@@ -286,7 +306,8 @@ def _found(hit: Hit) -> str:
     ways = {TEXT: "by its words", VECTOR: "by its meaning"}
     found = [f"number {rank} {ways.get(leg, leg)}" for leg, rank in hit.ranks.items()]
     near = "" if hit.similarity is None else f" (similarity {hit.similarity:.2f})"
-    return f"{', '.join(found) or 'found beside other turns'}{near}"
+    how = f"Found as {', '.join(found)}" if found else "Found beside other turns"
+    return f"{how}{near}."
 
 
 def _searched(answer: Recall) -> str:
@@ -348,10 +369,13 @@ def _before_the_second(first: Hit, second: Hit) -> Iterator[str]:
     if not best or ahead[best] <= 0:
         yield "The second turn scores the same; the older of the two comes first."
         return
-    yield (
-        f"It comes before the second turn (likelihood {second.relevance:.0%}) most of all by this: {PARTS[best]}, "
-        f"{first.score_parts.get(best, 0.0):+.2f} against {second.score_parts.get(best, 0.0):+.2f}."
-    )
+    own, other = first.score_parts.get(best, 0.0), second.score_parts.get(best, 0.0)
+    scores = f"{own:+.2f} against {other:+.2f}"
+    if own > 0:
+        more = f"it has more of this: {PARTS[best]} ({scores})"
+        yield f"It is before the second turn ({second.relevance:.0%}) because {more}."
+    else:
+        yield f"The second turn ({second.relevance:.0%}) is behind it because of this: {PARTS[best]} ({scores})."
 
 
 def _joined(parts: Sequence[str]) -> str:
