@@ -17,6 +17,7 @@ from mnemolog.adapters.console.jobs import jobs_of, owner_of
 from mnemolog.adapters.console.moment import AsOf
 from mnemolog.adapters.console.page import Redirect, action, page
 from mnemolog.adapters.console.private_files import PrivateFiles
+from mnemolog.adapters.console.whole_memory import require_all
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
@@ -25,6 +26,7 @@ from mnemolog.domain.moments import When
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT
+from mnemolog.domain.session import session_stream
 from mnemolog.operations.known_backups import backup_witnesses
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.health.witnesses import witnesses_of
@@ -34,9 +36,9 @@ from mnemolog.store import MemoryStore
 
 PER_PAGE: Final = 100
 WINDOW: Final = 1_000
-"""Events that are looked through together."""
-LOOKED_MAX: Final = 20_000
-"""Events that one page looks through. Where a filter leaves few, the next page goes on from there."""
+"""Positions that are looked through together; more and more where events are chosen by kind or session."""
+LOOKED_MAX: Final = 5_000
+"""Events that one page decodes. Where a filter leaves few, the next page goes on from there."""
 WITNESSES_MAX: Final = 100
 
 
@@ -67,6 +69,11 @@ class TimelineAsked(Result, frozen=True, kw_only=True):
     def filters(self) -> bool:
         """Whether some events are left out."""
         return bool(self.kind or self.session or self.actor or self.scope)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the log itself can tell which events are meant."""
+        return bool(self.kind or self.session)
 
     def takes(self, moment: Moment, inside: Container[str] | None) -> bool:
         """Whether an event is one of those that are shown. `inside` has the sessions of the scope, if there is one."""
@@ -161,22 +168,35 @@ def _look_back(
     store: MemoryStore, asked: TimelineAsked, last: Position
 ) -> tuple[list[Moment], Position, dict[str, int]]:
     """Return up to `PER_PAGE` events up to `last`, newest first; where the look ended; and what each actor did."""
+    inside = {item.session for item in store.sessions(scope=asked.scope)} if asked.scope else None
     found: list[Moment] = []
     actors: dict[str, int] = {}
-    inside = {item.session for item in store.sessions(scope=asked.scope)} if asked.scope else None
-    upto = int(last)
-    window = WINDOW if asked.filters or store.parts.boundary.scope != ROOT else PER_PAGE
-    while upto > ORIGIN and len(found) < PER_PAGE and last - upto < LOOKED_MAX:
+    upto, looked, window = int(last), 0, WINDOW if asked.filters else PER_PAGE
+    while upto > ORIGIN and len(found) < PER_PAGE and looked < LOOKED_MAX:
         first = max(upto - window, ORIGIN)
-        for moment in reversed(list(store.audit.timeline(after=first, upto=upto))):
-            if actor := moment.actor:
-                actors[actor] = actors.get(actor, 0) + 1
+        for moment in _moments(store, asked, first, upto):
+            looked += 1
+            if moment.actor:
+                actors[moment.actor] = actors.get(moment.actor, 0) + 1
             if asked.takes(moment, inside):
                 found.append(moment)
-                if len(found) == PER_PAGE:
-                    return found, Position(moment.position - 1), actors
+            if len(found) == PER_PAGE or looked == LOOKED_MAX:
+                return found, Position(moment.position - 1), actors
         upto = first
+        window *= 4 if asked.chooses else 1
     return found, Position(upto), actors
+
+
+def _moments(store: MemoryStore, asked: TimelineAsked, first: int, upto: int) -> Iterator[Moment]:
+    """Yield the events between two positions, newest first. Those of a kind or a session are found without decoding."""
+    if not asked.chooses:
+        yield from reversed(list(store.audit.timeline(after=first, upto=upto)))
+        return
+    stream = session_stream(asked.session) if asked.session else ""
+    topics = (asked.kind,) if asked.kind else ()
+    rows = store.parts.log.stored_events(after=first, upto=upto, prefix=stream, topics=topics, limit=upto - first)
+    for position in reversed([row[0] for row in rows if not stream or row[1] == stream]):
+        yield from store.audit.timeline(after=position - 1, upto=position)
 
 
 def _shown(moment: Moment) -> ShownEvent:
@@ -224,9 +244,10 @@ class ExportMade(Result, frozen=True, kw_only=True):
     """The last exported position, and the digest to check the export with."""
 
 
-@action("/audit/verify", title="Verify", verb="admin", needs_write=False)
+@action("/audit/verify", title="Verify", verb="read", needs_write=False)
 async def verify(request: Request, caller: Caller, form: FormData) -> Redirect:
     """Check every digest, version and witness, in the background. Changes nothing."""
+    require_all(caller.store)
     expected = parameters.text(form, "expect_head") or None
     contents = bool(parameters.text(form, "contents"))
 
@@ -236,9 +257,10 @@ async def verify(request: Request, caller: Caller, form: FormData) -> Redirect:
     return await jobs_of(request).start(caller, "Verifying the history", work)
 
 
-@action("/audit/export", title="Export", verb="admin", needs_write=False)
+@action("/audit/export", title="Export", verb="read", needs_write=False)
 async def export(request: Request, caller: Caller, form: FormData) -> Redirect:
     """Write the log to a file, in the background, which waits a few minutes to be fetched. Changes nothing."""
+    require_all(caller.store)
     jobs, store = jobs_of(request), caller.store
     after, upto = parameters.when(form, "after") or ORIGIN, parameters.when(form, "upto")
 
@@ -275,7 +297,7 @@ async def make_export(
     )
 
 
-@page("/audit/export/{file}", title="Export", template="", verb="admin")
+@page("/audit/export/{file}", title="Export", template="")
 async def fetch_export(request: Request, caller: Caller, _at: AsOf) -> FileResponse:
     """Send an export that was made before."""
     path = jobs_of(request).files.find(owner_of(caller), request.path_params["file"])

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
+import msgspec
 from starlette.requests import Request
 
 from mnemolog.adapters.console import parameters
-from mnemolog.adapters.console.event_words import kind_of
+from mnemolog.adapters.console.event_words import KINDS, kind_of
 from mnemolog.adapters.console.moment import AsOf
 from mnemolog.adapters.console.page import page
 from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.audit.diff import session_diff, switch_of
 from mnemolog.audit.results import Diff, SessionDiff
+from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted
-from mnemolog.domain.embedding_model import Activation
+from mnemolog.domain.embedding_model import Activation, activation_of
+from mnemolog.domain.events import ModelActivated, SessionSwitched, TurnRecorded
 from mnemolog.domain.moments import When
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT, Scope, covers, parse_scope
+from mnemolog.domain.session import session_of, session_stream
 from mnemolog.projections.read_models import Switch
+from mnemolog.store import MemoryStore
 
 PER_PAGE: Final = 100
 """Sessions on a page, and the most turns that are listed."""
+FAR_EVENTS: Final = 5_000
+"""From this distance on, turns are counted and not read: only what the sessions of the page held is compared."""
 USUAL_EVENTS: Final = 100
 """How many events are compared if the URL does not say since when."""
+OTHER_EVENTS_MAX: Final = 100_000
+"""Events other than turns that are counted between moments that are far apart."""
+_OTHER_TOPICS: Final = tuple(topic for topic in KINDS if topic != TurnRecorded.topic)
+_STORE_TOPICS: Final = frozenset({SessionSwitched.topic, ModelActivated.topic})
 
 
 class DiffAsked(Result, frozen=True, kw_only=True):
@@ -96,10 +110,12 @@ async def diff_page(store: AsyncMemoryStore, asked: DiffAsked, *, at: Position, 
     later = at if asked.to is None else await _position(store, asked.to)
     earlier = Position(max(later - USUAL_EVENTS, 0)) if asked.from_ is None else await _position(store, asked.from_)
     first, last = sorted((earlier, later))
+    if last - first > FAR_EVENTS:
+        far = await read(store, lambda blocking: far_apart(blocking, first, last, scope=scope, page=asked.page))
+        return msgspec.structs.replace(far, swapped=earlier > later)
     found = await store.audit.diff(first, last, turns_max=PER_PAGE)
     sessions = tuple(session for session in found.sessions if covers(scope, parse_scope(session.scope)))
-    pages = max(1, -(-len(sessions) // PER_PAGE))
-    number = min(asked.page, pages)
+    number, pages = _paged(len(sessions), asked.page)
     return DiffPage(
         before=found.before.position,
         before_at=found.before_at,
@@ -107,10 +123,7 @@ async def diff_page(store: AsyncMemoryStore, asked: DiffAsked, *, at: Position, 
         after_at=found.after_at,
         swapped=earlier > later,
         says=tuple(_summary(found)),
-        kinds=tuple(
-            KindCount(topic=topic, says=kind_of(topic), events=events)
-            for topic, events in sorted(found.topics.items(), key=lambda item: -item[1])
-        ),
+        kinds=_kinds(found.topics),
         sessions=sessions[(number - 1) * PER_PAGE : number * PER_PAGE],
         page=number,
         pages=pages,
@@ -145,3 +158,80 @@ def _summary(found: Diff) -> Iterator[str]:
         yield f"{counted(hidden, 'turn is', 'turns are')} hidden now."
     if found.activations:
         yield f"Recalls by meaning use another model since: {found.activations[-1].model}."
+
+
+def _kinds(topics: Mapping[str, int]) -> tuple[KindCount, ...]:
+    counts = sorted(topics.items(), key=lambda item: -item[1])
+    return tuple(KindCount(topic=topic, says=kind_of(topic), events=events) for topic, events in counts)
+
+
+def _paged(items: int, asked: int) -> tuple[int, int]:
+    """Return the number of the page that is shown, and of all pages."""
+    pages = max(1, -(-items // PER_PAGE))
+    return min(asked, pages), pages
+
+
+def far_apart(store: MemoryStore, before: Position, after: Position, *, scope: Scope, page: int) -> DiffPage:
+    """Compare two moments with very many events in between: turns are counted, and sessions compared page by page."""
+    log = store.parts.log
+    said = Counter(log.streams_with(TurnRecorded.topic, after=before, upto=after))
+    rows = log.stored_events(after=before, upto=after, prefix="", topics=_OTHER_TOPICS, limit=OTHER_EVENTS_MAX)
+    inside = covered(store, scope)
+    sessions = [name for stream in dict.fromkeys((*said, *(row[1] for row in rows))) if (name := session_of(stream))]
+    names = sessions if inside is None else [name for name in sessions if name in inside]
+    number, pages = _paged(len(names), page)
+    turns = sum(said[session_stream(name)] for name in names)
+    # Events that belong to no session are shown to those who see everything.
+    kinds = Counter(row[3] for row in rows) if inside is None else Counter()
+    chosen = [row[0] for row in rows if inside is None and row[3] in _STORE_TOPICS][-PER_PAGE:]
+    recorded = [item for position in chosen if (item := log.event_at(Position(position))) is not None]
+    return DiffPage(
+        before=before,
+        before_at=to_datetime(log.recorded_at(before)),
+        after=after,
+        after_at=to_datetime(log.recorded_at(after)),
+        swapped=False,
+        says=tuple(_far_summary(turns, len(names))),
+        kinds=_kinds({TurnRecorded.topic: turns, **kinds}),
+        sessions=tuple(_held(store, names[(number - 1) * PER_PAGE : number * PER_PAGE], said, before, after)),
+        page=number,
+        pages=pages,
+        sessions_in_all=len(names),
+        switches=tuple(switch_of(item, item.event) for item in recorded if isinstance(item.event, SessionSwitched)),
+        activations=tuple(found for item in recorded if (found := activation_of(item)) is not None),
+        turns_left_out=turns,
+    )
+
+
+def _held(
+    store: MemoryStore, names: list[str], said: Counter[str], before: Position, after: Position
+) -> Iterator[SessionDiff]:
+    """Yield what sessions held before and after, without their turns."""
+    log, states = store.parts.log, store.parts.sessions.states
+    then, now = log.recorded_at(before), log.recorded_at(after)
+    for name in names:
+        if (new := states.at(name, after)) is not None:
+            yield session_diff(
+                log,
+                states.at(name, before),
+                new,
+                before=before,
+                after=after,
+                then=then,
+                now=now,
+                recorded=said[session_stream(name)],
+                turns=[],
+            )
+
+
+def covered(store: MemoryStore, scope: Scope) -> frozenset[str] | None:
+    """Return the sessions at or below a scope, as far as the store shows them; None for all."""
+    if scope == ROOT and store.parts.boundary.scope == ROOT:
+        return None
+    return frozenset(item.session for item in store.sessions(scope=scope))
+
+
+def _far_summary(turns: int, sessions: int) -> Iterator[str]:
+    yield f"Much happened between these two moments: {counted(turns, 'turn was', 'turns were')} said."
+    yield f"{counted(sessions, 'session')} took part. What each of them held before and after is below."
+    yield "The turns themselves are shown where the moments are closer together."

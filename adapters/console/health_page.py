@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from mnemolog.adapters.console.console import Problem, Refused
 from mnemolog.adapters.console.jobs import jobs_of
 from mnemolog.adapters.console.moment import AsOf
 from mnemolog.adapters.console.page import Redirect, action, page, query
+from mnemolog.adapters.console.whole_memory import require_all
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
@@ -76,8 +78,8 @@ class HealthPage(Result, frozen=True, kw_only=True):
     """In plain words."""
     status: Status
     parts: tuple[Part, ...]
-    report: DoctorReport
-    """What `doctor` finds, without mending anything."""
+    report: DoctorReport | None
+    """What `doctor` finds, without mending anything; None for a caller who may not ask it."""
     quarantined: tuple[QuarantinedItem, ...]
     models: tuple[ModelRow, ...]
     chosen: ModelRow | None = None
@@ -89,17 +91,18 @@ class HealthPage(Result, frozen=True, kw_only=True):
 @page("/health", title="Health", template="health.html")
 async def health(request: Request, caller: Caller, _at: AsOf) -> HealthPage:
     """Show the health of the whole store. It is that of now: projections have no past."""
-    return await health_page(caller.store, model=query(request, "model"))
+    require_all(caller.store)
+    return await health_page(caller.store, model=query(request, "model"), ask_doctor=caller.may("admin"))
 
 
-async def health_page(store: AsyncMemoryStore, *, model: str = "") -> HealthPage:
+async def health_page(store: AsyncMemoryStore, *, model: str = "", ask_doctor: bool = True) -> HealthPage:
     """Return the health of a store. Raises `OutsideScope` for one that is open for one scope."""
-    status, report = await store.status(), await store.admin.doctor()
-    quarantined = await (await store.admin.quarantine()).items()
+    status, report = await asyncio.gather(store.status(), _diagnosed(store, ask_doctor))
+    quarantined = await (await store.admin.quarantine()).items() if ask_doctor else ()
     models = await model_rows(store)
     parts = tuple(_parts(status))
     return HealthPage(
-        healthy=report.healthy and not status.warnings,
+        healthy=(report is None or report.healthy) and not status.warnings,
         says=tuple(_summary(status, report, parts)),
         status=status,
         parts=parts,
@@ -109,6 +112,10 @@ async def health_page(store: AsyncMemoryStore, *, model: str = "") -> HealthPage
         chosen=_chosen(models, model) if model else None,
         has_model=await read(store, lambda blocking: blocking.parts.projections.has_model),
     )
+
+
+async def _diagnosed(store: AsyncMemoryStore, ask_doctor: bool) -> DoctorReport | None:
+    return await store.admin.doctor() if ask_doctor else None
 
 
 async def model_rows(store: AsyncMemoryStore) -> tuple[ModelRow, ...]:
@@ -193,9 +200,10 @@ def _part(name: str, found: Any, *, position: Position | None, behind: int, size
     )
 
 
-def _summary(status: Status, report: DoctorReport, parts: tuple[Part, ...]) -> Iterator[str]:
-    problems = sum(issue.severity != "note" for issue in report.findings)
-    if report.log_damaged:
+def _summary(status: Status, report: DoctorReport | None, parts: tuple[Part, ...]) -> Iterator[str]:
+    findings = () if report is None else report.findings
+    problems = sum(issue.severity != "note" for issue in findings) or sum(not part.good for part in parts)
+    if report is not None and report.log_damaged:
         yield "The log or its keys are in doubt. Keep everything as it is, and look at what was found below."
     elif problems:
         yield f"{counted(problems, 'problem')} found. The log itself, which everything is derived from, is not touched."

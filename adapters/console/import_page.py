@@ -17,6 +17,7 @@ from mnemolog.adapters.console.jobs import Jobs, jobs_of, owner_of
 from mnemolog.adapters.console.moment import AsOf
 from mnemolog.adapters.console.page import Redirect, action, page
 from mnemolog.adapters.console.rendering import url
+from mnemolog.adapters.console.whole_memory import require_all
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.importers.detection import FORMATS
 from mnemolog.adapters.importers.formats import chroma
@@ -115,6 +116,7 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True):
 @page("/import", title="Import", template="import.html", verb="record")
 async def import_(request: Request, caller: Caller, _at: AsOf) -> ImportPage:
     """Show the form of an upload, or with `?file=` what would be recorded of one."""
+    require_all(caller.store)
     asked = request.query_params
     if not parameters.text(asked, "file"):
         return ImportPage(formats=_FORMATS, bytes_max=UPLOAD_BYTES_MAX)
@@ -190,6 +192,7 @@ def _named(found: FilePreview, upload: Upload) -> list[str]:
 @action("/import/upload", title="Import", verb="record")
 async def upload(request: Request, caller: Caller, form: FormData) -> Redirect:
     """Keep an upload for a few minutes and show what would be recorded of it."""
+    require_all(caller.store)
     given = form.get("upload")
     if not isinstance(given, UploadFile) or not given.filename:
         raise Refused(_NO_FILE)

@@ -55,7 +55,7 @@ class _Between:
             else:
                 self.turns_left_out += 1
         elif isinstance(event, SessionSwitched):
-            self.switches.append(_switch(recorded, event))
+            self.switches.append(switch_of(recorded, event))
         elif activation := activation_of(recorded):
             self.activations.append(activation)
 
@@ -163,7 +163,8 @@ def _checkpoints_of(state: SessionState, *, not_of: SessionState | None) -> tupl
     return tuple(Checkpoint.of(checkpoint) for checkpoint in sorted(found, key=place))
 
 
-def _switch(recorded: RecordedEvent, event: SessionSwitched) -> Switch:
+def switch_of(recorded: RecordedEvent, event: SessionSwitched) -> Switch:
+    """Return the switch that an event recorded."""
     return Switch(
         position=recorded.position,
         agent=agent_of(recorded.stream) or recorded.stream,
