@@ -14,7 +14,7 @@ class Browser:
     """Sends requests to an application in this process. What the application starts goes on between them."""
 
     def __init__(self, app: Starlette) -> None:
-        self._runner = asyncio.Runner()
+        self.app, self._runner = app, asyncio.Runner()
         self._client = AsyncClient(transport=ASGITransport(app=app), base_url="http://127.0.0.1")
 
     def get(self, url: str, **headers: str) -> Response:
@@ -25,7 +25,7 @@ class Browser:
         """Return the data of a page."""
         return self._send("GET", url, headers={"Accept": "application/json"}).json()
 
-    def submit(self, url: str, fields: dict[str, Any], *, files: Any = None, seen_at: str = "/health") -> Response:
+    def submit(self, url: str, fields: dict[str, Any], *, files: Any = None, seen_at: str = "/diff") -> Response:
         """Send a form with the token that the page at `seen_at` shows."""
         token = re.search(r'name="csrf" value="([^"]+)"', self.get(seen_at).text)
         return self._send("POST", url, data={"csrf": token[1] if token else "", **fields}, files=files)

@@ -23,7 +23,7 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted
 from mnemolog.domain.embedding_model import Activation, activation_of
 from mnemolog.domain.events import ModelActivated, SessionSwitched, TurnRecorded
-from mnemolog.domain.moments import When
+from mnemolog.domain.moments import When, position_at
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT, Scope, covers, parse_scope
@@ -107,8 +107,10 @@ async def diff_page(store: AsyncMemoryStore, asked: DiffAsked, *, at: Position, 
     With `scope`, only the sessions at or below it are listed. Raises `InvalidInput` for a position that is not in the
     log.
     """
-    later = at if asked.to is None else await _position(store, asked.to)
-    earlier = Position(max(later - USUAL_EVENTS, 0)) if asked.from_ is None else await _position(store, asked.from_)
+    later = at if asked.to is None else await _position(store, "to", asked.to)
+    earlier = (
+        Position(max(later - USUAL_EVENTS, 0)) if asked.from_ is None else await _position(store, "from", asked.from_)
+    )
     first, last = sorted((earlier, later))
     if last - first > FAR_EVENTS:
         far = await read(store, lambda blocking: far_apart(blocking, first, last, scope=scope, page=asked.page))
@@ -134,8 +136,8 @@ async def diff_page(store: AsyncMemoryStore, asked: DiffAsked, *, at: Position, 
     )
 
 
-async def _position(store: AsyncMemoryStore, when: When) -> Position:
-    return Position(when) if isinstance(when, int) else await store.position_at(when)
+async def _position(store: AsyncMemoryStore, name: str, when: When) -> Position:
+    return await read(store, lambda blocking: position_at(name, when, blocking.parts.log))
 
 
 def _summary(found: Diff) -> Iterator[str]:

@@ -224,6 +224,7 @@ def _summary(status: Status, report: DoctorReport | None, parts: tuple[Part, ...
 @action("/health/check", title="Full check", verb="admin", needs_write=False)
 async def check(request: Request, caller: Caller, _form: FormData) -> Redirect:
     """Read every byte of the projections, in the background. Mends nothing."""
+    require_all(caller.store)
 
     async def work(progress: Progress) -> DoctorReport:
         return await caller.store.admin.doctor(deep=True, progress=progress)
@@ -234,6 +235,7 @@ async def check(request: Request, caller: Caller, _form: FormData) -> Redirect:
 @action("/health/fix", title="Mend", verb="admin")
 async def fix(request: Request, caller: Caller, _form: FormData) -> Redirect:
     """Mend what `doctor` can mend, in the background."""
+    require_all(caller.store)
 
     async def work(progress: Progress) -> DoctorReport:
         return await caller.store.admin.doctor(fix=True, progress=progress)
@@ -244,6 +246,7 @@ async def fix(request: Request, caller: Caller, _form: FormData) -> Redirect:
 @action("/health/model", title="Change the model", verb="admin")
 async def change_model(request: Request, caller: Caller, form: FormData) -> Redirect:
     """Build what a model lacks and make it the active one, in the background."""
+    require_all(caller.store)
     chosen = _chosen(await model_rows(caller.store), str(form.get("model", "")))
 
     async def work(progress: Progress) -> ModelActivation:

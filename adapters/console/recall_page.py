@@ -94,10 +94,7 @@ class RecallAsked(Result, frozen=True, kw_only=True):
             until=parameters.text(asked, "until"),
             by=parameters.one_of("by", by, _BYS),
             min_relevance=parameters.decimal(asked, "min_relevance", 0.0, most=1.0),
-            weights=Weights(
-                **{name: parameters.decimal(asked, name, getattr(DEFAULT, name), most=WEIGHT_MAX) for name in WEIGHED},
-                distinct=bool(parameters.text(asked, "distinct")),
-            ),
+            weights=_weights(asked),
             at=at,
             then=parameters.when(asked, "then"),
         )
@@ -117,6 +114,14 @@ class RecallAsked(Result, frozen=True, kw_only=True):
             "by": self.by,
             "min_relevance": self.min_relevance or None,
         }
+
+
+def _weights(asked: parameters.Asked) -> Weights:
+    """Return the weights of a URL: `weight_words` and so on, because filters have some of the names."""
+    weights = {
+        name: parameters.decimal(asked, f"weight_{name}", getattr(DEFAULT, name), most=WEIGHT_MAX) for name in WEIGHED
+    }
+    return Weights(**weights, distinct=bool(parameters.text(asked, "distinct")))
 
 
 class ScorePart(Result, frozen=True, kw_only=True):

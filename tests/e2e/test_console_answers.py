@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
 
-from mnemolog import AsyncMemoryStore, MemoryStore
-from mnemolog.adapters.console.app import console_app
+from mnemolog import AsyncMemoryStore, MemoryStore, acting_as
+from mnemolog.adapters.console import diff_page, import_page, private_files
+from mnemolog.adapters.console.app import console_app, console_routes
+from mnemolog.adapters.http.access import Caller
+from mnemolog.audit.verification import verify_export
+from mnemolog.domain.position import Position
+from mnemolog.domain.scope import ROOT, parse_scope
 from tests.console import Browser
 from tests.support import HashEncoder
 
 LABEL = "<script>alert(1)</script><img src=x onerror=alert(1)> {{ 7*7 }} '\"></div>"
 HOSTILE = LABEL + " \u202egnp.exe"
 PAGES = (
-    *("/recall", "/recall?q=tea", "/recall?q=tea&then=5&words=2&distinct=yes", "/recall?q=tea&mode=vector"),
+    *("/recall", "/recall?q=tea", "/recall?q=tea&then=5&weight_words=2&distinct=yes", "/recall?q=tea&mode=vector"),
     *("/recall/receipts", "/context", "/context?q=tea", "/context?q=tea&session=trip&tokens=50", "/diff?from=0"),
     *("/health", "/audit", "/audit?kind=value.set.v1", "/forgetting", "/forgetting?sessions=trip%0Abad"),
     *("/forgetting?scopes=acme&positions=3", "/import"),
@@ -37,6 +46,7 @@ def made(folder, clock):
         bad = store.session("bad", scope="acme/bob", title=LABEL, agent=LABEL)
         bad.record("user", HOSTILE + " tea", speaker=LABEL, metadata={HOSTILE: HOSTILE})
         bad.set("note", HOSTILE)
+        store.admin.catch_up_vectors()
     return folder
 
 
@@ -83,3 +93,542 @@ def test_a_page_can_show_an_earlier_moment(browser, url):
     page = browser.get(f"{url}{'&' if '?' in url else '?'}at=7")
     assert page.status_code == 200
     assert "position 7" in page.text
+
+
+@pytest.fixture
+def reader(store):
+    """The same console, started without `--write`."""
+    browser = Browser(console_app(store))
+    yield browser
+    browser.close()
+
+
+def as_caller(store, *, verbs=("read",), scope="", write=True):
+    """The console as a token of these rights, bound to a scope, sees it."""
+    caller = Caller(
+        actor="ada",
+        verbs=frozenset(verbs),
+        scopes=(scope,) if scope else (),
+        store=store.within(scope) if scope else store,
+    )
+
+    async def let_in(request, call):
+        request.state.caller = caller
+        return await call(request)
+
+    routes = console_routes(write=write)
+    return Browser(Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=let_in)]))
+
+
+# The recall debugger
+
+
+def test_the_recall_debugger_says_in_words_why_the_first_turn_is_the_first(browser):
+    """What speaks for it, how likely it is, and what puts it before the second."""
+    page = browser.json("/recall?q=what+tea+does+Alice+drink")
+    first, likely, *rest = page["why_first"]
+    assert first.startswith("The first turn answers best because it holds words of the question")
+    likelihood = f"{page['hits'][0]['hit']['relevance']:.0%}"
+    assert likely == f"Taken together, it has to do with the question with a likelihood of {likelihood}."
+    assert "second turn" in rest[0]
+    html = browser.get("/recall?q=what+tea+does+Alice+drink").text
+    assert "The first turn answers best because it holds words of the question" in html
+
+
+def test_hits_show_the_parts_of_their_score_as_bars(browser):
+    """The longest bar is the largest part; where every turn starts has none."""
+    page = browser.json("/recall?q=tea+coffee")
+    parts = [part for hit in page["hits"] for part in hit["parts"]]
+    assert max(part["share"] for part in parts) == 1
+    assert {part["share"] for part in parts if part["name"] == "base"} == {0}
+    for hit in page["hits"]:
+        assert hit["score"] == pytest.approx(sum(part["value"] for part in hit["parts"]))
+    drawn = browser.get("/recall?q=tea+coffee").text.count('<svg class="part-bar')
+    assert drawn == sum(part["share"] > 0 for part in parts)
+
+
+def test_the_recall_debugger_says_which_search_answered_or_why_not(browser, made, clock):
+    """A mode that asks for one of them, and a store without a model."""
+    assert [leg["answered"] for leg in browser.json("/recall?q=tea")["legs"]] == [True, True]
+    assert [leg["answered"] for leg in browser.json("/recall?q=tea&mode=vector")["legs"]] == [False, True]
+
+    async def opened():
+        return await AsyncMemoryStore.open(made, model=None, clock=clock, background=False)
+
+    words = asyncio.run(opened())
+    text = Browser(console_app(words))
+    assert text.json("/recall?q=tea")["legs"][1]["says"] == "Meaning: no: only words were searched."
+    assert "did not answer" in text.get("/recall?q=tea").text
+    text.close()
+    asyncio.run(words.close())
+
+
+def test_changed_weights_show_their_order_beside_the_usual_one(browser):
+    """With the moves of each turn, and nothing without a change."""
+    assert browser.json("/recall?q=tea+coffee&weight_words=1")["weighed"] is None
+    page = browser.json(
+        "/recall?q=I+drink+tea&weight_recency=50&weight_words=0&weight_neighbours=0&weight_vector=0&weight_role=0"
+    )
+    weighed = page["weighed"]
+    assert [item["position"] for item in weighed["here"]] == [hit["hit"]["position"] for hit in page["hits"]]
+    assert {item["position"] for item in weighed["there"]} == {item["position"] for item in weighed["here"]}
+    assert [item["position"] for item in weighed["there"]] != [item["position"] for item in weighed["here"]]
+    assert {"up", "down"} <= {item["change"] for item in weighed["there"]}
+    assert weighed["says"][-1].endswith("would be at another place.")
+
+
+def test_the_answer_of_another_day_is_shown_side_by_side(browser):
+    """What was not said yet, what came and went, and what moved."""
+    compared = browser.json("/recall?q=what+does+she+drink%3F&then=5")["compared"]
+    assert compared["there_head"] == 5
+    later = {item["position"] for item in compared["here"] if item["change"] == "not yet"}
+    assert later
+    assert all(position > 5 for position in later)
+    assert all(item["position"] <= 5 for item in compared["there"])
+    assert f"{len(later)} turn" in compared["says"][0]
+    assert "not said yet" in browser.get("/recall?q=what+does+she+drink%3F&then=5").text
+
+
+def test_a_recall_of_the_console_uses_all_filters_and_leaves_no_receipt(browser):
+    """Scope, session, lineage, roles, speakers, times, mode and relevance; the log stays as it was."""
+    head = browser.json("/diff")["after"]
+    asked = "/recall?q=tea&scope=acme&session=trip&lineage=yes&role=user&speaker=Alice&since=2020-01-01"
+    page = browser.json(f"{asked}&until=2030-01-01&by=recorded&min_relevance=0.01&k=1")
+    assert [hit["hit"]["speaker"] for hit in page["hits"]] == ["Alice"]
+    assert browser.json("/diff")["after"] == head
+    assert browser.get("/recall?q=tea&mode=magic").status_code == 400
+    assert browser.get("/recall?q=tea&session=nobody").status_code == 404
+
+
+def test_a_recorded_recall_is_repeated_then_and_now(browser):
+    """The verdict in words, the turns of then, and those that today's answer has instead."""
+    (listed,) = browser.json("/recall/receipts")["receipts"]
+    assert (listed["query"], listed["hits"]) == ("what does she drink?", 2)
+    path = f"/recall/receipts/{listed['position']}"
+    page = browser.json(path)
+    assert page["says"] == [
+        "Asked again as of then, the memory gives the same answer.",
+        "Asked today, the memory answers otherwise.",
+    ]
+    assert page["came"]
+    assert [turn["forgotten"] for turn in page["then"]] == [False, False]
+    again = browser.json(f"/recall?q=what+does+she+drink%3F&at={page['again']['at']}")
+    assert [hit["hit"]["position"] for hit in again["hits"]][:2] == [turn["position"] for turn in page["then"]]
+    assert "Asked today, the memory answers otherwise." in browser.get(path).text
+    assert browser.get("/recall/receipts/3").status_code == 400
+    assert browser.json(f"/recall/receipts?at={listed['position'] - 1}")["receipts"] == []
+
+
+# The difference of two moments
+
+
+def test_the_difference_of_two_moments_shows_turns_values_task_and_notes(browser):
+    """Between positions or times, whichever is given first."""
+    page = browser.json("/diff?from=6&to=9")
+    (trip,) = page["sessions"]
+    assert trip["values"] == [{"key": "city", "change": "changed", "before": "Porto", "after": "Lisbon"}]
+    assert [note["text"] for note in trip["notes_added"]] == ["Rex is a beagle."]
+    assert [turn["text"] for turn in trip["turns"]] == ["I drink coffee now, no tea any more."]
+    assert browser.json("/diff?from=9&to=6")["swapped"]
+    assert browser.json("/diff?from=0&to=2020-01-01")["says"][0].startswith("Nothing happened")
+    assert browser.json("/diff?at=3")["after"] == 3
+    assert "Lisbon" in browser.get("/diff?from=6&to=9").text
+    assert [session["session"] for session in browser.json("/diff?from=0&scope=acme/bob")["sessions"]] == ["bad"]
+    assert browser.get("/diff?from=99999").status_code == 400
+
+
+def test_moments_that_are_far_apart_are_compared_without_reading_every_turn(folder, clock, monkeypatch):
+    """Turns are counted; what sessions held is compared, a page of sessions at a time."""
+    monkeypatch.setattr(diff_page, "FAR_EVENTS", 50)
+    with MemoryStore.open(folder, model=None, clock=clock, background=False) as store:
+        for number in range(103):
+            session = store.session(f"s{number}", scope=f"acme/{number % 2}")
+            session.set("number", number)
+            session.record("user", "hello")
+        head = store.head().position
+        far = diff_page.far_apart(store, Position(0), head, scope=ROOT, page=1)
+        assert (far.turns_left_out, far.sessions_in_all, len(far.sessions), far.pages) == (103, 103, 100, 2)
+        assert {item.says: item.events for item in far.kinds}["values set"] == 103
+        usual = store.audit.diff(0, head)
+        assert [item.values for item in far.sessions] == [item.values for item in usual.sessions][:100]
+        assert diff_page.far_apart(store, Position(0), head, scope=parse_scope("acme/1"), page=1).sessions_in_all == 51
+        bound = store.within("acme/0")
+        assert diff_page.far_apart(bound, Position(0), head, scope=ROOT, page=1).sessions_in_all == 52
+
+
+# The context preview
+
+
+def test_the_context_preview_shows_each_block_with_its_tokens_and_what_was_left_out(browser, store):
+    """As the prompt gets it: the text is that of a context of the library."""
+    page = browser.json("/context?q=what+does+she+drink%3F&session=trip&tokens=120&min_relevance=0.3")
+    kinds = [item["kind"] for item in page["blocks"]]
+    assert kinds[:3] == ["the task", "a value", "a note"]
+    assert page["context"]["tokens"] <= 120
+    assert all(0 < item["share"] <= 1 for item in page["blocks"])
+    left = page["left_out"]
+    assert {item["why"] for item in left} <= {
+        "It did not fit into the budget.",
+        "It has too little to do with the question.",
+        "A later turn says the same.",
+    }
+    html = browser.get("/context?q=what+does+she+drink%3F&session=trip&tokens=120").text
+    assert "Plan a trip" in html
+    none = browser.json("/context?q=what+does+she+drink%3F&tokens=0")
+    assert none["says"][0].startswith("The prompt would get nothing")
+    assert browser.json("/context?q=tea&session=trip&at=4")["context"]["head"] == 4
+    assert browser.json("/context?q=tea")["context"]["receipt"] is None
+
+
+# Health
+
+
+def test_health_says_in_words_that_nothing_is_wrong(browser):
+    """And how far everything has read."""
+    page = browser.json("/health")
+    assert page["healthy"]
+    assert page["says"][0].startswith("Nothing is wrong")
+    assert {part["state"] for part in page["parts"]} <= {"current", "behind", "present", "missing"}
+
+
+def test_a_finding_says_what_mending_would_do_and_is_mended_only_with_write(browser, reader, made):
+    """A leftover of a dead process: the page names it, the form removes it, a read-only console does not."""
+    leftover = made / "projections" / "vectors" / ".segment.999999999.0123abcd"
+    leftover.mkdir(parents=True)
+    page = browser.json("/health")
+    (found,) = [item for item in page["report"]["findings"] if item["fixable"] and item["what"] == "leftover"]
+    assert "removes it" in found["action"]
+    assert "What mending would do" in browser.get("/health").text
+    assert "Mend what can be mended" not in reader.get("/health").text
+    assert reader.submit("/health/fix", {}).status_code == 403
+    assert leftover.exists()
+    report = browser.follow(browser.submit("/health/fix", {}))["result"]
+    assert [item["outcome"] for item in report["findings"] if item["what"] == "leftover"] == ["removed"]
+    assert not leftover.exists()
+
+
+def test_a_full_check_runs_in_the_background_and_changes_nothing(reader):
+    """It is allowed without `--write`."""
+    job = reader.follow(reader.submit("/health/check", {}))
+    assert (job["state"], job["kind"], job["result"]["deep"]) == ("done", "DoctorReport", True)
+    assert "Nothing is wrong" in reader.get(f"/jobs/{job['id']}").text
+
+
+def test_the_model_is_changed_and_changed_back_after_a_look_at_what_that_takes(made, clock):
+    """What has to be embedded is said before; going back embeds nothing."""
+    own, other = HashEncoder(), HashEncoder(fingerprint="b" * 64)
+    other.name = "other-words"
+
+    async def opened():
+        return await AsyncMemoryStore.open(made, model=own, models=[other], clock=clock, background=False)
+
+    store = asyncio.run(opened())
+    browser = Browser(console_app(store, write=True))
+    page = browser.json("/health?model=other-words")
+    assert (page["chosen"]["turns_to_embed"], page["chosen"]["was_active"]) == (4, False)
+    assert "Up to 4 turns are embedded first" in browser.get("/health?model=other-words").text
+    job = browser.follow(browser.submit("/health/model", {"model": "other-words"}))
+    assert (job["result"]["model"], job["result"]["encoded_texts"]) == ("other-words", 0)
+    assert other.texts_encoded == 4
+    rows = {row["name"]: row for row in browser.json("/health")["models"]}
+    assert rows["other-words"]["active"]
+    browser.follow(browser.submit("/health/model", {"model": rows["hash-words"]["fingerprint"] or "hash-words"}))
+    rows = {row["name"]: row for row in browser.json("/health")["models"]}
+    assert (rows["hash-words"]["active"], rows["other-words"]["was_active"]) == (True, True)
+    encoded = other.texts_encoded
+    browser.follow(browser.submit("/health/model", {"model": rows["other-words"]["fingerprint"]}))
+    assert other.texts_encoded == encoded
+    assert browser.get("/health?model=../../etc").status_code == 400
+    browser.close()
+    asyncio.run(store.close())
+
+
+# Forgetting
+
+
+def test_a_preview_names_what_would_become_unreadable_line_by_line(browser):
+    """Sessions with titles, turns, the task, values and notes; single events too. Nothing is written."""
+    page = browser.json("/forgetting?sessions=trip&positions=12")
+    (trip,) = page["preview"]["sessions"]
+    assert (trip["title"], trip["turns"]) == ("A trip to Porto", 3)
+    lines = [(line["kind"], line["who"], line["text"]) for line in trip["lines"]]
+    assert ("turn", "Alice", "I drink tea, never coffee.") in lines
+    assert ("task", "", "Plan a trip") in lines
+    assert ("value", "city", "'Lisbon'") in lines
+    assert ("note", "", "Rex is a beagle.") in lines
+    (event,) = page["preview"]["events"]
+    assert event["position"] == 12
+    assert page["preview"]["report"]["request"] is None
+    html = browser.get("/forgetting?sessions=trip").text
+    assert "I drink tea, never coffee." in html
+    assert browser.json("/audit?kind=forget.requested.v1")["events"] == []
+    assert browser.get("/forgetting?sessions=nobody").status_code == 404
+
+
+def events_of(browser, what):
+    return str(browser.json(f"/forgetting?{what}")["preview"]["report"]["events"])
+
+
+@pytest.mark.parametrize("typed", ["name", "number"])
+def test_forgetting_is_confirmed_in_writing_and_answered_with_a_certificate(browser, store, typed):
+    """The name or the number of events; the certificate has what, when, by whom, and the heads before and after."""
+    count = events_of(browser, "sessions=trip")
+    before = browser.run(store.head())
+    fields = {"sessions": "trip", "reason": "she asked", "events": count}
+    done = browser.submit("/forgetting", {**fields, "confirm": "trip" if typed == "name" else count})
+    page = browser.follow(done)
+    assert (str(page["events"]), page["reason"]) == (count, "she asked")
+    assert page["before"] == {"position": before.position, "digest": before.digest}
+    after = browser.run(store.head())
+    assert page["after"] == {"position": after.position, "digest": after.digest}
+    assert page["pending_nodes"] == []
+    assert page["completed_at"] is not None
+    assert page["counts"]["turns said"] == 3
+    html = browser.get(f"/forgetting/{page['request']}").text
+    assert before.digest in html
+    assert "nobody can read their content any more" in html
+    (listed,) = browser.json("/forgetting")["erasures"]
+    assert listed["request"] == page["request"]
+    assert "I drink tea" not in browser.get("/recall?q=drink+tea").text
+
+
+@pytest.mark.parametrize("typed", ["", "Trip", "trip ", "0", "acme"])
+def test_forgetting_without_the_right_confirmation_forgets_nothing(browser, store, typed):
+    """Close is not enough, but for white space around it."""
+    count = events_of(browser, "sessions=trip")
+    before = browser.run(store.head())
+    refused = browser.submit("/forgetting", {"sessions": "trip", "events": count, "confirm": typed})
+    if typed.strip() == "trip":
+        assert refused.status_code == 303
+        return
+    assert refused.status_code == 400
+    assert "Nothing was forgotten" in refused.text
+    assert browser.run(store.head()) == before
+
+
+def test_what_was_recorded_after_the_preview_is_not_forgotten_unseen(browser, store):
+    """The form has the number of events that the page showed."""
+    count = events_of(browser, "sessions=trip")
+    browser.run(store.record("trip", "user", "one more"))
+    head = browser.run(store.head())
+    refused = browser.submit("/forgetting", {"sessions": "trip", "events": count, "confirm": "trip"})
+    assert refused.status_code == 409
+    assert browser.run(store.head()) == head
+
+
+def test_forgetting_needs_write_the_right_and_a_form_of_this_server(store, browser, reader):
+    """Otherwise the page says how to allow it, and nothing is forgotten."""
+    count = events_of(browser, "sessions=trip")
+    head = browser.run(store.head())
+    fields = {"sessions": "trip", "events": count, "confirm": "trip"}
+    assert reader.submit("/forgetting", fields).status_code == 403
+    assert "mnemolog serve DIR --write" in reader.get("/forgetting?sessions=trip").text
+    records = as_caller(store, verbs=("read", "record"))
+    assert records.submit("/forgetting", fields).status_code == 403
+    assert "needs a token with the right <code>forget</code>" in records.get("/forgetting?sessions=trip").text
+    assert browser.submit("/forgetting", {**fields, "csrf": "forged"}).status_code == 403
+    assert browser.run(store.head()) == head
+    records.close()
+
+
+def test_the_reason_and_the_one_who_forgot_are_in_the_certificate(store):
+    """As recorded in the log."""
+    forgets = as_caller(store, verbs=("read", "forget"))
+    with acting_as("ada"):
+        count = events_of(forgets, "sessions=trip")
+        page = forgets.follow(forgets.submit("/forgetting", {"sessions": "trip", "events": count, "confirm": count}))
+    assert page["actor"] == "ada"
+    assert forgets.json("/audit?actor=ada")["events"]
+    assert forgets.json("/audit")["actors"] == [{"actor": "ada", "events": 4}]
+    forgets.close()
+
+
+# The audit
+
+
+def test_the_audit_shows_the_chain_and_its_witnesses(browser, store):
+    """At the moment of the page."""
+    page = browser.json("/audit")
+    head = browser.run(store.head())
+    assert page["head"] == {"position": head.position, "digest": head.digest}
+    assert page["witnesses"]
+    assert all(item["agrees"] for item in page["witnesses"])
+    assert browser.json("/audit?at=4")["head"]["position"] == 4
+
+
+def test_the_history_is_verified_with_progress_and_against_a_head_that_was_noted(reader, store):
+    """In the background, also without `--write`. A wrong head is a finding."""
+    head = reader.run(store.head())
+    job = reader.follow(reader.submit("/audit/verify", {"expect_head": str(head), "contents": "yes"}))
+    assert job["result"]["sound"]
+    assert job["done"] == job["total"] == head.position
+    assert "The history is sound" in reader.get(f"/jobs/{job['id']}").text
+    wrong = reader.follow(reader.submit("/audit/verify", {"expect_head": f"{head.position}:{'0' * 64}"}))
+    assert not wrong["result"]["sound"]
+    assert "The history is not sound" in reader.get(f"/jobs/{wrong['id']}").text
+
+
+def test_an_export_has_the_digest_of_the_head_and_is_deleted_after_a_while(reader, store, tmp_path, monkeypatch):
+    """It can be verified without the store. Only the one who made it can fetch it."""
+    job = reader.follow(reader.submit("/audit/export", {"upto": "9"}))
+    made = job["result"]
+    assert made["head"]["position"] == 9
+    assert made["head"]["digest"] in reader.get(f"/jobs/{job['id']}").text
+    answer = reader.get(f"/audit/export/{made['file']}?name={made['name']}")
+    assert answer.headers["content-disposition"] == f'attachment; filename="{made["name"]}"'
+    (tmp_path / "export.jsonl").write_bytes(answer.content)
+    found = verify_export(tmp_path / "export.jsonl", expect_head=f"9:{made['head']['digest']}")
+    assert found.sound
+    other = as_caller(store)
+    assert other.get(f"/audit/export/{made['file']}").status_code == 404
+    assert other.get(f"/jobs/{job['id']}").status_code == 404
+    other.close()
+    monkeypatch.setattr(private_files, "KEPT_S", 0.0)
+    late = reader.follow(reader.submit("/audit/export", {}))["result"]
+    assert reader.get(f"/audit/export/{late['file']}").status_code == 404
+
+
+def test_the_timeline_is_filtered_and_comes_in_pages_of_a_hundred(folder, clock):
+    """Newest first: by kind, session, scope and actor."""
+    with MemoryStore.open(folder, model=None, clock=clock, background=False) as store:
+        for name in ("a", "b"):
+            session = store.session(name, scope=f"acme/{name}")
+            with acting_as(f"token {name}"):
+                for number in range(120):
+                    session.record("user", f"turn {number}")
+            session.set("last", name)
+
+    async def opened():
+        return await AsyncMemoryStore.open(folder, model=None, clock=clock, background=False)
+
+    store = asyncio.run(opened())
+    browser = Browser(console_app(store))
+    pages, before = [], ""
+    while True:
+        page = browser.json(f"/audit?before={before}")
+        pages.append([event["position"] for event in page["events"]])
+        if page["older"] is None:
+            break
+        before = page["older"]
+    assert [len(page) for page in pages] == [100, 100, 44]
+    assert [position for page in pages for position in page] == list(range(244, 0, -1))
+    first = browser.json("/audit?session=a&kind=turn.recorded.v1")
+    assert [event["what"] for event in first["events"]] == [f"user: turn {number}" for number in range(119, 19, -1)]
+    rest = browser.json(f"/audit?session=a&kind=turn.recorded.v1&before={first['older']}")
+    assert len(rest["events"]) == 20
+    assert {event["session"] for event in browser.json("/audit?scope=acme/b")["events"]} == {"b"}
+    assert {event["actor"] for event in browser.json("/audit?actor=token%20a")["events"]} == {"token a"}
+    assert [event["what"] for event in browser.json("/audit?kind=value.set.v1")["events"]] == [
+        'value last = "b"',
+        'value last = "a"',
+    ]
+    browser.close()
+    asyncio.run(store.close())
+
+
+# Import
+
+
+CHATS = "\n".join(
+    json.dumps({"session": f"chat-{number % 3}", "role": "user", "text": f"imported {number}"}) for number in range(7)
+)
+
+
+def upload(browser, content, *, name="chats.jsonl", seen_at="/import", **fields):
+    files = {"upload": (name, content if isinstance(content, bytes) else content.encode(), "application/json")}
+    return browser.submit("/import/upload", fields, files=files, seen_at=seen_at)
+
+
+def test_an_upload_is_looked_at_before_anything_is_recorded_and_deleted_afterwards(browser, store):
+    """Sessions, turns and what is skipped; then the form records it, and the file is gone."""
+    head = browser.run(store.head())
+    shown = upload(browser, CHATS + "\nno json\n", scope="acme/import")
+    assert shown.status_code == 303
+    page = browser.json(shown.headers["location"])["preview"]
+    assert (page["turns"], page["sessions_in_all"], page["name"]) == (7, 3, "chats.jsonl")
+    assert [item["turns"] for item in page["sessions"]] == [3, 2, 2]
+    assert page["first"][0]["text"] == "imported 0"
+    (skipped,) = page["refused"]
+    assert skipped.startswith("chats.jsonl:8")
+    assert browser.run(store.head()) == head
+    path = browser.app.state.jobs.files.find(("local", ()), page["file"])
+    assert path.stat().st_mode & 0o077 == 0
+    html = browser.get(shown.headers["location"]).text
+    assert "Record 7 turns" in html
+    fields = {"file": page["file"], "name": page["name"], "scope": "acme/import", "skip_bad": "yes"}
+    done = browser.follow(browser.submit("/import/confirm", fields))
+    assert done["result"]["report"]["recorded"] == 7
+    assert not path.exists()
+    assert len(browser.run(store.sessions(scope="acme/import"))) == 3
+    again = browser.json(upload(browser, CHATS, scope="acme/import").headers["location"])["preview"]
+    fields = {"file": again["file"], "name": again["name"], "scope": "acme/import"}
+    assert browser.follow(browser.submit("/import/confirm", fields))["result"]["report"]["already_there"] == 7
+
+
+def test_a_line_that_cannot_be_read_stops_an_import_that_does_not_skip_it(browser):
+    """The job says which line, and the file is deleted all the same."""
+    page = browser.json(upload(browser, CHATS + "\nno json\n").headers["location"])["preview"]
+    job = browser.follow(browser.submit("/import/confirm", {"file": page["file"], "name": page["name"]}))
+    assert job["state"] == "failed"
+    assert "8" in job["error"]
+    assert browser.submit("/import/confirm", {"file": page["file"]}).status_code == 404
+
+
+@pytest.mark.parametrize("content", [b"\x1f\x8b" + b"x" * 50, b"SQLite format 3\x00" + b"x" * 50])
+def test_an_upload_that_unpacks_to_anything_is_refused(browser, content):
+    """Compressed files and databases are imported from disk."""
+    refused = upload(browser, content, name="bomb")
+    assert refused.status_code == 400
+    assert "mnemolog import" in refused.text
+
+
+def test_an_upload_is_bounded_and_needs_write_and_the_right(browser, reader, store, monkeypatch):
+    """Too large, read-only, without the right: nothing is kept."""
+    monkeypatch.setattr(import_page, "UPLOAD_BYTES_MAX", 100)
+    assert upload(browser, CHATS).status_code == 400
+    assert upload(reader, "{}").status_code == 403
+    assert "mnemolog serve DIR --write" in reader.get("/import").text
+    reads = as_caller(store, verbs=("read",))
+    assert upload(reads, "{}").status_code == 403
+    assert reads.get("/import").status_code == 403
+    assert browser.submit("/import/upload", {}).status_code == 400
+    shown = upload(browser, '{"session": "x", "role": "user", "text": "hi"}')
+    file = browser.json(shown.headers["location"])["preview"]["file"]
+    assert browser.submit("/import/discard", {"file": file}).headers["location"] == "/import"
+    assert browser.get(shown.headers["location"]).status_code == 404
+    reads.close()
+
+
+# Callers who may see a part only
+
+
+def test_a_caller_of_a_scope_sees_its_own_and_is_told_where_a_page_is_about_everything(store):
+    """Recall, context, difference, timeline and forgetting within; a plain sentence on the others."""
+    alice = as_caller(store, verbs=("read", "record", "forget", "admin"), scope="acme/alice")
+    sees = alice.json("/recall?q=tea")
+    assert {hit["hit"]["session"] for hit in sees["hits"]} == {"trip"}
+    assert [item["session"] for item in alice.json("/diff?from=0")["sessions"]] == ["trip"]
+    audit = alice.json("/audit")
+    assert {event["session"] for event in audit["events"]} == {"trip"}
+    assert (audit["head"], audit["witnesses"]) == (None, [])
+    assert alice.json("/audit?session=bad")["events"] == []
+    assert alice.json("/context?q=tea")["context"]["text"].count("script") == 0
+    for url in ("/recall?q=tea&session=bad", "/context?q=tea&session=bad", "/forgetting?sessions=bad"):
+        assert alice.get(url).status_code == 404, url
+    assert alice.get("/forgetting?positions=12").status_code == 404
+    for url in ("/health", "/recall/receipts", "/import"):
+        page = alice.get(url)
+        assert page.status_code == 403, url
+        assert "about the whole memory" in page.text
+    for url in ("/audit/verify", "/audit/export", "/health/fix", "/health/model", "/import/upload"):
+        assert alice.submit(url, {}).status_code in (403, 404), url
+    count = events_of(alice, "sessions=trip")
+    fields = {"sessions": "trip", "events": count, "confirm": "trip"}
+    page = alice.follow(alice.submit("/forgetting", fields))
+    assert str(page["events"]) == count
+    assert [item["request"] for item in alice.json("/forgetting")["erasures"]] == [page["request"]]
+    bob = as_caller(store, verbs=("read",), scope="acme/bob")
+    assert bob.json("/forgetting")["erasures"] == []
+    assert bob.get(f"/forgetting/{page['request']}").status_code == 404
+    alice.close()
+    bob.close()
