@@ -94,9 +94,9 @@ class StoreParts:
         structured_log.info("store.opened", path=self.layout.folder, log_id=self.log.log_id, background=background)
         self.forgetting.resume()
 
-    def within(self, scope: Scope) -> StoreParts:
+    def within(self, scope: Scope, *, own_names: bool) -> StoreParts:
         """Return parts for one scope that share log, projections and snapshots with these. Raises `OutsideScope`."""
-        boundary = Boundary(self.boundary.narrow(scope))
+        boundary = Boundary(self.boundary.narrow(scope), own_names=own_names or self.boundary.own_names)
         return _assembled(
             self.layout,
             self.log,

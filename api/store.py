@@ -15,7 +15,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.head import Head
-from mnemolog.domain.limits import LABEL_BYTES_MAX, MEMORY_LIMITS, MemoryLimits, checked_label, checked_text
+from mnemolog.domain.limits import LABEL_BYTES_MAX, MEMORY_LIMITS, MemoryLimits, checked_text
 from mnemolog.domain.moments import By, Time, When, parse_time, position_at
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Results
@@ -134,13 +134,14 @@ class MemoryStore(OfOneProcess):
         parts.start()
         return store
 
-    def within(self, scope: str) -> Self:
+    def within(self, scope: str, *, own_names: bool = False) -> Self:
         """Return this store for one scope, as `open(scope=)` does: nothing outside can be read or written through it.
 
-        It shares all that is costly, so that each request of a service may have one of its own. It works until this
-        store is closed; closing it only ends its own prefetches. Raises `InvalidInput`, `OutsideScope`.
+        It shares all that is costly and works until this store is closed; closing it only ends its own prefetches. With
+        `own_names`, ids of new sessions and names of agents begin with the scope and `/`, so that nobody learns which
+        names others have (docs/sessions.md). Raises `InvalidInput`, `OutsideScope`.
         """
-        return type(self)(self.parts.within(parse_scope(scope)))
+        return type(self)(self.parts.within(parse_scope(scope), own_names=own_names))
 
     def close(self) -> None:
         """Finish queued appends and close all files. Later calls raise `StoreClosed`.
@@ -295,7 +296,6 @@ class MemoryStore(OfOneProcess):
         is the default.
         `key` makes a retry safe: repeating a switch that the agent made under this key writes nothing, even after
         later switches; a different switch under the same key raises `DuplicateKey`.
-
         Returns a handle on `to`. Prefetched answers for the old session are discarded. Raises `UnknownSession`,
         `SessionExists`, `SessionAlreadyEnded`, `OutsideSession`, `SwitchRefused`, `InvalidInput`: nothing was written.
         """
@@ -315,7 +315,7 @@ class MemoryStore(OfOneProcess):
 
         Raises `InvalidInput` for an invalid agent name.
         """
-        state = self.parts.sessions.agent(checked_label("agent", agent))
+        state = self.parts.sessions.agent(self.parts.sessions.own_agent(agent))
         known = None if state is None else self.parts.sessions.states.latest(state.current)
         return None if known is None else self._handle(known.session, known.started)
 

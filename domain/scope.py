@@ -46,6 +46,20 @@ class Boundary(msgspec.Struct, frozen=True):
     """The scope that a store was opened for. The root scope bounds nothing."""
 
     scope: Scope = ROOT
+    own_names: bool = False
+    """Whether new sessions and agents are named below the scope: ids and names are shared by the whole log."""
+
+    def is_own(self, name: str) -> bool:
+        """Whether a new session or an agent may have a name."""
+        return not self.own_names or name.startswith(f"{self.scope}/")
+
+    def own(self, name: str) -> str:
+        """Return a name that a new session or an agent may have, made from any name."""
+        return f"{self.scope}/{name}" if self.own_names else name
+
+    def not_own(self, field: str, name: str) -> InvalidInput:
+        """Return the error for a name that is refused, in the same words whether somebody else has it or not."""
+        return InvalidInput(field, f"{name!r} is unknown here; a new name has to begin with '{self.scope}/'")
 
     def narrow(self, scope: Scope) -> Scope:
         """Return a scope within the boundary; the boundary itself for the root scope. Raises `OutsideScope`."""

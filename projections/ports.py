@@ -79,6 +79,10 @@ class FoldableLog(Log, Protocol):
         ...
 
 
+class SessionLog(StreamLog, FoldableLog, Protocol):
+    """The truth, session by session."""
+
+
 class StoreLog(FoldableLog, Protocol):
     """The log of an open store."""
 

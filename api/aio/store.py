@@ -100,9 +100,9 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
         else:
             await self._pools.close(self._of.close)
 
-    def within(self, scope: str) -> Self:
+    def within(self, scope: str, *, own_names: bool = False) -> Self:
         """Return this store as `open(scope=)` does, at once and in the same threads. See `MemoryStore.within`."""
-        return type(self)(self._of.within(scope), self._pools, is_part=True)
+        return type(self)(self._of.within(scope, own_names=own_names), self._pools, is_part=True)
 
     async def __aenter__(self) -> Self:
         return self

@@ -78,6 +78,8 @@ def state_in(tx: Transaction, session_id: str, states: SessionStates) -> Session
 
     Raises `UnknownSession` for one outside of the store's scope.
     """
+    if states.is_outside(session_id):  # Its events are not even read: nothing of it can be timed.
+        raise errors.UnknownSession(session_id)
     state = tx.fold(session.session_stream(session_id), evolve, states.known)
     if not states.is_inside(state):
         raise errors.UnknownSession(session_id)
@@ -87,11 +89,16 @@ def state_in(tx: Transaction, session_id: str, states: SessionStates) -> Session
 def new_state_in(tx: Transaction, session_id: str, states: SessionStates) -> SessionState | None:
     """Return the state of a session that is to be started.
 
-    Raises `SessionExists` if one outside has the id, or if events that fit no session are stored under it.
+    Raises `SessionExists` if one outside has the id, or if events that fit no session are stored under it. Where only
+    own names may be given, `InvalidInput` for any other id that no session inside has.
     """
     try:
         state = state_in(tx, session_id, states)
+        if state is None and not states.boundary.is_own(session_id):
+            raise states.boundary.not_own("session", session_id)
     except errors.UnknownSession as error:
+        if not states.boundary.is_own(session_id):
+            raise states.boundary.not_own("session", session_id) from None
         raise _taken(session_id, f"a session outside of the scope of this store has the id {session_id!r}") from error
     if state is None and tx.version(session.session_stream(session_id)):
         raise _taken(session_id, f"events that fit no session are stored under the id {session_id!r}")

@@ -234,6 +234,17 @@ class Sessions:
         folded = self._agents[stream] = self.log.fold(stream, commands.evolve_agent_stream, known=self._known_agent)
         return folded.state
 
+    def own_agent(self, agent: str | None) -> str:
+        """Return the name of an agent that this store may use, the default for none. Raises `InvalidInput`."""
+        if agent is None or (agent == DEFAULT_AGENT and self.boundary.own_names):
+            return self.boundary.own(DEFAULT_AGENT)
+        if not self.boundary.is_own(checked_label("agent", agent)):
+            raise self.boundary.not_own("agent", agent)
+        return agent
+
+    def _new_id(self) -> str:
+        return self.boundary.own(new_session_id())
+
     def _known_agent(self, stream: str, position: Position | None) -> FoldedState[AgentState] | None:
         return self._agents.get(stream) if position is None else None
 
@@ -288,10 +299,10 @@ class Sessions:
     def _startable(self, given: session.SessionLike | None, about: Attributes) -> tuple[str, SessionStarted]:
         agent, parent = about.get("agent"), about.get("parent")
         return (
-            new_session_id() if given is None else session.checked_session_id(session.session_id_of(given, "id")),
+            self._new_id() if given is None else session.checked_session_id(session.session_id_of(given, "id")),
             session.new_session(
                 title=about.get("title") or "",
-                agent=DEFAULT_AGENT if agent is None else agent,
+                agent=self.own_agent(agent),
                 scope=self.boundary.narrow(parse_scope(about.get("scope") or "")),
                 parent=None if parent is None else self.state(session.session_id_of(parent, "parent")).session,
             ),
@@ -461,7 +472,7 @@ class Sessions:
             agent=state.started.agent,
             reason=SwitchReason.BRANCH,
             from_=session_id,
-            to=to or new_session_id(),
+            to=to or self._new_id(),
             at=None if at is None else self._branch_point(state, at),
             title=title,
         )
@@ -495,15 +506,16 @@ class Sessions:
             _check_one_of(turns, at)
             if reason is not SwitchReason.REWIND:
                 raise errors.SwitchRefused(reason, "leave out `turns`, or use 'rewind'")
-        if agent is None:
-            agent = DEFAULT_AGENT if left is None else self.state(left).started.agent
+        if agent is None and left is not None and not self.boundary.own_names:
+            agent = self.state(left).started.agent
+        agent = self.own_agent(agent)
         if to is None and reason is SwitchReason.RESUME:
             raise errors.SwitchRefused(reason, "say which session to resume")
         asked = SwitchRequest(
-            agent=checked_label("agent", agent),
+            agent=agent,
             reason=reason,
             from_=left,
-            to=new_session_id() if to is None else to,
+            to=self._new_id() if to is None else to,
             at=None if at is None else self._switch_point(at, reason, to=to, left=left, agent=agent),
             title=how.get("title"),
             scope=None if scope is None else self.boundary.narrow(parse_scope(scope)),

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from typing import Final
 
 from mnemolog.domain import errors, session_fold
-from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.forgetting import is_checkpoint
 from mnemolog.domain.position import Position
 from mnemolog.domain.scope import ROOT, UNBOUNDED, Boundary, Scope, covers
@@ -15,7 +15,7 @@ from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import FoldedState, Past
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.lru_cache import LruCache
-from mnemolog.projections.ports import FoldableLog, Snapshots
+from mnemolog.projections.ports import SessionLog, Snapshots
 
 SESSIONS_KEPT_MAX: Final = 256
 INSIDE_KEPT_MAX: Final = 10_000
@@ -95,7 +95,7 @@ class SessionStates:
     A session outside of `boundary` was never started, as far as this answers.
     """
 
-    def __init__(self, log: FoldableLog, snapshots: Snapshots, *, boundary: Boundary = UNBOUNDED) -> None:
+    def __init__(self, log: SessionLog, snapshots: Snapshots, *, boundary: Boundary = UNBOUNDED) -> None:
         self._log, self._snapshots, self.boundary = log, snapshots, boundary
         self._inside: LruCache[str, bool] = LruCache(INSIDE_KEPT_MAX)
         self._kept = _KeptSessions()
@@ -108,6 +108,8 @@ class SessionStates:
 
     def latest(self, session: str) -> SessionState | None:
         """Return the state of a session now, None if it was never started."""
+        if self.is_outside(session):
+            return None
         stream = session_stream(session)
         folded, events = self._fold(stream, None)
         if folded.state is not None and self._keep(stream, folded, events=events):
@@ -116,8 +118,40 @@ class SessionStates:
 
     def at(self, session: str, position: Position) -> SessionState | None:
         """Return the state of a session as of `position`, None if it had not started then."""
+        if self.is_outside(session):
+            return None
         folded, _ = self._fold(session_stream(session), position)
         return folded.state if self.is_inside(folded.state) else None
+
+    def is_outside(self, session: str) -> bool:
+        """Whether a session that was started is outside of the boundary. Reads no more of it than its first event.
+
+        So it takes as long for a session of a million turns as for one that does not exist.
+        """
+        if self.boundary.scope == ROOT:
+            return False
+        with self._kept.lock:
+            inside = self._inside.get(session)
+        if inside is None:
+            inside = self._begins_inside(session)
+            if inside is None:
+                return False
+            with self._kept.lock:
+                self._inside.put(session, inside)
+        return not inside
+
+    def _begins_inside(self, session: str) -> bool | None:
+        """Whether a session and all that it inherits from are inside; None if it was not started."""
+        first = self._log.first_event(session_stream(session))
+        if first is None or not isinstance(first.event, SessionStarted):
+            return None
+        while covers(self.boundary.scope, Scope(first.event.scope)):
+            if first.event.parent is None or first.event.branched_at is None:
+                return True
+            first = self._log.first_event(session_stream(first.event.parent))
+            if first is None or not isinstance(first.event, SessionStarted):
+                return False
+        return False
 
     def is_inside(self, state: SessionState | None) -> bool:
         """Whether the boundary covers a session and all sessions whose turns and working memory it inherited."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -44,15 +46,16 @@ def folder(tmp_path):
     return folder
 
 
-@pytest.fixture(params=["opened", "within"])
+@pytest.fixture(params=["opened", "within", "own-names"])
 def bound(folder, request):
     """The store for Alice: opened for her, or a part of one that was opened for everybody."""
     if request.param == "opened":
         with MemoryStore.open(folder, model=None, scope=ALICE) as store:
             yield store
     else:
-        with MemoryStore.open(folder, model=None) as whole, whole.within("acme").within(ALICE) as store:
-            yield store
+        own = request.param == "own-names"
+        with MemoryStore.open(folder, model=None) as whole:
+            yield whole.within("acme").within(ALICE, own_names=own)
 
 
 def texts(found):
@@ -64,7 +67,7 @@ def texts(found):
     return msgspec.json.encode(found).decode()
 
 
-REFUSED = (errors.OutsideScope, errors.UnknownSession, errors.SessionExists)
+REFUSED = (errors.OutsideScope, errors.UnknownSession, errors.SessionExists, errors.InvalidInput)
 """What a call that concerns something outside may raise."""
 
 # Each public method with calls that try to read or to write what is outside.
@@ -208,18 +211,27 @@ def test_no_call_reads_or_writes_outside(bound, folder, call):
     except REFUSED as error:
         given = str(error)
     assert "heliotrope" not in given
+    shared = bound.parts.boundary.own_names
+    assert not shared or "outside of the scope of this store" not in given, "nobody learns that an id is taken"
     assert not {path.name for path in folder.parent.iterdir()} & {"copy", "log.jsonl", "heads"}
-    bound.close()
     with MemoryStore.open(folder, model=None) as store:
         assert [event.version for event in store.events() if event.stream == "session/bob"] == list(range(1, 7))
         assert [event.version for event in store.events() if event.stream == "session/foreign"] == [1]
-        assert {item.session for item in store.sessions()} - {"new", "mine"} == {"alice", "bob", "foreign", "trip"}
-        assert all(item.scope.startswith(ALICE) for item in store.sessions() if item.session in ("new", "mine"))
+        made = [item for item in store.sessions() if item.session not in ("alice", "bob", "foreign", "trip")]
+        assert all(item.scope.startswith(ALICE) for item in made)
+        assert all(item.session.startswith(f"{ALICE}/") for item in made) or not shared
+        assert len(store.sessions()) - len(made) == 4
         assert store.current("both").id == "bob"
 
 
-def test_what_is_inside_works_as_ever(bound):
+def test_what_is_inside_works_as_ever(folder):
     """Sessions, recall, working memory, switches, history, forgetting: in the scope and below it."""
+    with MemoryStore.open(folder, model=None) as store:
+        works_as_ever(store.within(ALICE))
+
+
+def works_as_ever(bound):
+    """What one does in a scope."""
     alice = bound.session("alice")
     turn = alice.record("user", "the sentinel has a twin")
     assert bound.session("fresh").scope == ALICE, "the scope of the store is the default"
@@ -242,6 +254,76 @@ def test_what_is_inside_works_as_ever(bound):
     assert {hit.session for hit in alice.prefetch_result().recall.hits} == {"alice", "trip"}
     assert bound.forget(positions=[turn.position]).events == 1
     assert bound.forget(scope=f"{ALICE}/trips").sessions == ("trip",)
+
+
+def test_what_is_inside_works_in_a_store_that_was_opened_for_it(folder):
+    """As in a part of a store."""
+    with MemoryStore.open(folder, model=None, scope=ALICE) as store:
+        works_as_ever(store)
+
+
+@pytest.fixture
+def own(folder):
+    """A part of a store for Alice, whose names are below her scope."""
+    with MemoryStore.open(folder, model=None) as store:
+        yield store.within(ALICE, own_names=True)
+
+
+def test_own_names_begin_with_the_scope(own):
+    """New sessions and agents; without a name each gets one."""
+    assert own.session(f"{ALICE}/trip").agent == f"{ALICE}/agent"
+    assert own.start_session().id.startswith(f"{ALICE}/")
+    assert own.switch(reason="new").id.startswith(f"{ALICE}/")
+    assert own.current().agent == f"{ALICE}/agent"
+    assert own.session(f"{ALICE}/trip").branch().id.startswith(f"{ALICE}/")
+    assert own.start_session(agent=f"{ALICE}/planner").agent == f"{ALICE}/planner"
+    assert own.session("alice").turns()[0].text == "the sentinel is mine", "what is inside has any name"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda s, name: s.session(name),
+        lambda s, name: s.start_session(name),
+        lambda s, name: s.switch(name, reason="new"),
+        lambda s, name: s.switch(name, reason="branch", session="alice"),
+        lambda s, name: s.preview_switch(name, reason="new"),
+        lambda s, name: s.session("alice").branch(name),
+        lambda s, name: s.start_session(agent=name),
+        lambda s, name: s.session(f"{ALICE}/x", agent=name),
+        lambda s, name: s.current(name),
+        lambda s, name: s.switch(reason="new", agent=name),
+        lambda s, name: s.switch("alice", reason="resume", agent=name),
+    ],
+)
+def test_a_name_that_others_have_is_refused_as_one_that_nobody_has(own, call):
+    """In the same words: `bob` and `both` are taken, `none` is not."""
+    said = []
+    for name in ("bob", "both", "none", "foreign", "acme/bob/x"):
+        with pytest.raises(errors.InvalidInput) as refused:
+            call(own, name)
+        said.append((str(refused.value).replace(name, "NAME"), refused.value.hint, refused.value.field))
+    assert len(set(said)) == 1
+
+
+def test_a_session_outside_is_read_no_further_than_its_first_event(folder, monkeypatch):
+    """However long it is, the answer takes as long as for an id that nobody has."""
+    with MemoryStore.open(folder, model=None) as store:
+        bob = store.session("bob")
+        for number in range(50):
+            bob.set(f"k{number}", number)
+        hers, asked = store.within(ALICE), []
+        for name in ("first_event", "fold"):
+            method = getattr(store.parts.log, name)
+            counted = partial(
+                lambda name, method, *args, **how: asked.append((name, args[0])) or method(*args, **how), name, method
+            )
+            monkeypatch.setattr(store.parts.log, name, counted)
+        for call in (lambda s: s.turns("bob"), lambda s: s.record("bob", "user", "x"), lambda s: s.find_session("bob")):
+            with suppress(errors.UnknownSession):
+                call(hers)
+        assert ("first_event", "session/bob") in asked
+        assert ("fold", "session/bob") not in asked
 
 
 def test_a_scope_that_covers_everything_bounds_nothing(folder):
