@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.routing import BaseRoute, Mount
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mnemolog.adapters.http.access import VERBS, Caller
@@ -37,13 +37,22 @@ def make_app(
     folders: Folders | None = None,
     routes: Sequence[BaseRoute] = (),
     middleware: Sequence[Middleware] | None = None,
-) -> Starlette:
+) -> ASGIApp:
     """Return the server's application: the API below `/v1`, and further `routes`.
 
     `middleware` sets `request.state.caller` and refuses what may not come in; by default everybody is the local user.
     """
-    let_in = [Middleware(EverybodyIsLocal, store=store)] if middleware is None else list(middleware)
-    return Starlette(routes=[Mount(PREFIX, app=Api(store, folders or Folders())), *routes], middleware=let_in)
+    api, rest = Api(store, folders or Folders()), Starlette(routes=routes)
+
+    async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
+        # Starlette would look at each request five times before the API sees it.
+        is_of_api = scope["type"] == "http" and scope["path"].startswith(f"{PREFIX}/")
+        await (api if is_of_api else rest)(scope, receive, send)
+
+    app: ASGIApp = by_path
+    for one in reversed([Middleware(EverybodyIsLocal, store=store)] if middleware is None else middleware):
+        app = one.cls(app, *one.args, **one.kwargs)
+    return app
 
 
 class EverybodyIsLocal:

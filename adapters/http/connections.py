@@ -14,7 +14,8 @@ import ssl
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, Literal
+from contextlib import suppress
+from typing import Any, Final, Literal, cast
 
 import msgspec
 import uvicorn
@@ -94,6 +95,9 @@ class Connections:
                 self._drop_one(self._open)
                 await asyncio.sleep(RETRY_S)
                 continue
+            # asyncio sets it on sockets of its own. Without it, each event of a stream waits for an acknowledgement.
+            with suppress(OSError):  # The client is gone.
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while not self._has_place():
                 await asyncio.sleep(RETRY_S)
             if server.should_exit:
@@ -189,7 +193,7 @@ class _Connection(H11Protocol):
         self._unread = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, _OneWrite(transport, self.loop)))
         self._open[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -238,6 +242,41 @@ class _Connection(H11Protocol):
 
     def _enter(self, phase: Literal["head", "body", "answer"]) -> None:
         self.phase, self._since = phase, self.loop.time()
+
+
+class _OneWrite:
+    """A transport that sends what is written at a time at once: a whole answer, not its head, body and end.
+
+    Each send is a system call that gives up the interpreter's lock, and waits for it again while other threads work.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._parts: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send data after what runs now."""
+        if not self._parts:
+            self._loop.call_soon(self._send)
+        self._parts.append(data)
+
+    def close(self) -> None:
+        """Close the connection when everything was sent."""
+        self._send()
+        self._transport.close()
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes wait."""
+        return self._transport.get_write_buffer_size() + sum(map(len, self._parts))
+
+    def _send(self) -> None:
+        if self._parts:
+            data = b"".join(self._parts)
+            self._parts.clear()
+            self._transport.write(data)
 
 
 def _has_shown_token(scope: Any) -> bool:

@@ -12,6 +12,8 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.adapters.http import tail
 from mnemolog.adapters.http.access import VERBS, Caller
+from mnemolog.adapters.http.app import Api
+from mnemolog.adapters.http.calls import Folders
 from tests.adapters.http.examples import TRIP_ID, filled
 
 
@@ -177,7 +179,7 @@ def test_a_follower_never_sees_what_its_store_may_not(store, folder, server):
     filled(store)
     with MemoryStore.open(folder, model=None, scope="acme", background=False) as bound:
         caller = Caller(actor="alice", verbs=VERBS, store=AsyncMemoryStore(bound, WorkerPools()))
-        api = server.app.routes[0].app
+        api = Api(AsyncMemoryStore(store, WorkerPools()), Folders())
 
         async def as_alice(scope, receive, send):
             scope["state"] = {"caller": caller}
