@@ -12,8 +12,10 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.adapters.http import tail
 from mnemolog.adapters.http.access import VERBS, Caller
-from mnemolog.adapters.http.app import Api
+from mnemolog.adapters.http.app import Api, EverybodyIsLocal
 from mnemolog.adapters.http.calls import Folders
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.aio.worker_pools import WorkerPools
 from tests.adapters.http.examples import TRIP_ID, filled
 
 
@@ -173,9 +175,6 @@ def test_a_follower_gets_only_what_it_asked_for(server, store, monkeypatch, quer
 
 def test_a_follower_never_sees_what_its_store_may_not(store, folder, server):
     """Neither what is there nor what comes: it is bound to a scope."""
-    from mnemolog.aio.store import AsyncMemoryStore
-    from mnemolog.aio.worker_pools import WorkerPools
-
     filled(store)
     with MemoryStore.open(folder, model=None, scope="acme", background=False) as bound:
         caller = Caller(actor="alice", verbs=VERBS, store=AsyncMemoryStore(bound, WorkerPools()))
@@ -232,7 +231,9 @@ def test_a_silent_follower_hears_how_far_it_has_read(server, store, monkeypatch)
 def test_the_log_is_read_once_for_all_followers_and_not_without_any(server, store):
     """One task reads it, however many follow; with the last one it ends."""
     filled(store)
-    route = server.app.routes[0].app._root.find([b"tail"], "GET")[0]
+    whole = AsyncMemoryStore(store, WorkerPools())
+    api = Api(whole, Folders())
+    server.app, route = EverybodyIsLocal(api, whole), api._root.find([b"tail"], "GET")[0]
 
     async def follow():
         async with following(server) as first, following(server) as second, following(server, "session=other"):
