@@ -67,6 +67,12 @@ _HINTS: Final[dict[type[Exception], str]] = {
     errors.OutsideScope: "nothing was read or written; use a token for the whole store",
     errors.MemoryFull: "nothing was written; delete something, or raise the limit of the server",
     errors.StoreClosed: "the server is stopping; try again",
+    errors.EncodingFailed: (
+        "the turn is safe in the log and found by text search; fix the cause and `POST /v1/rebuild` with "
+        '{"projection": "vectors"}, or skip the turn with {"skip_bad": true}'
+    ),
+    errors.ModelUnavailable: 'start the server with the model, or search by words only ({"mode": "text"})',
+    errors.ProjectionBehind: "wait longer, or rebuild it (`POST /v1/rebuild`)",
     errors.ProjectionError: "`POST /v1/rebuild` rebuilds it from the log",
     errors.ProjectionUnreadable: '`POST /v1/doctor` with {"fix": true} quarantines damaged files and rebuilds them',
     errors.ModelRefused: "nothing was changed; `GET /v1/models` shows which models have vectors, and the active one",
@@ -103,7 +109,7 @@ def status_of(error: MnemologError) -> int:
 
 def hint_of(error: MnemologError) -> str:
     """Return what to do about an error, in words of the API where there are any."""
-    own = "hint" in error.__dict__
+    own = "hint" in error.__dict__ and not isinstance(error, errors.ModelUnavailable)
     found = "" if own else next((_HINTS[kind] for kind in type(error).__mro__ if kind in _HINTS), "")
     return "; ".join((*getattr(error, "__notes__", ()), found or error.hint))
 

@@ -3,46 +3,86 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from typing import Any
 
 import httpx2
 import pytest
 
-from mnemolog.adapters.http.app import make_app
+from mnemolog import MemoryStore
+from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.http.app import Api, make_app
 from mnemolog.adapters.http.calls import Folders
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from tests.adapters.http.examples import filled
-from tests.support import HashEncoder
+from tests.support import FakeClock, HashEncoder
 
 
 class Server:
     """Answers requests as a server would; everybody is the local user."""
 
-    def __init__(self, app: Any) -> None:
-        self.app = app
+    def __init__(self, store: MemoryStore, folders: Folders | None = None) -> None:
+        whole = AsyncMemoryStore(store, WorkerPools())
+        self.app: Any = make_app(whole, folders=folders)
+        self.api = Api(whole, folders or Folders())
         self._runner = asyncio.Runner()
 
-    def __call__(self, method: str, path: str, **how: Any) -> httpx2.Response:
+    def __call__(self, method: str, path: str, *, caller: Caller | None = None, **how: Any) -> httpx2.Response:
         """Make a request below `/v1`; `json` is its body, `params` its query."""
-        return self.run(self._request(method, path, **how))
+        return self.run(self._request(method, path, caller, **how))
 
     def run(self, coroutine: Any) -> Any:
         """Run a coroutine in the server's event loop."""
         return self._runner.run(coroutine)
 
-    def client(self) -> httpx2.AsyncClient:
-        """Return a client of the server, for its event loop."""
-        transport = httpx2.ASGITransport(app=self.app, raise_app_exceptions=False)
-        return httpx2.AsyncClient(transport=transport, base_url="http://memory.test/v1")
+    def as_caller(self, caller: Caller) -> Any:
+        """Return the API as one caller has it."""
 
-    async def _request(self, method: str, path: str, **how: Any) -> httpx2.Response:
-        async with self.client() as client:
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            scope["state"] = {"caller": caller}
+            await self.api(scope, receive, send)
+
+        return app
+
+    async def _request(self, method: str, path: str, caller: Caller | None, **how: Any) -> httpx2.Response:
+        app = self.app if caller is None else self.as_caller(caller)
+        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://memory.test/v1") as client:
             return await client.request(method, path, **how)
 
     def close(self) -> None:
         """End the event loop."""
         self._runner.close()
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory):
+    """A store with memories of all kinds and the vectors of two models, and what is known of it. Made once."""
+    folder = tmp_path_factory.mktemp("template") / "memory"
+    with MemoryStore.open(folder, model=HashEncoder(), clock=FakeClock(), background=False) as store:
+        found = filled(store)
+        store.rebuild("vectors")
+        (model,) = store.models.list()
+        other = HashEncoder(fingerprint="other/1")
+        other.name = "models/other"
+        store.models.add(other)
+    return folder, found | {"model": model.fingerprint}
+
+
+@pytest.fixture
+def known(template):
+    """What is known of the store: places for the paths of some examples."""
+    return template[1]
+
+
+@pytest.fixture
+def store(template, folder, clock, encoder):
+    """A store with memories of all kinds."""
+    shutil.copytree(template[0], folder)
+    clock.advance(seconds=3_600)
+    with MemoryStore.open(folder, model=encoder, clock=clock, background=False) as store:
+        yield store
 
 
 @pytest.fixture
@@ -55,18 +95,6 @@ def folders(tmp_path):
 def server(store, folders):
     """A server over the store of this test."""
     (folders.backups).mkdir()
-    found = Server(make_app(AsyncMemoryStore(store, WorkerPools()), folders=folders))
+    found = Server(store, folders)
     yield found
     found.close()
-
-
-@pytest.fixture
-def known(store):
-    """The store has memories of all kinds, and two models."""
-    found = filled(store)
-    store.rebuild("vectors")
-    (model,) = store.models.list()
-    other = HashEncoder(fingerprint="other/1")
-    other.name = "models/other"
-    store.models.add(other)
-    return found | {"model": model.fingerprint}

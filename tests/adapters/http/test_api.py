@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
-from mnemolog.adapters.http.operations import OPERATIONS
+from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.http.operations import BY_NAME, OPERATIONS
 from mnemolog.adapters.http.problems import error_of
-from tests.adapters.http.examples import EXAMPLES
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.domain.raw_payload import Original, original_of
+from tests.adapters.http.conftest import Server
+from tests.adapters.http.examples import EXAMPLES, TRIP
 
 
 def test_every_operation_has_an_example():
@@ -45,3 +51,239 @@ def test_a_long_call_that_fails_ends_with_an_error_event(server, known):
     name, data = answer.text.strip().split("\n")
     assert name == "event: error"
     assert error_of(data.removeprefix("data: ").encode()).field == "expect_head"
+
+
+STATUSES = {
+    "no such path": ("GET", "/nowhere", None, 404, "NotFound"),
+    "another method": ("DELETE", "/head", None, 405, "MethodNotAllowed"),
+    "an unknown argument in the query": ("GET", "/events?before=1", None, 400, "InvalidInput"),
+    "an argument given twice": ("GET", "/events?after=1&after=2", None, 400, "InvalidInput"),
+    "a text for a number": ("GET", "/events?limit=many", None, 400, "InvalidInput"),
+    "a page that is too long": ("GET", "/events?limit=10001", None, 400, "InvalidInput"),
+    "a page of nothing": ("GET", "/sessions?limit=0", None, 400, "InvalidInput"),
+    "a word for a position": ("GET", "/events/first", None, 400, "InvalidInput"),
+    "a position past the head": ("GET", "/events?after=100000", None, 400, "InvalidInput"),
+    "a query for a body": ("POST", "/recall?query=train", {"query": "train"}, 400, "InvalidInput"),
+    "a path that is not UTF-8": ("GET", "/sessions/%FF", None, 400, "InvalidInput"),
+    "a missing argument": ("POST", "/recall", {}, 400, "InvalidInput"),
+    "an unknown argument in the body": ("POST", "/recall", {"query": "train", "top_k": 3}, 400, "InvalidInput"),
+    "an argument of another type": ("POST", "/recall", {"query": "train", "k": "3"}, 400, "InvalidInput"),
+    "a body that is no object": ("POST", "/recall", [], 400, "InvalidInput"),
+    "a session outside its life": ("GET", f"/sessions/{TRIP}/turns?at=0", None, 400, "OutsideSession"),
+    "an unknown session": ("GET", "/sessions/nowhere", None, 404, "UnknownSession"),
+    "turns of an unknown session": ("GET", "/sessions/nowhere/turns", None, 404, "UnknownSession"),
+    "a turn in an unknown session": (
+        *("POST", "/sessions/nowhere/turns", {"role": "user", "text": "x"}),
+        *(404, "UnknownSession"),
+    ),
+    "an unknown checkpoint": ("POST", f"/sessions/{TRIP}/checkpoints/x/restore", {}, 404, "UnknownCheckpoint"),
+    "an id that is taken": ("POST", "/sessions", {"id": "other"}, 409, "SessionExists"),
+    "other content under a key": (
+        *("POST", f"/sessions/{TRIP}/turns", {"role": "user", "text": "else", "key": "t0"}),
+        *(409, "DuplicateKey"),
+    ),
+    "an unknown model": ("POST", "/models/unheard/activate", {}, 409, "ModelUnavailable"),
+    "a text that is too long": (
+        *("POST", f"/sessions/{TRIP}/turns", {"role": "user", "text": "x" * (2**20 + 1)}),
+        *(413, "LimitExceeded"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STATUSES)
+def test_what_is_refused_is_a_problem_with_its_status(server, store, case):
+    """With the name of the error, what happened, and what to do."""
+    method, path, body, status, title = STATUSES[case]
+    answer = server(method, path, json=body)
+    problem = answer.json()
+    assert (answer.status_code, problem["status"], problem["title"]) == (status, status, title)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert problem["detail"]
+    assert status == 405 or problem["hint"]
+
+
+def test_a_body_of_another_type_is_refused(server, store):
+    """So no form of a web page reaches the store."""
+    answer = server("POST", "/recall", content=b'{"query": "x"}', headers={"content-type": "text/plain"})
+    assert answer.json()["field"] == "content-type"
+    assert server("POST", "/recall", content=b"{", headers={"content-type": "application/json"}).status_code == 400
+
+
+def test_a_caller_may_do_only_what_its_verbs_say(server, store):
+    """Each operation names the verb that it needs; without it the status is 403, whatever the arguments."""
+    for verb in ("read", "record", "forget", "admin"):
+        caller = Caller(actor="somebody", verbs=frozenset({verb}), store=AsyncMemoryStore(store, WorkerPools()))
+        for item in OPERATIONS:
+            if item.verb != verb:
+                path = item.path.replace("{", "").replace("}", "")
+                answer = server(item.http, path, caller=caller)
+                assert (answer.status_code, answer.json()["title"]) == (403, "Forbidden"), item.name
+
+
+def test_a_store_that_is_closed_says_when_to_try_again(server, store):
+    """A server that stops."""
+    store.close()
+    answer = server("GET", "/head")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+def test_a_fault_of_the_server_tells_nothing_of_the_content(server, store, monkeypatch, caplog):
+    """A status of 500; the log has the place, and neither message nor arguments."""
+    monkeypatch.setattr(store, "recall", lambda query, **_: [][len(query)])
+    answer = server("POST", "/recall", json={"query": "heliotrope"})
+    assert (answer.status_code, answer.json()["title"]) == (500, "InternalError")
+    assert "heliotrope" not in answer.text + caplog.text
+    (message,) = [item.getMessage() for item in caplog.records]
+    assert message.startswith("http.failed operation=recall error=IndexError file=")
+
+
+def test_reads_of_the_log_alone_are_not_made_again(server, store, monkeypatch):
+    """`ETag` is the position of the log: with `If-None-Match` the answer is 304, until something is recorded."""
+    for item in OPERATIONS:
+        path = EXAMPLES[item.name].path
+        answer = server(item.http, path, params=EXAMPLES[item.name].params) if item.of_log_alone else None
+        if answer is None:
+            continue
+        tag = answer.headers["etag"]
+        assert tag.startswith(f'"{store.head().position}.'), item.name
+        assert answer.headers["cache-control"] == "private, no-cache"
+        again = server(item.http, path, params=EXAMPLES[item.name].params, headers={"if-none-match": f"W/{tag}, x"})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag), item.name
+    monkeypatch.setattr(type(store), "sessions", lambda *_, **__: pytest.fail("was made"))
+    assert server("GET", "/sessions", headers={"if-none-match": tag}).status_code == 304
+    monkeypatch.undo()
+    store.record("other", "user", "news")
+    assert server("GET", "/sessions", headers={"if-none-match": tag}).status_code == 200
+
+
+@pytest.mark.parametrize("path", [f"/sessions/{TRIP}/values/city", f"/sessions/{TRIP}/values", "/status", "/models"])
+def test_what_changes_without_an_event_has_no_tag(server, known, path):
+    """Values expire, and vectors are built."""
+    answer = server("GET", path)
+    assert "etag" not in answer.headers
+    assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("path", "params"),
+    [
+        ("/events", {}),
+        ("/timeline", {}),
+        ("/sessions", {}),
+        (f"/sessions/{TRIP}/turns", {}),
+        (f"/sessions/{TRIP}/turns", {"newest_first": "true"}),
+        (f"/sessions/{TRIP}/own-turns", {}),
+    ],
+)
+def test_pages_follow_one_another_without_gaps(server, store, path, params):
+    """`next` is passed as `after`, or as `before` with `newest_first`; the last page has none."""
+    whole = server("GET", path, params=params).json()
+    assert whole["next"] is None
+    pages, at = [], None
+    while not pages or at is not None:
+        place = {} if at is None else {"before" if params else "after": at}
+        page = server("GET", path, params={**params, "limit": 2, **place}).json()
+        assert len(page["items"]) <= 2
+        pages.append(page["items"])
+        at = page["next"]
+    assert [item for page in pages for item in page] == whole["items"]
+    assert len(whole["items"]) > 1
+
+
+def test_find_gives_pages_too(server, store):
+    """With `after` in the body."""
+    first = server("POST", "/find", json={"text": "platform", "limit": 1}).json()
+    second = server("POST", "/find", json={"text": "platform", "limit": 1, "after": first["next"]}).json()
+    assert [page["items"][0]["text"] for page in (first, second)] == ["Which platform?", "Platform four."]
+
+
+@pytest.mark.parametrize("by", ["argument", "header"])
+def test_a_turn_that_is_sent_again_with_its_key_is_recorded_once(server, store, by):
+    """The key is an argument, or the header `Idempotency-Key`."""
+    turn, headers = {"role": "user", "text": "again"}, {}
+    if by == "argument":
+        turn["key"] = "k1"
+    else:
+        headers["idempotency-key"] = "k1"
+    first, second = (server("POST", f"/sessions/{TRIP}/turns", json=turn, headers=headers).json() for _ in range(2))
+    assert first == second
+    assert first["key"] == "k1"
+
+
+@pytest.mark.parametrize(
+    "name", [item.name for item in OPERATIONS if item.verb == "record" and item.name != "audit.judge"]
+)
+def test_a_request_with_a_key_can_be_sent_again(server, store, known, name):
+    """The header makes every write repeatable: the second one writes nothing and has the same answer.
+
+    A judgement needs none: it replaces the one before.
+    """
+    item, example = BY_NAME[name], EXAMPLES[name]
+    path = example.path.format(**known)
+    first = server(item.http, path, json=example.json, headers={"idempotency-key": "once"})
+    head = store.head()
+    second = server(item.http, path, json=example.json, headers={"idempotency-key": "once"})
+    assert first.is_success
+    assert (second.status_code, second.content) == (first.status_code, first.content)
+    assert store.head() == head
+
+
+def test_ids_and_keys_may_hold_slashes_and_anything_else(server, store):
+    """They are percent-encoded whole."""
+    for name in ("a/b", "a//b", "..", "ä ö", "%2F", "a?b#c", "a+b"):
+        path = "".join(f"%{byte:02X}" for byte in name.encode())
+        assert server("PUT", f"/sessions/{path}", json={}).json()["id"] == name
+        assert server("PUT", f"/sessions/{path}/values/{path}", json={"value": name}).status_code == 204
+        assert server("GET", f"/sessions/{path}/values/{path}").json() == {"value": name}
+        assert store.session(name).get(name) == name
+
+
+def test_a_value_of_null_is_told_from_none(server, store):
+    """Without a value the answer has no `value`."""
+    store.session("a").set("nothing", None)
+    assert server("GET", "/sessions/a/values/nothing").json() == {"value": None}
+    assert server("GET", "/sessions/a/values/unset").json() == {}
+
+
+def test_an_answer_to_head_has_no_body(server, store):
+    """But the same headers as that to GET."""
+    answer = server("HEAD", "/head")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers == server("GET", "/head").headers
+
+
+def test_a_session_is_read_as_of_a_position_or_a_time(server, store):
+    """`at` shows what it held then."""
+    trip = store.session("trip")
+    first = trip.record("user", "one")
+    trip.set("city", "Porto")
+    trip.record("user", "two")
+    turns = server("GET", "/sessions/trip/turns", params={"at": first.position}).json()["items"]
+    assert [turn["text"] for turn in turns] == ["one"]
+    assert server("GET", "/sessions/trip/values/city", params={"at": first.position}).json() == {}
+    assert server("GET", "/sessions/trip/turns", params={"at": "2999-01-01"}).json()["items"][-1]["text"] == "two"
+    assert server("GET", "/sessions/trip/turns", params={"at": 2, "hidden": "true"}).status_code == 400
+
+
+def test_a_backup_goes_into_the_folder_of_the_server(server, store, folders):
+    """The caller names no path: each backup is a new folder, its keys apart from it."""
+    for _ in range(2):
+        assert server("POST", "/backup", json={}).json()["head"] == store.head().position
+    assert len(list(folders.backups.iterdir())) == 2
+    assert list(folders.backup_keys.iterdir())
+    assert server("POST", "/backup", json={"target": "/tmp/x"}).json()["title"] == "InvalidInput"
+
+
+def test_a_server_without_a_folder_for_backups_makes_none(store):
+    """It says so."""
+    server = Server(store)
+    assert server("POST", "/backup", json={}).json()["title"] == "BackupRefused"
+    server.close()
+
+
+def test_a_turn_in_a_format_of_its_own_is_kept_byte_for_byte(server, store):
+    """`original` in base64, as everywhere in JSON."""
+    store.session("a")
+    message = {"session": "a", "role": "user", "text": "hi", "original": {"form": "my.form", "data": "AAEC/w=="}}
+    position = server("POST", "/turns", json={"messages": [message]}).json()["items"][0]["position"]
+    assert original_of(store.audit.event(position).event) == Original(form="my.form", data=b"\x00\x01\x02\xff")
