@@ -21,10 +21,12 @@ from mnemolog.adapters.console import (
     import_page,
     jobs,
     lineage,
+    live,
     overview,
     recall_page,
     session_page,
     sessions,
+    tokens,
 )
 from mnemolog.adapters.console.console import Console, LogIn
 from mnemolog.adapters.console.page import Action, Page
@@ -37,6 +39,7 @@ PAGES: Final[tuple[Page, ...]] = (
     session_page.session,
     event_page.event,
     lineage.lineage,
+    live.live,
     recall_page.recall,
     recall_page.receipts,
     recall_page.receipt,
@@ -49,6 +52,7 @@ PAGES: Final[tuple[Page, ...]] = (
     forgetting_page.certificate,
     import_page.import_,
     jobs.job,
+    tokens.tokens,
 )
 """All pages. A page that is also in `NAVIGATION` is in the menu."""
 ACTIONS: Final[tuple[Action, ...]] = (
@@ -61,6 +65,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
     import_page.upload,
     import_page.confirm,
     import_page.discard,
+    tokens.create,
+    tokens.revoke,
 )
 """All that forms of the console can do."""
 

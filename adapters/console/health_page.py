@@ -100,7 +100,7 @@ async def health_page(store: AsyncMemoryStore, *, model: str = "", ask_doctor: b
     status, report = await asyncio.gather(store.status(), _diagnosed(store, ask_doctor))
     quarantined = await (await store.admin.quarantine()).items() if ask_doctor else ()
     models = await model_rows(store)
-    parts = tuple(_parts(status))
+    parts = tuple(parts_of(status))
     return HealthPage(
         healthy=(report is None or report.healthy) and not status.warnings,
         says=tuple(_summary(status, report, parts)),
@@ -167,7 +167,8 @@ def _chosen(models: tuple[ModelRow, ...], choice: str) -> ModelRow:
     )
 
 
-def _parts(status: Status) -> Iterator[Part]:
+def parts_of(status: Status) -> Iterator[Part]:
+    """Yield what is derived from the log, and whether it is up to date."""
     views = status.views
     yield _part("sessions, turns and words (views.db)", views, position=views.position, behind=views.behind_events)
     for table in status.tables:

@@ -1,24 +1,166 @@
-"""The first page: what this memory holds, since when, and whether it is well."""
+"""The first page: what this memory holds, how it grew, and whether it is well."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Any, Final
+
 from starlette.requests import Request
 
-from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import page
+from mnemolog.adapters.console.health_page import Part, parts_of
+from mnemolog.adapters.console.moment import AsOf, time_bar
+from mnemolog.adapters.console.page import page, query
 from mnemolog.adapters.http.access import Caller
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.aio.wrappers import run_in
+from mnemolog.domain.errors import OutsideScope
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
+from mnemolog.projections.history.timeline import Moment
+from mnemolog.projections.sql.session_pages import Group
+from mnemolog.store import MemoryStore
+
+GROUPS_MAX: Final = 12
+"""Scopes, and agents, that are listed: those with the most turns."""
+LATEST_MAX: Final = 10
+LATEST_READ_MAX: Final = 200
+"""Events that are read to find the latest ones that the caller may see."""
+
+
+class Size(Result, frozen=True, kw_only=True):
+    """The sessions and turns of one scope or agent."""
+
+    name: str
+    sessions: int
+    turns: int
+
+
+class Growth(Result, frozen=True, kw_only=True):
+    """How many events the log had at a time."""
+
+    at: datetime
+    events: Position
+
+
+class Happened(Result, frozen=True, kw_only=True):
+    """An event in words."""
+
+    position: Position
+    at: datetime
+    session: str | None
+    who: str
+    what: str
+
+
+class ModelLine(Result, frozen=True, kw_only=True):
+    """A model that finds turns by meaning."""
+
+    name: str
+    active: bool
+    vectors: int
+    covers: Position
+
+
+class Wellbeing(Result, frozen=True, kw_only=True):
+    """The health of the whole store, now."""
+
+    warnings: tuple[str, ...]
+    stale: tuple[Part, ...]
+    """What cannot be used as it is, with what mends it."""
+    behind: tuple[Part, ...]
+    """What has not read the newest events yet."""
+    models: tuple[ModelLine, ...]
 
 
 class Overview(Result, frozen=True, kw_only=True):
-    """What the overview shows."""
+    """What the store held at a moment."""
 
     position: Position
     head: Position
+    digest: str
+    """The log's digest at its head."""
+    sessions: int
+    turns: int
+    scopes: tuple[Size, ...]
+    scopes_left_out: int
+    agents: tuple[Size, ...]
+    agents_left_out: int
+    growth: tuple[Growth, ...]
+    latest: tuple[Happened, ...]
+    """Newest first."""
+    health: Wellbeing | None
+    """None for a caller who sees only a part of the store."""
+
+    @property
+    def chart(self) -> dict[str, Any]:
+        """The growth as the script draws it."""
+        return {
+            "x": [item.at.timestamp() for item in self.growth],
+            "series": [{"label": "Events", "values": [item.events for item in self.growth]}],
+        }
 
 
 @page("/", title="Overview", template="overview.html")
 async def overview(request: Request, caller: Caller, at: AsOf) -> Overview:
-    """Show what the store held at a moment."""
-    return Overview(position=at.position, head=at.head)
+    """Show what the store held at a moment, in numbers and in words."""
+    scope, health = query(request, "scope"), await _health(caller.store)
+
+    def found(store: MemoryStore) -> Overview:
+        pages = store.parts.session_list
+        scopes = pages.groups("scope", scope=scope, as_of=at.position)
+        agents = pages.groups("agent", scope=scope, as_of=at.position)
+        bar = time_bar(store, at)
+        growth = [] if bar is None else [Growth(at=item.until, events=item.position) for item in bar.buckets]
+        return Overview(
+            position=at.position,
+            head=at.head,
+            digest=store.head().digest,
+            sessions=sum(item.sessions for item in scopes),
+            turns=sum(item.turns for item in scopes),
+            scopes=_largest(scopes),
+            scopes_left_out=max(len(scopes) - GROUPS_MAX, 0),
+            agents=_largest(agents),
+            agents_left_out=max(len(agents) - GROUPS_MAX, 0),
+            growth=tuple(item for item in growth if item.events <= at.position),
+            latest=_latest(store, at),
+            health=health,
+        )
+
+    return await run_in("read", caller.store, found)
+
+
+def _largest(groups: Sequence[Group]) -> tuple[Size, ...]:
+    chosen = sorted(groups, key=lambda item: (-item.turns, item.name))[:GROUPS_MAX]
+    return tuple(Size(name=item.name, sessions=item.sessions, turns=item.turns) for item in chosen)
+
+
+def _latest(store: MemoryStore, at: AsOf) -> tuple[Happened, ...]:
+    """Return the last events up to a moment, of those read last."""
+    after = Position(max(at.position - (LATEST_MAX if store.parts.boundary.scope == "" else LATEST_READ_MAX), 0))
+    return tuple(happened(reversed(list(store.audit.timeline(after=after, upto=at.position))), limit=LATEST_MAX))
+
+
+def happened(moments: Iterable[Moment], *, limit: int) -> list[Happened]:
+    """Return up to `limit` events in words."""
+    return [
+        Happened(position=item.position, at=item.at, session=item.session, who=item.who, what=item.what)
+        for item in islice(moments, limit)
+    ]
+
+
+async def _health(store: AsyncMemoryStore) -> Wellbeing | None:
+    try:
+        status, models = await store.status(), await store.models.list()
+    except OutsideScope:
+        return None
+    parts = tuple(parts_of(status))
+    return Wellbeing(
+        warnings=status.warnings,
+        stale=tuple(part for part in parts if not part.good),
+        behind=tuple(part for part in parts if part.good and part.behind_events),
+        models=tuple(
+            ModelLine(name=item.name, active=item.active, vectors=item.vectors, covers=item.covers) for item in models
+        ),
+    )

@@ -42,6 +42,7 @@ def environment() -> Environment:
         moment=moment,
         when=when,
         json=shown_json,
+        compact=lambda value: to_printable_json(value).decode(),
     )
     made.globals.update(counted=counted, asset=address_of, url=url)
     made.globals.update(text_max=TEXT_CHARACTERS_MAX, raw_max=RAW_CHARACTERS_MAX)

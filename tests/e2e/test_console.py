@@ -126,7 +126,7 @@ def test_every_answer_has_a_strict_policy_without_anything_inline(browser, path)
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert page.headers["x-content-type-options"] == "nosniff"
-    assert page.headers["referrer-policy"] == "no-referrer"
+    assert page.headers["referrer-policy"] == "same-origin"
     assert page.headers["cache-control"] == "no-store"
     assert not re.search(r"<script(?![^>]*\ssrc=)|\sstyle=|<style|\son\w+=", page.text)
     assert not re.search(r"(?:src|href|action)=\"(?:https?:)?//", page.text)

@@ -67,6 +67,7 @@ function draw(place) {
   const options = {
     width: place.clientWidth,
     height: 220,
+    legend: { show: false },
     cursor: { drag: { x: false, y: false } },
     series: [{}, ...data.series.map((item, index) => ({
       label: item.label, stroke: strokes[index % strokes.length], width: 1.5, points: { show: false },
@@ -79,6 +80,74 @@ function draw(place) {
   new ResizeObserver(() => chart.setSize({ width: place.clientWidth, height: 220 })).observe(place);
 }
 
+// The live tail: events from /v1/tail are put on top of those that the page has, as text.
+const SHOWN_MAX = 500;
+const steering = /[\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069\ud800-\udfff]/gu;
+const visible = (text) => text.replace(steering, (found) => `\\u${found.codePointAt(0).toString(16).padStart(4, "0")}`);
+
+function element(name, attributes, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+function eventLine(list, moment) {
+  const at = new Date(moment.at);
+  const time = element("time", { datetime: moment.at }, at.toLocaleString("sv"));
+  const address = list.dataset.event.replace("/event/0", `/event/${moment.position}`);
+  const place = element("a", { class: "position", href: address }, `@${moment.position.toLocaleString("en")}`);
+  const what = element("span", { class: "what" });
+  if (moment.session) {
+    const href = list.dataset.session.replace("SESSION", encodeURIComponent(moment.session));
+    what.append(element("span", { class: "in" }, element("a", { href }, element("bdi", {}, visible(moment.who)))), " ");
+  }
+  what.append(element("span", { dir: "auto" }, visible(moment.what)));
+  return element("li", { class: "fresh" }, element("span", { class: "when" }, time, " ", place), what);
+}
+
+function followLog(place) {
+  const list = place.querySelector(".events");
+  const said = place.querySelector(".said");
+  const pause = place.querySelector(".pause");
+  const waiting = [];
+  let paused = false;
+  const source = new EventSource(place.dataset.tail);
+
+  function put(moment) {
+    const line = eventLine(list, moment);
+    list.prepend(line);
+    setTimeout(() => line.classList.remove("fresh"), 1000);
+    while (list.children.length > SHOWN_MAX) list.lastElementChild.remove();
+  }
+
+  function say(text) {
+    if (said.textContent !== text) said.textContent = text;
+  }
+
+  source.onopen = () => say(paused ? "Paused." : "Following: new events appear here.");
+  source.onerror = () => say(source.readyState === EventSource.CLOSED ? "The server ended the connection. Reload the page." : "The connection was lost; trying again.");
+  source.onmessage = (message) => {
+    const moment = JSON.parse(message.data);
+    if (!paused) put(moment);
+    else if (waiting.push(moment) > SHOWN_MAX) waiting.shift();
+    if (paused) say(`Paused; ${waiting.length} new.`);
+  };
+  pause.hidden = false;
+  pause.addEventListener("click", () => {
+    paused = !paused;
+    pause.setAttribute("aria-pressed", String(paused));
+    if (!paused) waiting.splice(0).forEach(put);
+    say(paused ? "Paused." : "Following: new events appear here.");
+  });
+  new MutationObserver((_, observer) => {  // The page was replaced.
+    if (place.isConnected) return;
+    source.close();
+    observer.disconnect();
+  }).observe(document.body, { childList: true, subtree: true });
+  addEventListener("pagehide", () => source.close(), { once: true });
+}
+
 function begin(root) {
   for (const slider of root.querySelectorAll(".slider[hidden]")) {
     slider.hidden = false;
@@ -86,6 +155,7 @@ function begin(root) {
     slider.setAttribute("aria-valuetext", slider.dataset.times.split("|")[step]);
   }
   root.querySelectorAll(".chart[data-chart]").forEach(draw);
+  root.querySelectorAll(".tail[data-tail]").forEach(followLog);
   root.dispatchEvent(new CustomEvent("console:begin", { bubbles: true }));
 }
 

@@ -1,0 +1,87 @@
+"""Tokens: who may use this server. Made and revoked here only if the console may write."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
+
+from starlette.datastructures import FormData
+from starlette.requests import Request
+
+from mnemolog.adapters.console.moment import AsOf
+from mnemolog.adapters.console.page import Redirect, action, page
+from mnemolog.adapters.console.parameters import lines, text, whole
+from mnemolog.adapters.http.access import Caller
+from mnemolog.domain.result import Result
+from mnemolog.domain.tokens import VERBS, Token, Verb
+
+DAYS_MAX: Final = 3_650
+
+State = Literal["valid", "expired", "revoked"]
+
+
+class TokenLine(Result, frozen=True, kw_only=True):
+    """A token with its state."""
+
+    token: Token
+    state: State
+
+
+class TokenList(Result, frozen=True, kw_only=True):
+    """All tokens, the newest first."""
+
+    tokens: tuple[TokenLine, ...]
+
+    @property
+    def verbs(self) -> list[tuple[Verb, str]]:
+        """What a token can allow, in words."""
+        return [(verb, _WORDS[verb]) for verb in VERBS]
+
+
+class NewToken(Result, frozen=True, kw_only=True):
+    """A token that was made just now. Its secret is shown once."""
+
+    secret: str
+    token: Token
+
+
+@page("/tokens", title="Tokens", template="tokens.html", verb="admin")
+async def tokens(_request: Request, caller: Caller, _at: AsOf) -> TokenList:
+    """Show all tokens. They are those of now: whether an old one is valid is asked at each request."""
+    now = datetime.now(UTC)
+    found = await caller.store.admin.tokens()
+    return TokenList(tokens=tuple(TokenLine(token=item, state=_state(item, now)) for item in reversed(found)))
+
+
+def _state(token: Token, now: datetime) -> State:
+    if token.revoked_at is not None:
+        return "revoked"
+    return "valid" if token.is_valid(now) else "expired"
+
+
+@action("/tokens", title="A new token", verb="admin", template="token_made.html")
+async def create(_request: Request, caller: Caller, form: FormData) -> NewToken:
+    """Make a token, and show its secret once."""
+    days = whole(form, "days", 0, most=DAYS_MAX)
+    made = await caller.store.admin.create_token(
+        text(form, "actor"),
+        verbs=[str(verb) for verb in form.getlist("verb")],
+        scopes=lines(form, "scopes"),
+        expires_in=timedelta(days=days) if days else None,
+    )
+    return NewToken(secret=made.secret, token=made.token)
+
+
+@action("/tokens/revoke", title="Tokens", verb="admin")
+async def revoke(_request: Request, caller: Caller, form: FormData) -> Redirect:
+    """Revoke a token."""
+    await caller.store.admin.revoke_token(text(form, "id"))
+    return Redirect("/tokens")
+
+
+_WORDS: Final[dict[Verb, str]] = {
+    "read": "look at everything in its scopes",
+    "record": "add turns, values and sessions",
+    "forget": "erase content for good",
+    "admin": "what concerns the whole store, tokens among it",
+}
