@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import http
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -23,6 +23,7 @@ from mnemolog.adapters.console.security import (
     local_target,
 )
 from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.http.problems import status_of
 from mnemolog.adapters.support.store_access import read
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
@@ -44,15 +45,8 @@ KEPT: Final = ("at", "scope")
 FORM_FIELDS_MAX: Final = 1_000
 FORM_FILES_MAX: Final = 1
 COOKIE_AGE_S: Final = 30 * 24 * 3600
-_STATUS: Final[Mapping[type[errors.MnemologError], int]] = {
-    errors.UnknownSession: 404,
-    errors.OutsideScope: 404,
-    errors.OutsideSession: 404,
-    errors.InvalidInput: 400,
-    errors.LogBusy: 503,
-    errors.LogUnreachable: 503,
-    errors.StoreClosed: 503,
-}
+_HIDDEN: Final = (errors.UnknownSession, errors.OutsideScope, errors.OutsideSession)
+"""What is not there and what may not be seen look the same."""
 
 
 class Problem(Result, frozen=True, kw_only=True):
@@ -281,7 +275,7 @@ def problem_of(error: errors.MnemologError | Refused) -> Problem:
     """Return an error as the console shows it."""
     if isinstance(error, Refused):
         return error.problem
-    status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
+    status = 404 if isinstance(error, _HIDDEN) else status_of(error)
     title = http.HTTPStatus(status).phrase if status == 500 else type(error).__name__
     return Problem(status=status, title=title, detail=str(error), hint=error.hint)
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any, Final
 
+from msgspec.structs import replace
 from starlette.datastructures import FormData
 from starlette.requests import Request
 
@@ -230,7 +231,7 @@ async def check(request: Request, caller: Caller, _form: FormData) -> Redirect:
     async def work(progress: Progress) -> DoctorReport:
         return await caller.store.admin.doctor(deep=True, progress=progress)
 
-    return await jobs_of(request).start(caller, "Checking every byte", work)
+    return await jobs_of(request).start(caller, "Checking every byte", work, back="/health")
 
 
 @action("/health/fix", title="Mend", verb="admin")
@@ -241,7 +242,7 @@ async def fix(request: Request, caller: Caller, _form: FormData) -> Redirect:
     async def work(progress: Progress) -> DoctorReport:
         return await caller.store.admin.doctor(fix=True, progress=progress)
 
-    return await jobs_of(request).start(caller, "Mending what can be mended", work)
+    return await jobs_of(request).start(caller, "Mending what can be mended", work, back="/health")
 
 
 @action("/health/model", title="Change the model", verb="admin")
@@ -253,7 +254,7 @@ async def change_model(request: Request, caller: Caller, form: FormData) -> Redi
     async def work(progress: Progress) -> ModelActivation:
         return await activate(caller.store, chosen, progress)
 
-    return await jobs_of(request).start(caller, f"Changing the model to {chosen.name}", work)
+    return await jobs_of(request).start(caller, f"Changing the model to {chosen.name}", work, back="/health")
 
 
 async def activate(store: AsyncMemoryStore, chosen: ModelRow, progress: Progress) -> ModelActivation:
@@ -261,5 +262,6 @@ async def activate(store: AsyncMemoryStore, chosen: ModelRow, progress: Progress
     if chosen.fingerprint:
         return await store.models.activate(chosen.fingerprint, progress=progress)
     (model,) = await read(store, lambda blocking: blocking.parts.projections.models.called(chosen.name)[:1])
-    await store.models.add(model, progress=progress)
-    return await store.models.activate(model, progress=progress)
+    added = await store.models.add(model, progress=progress)
+    activated = await store.models.activate(model, progress=progress)
+    return replace(activated, encoded_texts=activated.encoded_texts + added.encoded_texts)

@@ -26,6 +26,7 @@ from mnemolog.adapters.importers.preview import FilePreview, preview_files
 from mnemolog.adapters.importers.read import read_turns
 from mnemolog.adapters.support.store_access import with_pools
 from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.domain import errors
 from mnemolog.domain.display import counted, one_line
 from mnemolog.domain.result import Result
 from mnemolog.projections.ports import Progress
@@ -133,7 +134,7 @@ def _upload(jobs: Jobs, caller: Caller, asked: parameters.Asked) -> Upload:
         path=jobs.files.find(owner_of(caller), file),
         name=one_line(parameters.text(asked, "name", "the file"), characters_max=_NAME_CHARACTERS),
         format=parameters.one_of("format", chosen, ("", *_FORMATS)),
-        scope=parameters.text(asked, "scope"),
+        scope=parameters.text(asked, "into"),
         agent=parameters.text(asked, "agent"),
     )
 
@@ -144,7 +145,10 @@ async def preview_of(store: AsyncMemoryStore, upload: Upload) -> ImportPreview:
     Raises `ImportRefused` for a file that cannot be read as a whole, and `InvalidInput`.
     """
     _, pools = with_pools(store)
-    return await pools.background(partial(_preview, upload))
+    try:
+        return await pools.background(partial(_preview, upload))
+    except errors.ImportRefused as error:
+        raise _named_error(error, upload) from error
 
 
 def _preview(upload: Upload) -> ImportPreview:
@@ -198,7 +202,7 @@ async def upload(request: Request, caller: Caller, form: FormData) -> Redirect:
         raise Refused(_NO_FILE)
     _require_text(given.file)
     file, _ = jobs_of(request).files.keep(owner_of(caller), given.file, bytes_max=UPLOAD_BYTES_MAX)
-    chosen = {name: parameters.text(form, name) for name in ("format", "scope", "agent")}
+    chosen = {name: parameters.text(form, name) for name in ("format", "into", "agent")}
     return Redirect(url("/import", {"file": file, "name": Path(given.filename).name[:_NAME_CHARACTERS], **chosen}))
 
 
@@ -220,7 +224,7 @@ async def confirm(request: Request, caller: Caller, form: FormData) -> Redirect:
     async def work(progress: Progress) -> Imported:
         return await record(caller.store, jobs, chosen, skip_bad=skip_bad, progress=progress)
 
-    return await jobs.start(caller, f"Importing {chosen.name}", work)
+    return await jobs.start(caller, f"Importing {chosen.name}", work, back="/import")
 
 
 async def record(
@@ -229,11 +233,22 @@ async def record(
     """Record an upload. The file is deleted afterwards, also when something went wrong."""
     try:
         report = await import_files_async(store, chosen.path, **chosen.how(), skip_bad=skip_bad, progress=progress)
+    except errors.ImportRefused as error:
+        raise _named_error(error, chosen) from error
     finally:
         jobs.files.remove(chosen.file)
     says = f"{counted(report.recorded, 'turn was', 'turns were')} recorded in {counted(report.sessions, 'session')}"
     there = f"; {counted(report.already_there, 'turn was', 'turns were')} there before" if report.already_there else ""
     return Imported(name=chosen.name, says=f"{says}{there}.", report=report)
+
+
+def _named_error(error: errors.ImportRefused, chosen: Upload) -> errors.ImportRefused:
+    """Return an error that has the name which the user knows instead of ours."""
+    why = str(error).removeprefix(f"{error.path}:{error.line}: ")
+    named = errors.ImportRefused(Path(chosen.name), error.line, why, skippable=error.skippable)
+    for note in getattr(error, "__notes__", ()):
+        named.add_note(note)
+    return named
 
 
 @action("/import/discard", title="Import", verb="record")

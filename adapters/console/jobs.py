@@ -48,6 +48,8 @@ class JobPage(Result, frozen=True, kw_only=True):
     result: msgspec.Struct | None = None
     result_path: str = ""
     """The page that shows more of the result; empty if there is none."""
+    back: str
+    """The page that it was started from."""
     error: str = ""
     hint: str = ""
 
@@ -60,10 +62,10 @@ class JobPage(Result, frozen=True, kw_only=True):
 class Job:
     """One piece of work."""
 
-    def __init__(self, title: str, caller: Caller, shown_at: Callable[[Any], str] | None) -> None:
+    def __init__(self, title: str, caller: Caller, back: str, shown_at: Callable[[Any], str] | None) -> None:
         self.id, self.title, self.owner = secrets.token_urlsafe(12), title, owner_of(caller)
         self.result: msgspec.Struct | None = None
-        self._shown_at = shown_at
+        self._back, self._shown_at = back, shown_at
         self.error: errors.MnemologError | None = None
         self.task: asyncio.Task[None] | None = None
         self._began, self._seconds = time.monotonic(), 0.0
@@ -95,7 +97,8 @@ class Job:
             kind="" if self.result is None else type(self.result).__name__,
             result=self.result,
             result_path="" if self.result is None or self._shown_at is None else self._shown_at(self.result),
-            error="" if self.error is None else str(self.error),
+            back=self._back,
+            error="" if self.error is None else "; ".join((str(self.error), *getattr(self.error, "__notes__", ()))),
             hint="" if self.error is None else self.error.hint,
         )
 
@@ -108,16 +111,16 @@ class Jobs:
         self.files = PrivateFiles()
 
     async def start(
-        self, caller: Caller, title: str, work: Work, *, shown_at: Callable[[Any], str] | None = None
+        self, caller: Caller, title: str, work: Work, *, back: str, shown_at: Callable[[Any], str] | None = None
     ) -> Redirect:
         """Start a job and return where its progress is shown, or its result, if it is quick.
 
-        `shown_at` returns the path of the page for a result; without it the job's own page shows it. Raises `Refused`
-        while too many jobs run.
+        `shown_at` returns the path of the page for a result; without it the job's own page shows it, with a link to the
+        page `back`. Raises `Refused` while too many jobs run.
         """
         if sum(job.running for job in self._jobs.values()) >= RUNNING_MAX:
             raise Refused(_TOO_MANY)
-        job = Job(title, caller, shown_at)
+        job = Job(title, caller, back, shown_at)
         self._make_room()
         self._jobs[job.id] = job
         job.task = asyncio.create_task(_run(job, work))

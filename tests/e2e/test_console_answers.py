@@ -159,6 +159,7 @@ def test_the_recall_debugger_says_which_search_answered_or_why_not(browser, made
     text = Browser(console_app(words))
     assert text.json("/recall?q=tea")["legs"][1]["says"] == "Meaning: no: only words were searched."
     assert "did not answer" in text.get("/recall?q=tea").text
+    assert text.get("/recall?q=tea&mode=vector").status_code == 409
     text.close()
     asyncio.run(words.close())
 
@@ -328,7 +329,7 @@ def test_the_model_is_changed_and_changed_back_after_a_look_at_what_that_takes(m
     assert (page["chosen"]["turns_to_embed"], page["chosen"]["was_active"]) == (4, False)
     assert "Up to 4 turns are embedded first" in browser.get("/health?model=other-words").text
     job = browser.follow(browser.submit("/health/model", {"model": "other-words"}))
-    assert (job["result"]["model"], job["result"]["encoded_texts"]) == ("other-words", 0)
+    assert (job["result"]["model"], job["result"]["encoded_texts"]) == ("other-words", 4)
     assert other.texts_encoded == 4
     rows = {row["name"]: row for row in browser.json("/health")["models"]}
     assert rows["other-words"]["active"]
@@ -542,7 +543,7 @@ def upload(browser, content, *, name="chats.jsonl", seen_at="/import", **fields)
 def test_an_upload_is_looked_at_before_anything_is_recorded_and_deleted_afterwards(browser, store):
     """Sessions, turns and what is skipped; then the form records it, and the file is gone."""
     head = browser.run(store.head())
-    shown = upload(browser, CHATS + "\nno json\n", scope="acme/import")
+    shown = upload(browser, CHATS + "\nno json\n", into="acme/import")
     assert shown.status_code == 303
     page = browser.json(shown.headers["location"])["preview"]
     assert (page["turns"], page["sessions_in_all"], page["name"]) == (7, 3, "chats.jsonl")
@@ -555,13 +556,13 @@ def test_an_upload_is_looked_at_before_anything_is_recorded_and_deleted_afterwar
     assert path.stat().st_mode & 0o077 == 0
     html = browser.get(shown.headers["location"]).text
     assert "Record 7 turns" in html
-    fields = {"file": page["file"], "name": page["name"], "scope": "acme/import", "skip_bad": "yes"}
+    fields = {"file": page["file"], "name": page["name"], "into": "acme/import", "skip_bad": "yes"}
     done = browser.follow(browser.submit("/import/confirm", fields))
     assert done["result"]["report"]["recorded"] == 7
     assert not path.exists()
     assert len(browser.run(store.sessions(scope="acme/import"))) == 3
-    again = browser.json(upload(browser, CHATS, scope="acme/import").headers["location"])["preview"]
-    fields = {"file": again["file"], "name": again["name"], "scope": "acme/import"}
+    again = browser.json(upload(browser, CHATS, into="acme/import").headers["location"])["preview"]
+    fields = {"file": again["file"], "name": again["name"], "into": "acme/import"}
     assert browser.follow(browser.submit("/import/confirm", fields))["result"]["report"]["already_there"] == 7
 
 
@@ -570,7 +571,9 @@ def test_a_line_that_cannot_be_read_stops_an_import_that_does_not_skip_it(browse
     page = browser.json(upload(browser, CHATS + "\nno json\n").headers["location"])["preview"]
     job = browser.follow(browser.submit("/import/confirm", {"file": page["file"], "name": page["name"]}))
     assert job["state"] == "failed"
-    assert "8" in job["error"]
+    assert job["error"].startswith("chats.jsonl:8")
+    assert "7 turns recorded" in job["error"]
+    assert job["back"] == "/import"
     assert browser.submit("/import/confirm", {"file": page["file"]}).status_code == 404
 
 
@@ -582,10 +585,19 @@ def test_an_upload_that_unpacks_to_anything_is_refused(browser, content):
     assert "mnemolog import" in refused.text
 
 
+def test_a_file_that_is_no_conversation_is_refused_by_its_own_name(browser):
+    """The name of our private file says nothing to anybody."""
+    shown = upload(browser, "just some words", name="words.txt")
+    page = browser.get(shown.headers["location"])
+    assert page.status_code == 400
+    assert "words.txt" in page.text
+    assert "/mnemolog-" not in page.text
+
+
 def test_an_upload_is_bounded_and_needs_write_and_the_right(browser, reader, store, monkeypatch):
     """Too large, read-only, without the right: nothing is kept."""
     monkeypatch.setattr(import_page, "UPLOAD_BYTES_MAX", 100)
-    assert upload(browser, CHATS).status_code == 400
+    assert upload(browser, CHATS).status_code == 413
     assert upload(reader, "{}").status_code == 403
     assert "mnemolog serve DIR --write" in reader.get("/import").text
     reads = as_caller(store, verbs=("read",))
