@@ -56,6 +56,7 @@ PROMISES = {
     "P30": "PostgreSQL: a network that fails leaves an append known or reported unknown, and a retry adds nothing",
     "P31": "PostgreSQL: two nodes with different models, changed while both answer",
     "P32": "PostgreSQL: what was forgotten is not served by a node that was away",
+    "P33": "The server: an answered turn survives its kill and its stop under load, and a retry adds nothing",
 }
 
 NUMBERS: dict[str, dict[str, Number]] = {
@@ -100,6 +101,7 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P29": {"restored base backups": Number(2, 50)},
     "P30": {"cuts": Number(20, 500)},
     "P31": {"turns of each node": Number(40, 1_000)},
+    "P33": {"kills and stops": Number(3, 200)},
 }
 
 
