@@ -21,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 SOURCES := $(shell find api domain infra projections adapters -name '*.py' -o -path '*console*' -type f -not -name '*.pyc' | sort)
 
-.PHONY: help install check unit test test-postgres adapters lint types demo docs bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-postgres bench-tenants bench-recall fit-recall faults clean
+.PHONY: help install check unit test test-postgres adapters lint types demo docs bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -61,7 +61,7 @@ lint: install  ## ruff, formatting and style
 	$(BIN)/ruff format --check .
 
 types: install  ## mypy --strict over the installed import name, and over what fits and measures the ranking
-	$(BIN)/mypy -p mnemolog -m benchmarks.fit_recall -m benchmarks.recall_quality -m benchmarks.scale -m benchmarks.postgres -m benchmarks.tenants
+	$(BIN)/mypy -p mnemolog -m benchmarks.fit_recall -m benchmarks.recall_quality -m benchmarks.scale -m benchmarks.postgres -m benchmarks.tenants -m benchmarks.server
 
 demo: install  ## record, recall, rebuild, replay and verify a sample conversation with the real model
 	MNEMOLOG=$(BIN)/mnemolog DEMO=$(DEMO) bash examples/demo.sh
@@ -104,6 +104,10 @@ bench-postgres: install  ## a log in PostgreSQL against bare psycopg, written to
 
 bench-tenants: install  ## many logs in one PostgreSQL database, and a simulation of many databases
 	$(BIN)/python -m benchmarks.tenants --page docs/bench-tenants.md
+
+bench-server: install  ## a server and its clients over loopback, beside the library, written to docs/bench-server.md
+	$(BIN)/python -m benchmarks.server $(BENCH_FOLDER:%=--folder %) \
+		--json docs/bench-server.json --page docs/bench-server.md
 
 bench-recall: install  ## quality of recall: make bench-recall DATA="path/to/set ..." [STORE=folder] [LEFT_OUT=weights.json]
 	$(BIN)/python -m benchmarks.recall_quality $(DATA) $(CONVERSATIONS) --ablation --processes 2 \

@@ -1,9 +1,9 @@
 """Clients of a server, in a process of their own: each sends a request as soon as it has the answer to the last one.
 
-    python -m benchmarks.server_clients URL record|recall|head CLIENTS SECONDS
+    python -m benchmarks.server_clients URL record|recall FIRST END SECONDS
 
-They speak HTTP with as little work as possible, so that the server is measured and not they. The answer is a line
-of JSON: how many requests were answered, and the time of each in microseconds.
+FIRST and END are the numbers of the clients. They speak HTTP with as little work as possible, so that the server is
+measured and not they. The answer is a line of JSON: the time of each request in microseconds.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 
 TEXT = "The ferry to Porto leaves at noon, and tea is served on the upper deck from eleven."
 WARM_UP_S = 1.0
-QUERIES = ("ferry to Porto", "tea on the deck", "when does it leave", "upper deck at noon")
+QUERIES = ("w17 w404 w3999", "w1 w2", "w1000 w2000 w3000 w12", "w77")
 
 
-def record(client: int) -> Iterator[tuple[str, dict[str, str]]]:
+def record(client: int) -> Iterator[tuple[str, dict[str, object]]]:
     for number in count():
         yield f"/v1/sessions/client{client}/turns", {"role": "user", "text": f"{TEXT} {client}/{number}"}
 
@@ -32,7 +32,7 @@ def recall(client: int) -> Iterator[tuple[str, dict[str, object]]]:
         yield "/v1/recall", {"query": QUERIES[number % len(QUERIES)], "k": 5}
 
 
-KINDS: dict[str, Callable[[int], Iterator[tuple[str, dict[str, object]]]]] = {"record": record, "recall": recall}  # type: ignore[dict-item]
+KINDS: dict[str, Callable[[int], Iterator[tuple[str, dict[str, object]]]]] = {"record": record, "recall": recall}
 
 
 class Client(asyncio.Protocol):
@@ -83,12 +83,9 @@ class Client(asyncio.Protocol):
 async def run(url: str, kind: str, clients: range, seconds: float) -> list[float]:
     where, loop = urlsplit(url), asyncio.get_running_loop()
     until = time.perf_counter() + WARM_UP_S + seconds
-    made = []
-    for number in clients:
-        _, client = await loop.create_connection(
-            lambda number=number: Client(where.netloc, KINDS[kind](number), until), where.hostname, where.port
-        )
-        made.append(client)
+    made = [Client(where.netloc, KINDS[kind](number), until) for number in clients]
+    for client in made:
+        await loop.create_connection(lambda client=client: client, str(where.hostname), int(where.port or 80))  # type: ignore[misc]
     await asyncio.gather(*(client.done for client in made))
     return [took for client in made for took in client.times]
 
