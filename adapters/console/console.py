@@ -155,8 +155,10 @@ class Console:
         return self._headed(RedirectResponse(url("/login", {"next": back}), status_code=303))
 
     async def _login(self, request: Request) -> Response:
-        if self._log_in is None:
-            return self._failed(request, await self._caller(request), _NO_LOGIN)
+        if self._log_in is None:  # No token is needed; the cookie may be that of another server of this machine.
+            response = RedirectResponse(local_target(query(request, "next") or "/"), status_code=303)
+            response.delete_cookie(LOGIN_COOKIE)
+            return self._headed(response)
         if request.method == "GET":
             return self._page(request, None, "login.html", "Log in", Login(next=query(request, "next"), wrong=False))
         async with request.form(max_fields=FORM_FIELDS_MAX) as form:
@@ -308,7 +310,4 @@ _FORGED: Final = Problem(
 )
 _NO_TOKEN: Final = Problem(
     status=401, title="A token is needed", detail="This server shows nothing without a token.", hint="Log in with one."
-)
-_NO_LOGIN: Final = Problem(
-    status=404, title="There is no login", detail="This server needs no token.", hint="Go to the overview."
 )

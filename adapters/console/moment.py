@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -14,6 +15,8 @@ from mnemolog.store import MemoryStore
 
 BUCKETS: Final = 100
 """Bars of the histogram, each as long as the others in time."""
+CROWDED: Final = 0.6
+"""Where one bar would have a larger part of all events, as after an import, bars have as many events each instead."""
 POSITION_DIGITS_MAX: Final = 18
 """A longer number is read as a time, and refused as one."""
 
@@ -42,7 +45,7 @@ class AsOf(Result, frozen=True, kw_only=True):
 
 
 class Bucket(Result, frozen=True, kw_only=True):
-    """A span of time of the histogram."""
+    """A bar of the histogram."""
 
     until: datetime
     position: Position
@@ -58,7 +61,9 @@ class TimeBar(Result, frozen=True, kw_only=True):
     """When the first event was recorded."""
     last: datetime
     buckets: tuple[Bucket, ...]
-    """`BUCKETS` of them; none for an empty log."""
+    """At most `BUCKETS` of them. None for a store that is bound to a scope."""
+    by_time: bool
+    """Whether all bars are as long in time. Otherwise they have as many events, as far as that can be."""
     step: int
     """Number of the bucket that the moment lies in, from 1; 0 before the first event."""
     tallest: int
@@ -96,19 +101,28 @@ def time_bar(store: MemoryStore, at: AsOf) -> TimeBar | None:
     first, last = log.recorded_at(Position(1)), log.recorded_at(at.head)
     last = max(first, last)
     ends = [Micros(first + (last - first) * (number + 1) // BUCKETS) for number in range(BUCKETS)]
-    positions = _positions_at(store, ends, at.head)
-    buckets, before = [], ORIGIN
-    for end, position in zip(ends, positions, strict=True):
-        buckets.append(Bucket(until=to_datetime(end), position=position, events=max(position - before, 0)))
-        before = position
-    step = next((number for number, item in enumerate(buckets, 1) if item.position >= at.position), BUCKETS)
+    buckets = _buckets(ends, _positions_at(store, ends, at.head))
+    by_time = max(item.events for item in buckets) <= at.head * CROWDED
+    if not by_time:
+        count = min(BUCKETS, at.head)
+        positions = [Position(at.head * (number + 1) // count) for number in range(count)]
+        buckets = _buckets([log.recorded_at(position) for position in positions], positions)
+    step = next((number for number, item in enumerate(buckets, 1) if item.position >= at.position), len(buckets))
     return TimeBar(
         first=to_datetime(first),
         last=to_datetime(last),
         buckets=tuple(buckets) if store.parts.boundary.scope == ROOT else (),
+        by_time=by_time,
         step=step if at.position else 0,
         tallest=max(item.events for item in buckets),
     )
+
+
+def _buckets(ends: Sequence[Micros], positions: Sequence[Position]) -> list[Bucket]:
+    return [
+        Bucket(until=to_datetime(end), position=position, events=max(position - before, 0))
+        for end, position, before in zip(ends, positions, [ORIGIN, *positions], strict=False)
+    ]
 
 
 def _positions_at(store: MemoryStore, times: list[Micros], head: Position) -> list[Position]:

@@ -18,7 +18,9 @@ from mnemolog.adapters.console.assets import STATIC
 from mnemolog.adapters.console.moment import BUCKETS, as_of, time_bar
 from mnemolog.adapters.console.security import LOGIN_COOKIE
 from mnemolog.adapters.http.access import Caller
+from mnemolog.domain.clock import to_datetime
 from mnemolog.store import MemoryStore
+from tests.support import FakeClock
 
 LABEL = "<script>alert(1)</script> javascript:x {{ 7*7 }} '\"></div>"
 HOSTILE = LABEL + " \u202egnp.exe"
@@ -168,15 +170,41 @@ def test_a_moment_outside_of_the_log_is_refused_with_what_to_do(browser):
     assert browser.get("/?at=nonsense").status_code == 400
 
 
-def test_the_histogram_covers_the_whole_log_without_reading_it(folder, monkeypatch):
-    """A hundred spans of time; their events add up to the log."""
-    with MemoryStore.open(folder, model=None) as opened:
+def test_the_histogram_covers_the_whole_log_without_reading_it(tmp_path, monkeypatch):
+    """A hundred spans of time; their events add up to the log, and each moment lies in its span."""
+    clock = FakeClock()
+    with MemoryStore.open(tmp_path / "store", model=None, clock=clock) as opened:
+        for number in range(300):
+            opened.session("a").record("user", f"turn {number}")
+            clock.advance(seconds=3_600 if number % 7 else 60)
         monkeypatch.setattr(opened.parts.log, "read", None)
+        times = [opened.parts.log.recorded_at(position) for position in range(1, 302)]
+        for position in (1, 2, 150, 300, 301):
+            bar = time_bar(opened, as_of(opened, str(position)))
+            assert (len(bar.buckets), bar.by_time) == (BUCKETS, True)
+            assert sum(bucket.events for bucket in bar.buckets) == 301
+            assert bar.buckets[bar.step - 1].position >= position
+            assert all(bucket.position < position for bucket in bar.buckets[: bar.step - 1])
+        for bucket in bar.buckets[:-1]:
+            recorded = sum(to_datetime(time) <= bucket.until for time in times)
+            assert bucket.position == recorded
+
+
+def test_where_most_was_recorded_at_once_the_slider_goes_event_by_event(tmp_path):
+    """After an import, a slider over time would have only two ends."""
+    clock = FakeClock(step=0)
+    with MemoryStore.open(tmp_path / "store", model=None, clock=clock) as opened:
+        opened.session("a").record_many([{"role": "user", "text": f"turn {number}"} for number in range(8)])
+        clock.advance(seconds=3_600)
+        opened.session("b")
         bar = time_bar(opened, as_of(opened, "2"))
-        assert len(bar.buckets) == BUCKETS
-        assert sum(bucket.events for bucket in bar.buckets) == 4
-        assert bar.buckets[bar.step - 1].position >= 2
-        assert all(bucket.position < 2 for bucket in bar.buckets[: bar.step - 1])
+        assert not bar.by_time
+        assert [bucket.position for bucket in bar.buckets] == list(range(1, 11))
+        assert bar.step == 2
+        opened.session("a").record_many([{"role": "user", "text": f"turn {number}"} for number in range(990)])
+        bar = time_bar(opened, as_of(opened, "500"))
+        assert [bucket.events for bucket in bar.buckets] == [10] * 100
+        assert bar.step == 50
 
 
 def test_a_forged_form_changes_nothing(browser):
@@ -264,6 +292,15 @@ def test_a_token_logs_in_and_out(stranger):
     assert stranger.post("/logout", {"csrf": form["csrf"]}).status_code == 403  # the token of another login
     assert stranger.post("/logout", {"csrf": stranger.token()}).status_code == 303
     assert stranger.get("/").status_code == 303
+
+
+def test_a_server_without_tokens_forgets_the_cookie_of_another_one(browser):
+    """Servers of one machine share their cookies: one that is not valid here must not lock anybody out."""
+    browser.cookies = {LOGIN_COOKIE: "of another server"}
+    sent = browser.get("/login?next=/sessions")
+    assert (sent.status_code, sent.headers["location"]) == (303, "/sessions")
+    assert f'{LOGIN_COOKIE}=""; ' in sent.headers["set-cookie"]
+    assert "max-age=0" in sent.headers["set-cookie"].lower()
 
 
 def test_the_login_cookie_is_only_sent_over_tls_behind_it(store):

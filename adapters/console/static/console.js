@@ -9,8 +9,9 @@ let waiting = 0;
 
 function target(slider) {
   const step = Number(slider.value);
-  const position = slider.dataset.positions.trim().split(" ")[step];
-  return step === Number(slider.max) ? slider.dataset.now : slider.dataset.here.replace("AT", position);
+  const url = new URL(slider.dataset.now, location.href);
+  if (step !== Number(slider.max)) url.searchParams.set("at", slider.dataset.positions.trim().split(" ")[step]);
+  return url.pathname + url.search;
 }
 
 function follow(slider) {
