@@ -71,7 +71,7 @@ function draw(place) {
     legend: { show: false },
     cursor: { drag: { x: false, y: false } },
     series: [{}, ...data.series.map((item, index) => ({
-      label: item.label, stroke: strokes[index % strokes.length], width: 1.5, points: { show: false },
+      label: item.label, stroke: strokes[index % strokes.length], width: 1.5, points: { show: false }, paths: uPlot.paths.stepped({ align: 1 }),
       fill: index === 0 ? colour("--accent-soft") : undefined,
     }))],
     axes: [axis, { ...axis, size: 64 }],
