@@ -254,7 +254,7 @@ async def verify(request: Request, caller: Caller, form: FormData) -> Redirect:
     async def work(progress: Progress) -> Verification:
         return await caller.store.verify(expect_head=expected, contents=contents, progress=progress)
 
-    return await jobs_of(request).start(caller, "Verifying the history", work, back="/audit")
+    return await jobs_of(request).start(request, caller, "Verifying the history", work, back="/audit")
 
 
 @action("/audit/export", title="Export", verb="read", needs_write=False)
@@ -267,7 +267,7 @@ async def export(request: Request, caller: Caller, form: FormData) -> Redirect:
     async def work(progress: Progress) -> ExportMade:
         return await make_export(store, jobs.files, owner_of(caller), after=after, upto=upto, progress=progress)
 
-    return await jobs.start(caller, "Exporting the log", work, back="/audit")
+    return await jobs.start(request, caller, "Exporting the log", work, back="/audit")
 
 
 async def make_export(

@@ -293,7 +293,9 @@ async def forget(request: Request, caller: Caller, form: FormData) -> Redirect:
     async def work(progress: Progress) -> ForgetReport:
         return await caller.store.forget(**asked.call(), progress=progress)
 
-    return await jobs_of(request).start(caller, "Forgetting", work, back="/forgetting", shown_at=certificate_path)
+    return await jobs_of(request).start(
+        request, caller, "Forgetting", work, back="/forgetting", shown_at=certificate_path
+    )
 
 
 def certificate_path(report: ForgetReport) -> str:

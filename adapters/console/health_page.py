@@ -231,7 +231,7 @@ async def check(request: Request, caller: Caller, _form: FormData) -> Redirect:
     async def work(progress: Progress) -> DoctorReport:
         return await caller.store.admin.doctor(deep=True, progress=progress)
 
-    return await jobs_of(request).start(caller, "Checking every byte", work, back="/health")
+    return await jobs_of(request).start(request, caller, "Checking every byte", work, back="/health")
 
 
 @action("/health/fix", title="Mend", verb="admin")
@@ -242,7 +242,7 @@ async def fix(request: Request, caller: Caller, _form: FormData) -> Redirect:
     async def work(progress: Progress) -> DoctorReport:
         return await caller.store.admin.doctor(fix=True, progress=progress)
 
-    return await jobs_of(request).start(caller, "Mending what can be mended", work, back="/health")
+    return await jobs_of(request).start(request, caller, "Mending what can be mended", work, back="/health")
 
 
 @action("/health/model", title="Change the model", verb="admin")
@@ -254,7 +254,7 @@ async def change_model(request: Request, caller: Caller, form: FormData) -> Redi
     async def work(progress: Progress) -> ModelActivation:
         return await activate(caller.store, chosen, progress)
 
-    return await jobs_of(request).start(caller, f"Changing the model to {chosen.name}", work, back="/health")
+    return await jobs_of(request).start(request, caller, f"Changing the model to {chosen.name}", work, back="/health")
 
 
 async def activate(store: AsyncMemoryStore, chosen: ModelRow, progress: Progress) -> ModelActivation:

@@ -203,7 +203,8 @@ async def upload(request: Request, caller: Caller, form: FormData) -> Redirect:
     _require_text(given.file)
     file, _ = jobs_of(request).files.keep(owner_of(caller), given.file, bytes_max=UPLOAD_BYTES_MAX)
     chosen = {name: parameters.text(form, name) for name in ("format", "into", "agent")}
-    return Redirect(url("/import", {"file": file, "name": Path(given.filename).name[:_NAME_CHARACTERS], **chosen}))
+    name = Path(given.filename).name[:_NAME_CHARACTERS]
+    return Redirect(url("/import", {"file": file, "name": name, **chosen}))
 
 
 def _require_text(upload: BinaryIO) -> None:
@@ -224,7 +225,7 @@ async def confirm(request: Request, caller: Caller, form: FormData) -> Redirect:
     async def work(progress: Progress) -> Imported:
         return await record(caller.store, jobs, chosen, skip_bad=skip_bad, progress=progress)
 
-    return await jobs.start(caller, f"Importing {chosen.name}", work, back="/import")
+    return await jobs.start(request, caller, f"Importing {chosen.name}", work, back="/import")
 
 
 async def record(

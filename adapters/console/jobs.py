@@ -14,8 +14,9 @@ from starlette.requests import Request
 
 from mnemolog.adapters.console.console import Problem, Refused
 from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import Redirect, page
+from mnemolog.adapters.console.page import Redirect, page, query
 from mnemolog.adapters.console.private_files import PrivateFiles
+from mnemolog.adapters.console.rendering import url
 from mnemolog.adapters.http.access import Caller
 from mnemolog.domain import errors
 from mnemolog.domain.result import Result
@@ -111,7 +112,14 @@ class Jobs:
         self.files = PrivateFiles()
 
     async def start(
-        self, caller: Caller, title: str, work: Work, *, back: str, shown_at: Callable[[Any], str] | None = None
+        self,
+        request: Request,
+        caller: Caller,
+        title: str,
+        work: Work,
+        *,
+        back: str,
+        shown_at: Callable[[Any], str] | None = None,
     ) -> Redirect:
         """Start a job and return where its progress is shown, or its result, if it is quick.
 
@@ -127,7 +135,8 @@ class Jobs:
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio.shield(job.task), QUICK_S)
         shown = job.page()
-        return Redirect(shown.result_path or f"/jobs/{job.id}")
+        # A caller who may see several scopes works within one of them, which the address names.
+        return Redirect(url(shown.result_path or f"/jobs/{job.id}", {"scope": query(request, "scope")}))
 
     def find(self, caller: Caller, job_id: str) -> Job:
         """Return a job of this caller. Raises `Refused` for one that is not known, or of somebody else."""

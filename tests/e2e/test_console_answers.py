@@ -644,3 +644,13 @@ def test_a_caller_of_a_scope_sees_its_own_and_is_told_where_a_page_is_about_ever
     assert bob.get(f"/forgetting/{page['request']}").status_code == 404
     alice.close()
     bob.close()
+
+
+def test_a_job_and_its_result_keep_the_scope_that_a_caller_works_in(store):
+    """A token of several scopes names one of them in the address of each request."""
+    alice = as_caller(store, verbs=("read", "forget"), scope="acme/alice")
+    count = events_of(alice, "sessions=trip&scope=acme/alice")
+    fields = {"sessions": "trip", "events": count, "confirm": "trip"}
+    done = alice.submit("/forgetting?scope=acme%2Falice", fields)
+    assert done.headers["location"].endswith("?scope=acme%2Falice")
+    alice.close()
