@@ -61,3 +61,27 @@ def test_a_stop_accepts_no_new_connection_and_ends_idle_ones(folder):
         assert process.wait(WAIT_S) == 0
         with suppress(httpx2.TransportError):
             raise AssertionError(idle.get(f"{url}/v1/head").status_code)
+
+
+def test_those_who_follow_the_log_are_told_that_the_server_stops(folder):
+    """Their streams end whole, with a last comment; the server does not wait for them."""
+    with server(folder) as (url, process), httpx2.Client(timeout=WAIT_S) as client:
+        with client.stream("GET", f"{url}/v1/tail") as followed:
+            assert followed.status_code == 200
+            process.send_signal(signal.SIGTERM)
+            assert b"".join(followed.iter_bytes()).endswith(b": the server stops\n\n")
+        assert process.wait(WAIT_S) == 0
+        assert "Traceback" not in process.errors()
+
+
+def test_a_call_that_runs_at_a_stop_is_completed(folder):
+    """Also one that reports its progress as events: the last of them is its result."""
+    with server(folder) as (url, process), httpx2.Client(timeout=WAIT_S) as client:
+        turns = [{"session": "trip", "role": "user", "text": f"turn {number}"} for number in range(3_000)]
+        client.put(f"{url}/v1/sessions/trip", json={}).raise_for_status()
+        client.post(f"{url}/v1/turns", json={"messages": turns}).raise_for_status()
+        with client.stream("POST", f"{url}/v1/verify", json={}, headers={"accept": "text/event-stream"}) as verifying:
+            process.send_signal(signal.SIGTERM)
+            text = b"".join(verifying.iter_bytes()).decode()
+        assert "event: result" in text
+        assert process.wait(WAIT_S) == 0
