@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from mnemolog.adapters.console.app import console_routes
-from mnemolog.adapters.http.app import EverybodyIsLocal, make_app
+from mnemolog.adapters.console.security import LOGIN_COOKIE
+from mnemolog.adapters.http.app import make_app
+from mnemolog.adapters.http.authentication import Authentication, Callers
 from mnemolog.adapters.http.config import ServerConfig
 from mnemolog.adapters.http.guard import Guard
 from mnemolog.adapters.http.metrics import Metrics
@@ -24,6 +26,10 @@ from mnemolog.adapters.support.agent_tools import Memory
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.extras import install_command
 from mnemolog.observability.telemetry import NO_TELEMETRY, Telemetry
+
+LOGIN: Final = "/login"
+PUBLIC: Final = (LOGIN, "/logout", "/theme", "/static/")
+"""Pages and files without content."""
 
 
 async def serve_store(
@@ -55,13 +61,27 @@ async def application(
     store: AsyncMemoryStore, config: ServerConfig, metrics: Metrics, *, read_only: bool
 ) -> AsyncIterator[Any]:
     """Return what answers requests, while the model is loaded in the background."""
-    memory = Memory(store, read_only=read_only)
+    memory, callers = Memory(store, read_only=read_only), Callers(store)
     routes = [
         metrics_route(metrics),
         _mcp_route(memory),
-        *console_routes(name=store.path.name, write=config.write and not read_only),
+        *console_routes(
+            name=store.path.name,
+            write=config.write and not read_only,
+            log_in=callers.caller_of if config.needs_token else None,
+        ),
     ]
-    middleware = [Middleware(EverybodyIsLocal, store=store)]
+    middleware = [
+        Middleware(
+            Authentication,
+            callers=callers,
+            store=store,
+            needs_token=config.needs_token,
+            cookie=LOGIN_COOKIE,
+            public=PUBLIC,
+            login=LOGIN,
+        )
+    ]
     if config.requests_per_minute is not None:
         middleware.append(Middleware(RateLimit, per_minute=config.requests_per_minute))
     async with memory.loading():

@@ -1,21 +1,38 @@
-"""Who calls, and what that caller may do."""
+"""Who calls, what that caller may do, and which part of the store answers."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 
+from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import tokens
-from mnemolog.domain.scope import Scope
+from mnemolog.domain.errors import InvalidInput, OutsideScope
+from mnemolog.domain.scope import Scope, covers, parse_scope
+from mnemolog.domain.session import session_id_of
+from mnemolog.domain.tokens import Token
 from mnemolog.domain.tokens import Verb as Verb
+from mnemolog.store import MemoryStore
 
 VERBS: Final = frozenset[Verb](tokens.VERBS)
+LOCAL: Final = "local"
+"""The actor of requests without a token, which only a server that this machine alone can reach answers."""
+SCOPE_HEADER: Final = b"mnemolog-scope"
+"""Names the scope of a request where none of its arguments does."""
+_NAMING: Final = ("session", "id", "to", "parent", "agent")
+"""Arguments that name a session or an agent."""
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who made a request: `request.state.caller` of every request that was let through."""
+    """Who made a request: `request.state.caller` of every request that was let through.
+
+    A request is answered within one scope. A caller with several gives the header `Mnemolog-Scope`, an argument
+    `scope`, or names a session.
+    """
 
     actor: str
     """The name that is recorded in each event this caller appends."""
@@ -23,8 +40,85 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     scopes: tuple[Scope, ...] = ()
     """What this caller may see. Empty: everything."""
     store: AsyncMemoryStore
-    """The store as this caller may see it."""
+    """The store as this caller may see it. With several scopes: within the first, until one of them is chosen."""
+    token: str = ""
+    """The id of the token; empty for a request without one."""
+    parts: tuple[AsyncMemoryStore, ...] = ()
+    """The store within each of `scopes`."""
 
     def may(self, verb: Verb) -> bool:
         """Return whether this caller may do what `verb` names."""
         return verb in self.verbs
+
+    def within(self, scope: str) -> Caller:
+        """Return this caller for a request within one scope. Raises `OutsideScope`, `InvalidInput`."""
+        part = self._part_of(parse_scope(scope)).within(scope)
+        return msgspec.structs.replace(self, store=part, scopes=(Scope(scope),), parts=(part,))
+
+    async def for_call(self, arguments: Mapping[str, Any]) -> Caller:
+        """Return this caller for a call with these arguments, which one scope answers.
+
+        Raises `InvalidInput`, naming the scopes, where it could be any of them, and `OutsideScope`.
+        """
+        if len(self.scopes) < 2:
+            return self
+        return msgspec.structs.replace(self, store=await self._store_for(arguments))
+
+    async def _store_for(self, arguments: Mapping[str, Any]) -> AsyncMemoryStore:
+        if (scope := _first(arguments.get("scope"))) is not None:
+            return self._part_of(parse_scope(scope))
+        names = list(_names_in(arguments))
+        for name in names:
+            for own, part in zip(self.scopes, self.parts, strict=True):
+                if name.startswith(f"{own}/") or await read(part, partial(_has, session=name)):
+                    return part
+        if names:
+            return self.store  # Unknown to all of them: it does not matter which one says so.
+        raise InvalidInput("scope", f"the token is for {', '.join(self.scopes)}; name one in the header Mnemolog-Scope")
+
+    def _part_of(self, scope: Scope) -> AsyncMemoryStore:
+        if not self.scopes:
+            return self.store
+        for own, part in zip(self.scopes, self.parts, strict=True):
+            if covers(own, scope):
+                return part
+        raise OutsideScope(f"scope {scope!r} is outside of it", scope=", ".join(self.scopes))
+
+
+def local_caller(store: AsyncMemoryStore) -> Caller:
+    """Return the user of this machine, who may do everything."""
+    return Caller(actor=LOCAL, verbs=VERBS, store=store)
+
+
+def token_caller(store: AsyncMemoryStore, token: Token) -> Caller:
+    """Return the holder of a token. Parts of the store are made for it, once for all of its requests."""
+    parts = tuple(store.within(scope, own_names=True) for scope in token.scopes)
+    return Caller(
+        actor=token.actor,
+        verbs=frozenset(token.verbs),
+        scopes=token.scopes,
+        store=parts[0] if parts else store,
+        token=token.id,
+        parts=parts,
+    )
+
+
+def _first(scopes: Any) -> str | None:
+    """Return the first scope that an argument names; None for none."""
+    found = scopes if isinstance(scopes, str) else next(iter(scopes or ()), None)
+    return found or None
+
+
+def _names_in(arguments: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the sessions and agents that arguments name."""
+    for field in _NAMING:
+        given = arguments.get(field)
+        yield from (given,) if isinstance(given, str) else given or ()
+    for message in arguments.get("messages", ()):
+        named = message.get("session") if isinstance(message, dict) else message.session
+        if named is not None:
+            yield session_id_of(named)
+
+
+def _has(store: MemoryStore, session: str) -> bool:
+    return store.parts.sessions.exists(session)

@@ -13,7 +13,7 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mnemolog.adapters.http.access import VERBS, Caller
+from mnemolog.adapters.http.authentication import Authentication, Callers
 from mnemolog.adapters.http.calls import Folders, Outcome, outcome_of, pool_for, reports_progress
 from mnemolog.adapters.http.exchange import EVENT_STREAM, NO_STORE, PROBLEM, REVALIDATED, Exchange
 from mnemolog.adapters.http.openapi import DocumentRoute
@@ -50,22 +50,10 @@ def make_app(
         await (api if is_of_api else rest)(scope, receive, send)
 
     app: ASGIApp = by_path
-    for one in reversed([Middleware(EverybodyIsLocal, store=store)] if middleware is None else middleware):
+    default = [Middleware(Authentication, callers=Callers(store), store=store)]
+    for one in reversed(default if middleware is None else middleware):
         app = one.cls(app, *one.args, **one.kwargs)
     return app
-
-
-class EverybodyIsLocal:
-    """Lets every request in as the local user, who may do everything."""
-
-    def __init__(self, app: ASGIApp, store: AsyncMemoryStore) -> None:
-        self._app = app
-        self._caller = Caller(actor="local", verbs=VERBS, store=store)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request as that of the local user."""
-        scope.setdefault("state", {})["caller"] = self._caller
-        await self._app(scope, receive, send)
 
 
 class Route:
@@ -81,6 +69,10 @@ class Route:
         """Answer a request whose path has these arguments."""
         body = await exchange.body() if self._arguments.in_body else b""
         arguments = self._arguments.read(path, exchange.query(), body)
+        exchange.caller = await exchange.caller.for_call(arguments)
+        if arguments.get("receipt") and not exchange.caller.may("record"):
+            await exchange.refuse(_forbidden("record", f"{self.operation.name} with a receipt"))
+            return
         if self.operation.method is AuditService.export:
             await answer_with_export(exchange, arguments)
             return
@@ -171,8 +163,7 @@ class Api:
         route, arguments = found
         scope["state"]["route"] = PREFIX + route.operation.path
         if not exchange.caller.may(route.operation.verb):
-            why = f"this caller may not {route.operation.verb}, which {route.operation.name} needs"
-            await exchange.refuse(problem("Forbidden", 403, why, "use a token with that verb"))
+            await exchange.refuse(_forbidden(route.operation.verb, route.operation.name))
             return
         try:
             await route(exchange, [_decoded(argument) for argument in arguments])
@@ -189,6 +180,10 @@ class Api:
             return
         hint = f"`GET {PREFIX}/openapi.json` lists all paths"
         await exchange.refuse(problem("NotFound", 404, "there is no such path", hint))
+
+
+def _forbidden(verb: str, what: str) -> dict[str, Any]:
+    return problem("Forbidden", 403, f"this caller may not {verb}, which {what} needs", "use a token with that verb")
 
 
 def _problem(error: Exception, operation: str) -> dict[str, Any]:

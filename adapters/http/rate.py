@@ -9,23 +9,47 @@ from typing import Any, Final
 
 from mnemolog.adapters.http.exchange import PROBLEM
 from mnemolog.adapters.http.problems import problem, to_body
+from mnemolog.infra.runtime.lru_cache import LruCache
 
 MINUTE_S: Final = 60.0
+KEPT_MAX: Final = 10_000
+"""Of so many it is remembered how often they did it."""
+
+
+class Buckets:
+    """Counts what each of many does: `per_minute` times at once, and then so often in each minute."""
+
+    def __init__(self, per_minute: int, *, time: Callable[[], float] = monotonic) -> None:
+        self._per_minute, self._time = per_minute, time
+        self._left: LruCache[str, tuple[float, float]] = LruCache(KEPT_MAX)
+        """How often somebody may still do it, and when that was."""
+
+    def wait_s(self, who: str) -> int:
+        """Count once. Return 0, or in how many seconds it may be done."""
+        now = self._time()
+        left, since = self._left.get(who) or (float(self._per_minute), now)
+        left = min(self._per_minute, left + (now - since) * self._per_minute / MINUTE_S)
+        if left < 1:
+            self._left.put(who, (left, now))
+            return ceil((1 - left) * MINUTE_S / self._per_minute)
+        self._left.put(who, (left - 1, now))
+        return 0
 
 
 class RateLimit:
     """Lets each caller make `per_minute` requests at once, and then so many in each minute."""
 
     def __init__(self, app: Any, *, per_minute: int) -> None:
-        self._app, self._per_minute = app, per_minute
-        self._left: dict[str, tuple[float, float]] = {}
-        """By caller: how many requests it had left, and when that was."""
+        self._app, self._per_minute, self._buckets = app, per_minute, Buckets(per_minute)
 
     async def __call__(
         self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
     ) -> None:
         """Answer a request, or refuse it with the time until the next one."""
-        if scope["type"] != "http" or (wait_s := self._wait_s(scope["state"]["caller"])) == 0:
+        if scope["type"] != "http" or (caller := scope["state"].get("caller")) is None:
+            await self._app(scope, receive, send)
+            return
+        if (wait_s := self._buckets.wait_s(caller.token or caller.actor)) == 0:
             await self._app(scope, receive, send)
             return
         why = f"this caller has made {self._per_minute} requests in a minute"
@@ -37,14 +61,3 @@ class RateLimit:
         ]
         await send({"type": "http.response.start", "status": 429, "headers": headers})
         await send({"type": "http.response.body", "body": body})
-
-    def _wait_s(self, caller: Any) -> int:
-        """Count a request. Return 0, or in how many seconds the caller may make it."""
-        key, now = caller.actor, monotonic()
-        left, since = self._left.get(key, (float(self._per_minute), now))
-        left = min(self._per_minute, left + (now - since) * self._per_minute / MINUTE_S)
-        if left < 1:
-            self._left[key] = left, now
-            return ceil((1 - left) * MINUTE_S / self._per_minute)
-        self._left[key] = left - 1, now
-        return 0

@@ -212,7 +212,7 @@ class TailRoute:
             session=given.get("session"),
             topics=frozenset(given.get("topics", ())),
         )
-        store = exchange.caller.store
+        store = (await exchange.caller.for_call(given)).store
         boundary = await run_in("read", store, lambda of: of.parts.boundary.scope)
         subscriber = await self._tail.subscribe((boundary, wanted.scope), store)
         try:

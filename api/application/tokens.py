@@ -43,7 +43,7 @@ class Tokens:
 
     def all(self) -> list[Token]:
         """Return all tokens in the order of their creation, also those that are no longer valid."""
-        return sorted((item.token for item in self._state().values()), key=lambda token: (token.created_at, token.id))
+        return sorted((item.token for item in self.known().values()), key=lambda token: (token.created_at, token.id))
 
     def create(
         self, actor: str, *, verbs: Sequence[str], scopes: Sequence[str], expires_in: timedelta | None
@@ -61,12 +61,12 @@ class Tokens:
             tx.append(TOKENS_STREAM, created, key=key)
 
         self._log.transact(create)
-        return CreatedToken(secret=secret, token=self._state()[id].token)
+        return CreatedToken(secret=secret, token=self.known()[id].token)
 
     def revoke(self, token: str) -> Token:
         """See `AdminService.revoke_token`."""
         id = id_of(token)
-        known = self._state().get(id)
+        known = self.known().get(id)
         if known is None:
             shown = "that was given" if token.startswith(PREFIX) else quoted(id)
             raise errors.InvalidInput("token", f"no token has the id {shown}; `admin.tokens()` lists them")
@@ -77,16 +77,17 @@ class Tokens:
                 tx.append(TOKENS_STREAM, TokenRevoked(id=id))
 
         self._log.transact(revoke)
-        return self._state()[id].token
+        return self.known()[id].token
 
     def find(self, secret: str) -> Token | None:
-        """Return the token that a caller has sent; None if it is unknown, revoked or expired.
+        """Return the token that a caller has sent; None if it is unknown, revoked or expired."""
+        return find_token(self.known(), secret, now=to_datetime(self._clock.now()))
 
-        One indexed query shows whether a token was created or revoked since, by any process.
+    def known(self) -> TokensState:
+        """Return all tokens by id, as of now.
+
+        One indexed query shows whether a token was created or revoked since the last call, by any process.
         """
-        return find_token(self._state(), secret, now=to_datetime(self._clock.now()))
-
-    def _state(self) -> TokensState:
         folded = self._folded
         if folded is None or self._log.version(TOKENS_STREAM) != folded.version:
             folded = self._folded = self._log.fold(TOKENS_STREAM, evolve_tokens)

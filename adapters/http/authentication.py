@@ -1,0 +1,214 @@
+"""Who makes a request: the token that it carries, or the user of this machine.
+
+A caller bound to scopes must not learn what else there is, so that every refusal is sent at a fixed time after its
+request came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from http.cookies import CookieError, SimpleCookie
+from time import monotonic
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote
+
+from mnemolog.adapters.http.access import SCOPE_HEADER, Caller, local_caller, token_caller
+from mnemolog.adapters.http.exchange import PROBLEM
+from mnemolog.adapters.http.operations import PREFIX
+from mnemolog.adapters.http.problems import problem, problem_of, to_body
+from mnemolog.adapters.http.rate import Buckets
+from mnemolog.adapters.support.store_access import clock_of, read
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.domain.actor import acting_as
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.errors import MnemologError
+from mnemolog.domain.tokens import Token, TokensState, find_token
+from mnemolog.infra.runtime.lru_cache import LruCache
+from mnemolog.store import MemoryStore
+
+REFUSED_S: Final = 0.05
+"""A refusal for a caller with scopes is sent so long after its request came, or a multiple of it, in seconds."""
+FAILURES_PER_MINUTE: Final = 60
+"""How many requests with an invalid token an address may make before it is told to wait."""
+CALLERS_MAX: Final = 1_000
+"""Holders of tokens for whom parts of the store are kept."""
+BEARER: Final = b"bearer "
+CHALLENGE: Final = b'Bearer realm="mnemolog"'
+SAFE: Final = frozenset(("GET", "HEAD"))
+
+App = Callable[[Any, Any, Any], Awaitable[None]]
+Known = tuple[TokensState, datetime]
+
+
+class Callers:
+    """Finds the holders of tokens. A token that was revoked by any process is not found from then on."""
+
+    def __init__(self, store: AsyncMemoryStore) -> None:
+        self._store = store
+        self._kept: LruCache[str, tuple[Token, Caller]] = LruCache(CALLERS_MAX)
+        self._reading: asyncio.Task[Known] | None = None
+        self._next: asyncio.Task[Known] | None = None
+
+    async def caller_of(self, secret: str) -> Caller | None:
+        """Return the caller whose token this is; None if it is unknown, revoked or expired. Raises `LogUnreachable`."""
+        known, now = await self._read_now()
+        token = find_token(known, secret, now=now)
+        if token is None:
+            return None
+        kept = self._kept.get(token.id)
+        if kept is None or kept[0] != token:
+            self._kept.put(token.id, kept := (token, token_caller(self._store, token)))
+        return kept[1]
+
+    async def _read_now(self) -> Known:
+        """Return the tokens as of a moment after this call. Requests that wait at the same time share one read."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._after(self._reading))
+        return await asyncio.shield(self._next)
+
+    async def _after(self, before: asyncio.Task[Known] | None) -> Known:
+        if before is not None:
+            await asyncio.wait([before])
+        self._reading, self._next = self._next, None
+        return await read(self._store, _known)
+
+
+def _known(store: MemoryStore) -> Known:
+    return store.parts.tokens.known(), to_datetime(clock_of(store).now())
+
+
+class Authentication:
+    """Lets requests of known callers in: sets `request.state.caller`, and the actor of what they append."""
+
+    def __init__(
+        self,
+        app: App,
+        callers: Callers,
+        store: AsyncMemoryStore,
+        *,
+        needs_token: bool = False,
+        cookie: str = "",
+        public: Sequence[str] = (),
+        login: str = "",
+        failures_per_minute: int = FAILURES_PER_MINUTE,
+        time: Callable[[], float] = monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`cookie` may have the token of pages; API and MCP take it for reading only, because a form of another site
+        could send it. Paths that begin with one of `public` are open to all; other pages lead to `login`.
+        """
+        self._app, self._callers, self._local = app, callers, None if needs_token else local_caller(store)
+        self._cookie, self._public, self._login = cookie, tuple(public), login
+        self._failures = Buckets(failures_per_minute)
+        self._time, self._sleep = time, sleep
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = self._time()
+        headers = dict(scope["headers"])
+        try:
+            given = self._token_in(scope, headers)
+            caller = self._local if given is None else await self._callers.caller_of(given)
+            if caller is None:
+                await self._let_in_or_refuse(scope, headers, receive, send, is_wrong=given is not None)
+                return
+            if caller.scopes:
+                send = _Padded(send, began, self._time, self._sleep)
+            if (wanted := _wanted_scope(caller, scope, headers)) is not None:
+                caller = caller.within(wanted)
+        except MnemologError as error:
+            await _refuse(send, problem_of(error))
+            return
+        scope.setdefault("state", {})["caller"] = caller
+        with acting_as(caller.actor):
+            await self._app(scope, receive, send)
+
+    def _token_in(self, scope: Any, headers: dict[bytes, bytes]) -> str | None:
+        """Return the token that a request carries, empty for other credentials; None if it carries none."""
+        sent = headers.get(b"authorization")
+        if sent is not None:
+            return sent[len(BEARER) :].strip().decode("latin-1") if sent[: len(BEARER)].lower() == BEARER else ""
+        if self._cookie and (scope["method"] in SAFE or not _is_program(scope["path"])):
+            return _cookie_in(headers, self._cookie)
+        return None
+
+    async def _let_in_or_refuse(
+        self, scope: Any, headers: dict[bytes, bytes], receive: Any, send: Any, *, is_wrong: bool
+    ) -> None:
+        path, address = scope["path"], (scope.get("client") or ("", 0))[0]
+        is_public = path.startswith(self._public) and b"authorization" not in headers
+        is_try = path == self._login and scope["method"] not in SAFE if is_public else is_wrong
+        if is_try and (wait_s := self._failures.wait_s(address)):
+            why = "too many requests with an invalid token came from this address"
+            members = problem("TooManyRequests", 429, why, f"wait {wait_s} s and send a valid one")
+            await _refuse(send, members, (b"retry-after", str(wait_s).encode()))
+        elif is_public:
+            await self._app(scope, receive, send)
+        elif self._login and not _is_program(path) and b"text/html" in headers.get(b"accept", b""):
+            asked = path + (f"?{query}" if (query := scope["query_string"].decode("latin-1")) else "")
+            back = asked if scope["method"] in SAFE else "/"
+            location = f"{self._login}?next={quote(back, safe='')}".encode()
+            await _send(send, 303, b"", (b"location", location))
+        else:
+            why = "the token is not valid: it is unknown, revoked or expired" if is_wrong else "a token is needed"
+            hint = "send the header `Authorization: Bearer TOKEN`; `mnemolog token create` makes one"
+            invalid = b', error="invalid_token"' if is_wrong else b""
+            await _refuse(send, problem("Unauthorized", 401, why, hint), (b"www-authenticate", CHALLENGE + invalid))
+
+
+class _Padded:
+    """Sends refusals at a fixed time after the request came, or a multiple of it: their work cannot be timed."""
+
+    def __init__(
+        self, send: Any, began: float, time: Callable[[], float], sleep: Callable[[float], Awaitable[None]]
+    ) -> None:
+        self._send, self._began, self._time, self._sleep = send, began, time, sleep
+
+    async def __call__(self, message: Any) -> None:
+        """Send a message."""
+        if _is_refusal(message):
+            await self._sleep(REFUSED_S - (self._time() - self._began) % REFUSED_S)
+        await self._send(message)
+
+
+def _is_refusal(message: Any) -> bool:
+    if message["type"] == "http.response.start":
+        return 400 <= int(message["status"]) < 500
+    return bool(message.get("body", b"").startswith(b"event: error"))
+
+
+def _is_program(path: str) -> bool:
+    """Whether a path is of the API or of MCP, which programs use, and not of a page."""
+    return path in (PREFIX, "/mcp", "/metrics") or path.startswith((f"{PREFIX}/", "/mcp/"))
+
+
+def _wanted_scope(caller: Caller, scope: Any, headers: dict[bytes, bytes]) -> str | None:
+    """Return the scope that a request names: in its header, and for pages and MCP in the query. None for none."""
+    if (named := headers.get(SCOPE_HEADER)) is not None:
+        return named.decode(errors="replace")
+    if len(caller.scopes) < 2 or scope["path"].startswith(f"{PREFIX}/"):
+        return None
+    return dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("scope")
+
+
+def _cookie_in(headers: dict[bytes, bytes], name: str) -> str | None:
+    try:
+        found = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(name)
+    except CookieError:
+        return None
+    return None if found is None else found.value
+
+
+async def _refuse(send: Any, members: dict[str, Any], *headers: tuple[bytes, bytes]) -> None:
+    await _send(send, members["status"], to_body(members), (b"content-type", PROBLEM), *headers)
+
+
+async def _send(send: Any, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    sent = [(b"content-length", str(len(body)).encode()), (b"cache-control", b"no-store"), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": sent})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,321 @@
+"""Who is let in, as whom, and what a refused caller is told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from mnemolog.adapters.http.access import VERBS
+from mnemolog.adapters.http.app import make_app
+from mnemolog.adapters.http.authentication import REFUSED_S, Authentication, Callers
+from mnemolog.adapters.http.rate import RateLimit
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.aio.worker_pools import WorkerPools
+from tests.adapters.http.conftest import Server
+
+ALICE, BOB = "acme/alice", "acme/bob"
+
+
+class Time:
+    """Stands still, but for what is slept."""
+
+    def __init__(self):
+        self.now, self.slept = 100.0, []
+
+    def __call__(self):
+        return self.now
+
+    async def sleep(self, seconds):
+        self.slept.append(round(seconds, 9))
+        self.now += seconds
+
+
+@pytest.fixture
+def time():
+    return Time()
+
+
+@pytest.fixture
+def serve(store, time):
+    """Start a server over the store of this test, with options of its authentication."""
+    made = []
+
+    def serve(*, per_minute=None, **options):
+        shared = AsyncMemoryStore(store, WorkerPools())
+        pages = [Route(path, page, methods=["GET", "POST"]) for path in ("/", "/login", "/static/a.css")]
+        middleware = [
+            Middleware(
+                Authentication,
+                callers=Callers(shared),
+                store=shared,
+                **{"needs_token": True, "time": time, "sleep": time.sleep} | options,
+            )
+        ]
+        if per_minute is not None:
+            middleware.append(Middleware(RateLimit, per_minute=per_minute))
+        made.append(Server(make_app(shared, routes=pages, middleware=middleware)))
+        return made[-1]
+
+    async def page(request):
+        caller = getattr(request.state, "caller", None)
+        return PlainTextResponse("nobody" if caller is None else caller.actor)
+
+    yield serve
+    for server in made:
+        server.close()
+
+
+@pytest.fixture
+def token(store):
+    """Create a token and return the header that sends it."""
+
+    def token(actor="alice", **about):
+        created = store.admin.create_token(actor, **about)
+        return {"authorization": f"Bearer {created.secret}"}
+
+    return token
+
+
+def test_without_a_token_nobody_is_let_in(serve, store):
+    """The answer says how to send one."""
+    answer = serve()("GET", "/sessions")
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == 'Bearer realm="mnemolog"'
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "mnemolog token create" in answer.json()["hint"]
+
+
+@pytest.mark.parametrize(
+    "sent", ["Bearer", "Bearer ", "Basic eDp5", "Bearer mnemolog_0_0", "bearer x", "x", "Bearer \xe4", "Token abc"]
+)
+def test_an_invalid_token_is_refused(serve, store, sent):
+    """Unknown, of another kind, or no token at all: the same answer."""
+    answer = serve()("GET", "/sessions", headers={"authorization": sent.encode("latin-1")})
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == 'Bearer realm="mnemolog", error="invalid_token"'
+    assert sent.partition(" ")[2].strip() not in answer.text or len(sent) < 10
+
+
+def test_a_token_lets_its_holder_in_and_its_actor_is_in_every_event(serve, store, token):
+    """Whoever sends it: the store knows in whose name the turn was recorded."""
+    server, alice = serve(), token("alice")
+    assert server("PUT", "/sessions/trip", json={}, headers=alice).status_code == 200
+    assert server("POST", "/sessions/trip/turns", json={"role": "user", "text": "hi"}, headers=alice).status_code == 200
+    assert [event.event.actor for event in store.events()][1:] == ["alice", "alice"]
+
+
+def test_a_token_that_lacks_the_verb_is_refused(serve, store, token):
+    """403 names the verb; nothing is written."""
+    store.session("trip")
+    server, reader = serve(), token(verbs=["read"])
+    head = store.head()
+    assert server("GET", "/sessions", headers=reader).status_code == 200
+    for method, path, verb in (
+        ("POST", "/sessions/trip/turns", "record"),
+        ("POST", "/forget", "forget"),
+        ("POST", "/rebuild", "admin"),
+        ("GET", "/tokens", "admin"),
+    ):
+        answer = server(method, path, **({} if method == "GET" else {"json": {}}), headers=reader)
+        assert (answer.status_code, answer.json()["title"]) == (403, "Forbidden")
+        assert verb in answer.json()["detail"]
+    receipt = server("POST", "/recall", json={"query": "x", "receipt": True}, headers=reader)
+    assert receipt.status_code == 403, "a receipt is an event"
+    assert store.head() == head
+
+
+def test_a_revoked_or_expired_token_is_refused_from_the_next_request_on(serve, store, clock):
+    """Also one that was revoked by another process."""
+    server = serve()
+    revoked, short = store.admin.create_token("a"), store.admin.create_token("b", expires_in=timedelta(hours=1))
+    send = [{"authorization": f"Bearer {item.secret}"} for item in (revoked, short)]
+    assert [server("GET", "/head", headers=item).status_code for item in send] == [200, 200]
+    store.admin.revoke_token(revoked.token.id)
+    clock.advance(seconds=3_700)
+    assert [server("GET", "/head", headers=item).status_code for item in send] == [401, 401]
+
+
+def test_on_loopback_a_request_without_a_token_is_the_local_user(serve, store, token):
+    """Who may do everything. A token that is sent counts, and must be valid."""
+    server = serve(needs_token=False)
+    assert server("PUT", "/sessions/trip", json={}).status_code == 200
+    assert server("PUT", "/sessions/work", json={}, headers=token("alice")).status_code == 200
+    assert [event.event.actor for event in store.events()] == ["local", "", "alice"]
+    assert server("GET", "/head", headers={"authorization": "Bearer x"}).status_code == 401
+
+
+def test_many_invalid_tokens_from_one_address_are_told_to_wait(serve, store, token):
+    """With the time until the next try; a valid token of the same address is still let in."""
+    server, alice = serve(failures_per_minute=5), token()
+    invalid = {"authorization": "Bearer mnemolog_0_0"}
+    answers = [server("GET", "/head", headers=invalid) for _ in range(6)]
+    assert [answer.status_code for answer in answers] == [401] * 5 + [429]
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= 12
+    assert server("GET", "/head", headers=alice).status_code == 200
+
+
+def test_a_token_makes_so_many_requests_in_a_minute(serve, store, token):
+    """Each token has its own count."""
+    server, alice, other = serve(per_minute=3), token("alice"), token("alice")
+    answers = [server("GET", "/head", headers=alice) for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    assert int(answers[-1].headers["retry-after"]) > 0
+    assert server("GET", "/head", headers=other).status_code == 200
+
+
+def test_a_page_without_a_token_leads_to_the_login(serve, store):
+    """With the page to return to. A program is told 401."""
+    server = serve(login="/login", public=("/login", "/static/"))
+
+    async def get(path, **headers):
+        async with server.client() as client:
+            return await client.get(f"http://memory.test{path}", headers=headers)
+
+    page = server.run(get("/?at=5", accept="text/html"))
+    assert (page.status_code, page.headers["location"]) == (303, "/login?next=%2F%3Fat%3D5")
+    assert server.run(get("/", accept="application/json")).status_code == 401
+    assert server.run(get("/v1/head", accept="text/html")).status_code == 401
+    assert server.run(get("/login", accept="text/html")).text == "nobody"
+    assert server.run(get("/static/a.css")).text == "nobody"
+
+
+def test_a_cookie_opens_pages_and_reads_but_appends_nothing_through_the_api(serve, store, token):
+    """A form of another site could send it."""
+    server = serve(cookie="mnemolog_token", login="/login", public=("/login",))
+    secret = token("alice")["authorization"].removeprefix("Bearer ")
+    cookie = {"cookie": f"other=1; mnemolog_token={secret}"}
+
+    async def call(method, path, **headers):
+        async with server.client() as client:
+            return await client.request(method, f"http://memory.test{path}", headers=headers)
+
+    assert server.run(call("GET", "/", **cookie)).text == "alice"
+    assert server.run(call("POST", "/", **cookie)).text == "alice"
+    assert server("GET", "/head", headers=cookie).status_code == 200
+    assert server("PUT", "/sessions/trip", json={}, headers=cookie).status_code == 401
+    assert server.run(call("POST", "/mcp", **cookie)).status_code == 401
+    assert server.run(call("GET", "/", cookie="mnemolog_token=x", accept="text/html")).status_code == 303
+    assert server.run(call("GET", "/login", cookie="mnemolog_token=x", accept="text/html")).text == "nobody"
+
+
+def test_tries_to_log_in_are_limited(serve, store):
+    """As requests with an invalid token are."""
+    server = serve(login="/login", public=("/login",), failures_per_minute=3)
+
+    async def log_in():
+        async with server.client() as client:
+            return (await client.post("http://memory.test/login")).status_code
+
+    assert [server.run(log_in()) for _ in range(4)] == [200, 200, 200, 429]
+
+
+def test_a_token_for_one_scope_works_within_it(serve, store, token):
+    """Without naming it; new sessions and agents are named below it."""
+    server, alice = serve(), token(scopes=[ALICE])
+    made = server("POST", "/sessions", json={}, headers=alice).json()
+    assert made["scope"] == ALICE
+    assert made["id"].startswith(f"{ALICE}/")
+    assert made["agent"] == f"{ALICE}/agent"
+    refused = server("PUT", "/sessions/trip", json={}, headers=alice)
+    assert refused.status_code == 400
+    assert f"'{ALICE}/'" in refused.json()["detail"]
+    assert server("GET", "/status", headers=alice).status_code == 403
+
+
+def test_a_token_for_several_scopes_works_within_the_one_that_a_request_is_about(serve, store, token):
+    """By its argument `scope`, its session, the beginning of a new name, or the header."""
+    store.session("hers", scope=ALICE).record("user", "the sentinel is hers")
+    store.session("his", scope=BOB).record("user", "the sentinel is his")
+    server, both = serve(), token(scopes=[ALICE, BOB])
+
+    def recalled(body, **headers):
+        answer = server("POST", "/recall", json={"query": "sentinel", "mode": "text"} | body, headers=both | headers)
+        return {hit["session"] for hit in answer.json()["hits"]}
+
+    assert recalled({"scope": ALICE}) == {"hers"}
+    assert recalled({"scope": BOB}) == {"his"}
+    assert recalled({"session": "his"}) == {"his"}
+    assert recalled({}, **{"mnemolog-scope": BOB}) == {"his"}
+    assert server("GET", "/sessions/his/turns", headers=both).json()["items"][0]["text"].endswith("his")
+    assert server("PUT", "/sessions/acme%2Fbob%2Fnew", json={}, headers=both).json()["scope"] == BOB
+    assert server("POST", "/turns", json={"messages": [{"session": "his", "role": "user", "text": "x"}]}, headers=both)
+    asked = server("GET", "/sessions", headers=both)
+    assert asked.status_code == 400
+    assert ALICE in asked.json()["detail"]
+    assert BOB in asked.json()["detail"]
+    assert len(server("GET", "/sessions", headers=both | {"mnemolog-scope": BOB}).json()["items"]) == 2
+    assert server("GET", "/sessions", headers=both | {"mnemolog-scope": "globex"}).status_code == 403
+    assert server("GET", "/sessions/none/turns", headers=both).status_code == 404
+
+
+def test_the_header_narrows_a_token_for_everything_too(serve, store, token):
+    """It is never ignored."""
+    store.session("hers", scope=ALICE)
+    store.session("his", scope=BOB)
+    answer = serve()("GET", "/sessions", headers=token() | {"mnemolog-scope": BOB})
+    assert [item["session"] for item in answer.json()["items"]] == ["his"]
+
+
+@pytest.mark.parametrize("took", [0.0, 0.001, 0.049, 0.051, 0.3])
+def test_a_refusal_for_a_caller_with_scopes_is_sent_at_a_fixed_time(serve, store, token, time, took):
+    """After its request came, or a multiple of it, however long the work took."""
+    store.session("his", scope=BOB)
+    server, alice = serve(), token(scopes=[ALICE])
+    run = store.parts.sessions.log.first_event
+
+    def slow(stream):
+        time.now += took
+        return run(stream)
+
+    store.parts.sessions.log.first_event = slow
+    for name in ("his", "none"):
+        began = time.now
+        assert server("GET", f"/sessions/{name}/turns", headers=alice).status_code == 404
+        passed = (time.now - began) / REFUSED_S
+        assert passed == pytest.approx(round(passed))
+        assert round(passed) >= 1
+    del store.parts.sessions.log.first_event
+
+
+def test_answers_and_callers_without_scopes_are_not_delayed(serve, store, token, time):
+    """Only a refusal of a caller who may not see everything."""
+    store.session("hers", scope=ALICE)
+    server, alice, root = serve(), token(scopes=[ALICE]), token(verbs=sorted(VERBS))
+    assert server("GET", "/sessions/hers/turns", headers=alice).status_code == 200
+    assert server("GET", "/sessions/none/turns", headers=root).status_code == 404
+    assert server("GET", "/head").status_code == 401
+    assert time.slept == []
+
+
+def test_an_error_within_a_stream_of_progress_is_delayed_too(serve, store, token, time):
+    """It is the refusal, though its status was sent before."""
+    server, alice = serve(), token(scopes=[ALICE], verbs=["forget"])
+    answer = server("POST", "/forget", json={"session": "none"}, headers=alice | {"accept": "text/event-stream"})
+    assert answer.text.startswith("event: error")
+    assert len(time.slept) == 1
+
+
+def test_requests_at_the_same_time_share_one_look_at_the_tokens(store, monkeypatch):
+    """Each gets what was read after it came."""
+    import asyncio
+
+    created = store.admin.create_token("alice")
+    asked, version = [], store.parts.log.version
+    monkeypatch.setattr(store.parts.log, "version", lambda stream: asked.append(stream) or version(stream))
+
+    async def all_at_once():
+        callers = Callers(AsyncMemoryStore(store, WorkerPools()))
+        found = await asyncio.gather(*(callers.caller_of(created.secret) for _ in range(50)))
+        store.admin.revoke_token(created.token.id)
+        asked.clear()
+        return found, await callers.caller_of(created.secret)
+
+    found, after = asyncio.run(all_at_once())
+    assert {caller.actor for caller in found} == {"alice"}
+    assert len({id(caller) for caller in found}) == 1, "parts of the store are made once"
+    assert after is None
+    assert len(asked) == 1
