@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
+import httpx2
 import pytest
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from mnemolog import MemoryStore
 from mnemolog.adapters.http.access import VERBS
 from mnemolog.adapters.http.app import make_app
 from mnemolog.adapters.http.authentication import REFUSED_S, Authentication, Callers
 from mnemolog.adapters.http.rate import RateLimit
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
-from tests.adapters.http.conftest import Server
 
 ALICE, BOB = "acme/alice", "acme/bob"
 
@@ -32,6 +34,37 @@ class Time:
     async def sleep(self, seconds):
         self.slept.append(round(seconds, 9))
         self.now += seconds
+
+
+@pytest.fixture
+def store(folder, clock):
+    """An empty store."""
+    with MemoryStore.open(folder, model=None, clock=clock) as store:
+        yield store
+
+
+class Server:
+    """Answers requests as a server would, whoever makes them."""
+
+    def __init__(self, app):
+        self.app, self._runner = app, asyncio.Runner()
+
+    def __call__(self, method, path, **how):
+        return self.run(self._request(method, path, **how))
+
+    def run(self, coroutine):
+        return self._runner.run(coroutine)
+
+    def client(self):
+        transport = httpx2.ASGITransport(app=self.app, raise_app_exceptions=False)
+        return httpx2.AsyncClient(transport=transport, base_url="http://memory.test/v1")
+
+    async def _request(self, method, path, **how):
+        async with self.client() as client:
+            return await client.request(method, path, **how)
+
+    def close(self):
+        self._runner.close()
 
 
 @pytest.fixture
@@ -301,8 +334,6 @@ def test_an_error_within_a_stream_of_progress_is_delayed_too(serve, store, token
 
 def test_requests_at_the_same_time_share_one_look_at_the_tokens(store, monkeypatch):
     """Each gets what was read after it came."""
-    import asyncio
-
     created = store.admin.create_token("alice")
     asked, version = [], store.parts.log.version
     monkeypatch.setattr(store.parts.log, "version", lambda stream: asked.append(stream) or version(stream))
