@@ -147,6 +147,16 @@ def test_hits_show_the_parts_of_their_score_as_bars(browser):
     assert drawn == sum(part["share"] > 0 for part in parts)
 
 
+def test_words_of_the_question_are_marked_whatever_their_ending(browser):
+    """In the passage of each hit, whose text is complete all the same."""
+    page = browser.json("/recall?q=drinking+teas")
+    marked = {piece["text"] for hit in page["hits"] for piece in hit["passage"] if piece["asked"]}
+    assert marked >= {"drink", "tea"}
+    for hit in page["hits"]:
+        assert "".join(piece["text"] for piece in hit["passage"]) == hit["hit"]["passage"]["text"]
+    assert "<mark>drink</mark>" in browser.get("/recall?q=drinking+teas").text
+
+
 def test_the_recall_debugger_says_which_search_answered_or_why_not(browser, made, clock):
     """A mode that asks for one of them, and a store without a model."""
     assert [leg["answered"] for leg in browser.json("/recall?q=tea")["legs"]] == [True, True]
