@@ -69,7 +69,7 @@ class Tokens:
         known = self.known().get(id)
         if known is None:
             shown = "that was given" if token.startswith(PREFIX) else quoted(id)
-            raise errors.InvalidInput("token", f"no token has the id {shown}; `admin.tokens()` lists them")
+            raise errors.InvalidInput("token", f"no token has the id {shown}; the list of tokens has their ids")
 
         def revoke(tx: Transaction) -> None:
             state = tx.fold(TOKENS_STREAM, evolve_tokens)

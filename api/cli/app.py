@@ -88,6 +88,7 @@ COMMANDS: Final = {
     },
     "Integrations": {
         "serve": ("serve", "Serve the store to a team: API, console and MCP."),
+        "token": ("tokens", "Create, list and revoke the tokens of a server."),
         "mcp": ("mcp", "Serve the store to agents over MCP."),
         "watch": ("watch", "Record transcripts of coding agents as they are written."),
         "hermes": ("hermes", "Install mnemolog as the memory of Hermes."),

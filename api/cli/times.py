@@ -23,6 +23,18 @@ _DAY: Final = re.compile(
 _AGO: Final = re.compile(r"(an?|\d{1,4}) ?(minutes?|min|m|hours?|h|days?|d|weeks?|w)( ago)?")
 
 
+_DURATION: Final = re.compile(r"(\d{1,6}) ?(m|h|d|w)")
+_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def given_duration(given: str) -> timedelta:
+    """Return a duration such as `90m`, `12h`, `30d` or `8w`. Raises `typer.BadParameter`."""
+    found = _DURATION.fullmatch(given.strip().lower())
+    if found is None:
+        raise typer.BadParameter(f"{given!r} is not a duration; expected one such as '90m', '12h', '30d' or '8w'")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
 def given_time(given: str, *, clock: Clock | None = None) -> datetime:
     """Return a time given on the command line, in UTC.
 

@@ -10,8 +10,10 @@ import shutil
 import pytest
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.cli import every_command
 from mnemolog.cli.app import loaded
+from mnemolog.domain.events import TokenCreated
 from mnemolog.operations.backup import BackupReport
 
 NEED_MORE = {
@@ -57,6 +59,8 @@ def prepared(tmp_path_factory):
         (folder / "questions.jsonl").write_text('{"question": "Where did I move?", "evidence": [2]}')
         store.audit.export(folder / "exported.jsonl")
         store.audit.append_head(folder / "mnt" / "elsewhere" / "heads.jsonl")
+        token = TokenCreated(id="0a1b2c3d4e5f", acts_as="alice", verbs=["read"], digest=bytes(32))
+        log_of(store).transact(lambda tx: tx.append("tokens", token))
         assert len(store.recall("Lisbon, ferry or train?", receipt=True)) == 3
     return folder
 

@@ -62,6 +62,7 @@ READS = {
     "forgotten --pending": ["forgotten", "--pending"],
     "forgotten --erasures": ["forgotten", "--erasures"],
     "model list": ["model", "list"],
+    "token list": ["token", "list"],
     "language": ["language"],
     "eval": ["eval", "--judged", "-k", "1", "--model", "none"],
     "judge": ["judge", "{receipt}", "--nothing"],
@@ -84,9 +85,11 @@ PRINT_NOTHING_STORED = {
         "reconcile",
         "watch",
         "mcp",
+        "serve",
     ),
     "completion",
     *("branch", "memory set", "memory delete", "checkpoint create", "checkpoint delete"),
+    *("token create", "token revoke"),
     *("model add", "model activate", "model drop", "hermes install"),
 }
 """They print what they were just given, a summary, or an export."""
@@ -114,6 +117,10 @@ def evil(folder):
             (session_stream("branch"), events.SessionStarted(title=EVIL, agent="agent", parent="evil", branched_at=6)),
             (agent_stream("models"), events.ModelActivated(fingerprint="0f" * 32, model=EVIL, dimension=4)),
             (LANGUAGE_STREAM, events.LanguageChosen(language=EVIL)),
+            (
+                "tokens",
+                events.TokenCreated(id=EVIL, acts_as=EVIL, verbs=["read", EVIL], scopes=["a"], digest=bytes(32)),
+            ),
         ]
         log_of(store).transact(lambda tx: [tx.append(stream, event) for stream, event in appended])
         answer = store.recall(f"forged {EVIL}", mode="text", receipt=True)
@@ -133,7 +140,7 @@ def of(evil, what):
 
 def inserted(arguments, folder):
     """A command line with the folder of the store in its place: after the command, or its subcommand."""
-    place = 1 + (arguments[0] in {"quarantine", "memory", "checkpoint", "model", "audit"})
+    place = 1 + (arguments[0] in {"quarantine", "memory", "checkpoint", "model", "audit", "token"})
     return [*arguments[:place], folder, *arguments[place:]]
 
 

@@ -230,3 +230,40 @@ def test_asyncio_has_the_same_calls(folder):
     created, revoked, tokens = asyncio.run(talk())
     assert tokens == [revoked]
     assert revoked.id == created.token.id
+
+
+def test_the_command_line_creates_lists_and_revokes_tokens(store, folder, run):
+    """Standard output has the token alone, for a script; what it means is on standard error."""
+    made = run(
+        *("token", "create", folder, "--actor", "alice", "--scope", "acme/a", "--scope", "acme/b"),
+        *("--verb", "read", "--expires", "30d"),
+    )
+    secret = made.stdout.strip()
+    assert "cannot be shown again" in made.stderr
+    token = holder(store, secret)
+    assert (token.actor, token.scopes, token.verbs) == ("alice", ("acme/a", "acme/b"), ("read",))
+    assert token.expires_at - token.created_at < timedelta(days=30, minutes=1)
+    listed = run("token", "list", folder).stdout
+    assert "alice" in listed
+    assert secret not in listed
+    assert run("token", "revoke", folder, token.id).stdout == f"token {token.id} of alice is revoked\n"
+    assert "revoked" in run("token", "list", folder).stdout
+    assert run("token", "list", folder, "--json").json[0]["revoked_at"]
+    created = run("token", "create", folder, "--actor", "bob", "--json").json
+    assert holder(store, created["secret"]).verbs == ("read", "record")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--expires", "soon"], "is not a duration"),
+        (["--verb", "write"], "none of read, record, forget, admin"),
+        (["--scope", ""], "everywhere"),
+    ],
+)
+def test_the_command_line_refuses_what_makes_no_sense(store, folder, run, options, said):
+    """Nothing is created."""
+    refused = run("token", "create", folder, "--actor", "alice", *options)
+    assert refused.returncode in (1, 2)
+    assert said in refused.stderr
+    assert store.admin.tokens() == []

@@ -1,0 +1,114 @@
+"""Commands on tokens of a server: create, list, revoke."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from mnemolog.cli.app import AsCsv, AsJson, Group, Store, StoreCommand, app, remark
+from mnemolog.cli.arguments import open_store
+from mnemolog.cli.output import answer, console
+from mnemolog.cli.times import given_duration
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.display import counted, dated
+from mnemolog.domain.tokens import VERBS, CreatedToken, Token
+from mnemolog.infra.runtime.clock import SystemClock
+
+tokens = typer.Typer(cls=Group, help="Create, list and revoke the tokens of a server.")
+app.add_typer(tokens, name="token")
+
+
+@tokens.command("create", cls=StoreCommand)
+def create(
+    store: Store,
+    actor: Annotated[
+        str, typer.Option("--actor", metavar="NAME", help="Who acts with it: recorded in every event it appends.")
+    ],
+    verb: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--verb",
+            metavar="VERB",
+            help=f"What it allows: {', '.join(VERBS)}. Repeatable; by default read and record.",
+        ),
+    ] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scope", metavar="SCOPE", help="Allow it within this scope only. Repeatable; by default everywhere."
+        ),
+    ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option("--expires", metavar="AGE", help="When it ends, such as 12h, 30d or 8w. Never by default."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a token and print it. It is shown once: the store keeps only a digest of it.
+
+    Example: mnemolog token create memory/ --actor alice --scope acme/alice --verb read --verb record --expires 30d
+    """
+    with open_store(store, create=False) as opened:
+        created = opened.admin.create_token(
+            actor,
+            verbs=verb or ("read", "record"),
+            scopes=scope or (),
+            expires_in=None if expires is None else given_duration(expires),
+        )
+    answer(created, _show_created, as_json=as_json)
+
+
+@tokens.command("list", cls=StoreCommand)
+def list_(store: Store, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
+    """List the tokens: who acts with them, what they allow, and until when. Revoked and expired ones are included.
+
+    Example: mnemolog token list memory/
+    """
+    with open_store(store, create=False) as opened:
+        found = opened.admin.tokens()
+    answer(found, _show_tokens, as_json=as_json, csv_of=Token if as_csv else None)
+
+
+@tokens.command("revoke", cls=StoreCommand)
+def revoke(
+    store: Store,
+    token: Annotated[str, typer.Argument(metavar="ID", help="The id of the token, as in `token list`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Revoke a token. Every server refuses it from the next request on.
+
+    Example: mnemolog token revoke memory/ 0a1b2c3d4e5f
+    """
+    with open_store(store, create=False) as opened:
+        revoked = opened.admin.revoke_token(token)
+    answer(revoked, _show_revoked, as_json=as_json)
+
+
+def _show_created(created: CreatedToken) -> None:
+    console().line(created.secret)
+    remark(f"token {created.token.id} of {created.token.actor}", hint="keep it now: it cannot be shown again")
+
+
+def _show_revoked(token: Token) -> None:
+    console().line(f"token {token.id} of {token.actor} is revoked")
+
+
+def _show_tokens(found: Sequence[Token]) -> None:
+    out, now = console(), to_datetime(SystemClock().now())
+    rows = [
+        (
+            item.id,
+            item.actor,
+            ", ".join(item.verbs),
+            ", ".join(item.scopes) or "everywhere",
+            dated(item.created_at),
+            "never" if item.expires_at is None else dated(item.expires_at),
+            "revoked" if item.revoked_at is not None else "valid" if item.is_valid(now) else "expired",
+        )
+        for item in found
+    ]
+    if rows:
+        out.rows(("id", "actor", "verbs", "scopes", "created", "expires", "state"), rows)
+    out.line(f"{counted(sum(row[-1] == 'valid' for row in rows), 'valid token')}", style="dim")
