@@ -14,13 +14,21 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mnemolog.adapters.http.authentication import Authentication, Callers
-from mnemolog.adapters.http.calls import Folders, Outcome, outcome_of, pool_for, reports_progress
+from mnemolog.adapters.http.calls import (
+    Folders,
+    Outcome,
+    outcome_of,
+    pool_for,
+    prefetch_result,
+    reports_progress,
+    require_short_waits,
+)
 from mnemolog.adapters.http.exchange import EVENT_STREAM, NO_STORE, PROBLEM, REVALIDATED, Exchange
 from mnemolog.adapters.http.openapi import DocumentRoute
 from mnemolog.adapters.http.operations import OPERATIONS, PREFIX, Operation
 from mnemolog.adapters.http.problems import problem, problem_of, to_body
 from mnemolog.adapters.http.streaming import answer_with_export, answer_with_progress
-from mnemolog.adapters.http.tail import TailRoute
+from mnemolog.adapters.http.tail import TAIL, TailRoute
 from mnemolog.adapters.http.wire import Answers, Arguments
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
@@ -29,6 +37,7 @@ from mnemolog.domain import structured_log
 from mnemolog.domain.errors import InvalidInput, MnemologError
 from mnemolog.domain.idempotency import keyed_request
 from mnemolog.domain.session import checked_key
+from mnemolog.session import Session
 
 
 def make_app(
@@ -69,9 +78,14 @@ class Route:
         """Answer a request whose path has these arguments."""
         body = await exchange.body() if self._arguments.in_body else b""
         arguments = self._arguments.read(path, exchange.query(), body)
+        require_short_waits(arguments)
         exchange.caller = await exchange.caller.for_call(arguments)
         if arguments.get("receipt") and not exchange.caller.may("record"):
             await exchange.refuse(_forbidden("record", f"{self.operation.name} with a receipt"))
+            return
+        if arguments.get("regex") and not exchange.caller.may("admin"):
+            # Some expressions take for ever on some texts, and nothing else of the process runs meanwhile.
+            await exchange.refuse(_forbidden("admin", "a regular expression"))
             return
         if self.operation.method is AuditService.export:
             await answer_with_export(exchange, arguments)
@@ -90,6 +104,8 @@ class Route:
         await exchange.answer(204 if written is None else 200, written, *headers)
 
     async def _made(self, exchange: Exchange, arguments: dict[str, Any]) -> Outcome:
+        if self.operation.method is Session.prefetch_result:
+            return await prefetch_result(exchange.caller.store, arguments)
         known = exchange.header(b"if-none-match").decode("latin-1") or None
         pool = "read" if self._pool == "recall" and arguments.get("mode") == "text" else self._pool
         key = exchange.header(b"idempotency-key")
@@ -105,6 +121,8 @@ class Route:
 
 AnyRoute = Route | TailRoute | DocumentRoute
 Found = tuple[AnyRoute, tuple[bytes, ...]]
+STREAMS: Final = (AuditService.export, TAIL.method)
+"""Whose answers have no end that is known when they begin."""
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -164,6 +182,9 @@ class Api:
         scope["state"]["route"] = PREFIX + route.operation.path
         if not exchange.caller.may(route.operation.verb):
             await exchange.refuse(_forbidden(route.operation.verb, route.operation.name))
+            return
+        if scope["method"] == "HEAD" and route.operation.method in STREAMS:
+            await exchange.answer(200, None, NO_STORE)
             return
         try:
             await route(exchange, [_decoded(argument) for argument in arguments])

@@ -29,6 +29,9 @@ from mnemolog.projections.quarantine import Quarantine
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
+WAIT_MAX_S: Final = 60.0
+WAITS: Final = frozenset({"timeout_s", "wait_s"})
+
 Arguments = dict[str, Any]
 Call = Callable[[MemoryStore, Arguments], Any]
 
@@ -126,6 +129,8 @@ def _call_of(operation: Operation, folders: Folders) -> Call:
         return lambda store, arguments: existing_session(store, arguments["id"])
     if operation.method is MemoryStore.backup:
         return partial(_back_up, folders)
+    if operation.owner is ModelService and "model" in inspect.signature(operation.method).parameters:
+        return partial(_on_model, name)
     owner = _OWNERS[operation.owner]
     return lambda store, arguments: getattr(owner(store), name)(**arguments)
 
@@ -179,3 +184,26 @@ def _back_up(folders: Folders, store: MemoryStore, arguments: Arguments) -> Any:
         raise errors.BackupRefused(store.path, "this server was started without a folder for backups")
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
     return store.backup(folders.backups / name, keys=folders.backup_keys, **arguments)
+
+
+def _on_model(name: str, store: MemoryStore, arguments: Arguments) -> Any:
+    model: str = arguments["model"]
+    # The library also takes folders: a caller is not to open those of the server.
+    if not any(model == item.name or item.fingerprint.startswith(model) for item in store.models.list()):
+        raise errors.ModelRefused(model, "no model of that name or fingerprint has vectors here")
+    return getattr(store.models, name)(**arguments)
+
+
+async def prefetch_result(store: AsyncMemoryStore, arguments: Arguments) -> Outcome:
+    """Return what `Session.prefetch_result` does, without a thread that waits."""
+    session = await store.find_session(given := arguments.pop("session"))
+    if session is None:
+        raise errors.UnknownSession(given)
+    return Outcome(await session.prefetch_result(**arguments))
+
+
+def require_short_waits(arguments: Arguments) -> None:
+    """Raise `InvalidInput` if a caller wants to wait for longer than `WAIT_MAX_S`: a thread of the server waits too."""
+    for name in WAITS & arguments.keys():
+        if not arguments[name] <= WAIT_MAX_S:
+            raise errors.InvalidInput(name, f"is more than {WAIT_MAX_S:g} seconds; ask again instead")

@@ -218,6 +218,8 @@ class Arguments:
             raise _invalid(str(error)) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidInput("body", f"is not JSON: {error}") from error
+        except RecursionError as error:
+            raise InvalidInput("body", "is nested too deeply") from error
         if self.in_body and query:
             raise InvalidInput(query[0][0], "belongs into the body, which is a JSON object")
         given = {name: value for name in self._others if (value := getattr(found, name)) is not msgspec.UNSET}

@@ -82,7 +82,13 @@ STATUSES = {
         *("POST", f"/sessions/{TRIP}/turns", {"role": "user", "text": "else", "key": "t0"}),
         *(409, "DuplicateKey"),
     ),
-    "an unknown model": ("POST", "/models/unheard/activate", {}, 409, "ModelUnavailable"),
+    "an unknown model": ("POST", "/models/unheard/activate", {}, 409, "ModelRefused"),
+    "a model in a folder of the server": ("POST", "/models/%2Ftmp/activate", {}, 409, "ModelRefused"),
+    "a long wait": (
+        *("POST", f"/sessions/{TRIP}/prefetch/result", {"wait_s": 61}),
+        *(400, "InvalidInput"),
+    ),
+    "a recall that waits for long": ("POST", "/recall", {"query": "x", "timeout_s": 1e9}, 400, "InvalidInput"),
     "a text that is too long": (
         *("POST", f"/sessions/{TRIP}/turns", {"role": "user", "text": "x" * (2**20 + 1)}),
         *(413, "LimitExceeded"),
@@ -118,6 +124,22 @@ def test_a_caller_may_do_only_what_its_verbs_say(server, store):
                 path = item.path.replace("{", "").replace("}", "")
                 answer = server(item.http, path, caller=caller)
                 assert (answer.status_code, answer.json()["title"]) == (403, "Forbidden"), item.name
+
+
+def test_only_an_administrator_may_search_by_a_regular_expression(server, store):
+    """Some expressions take for ever on some texts, and would stop the server for everybody."""
+    reader = Caller(actor="a", verbs=frozenset({"read"}), store=AsyncMemoryStore(store, WorkerPools()))
+    search = {"text": "(a+)+$", "regex": True}
+    assert server("POST", "/find", json=search, caller=reader).json()["title"] == "Forbidden"
+    assert server("POST", "/find", json={"text": "train"}, caller=reader).status_code == 200
+    assert server("POST", "/find", json=search).status_code == 200
+
+
+def test_head_of_a_stream_does_not_follow_it(server):
+    """It ends at once."""
+    for path in ("/tail", "/export"):
+        answer = server("HEAD", path)
+        assert (answer.status_code, answer.content) == (200, b"")
 
 
 def test_a_store_that_is_closed_says_when_to_try_again(server, store):

@@ -1,0 +1,87 @@
+"""Arguments that nobody means: each is refused with a status below 500, and nothing of the server breaks."""
+
+from __future__ import annotations
+
+from typing import Any, get_args, get_origin
+
+import pytest
+
+from mnemolog.adapters.http.operations import OPERATIONS
+from mnemolog.adapters.http.wire import parameters
+from tests.adapters.http.examples import EXAMPLES
+
+NASTY: dict[type, tuple[Any, ...]] = {
+    int: (-1, 0, 2**31, 2**63, 10**30),
+    float: (-1.0, 0.0, 1e308, 10**400, 10**30),
+    str: ("", " ", "\x00", "../..", "a" * 5_000, "²", "%00", "9999-12-31T23:59:59+00:00", "0001-01-01", "NaN", "∞"),
+    bool: (True, False),
+    list: ([], ["\x00"], [10**30], ["a"] * 2_000, [[[]]], [None]),
+    dict: ({}, {"\x00": "\x00"}, {"a": 10**30}, {"a": {"b": [{}] * 100}}),
+}
+
+
+def values_of(kind: Any) -> list[Any]:
+    """Nasty values of a type, and of those it is made of."""
+    found = [value for values in NASTY.values() for value in values[:2]]
+    for part in get_args(kind) or (kind,):
+        found += NASTY.get(get_origin(part) or part, ())
+    return [*found, None]
+
+
+@pytest.mark.parametrize("name", [item.name for item in OPERATIONS if item.name not in ("models.activate",)])
+def test_no_argument_makes_the_server_fail(server, known, name):
+    """Each argument of each operation, with values that are too large, empty, of another type or no text at all."""
+    (item,) = (item for item in OPERATIONS if item.name == name)
+    example = EXAMPLES[name]
+    for parameter in parameters(item):
+        for value in values_of(parameter.type):
+            if parameter.in_path:
+                continue
+            how: dict[str, Any] = {}
+            if item.http in ("GET", "DELETE"):
+                how["params"] = {
+                    **(example.params or {}),
+                    parameter.name: value if isinstance(value, list) else str(value),
+                }
+            else:
+                how["json"] = {**(example.json or {}), parameter.name: value}
+                if name in ("recall", "session.recall"):
+                    how["json"].setdefault("timeout_s", 0.01)
+            answer = server(item.http, example.path.format(**known), **how)
+            assert answer.status_code < 500, (parameter.name, value, answer.text)
+
+
+@pytest.mark.parametrize(
+    "part", ["%00", "%FF", "..", "%2E%2E", "-1", "1e3", "9" * 40, "a" * 5_000, "%F0%9F%92%A9", "²"]
+)
+def test_no_path_makes_the_server_fail(server, known, part):
+    """In place of each argument of a path."""
+    for item in OPERATIONS:
+        if "{" in item.path:
+            path = "/".join(part if place.startswith("{") else place for place in item.path.split("/"))
+            answer = server(item.http, path, json=EXAMPLES[item.name].json)
+            assert answer.status_code < 500, (item.name, answer.text)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"1",
+        b"[",
+        b'"\xff"',
+        b'{"role": "\\ud800", "text": "\\ud800"}',
+        b'{"role": "user", "text": "\\ud800"}',
+        b'{"role": "user", "text": "a", "role": "b"}',
+        b"[" * 100_000,
+        b'{"role": "user", "text": "a", "metadata": ' + b'{"a":' * 5_000 + b"1" + b"}" * 5_001,
+        b'{"role": "user", "text": NaN}',
+        b'{"role": "user", "text": "a", "metadata": {"a": 1e999}}',
+        b'\xef\xbb\xbf{"role": "user", "text": "a"}',
+    ],
+)
+def test_no_body_makes_the_server_fail(server, body):
+    """Broken JSON, other encodings, nesting without end."""
+    headers = {"content-type": "application/json"}
+    assert server("POST", "/sessions/other/turns", content=body, headers=headers).status_code < 500
