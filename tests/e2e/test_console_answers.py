@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 
 import pytest
 from starlette.applications import Starlette
@@ -11,14 +12,14 @@ from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 
 from mnemolog import AsyncMemoryStore, MemoryStore, acting_as
-from mnemolog.adapters.console import diff_page, import_page, private_files
+from mnemolog.adapters.console import audit_page, diff_page, import_page, jobs, private_files
 from mnemolog.adapters.console.app import console_app, console_routes
 from mnemolog.adapters.http.access import Caller
 from mnemolog.audit.verification import verify_export
 from mnemolog.domain.position import Position
 from mnemolog.domain.scope import ROOT, parse_scope
 from tests.console import Browser
-from tests.support import HashEncoder
+from tests.support import WAIT_S, HashEncoder
 
 LABEL = "<script>alert(1)</script><img src=x onerror=alert(1)> {{ 7*7 }} '\"></div>"
 HOSTILE = LABEL + " \u202egnp.exe"
@@ -354,6 +355,59 @@ def test_the_model_is_changed_and_changed_back_after_a_look_at_what_that_takes(m
     asyncio.run(store.close())
 
 
+class Gated(HashEncoder):
+    """A model that waits before its first batch until it is let go."""
+
+    name = "gated"
+
+    def __init__(self):
+        super().__init__(fingerprint="c" * 64)
+        self.gate = threading.Event()
+
+    def encode(self, texts):
+        assert self.gate.wait(WAIT_S)
+        return super().encode(texts)
+
+
+def test_long_work_shows_its_progress_and_recalls_are_answered_meanwhile(made, clock, monkeypatch):
+    """The page asks again by itself, and has a link for those without a script. Until then the old model answers."""
+    monkeypatch.setattr(jobs, "QUICK_S", 0.01)
+    own, gated = HashEncoder(), Gated()
+
+    async def opened():
+        return await AsyncMemoryStore.open(made, model=own, models=[gated], clock=clock, background=False)
+
+    store = asyncio.run(opened())
+    browser = Browser(console_app(store, write=True))
+    started = browser.submit("/health/model", {"model": "gated"})
+    path = started.headers["location"]
+    assert browser.json(path)["state"] == "running"
+    html = browser.get(path).text
+    assert f'hx-get="{path}" hx-trigger="every 1s"' in html
+    assert f'<a href="{path}">Look again</a>' in html
+    assert browser.json("/recall?q=tea")["legs"][1]["answered"]
+    gated.gate.set()
+    done = browser.follow(started)
+    assert (done["state"], done["result"]["model"]) == ("done", "gated")
+    assert "hx-get" not in browser.get(path).text
+    browser.close()
+    asyncio.run(store.close())
+
+
+def test_only_so_many_jobs_run_at_once(made, clock, monkeypatch):
+    """The next one is refused until one has ended."""
+    monkeypatch.setattr(jobs, "RUNNING_MAX", 0)
+
+    async def opened():
+        return await AsyncMemoryStore.open(made, model=None, clock=clock, background=False)
+
+    store = asyncio.run(opened())
+    browser = Browser(console_app(store))
+    assert browser.submit("/audit/verify", {}).status_code == 503
+    browser.close()
+    asyncio.run(store.close())
+
+
 # Forgetting
 
 
@@ -535,6 +589,18 @@ def test_the_timeline_is_filtered_and_comes_in_pages_of_a_hundred(folder, clock)
     ]
     browser.close()
     asyncio.run(store.close())
+
+
+def test_a_page_of_the_timeline_looks_through_a_bounded_part_of_the_log(browser, monkeypatch):
+    """A filter that leaves little says how far it looked, and the next page goes on from there."""
+    monkeypatch.setattr(audit_page, "LOOKED_MAX", 4)
+    page = browser.json("/audit?actor=nobody")
+    head = page["looked_to"]
+    assert (page["events"], page["looked_from"], page["older"]) == ([], head - 4, head - 3)
+    further = browser.json(f"/audit?actor=nobody&before={page['older']}")
+    assert further["looked_to"] == page["looked_from"]
+    monkeypatch.setattr(audit_page, "LOOKED_MAX", 5_000)
+    assert browser.json("/audit?actor=nobody")["older"] is None
 
 
 # Import
