@@ -21,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 SOURCES := $(shell find api domain infra projections adapters -name '*.py' -o -path '*console*' -type f -not -name '*.pyc' | sort)
 
-.PHONY: help install check unit test test-postgres adapters lint types demo docs bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean
+.PHONY: help install check unit test test-postgres test-server adapters lint types demo docs bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -52,6 +52,9 @@ test: install  ## run the whole suite
 
 test-postgres: install  ## the tests of a store, its log in PostgreSQL in all of them
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --log-in postgres tests/e2e
+
+test-server: install  ## the tests of a store, each behind a server and reached by a client
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --through http tests/e2e
 
 adapters: install  ## run each adapter's tests in an environment of its own; ADAPTERS=mcp for one of them
 	$(BIN)/nox $(if $(ADAPTERS),-s $(ADAPTERS))

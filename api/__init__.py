@@ -54,6 +54,8 @@ _HOMES = {
     "Verification": "projections.health.verify",
     "Weights": "projections.recall.weights",
     "acting_as": "domain.actor",
+    "connect": "adapters.client.connect",
+    "connect_async": "adapters.client.connect",
     "copy_store": "operations.moving",
     "import_log": "audit.log_import",
     "lift_fence": "operations.moving",

@@ -1,5 +1,6 @@
 """What `mnemolog` offers, for type checkers: `__init__.py` imports each name when it is first used."""
 
+from .adapters.client.connect import connect, connect_async
 from .aio.session import AsyncSession
 from .aio.store import AsyncMemoryStore
 from .audit.log_import import import_log
@@ -82,6 +83,8 @@ __all__ = [
     "Verification",
     "Weights",
     "acting_as",
+    "connect",
+    "connect_async",
     "copy_store",
     "errors",
     "import_log",

@@ -33,6 +33,9 @@ def pytest_addoption(parser):
     group.addoption(
         "--log-in", choices=("folder", "postgres"), default="folder", help="where the store of a test has its log"
     )
+    group.addoption(
+        "--through", choices=("nothing", "http"), default="nothing", help="how a test reaches the store that it opens"
+    )
     group.addoption("--workers", type=int, default=2, help="how many processes the simulation runs in")
 
 
@@ -50,6 +53,15 @@ def pytest_collection_modifyitems(config, items):
         about_files = [item for item in items if item.get_closest_marker("log_file")]
         config.hook.pytest_deselected(items=about_files)
         items[:] = [item for item in items if item not in about_files]
+    if config.option.through == "http":
+        about_parts = [item for item in items if is_local(item)]
+        config.hook.pytest_deselected(items=about_parts)
+        items[:] = [item for item in items if item not in about_parts]
+
+
+def is_local(item):
+    """Whether a test is about a store in this process; the command line opens one."""
+    return item.get_closest_marker("local") or {"run", "terminal", "screen"} & set(getattr(item, "fixturenames", ()))
 
 
 def pytest_report_header(config):
@@ -80,6 +92,18 @@ def seed(request):
 def rng(seed, request):
     """A random generator of this test's own: other tests do not move it."""
     return random.Random(f"{seed}/{request.node.nodeid}")
+
+
+@pytest.fixture(autouse=True)
+def through(request):
+    """With `--through http`, every store that a test opens is behind a server."""
+    if request.config.option.through == "nothing":
+        yield
+        return
+    from tests.through_http import every_store
+
+    with every_store():
+        yield
 
 
 @pytest.fixture

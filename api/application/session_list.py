@@ -139,14 +139,18 @@ class SessionList:
         for scope in () if found else scopes:
             if scope == ROOT or self._holds(scope):
                 continue
-            known = [item.scope for item in self.scopes() if item.scope]
-            there = f"the closest scopes: {', '.join(closest(scope, known))}" if known else "no session has a scope"
-            why = f"no session is at or below the scope {scope!r}; {there}"
-            warnings.warn(errors.ScopeWarning(why), stacklevel=3)
+            warnings.warn(scope_warning(scope, [item.scope for item in self.scopes()]), stacklevel=3)
 
     def _holds(self, scope: str) -> bool:
         with self._projections.to_answer()[0].database.reading() as connection:
             return queries.has_sessions(connection, parse_scope(scope))
+
+
+def scope_warning(scope: str, scopes: Iterable[str]) -> errors.ScopeWarning:
+    """Return the warning that no session is at or below `scope`; it names the closest of the `scopes` there are."""
+    known = [item for item in scopes if item]
+    there = f"the closest scopes: {', '.join(closest(scope, known))}" if known else "no session has a scope"
+    return errors.ScopeWarning(f"no session is at or below the scope {scope!r}; {there}")
 
 
 def _grouped(

@@ -19,7 +19,7 @@ from mnemolog.projections.ports import Log, Progress, Shows
 from mnemolog.projections.read_models import Turn, turn_of
 
 BATCH_MAX: Final = 1_000
-_RECORDED: Final = "_recorded"
+RECORDED: Final = "_recorded"
 """The events of a replay, which its timeline describes: no field, because JSON has the sessions and turns already."""
 
 
@@ -68,7 +68,7 @@ class Replay(Result, frozen=True, kw_only=True, dict=True):
 
     def timeline(self) -> Results[Moment]:
         """Return what happened up to the position, event by event, in words."""
-        return Results(moments_of(self.__dict__.get(_RECORDED, ())))
+        return Results(moments_of(self.__dict__.get(RECORDED, ())))
 
     def held(self) -> list[str]:
         """Return what was held at the position in words: a heading, a line for each session, the position's digest."""
@@ -149,7 +149,7 @@ def replay(
         events=len(events),
         sessions=tuple(found.frozen() for found in sessions.values()),
     )
-    answer.__dict__[_RECORDED] = events
+    answer.__dict__[RECORDED] = events
     return answer
 
 

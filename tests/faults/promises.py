@@ -57,6 +57,7 @@ PROMISES = {
     "P31": "PostgreSQL: two nodes with different models, changed while both answer",
     "P32": "PostgreSQL: what was forgotten is not served by a node that was away",
     "P33": "The server: an answered turn survives its kill and its stop under load, and a retry adds nothing",
+    "P34": "Over HTTP: a connection that is cut neither loses nor doubles what is written",
 }
 
 NUMBERS: dict[str, dict[str, Number]] = {
@@ -102,6 +103,7 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P30": {"cuts": Number(20, 500)},
     "P31": {"turns of each node": Number(40, 1_000)},
     "P33": {"kills and stops": Number(3, 200)},
+    "P34": {"cuts": Number(200, 5_000)},
 }
 
 

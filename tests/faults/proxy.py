@@ -1,4 +1,4 @@
-"""A proxy in front of PostgreSQL's socket that drops, delays, repeats and cuts what goes through it."""
+"""A proxy in front of a server's socket that drops, delays, repeats and cuts what goes through it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ SOCKET: Final = ".s.PGSQL.5432"
 
 
 class Proxy:
-    """Listens in `folder` and forwards to the socket `server`. `arm` has the next messages of a client fail."""
+    """Forwards what comes in at `listening` to a new connection to the server, made by `upstream`.
 
-    def __init__(self, folder: Path, server: Path, rng: random.Random) -> None:
-        self._server, self._rng = server, rng
-        self._listening = socket.socket(socket.AF_UNIX)
-        self._listening.bind(str(folder / SOCKET))
+    `arm` has the next message of a client fail.
+    """
+
+    def __init__(self, listening: socket.socket, upstream: Callable[[], socket.socket], rng: random.Random) -> None:
+        self.upstream, self._rng, self._listening = upstream, rng, listening
         self._listening.listen()
         self._armed: Callable[[Connection, bytes], bool] | None = None
         self.faults: dict[str, int] = dict.fromkeys(FAULTS, 0)
@@ -52,11 +53,18 @@ class Proxy:
                 client, _ = self._listening.accept()
                 Connection(self, client, self.upstream())
 
-    def upstream(self) -> socket.socket:
-        """Return a new connection to the server."""
-        server = socket.socket(socket.AF_UNIX)
-        server.connect(str(self._server))
-        return server
+
+def of_postgres(folder: Path, server: Path, rng: random.Random) -> Proxy:
+    """Return a proxy that listens in `folder` as PostgreSQL does, in front of the socket `server`."""
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(folder / SOCKET))
+
+    def upstream() -> socket.socket:
+        connected = socket.socket(socket.AF_UNIX)
+        connected.connect(str(server))
+        return connected
+
+    return Proxy(listening, upstream, rng)
 
 
 class Connection:
@@ -128,6 +136,7 @@ def arrive_late(connection: Connection, data: bytes) -> bool:
     def deliver() -> None:
         with suppress(OSError):
             connection.server.sendall(data)
+            connection.server.settimeout(1.0)  # It may wait for the rest of a request, which never comes.
             connection.server.recv(1 << 16)
         end(connection.server)
 

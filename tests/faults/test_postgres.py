@@ -18,7 +18,7 @@ from mnemolog.infra.log.postgres.address import LogAddress, note_address
 from mnemolog.infra.log.postgres.database import prepare
 from mnemolog.infra.log.postgres.seen_head import noted_head
 from tests.children.workers import append_through_crashes, append_until_killed, batch_of, messages
-from tests.faults.proxy import SOCKET, Proxy
+from tests.faults.proxy import SOCKET, of_postgres
 from tests.faults.test_kill import KILLS_PER_STORE, Killed, wait_for, whole_batches
 from tests.faults.test_model_change import fingerprint_of
 from tests.faults.test_processes import PROCESSES, readers_miss_nothing
@@ -154,7 +154,7 @@ def test_a_network_that_fails_leaves_every_append_known_and_recorded_once(
     if not server.is_socket():
         pytest.skip("the proxy needs the socket of the server")
     sockets = tmp_path_factory.mktemp("s")
-    proxy = Proxy(sockets, server, rng)
+    proxy = of_postgres(sockets, server, rng)
     through = postgres_url.replace(str(found["host"]), str(sockets))
     assert through != postgres_url
     assert SOCKET.endswith(str(found.get("port", 5432)))

@@ -62,6 +62,8 @@ def place_of(
     path: str | Path, *, log: str | None, local: str | Path | None, keys: str | None = None
 ) -> tuple[Path, LogAddress | None]:
     """Return the folder of a store, and the address of its log if `path` is the URL of a database."""
+    if str(path).startswith(("http://", "https://")):
+        raise errors.InvalidInput("path", f"a server is reached with `mnemolog.connect({str(path)!r}, token=…)`")
     if not is_url(path):
         for field in (name for name, value in (("log", log), ("local", local), ("keys", keys)) if value is not None):
             raise errors.InvalidInput(field, "only with the URL of a database: `postgresql://user@host/database`")

@@ -1,0 +1,75 @@
+"""Connect to a server: `mnemolog.connect` and `mnemolog.connect_async`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from mnemolog.adapters.extras import require
+from mnemolog.aio.store import Opening
+from mnemolog.store import MemoryStore
+
+
+def connect(
+    url: str,
+    *,
+    token: str | None = None,
+    verify: bool | str | Path = True,
+    timeout_s: float = 30.0,
+    tries: int = 8,
+    patience_s: float = 30.0,
+    allow_http: bool = False,
+    trust_env: bool = False,
+) -> MemoryStore:
+    """Return the store that `mnemolog serve` serves at `url`: same methods, arguments and errors as a local one.
+
+    `token` is one that `mnemolog token create` printed; a server on this machine may need none. `verify` is a file of
+    certificate authorities, in place of those of the system, or False to accept any certificate. `timeout_s` is how
+    long the server may be silent. What the server did not begin is tried again, and so is what may be repeated without
+    doubling anything, up to `tries` times within `patience_s` seconds: each write to a session has a key, so that a cut
+    connection neither loses nor doubles a turn (docs/server.md). A token is sent over `http` only to this machine,
+    unless `allow_http`; proxies and certificates named in the environment are used only with `trust_env`.
+
+    Nothing is sent before the first call. Methods also raise `LogUnreachable`, where the server does not answer; the
+    message says whether the call may have been carried out. Raises `InvalidInput`, `ExtraMissing` without `httpx2`.
+    """
+    require("client", "httpx2")
+    from mnemolog.adapters.client.connection import Connection, Settings
+    from mnemolog.adapters.client.store import RemoteStore
+
+    settings = Settings(
+        verify=verify,
+        timeout_s=timeout_s,
+        tries=tries,
+        patience_s=patience_s,
+        allow_http=allow_http,
+        trust_env=trust_env,
+    )
+    return RemoteStore(Connection(url, token, settings))
+
+
+def connect_async(
+    url: str,
+    *,
+    token: str | None = None,
+    verify: bool | str | Path = True,
+    timeout_s: float = 30.0,
+    tries: int = 8,
+    patience_s: float = 30.0,
+    allow_http: bool = False,
+    trust_env: bool = False,
+) -> Opening:
+    """Return the store at `url` for asyncio, to be used with `await` or `async with`. Arguments as in `connect`."""
+    return Opening(
+        partial(
+            connect,
+            url,
+            token=token,
+            verify=verify,
+            timeout_s=timeout_s,
+            tries=tries,
+            patience_s=patience_s,
+            allow_http=allow_http,
+            trust_env=trust_env,
+        )
+    )

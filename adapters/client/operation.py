@@ -1,0 +1,187 @@
+"""Operations from the side of the caller: arguments become a request, an answer becomes the result of the method."""
+
+from __future__ import annotations
+
+import inspect
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from enum import Enum
+from pathlib import Path
+from types import NoneType
+from typing import Any, Final, get_args, get_origin, get_type_hints
+from urllib.parse import quote
+
+import msgspec
+
+from mnemolog.adapters.client.connection import Call
+from mnemolog.adapters.http.calls import reports_progress
+from mnemolog.adapters.http.operations import LEFT_OUT_ARGUMENTS, Operation
+from mnemolog.adapters.http.wire import answer_types, is_paged, parameters
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.encoding import to_json
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.head import Head
+from mnemolog.domain.limits import INTEGER_MAX, checked_json
+from mnemolog.domain.moments import Time, parse_time, position_at
+from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.session import SessionHandle, session_id_of
+from mnemolog.results import Checkpoint
+
+KEY_BYTES: Final = 16
+_WITH_EVENTS: Final = frozenset({"events", "preview_switch", "audit.timeline", "audit.event"})
+"""Operations whose answers hold events."""
+_WAITS: Final = ("timeout_s", "wait_s")
+"""Arguments that say how long the server may wait, in seconds."""
+_JSON_VALUES: Final = frozenset({"value", "metadata", "tool_calls"})
+
+
+class ClientOperation:
+    """One operation of the table, as a client calls it."""
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
+        self.signature = inspect.signature(operation.method)
+        self.hints = get_type_hints(operation.method)
+        known = parameters(operation)
+        self._in_path = [item.name for item in known if item.in_path]
+        self._sent = {item.name for item in known}
+        self._in_body = operation.http in ("POST", "PUT", "PATCH")
+        self.decoders = [msgspec.json.Decoder(kind, dec_hook=_from_text) for kind in answer_types(self.hints["return"])]
+        self.is_paged, self.reports = is_paged(operation), reports_progress(operation)
+        returns = self.hints["return"]
+        self.is_iterator, self.is_results = get_origin(returns) is Iterator, get_origin(returns) is not list
+        limit = self.signature.parameters.get("limit")
+        self.limit: int | None = None if limit is None else limit.default
+        """How many items the method returns if the caller gives no `limit`; None for all."""
+        self.has_events = operation.name in _WITH_EVENTS
+        self.writes = operation.verb == "record"
+        self.is_repeatable = operation.verb in ("read", "record") or operation.http in ("GET", "PUT", "DELETE")
+
+    def call(self, arguments: Mapping[str, Any]) -> Call:
+        """Return the request of a call with these arguments. Raises `InvalidInput` for what cannot be sent."""
+        given = {name: self._to_send(name, value) for name, value in arguments.items() if self._is_sent(name, value)}
+        path = self.operation.path
+        for name in self._in_path:
+            value = given.pop(name) if name in given else self.signature.parameters[name].default
+            path = path.replace(f"{{{name}}}", _segment("session" if name == "id" else name, value))
+        try:
+            body = to_json(given) if self._in_body else None
+            query = [] if self._in_body else [pair for name, value in given.items() for pair in _query(name, value)]
+        except (UnicodeEncodeError, OverflowError, TypeError) as error:
+            raise self._not_sendable(given) from error
+        return Call(
+            method=self.operation.http,
+            path=path,
+            query=query,
+            body=body,
+            key=secrets.token_hex(KEY_BYTES) if self.writes else None,
+            repeatable=self.is_repeatable,
+            lasts_s=sum(given[name] for name in _WAITS if isinstance(given.get(name), int | float)),
+            reports=self.reports,
+        )
+
+    def _is_sent(self, name: str, value: Any) -> bool:
+        if name in self._sent:
+            return True
+        parameter = self.signature.parameters.get(name)
+        if parameter is None or value != parameter.default:
+            instead = LEFT_OUT_ARGUMENTS.get(name, "leave it out")
+            raise InvalidInput(name, f"is not for a store on a server: {instead}")
+        return False
+
+    def _to_send(self, name: str, value: Any) -> Any:
+        hint = self.hints.get(name)
+        kinds = get_args(hint)
+        if name in _JSON_VALUES and not (name == "metadata" and value is None):
+            return checked_json(name, list(value) if isinstance(value, tuple) else value, bytes_max=INTEGER_MAX)
+        if SessionHandle in kinds and not (value is None and NoneType in kinds) and not _is_listed(value, kinds):
+            return session_id_of(value, name)
+        if datetime in kinds and Checkpoint not in kinds and value is not None and type(value) is not int:
+            return _moment("at" if name == "when" else name, value, takes_positions=int in kinds)
+        return _plain(name, value)
+
+    def _not_sendable(self, given: Mapping[str, Any]) -> InvalidInput:
+        for name, value in given.items():
+            try:
+                to_json(value)
+                str(value).encode()
+            except (UnicodeEncodeError, OverflowError, TypeError) as error:
+                why = "not valid Unicode" if isinstance(error, UnicodeEncodeError) else f"cannot be sent: {error}"
+                return InvalidInput(name, why)
+        return InvalidInput("argument", "cannot be sent")
+
+
+def _is_listed(value: Any, kinds: Sequence[Any]) -> bool:
+    """Whether a value is a list where the method takes one."""
+    return not isinstance(value, str) and isinstance(value, Sequence) and any(get_origin(k) is Sequence for k in kinds)
+
+
+def _plain(name: str, value: Any) -> Any:
+    match value:
+        case None | bool() | int() | float() | str() | Enum() | msgspec.Struct() if not isinstance(value, Checkpoint):
+            return value
+        case Checkpoint():
+            return value.position
+        case SessionHandle():
+            return session_id_of(value, name)
+        case timedelta():
+            return value.total_seconds()
+        case datetime() | date():
+            return _moment(name, value, takes_positions=True)
+        case Path():
+            return str(value)
+        case Mapping():
+            return {key: _plain(name, item) for key, item in value.items()}
+        case Sequence() | set() | frozenset() | range():
+            return [_plain(name, item) for item in value]
+    raise InvalidInput(name, f"a {type(value).__name__} cannot be sent to a server")
+
+
+class _Moments:
+    """Stands for a log in which the position of a time is the time."""
+
+    def head(self) -> Head:
+        """Return the last position that there could be."""
+        return Head(position=Position(INTEGER_MAX), digest="")
+
+    def position_at(self, time: Micros) -> Position:
+        """Return the time."""
+        return Position(time)
+
+
+def _moment(name: str, value: Time, *, takes_positions: bool) -> str:
+    """Return a time as it travels: in UTC, because the server may be in another time zone. Raises `InvalidInput`."""
+    time = Micros(position_at(name, value, _Moments())) if takes_positions else parse_time(name, value)
+    return to_datetime(time).isoformat()
+
+
+def _segment(name: str, value: Any) -> str:
+    if value == "":
+        raise InvalidInput(name, "empty")
+    try:
+        return quote(str(value), safe="")
+    except UnicodeEncodeError as error:
+        raise InvalidInput(name, f"not valid Unicode: lone surrogate at character {error.start}") from error
+
+
+def _query(name: str, value: Any) -> list[tuple[str, str]]:
+    match value:
+        case None:
+            return []
+        case bool():
+            return [(name, "true" if value else "false")]
+        case list():
+            return [pair for item in value for pair in _query(name, item)]
+        case Enum():
+            return [(name, str(value.value))]
+        case _:
+            text = str(value)
+            text.encode()
+            return [(name, text)]
+
+
+def _from_text(kind: Any, text: Any) -> Any:
+    if isinstance(kind, type) and issubclass(kind, Path):
+        return Path(text)
+    raise NotImplementedError(kind)

@@ -1,0 +1,116 @@
+"""Methods that a server carries out: derived from the table of operations, for each class of the library."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial, update_wrapper
+from itertools import chain
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from mnemolog.adapters.client.connection import Connection, result_after, whole
+from mnemolog.adapters.client.operation import ClientOperation
+from mnemolog.adapters.client.results import decoded
+from mnemolog.adapters.http.operations import BY_METHOD, LEFT_OUT, OPERATIONS, Operation
+from mnemolog.adapters.http.wire import PAGE_MAX, Page, Value
+from mnemolog.domain import errors
+from mnemolog.domain.result import Results
+
+Class = TypeVar("Class", bound=type)
+Method = Callable[..., Any]
+
+BY_NAME: Final = {operation.name: ClientOperation(operation) for operation in OPERATIONS}
+_AS_OF: Final = {operation.method.__name__: operation for operation in OPERATIONS if operation.as_of}
+
+
+class Remote:
+    """The base of what is on a server: the connection, and the arguments that each call of it sends."""
+
+    _connection: Connection
+    _given: Mapping[str, Any] = {}
+
+    def _call(self, name: str, /, **arguments: Any) -> Any:
+        """Run an operation. `progress` is called while it runs, `default` is returned where there is no value."""
+        operation = BY_NAME[name]
+        progress, default = arguments.pop("progress", None), arguments.pop("default", None)
+        arguments |= self._given
+        if operation.is_paged:
+            pages = self._pages(operation, arguments)
+            first = next(pages)  # So that a refused call raises now.
+            items = chain(first.items, (item for page in pages for item in page.items))
+            if operation.is_iterator:
+                return map(self._result, items)
+            found = Results(map(self._result, items))
+            found.stale = first.stale
+            return found
+        receive = partial(result_after, progress=progress) if operation.reports else whole
+        answer = decoded(operation, self._connection.send(operation.call(arguments), receive))
+        match answer:
+            case Page():
+                listed = Results(map(self._result, answer.items))
+                listed.stale = answer.stale
+                return listed if operation.is_results else list(listed)
+            case Value():
+                return default if answer.value is msgspec.UNSET else answer.value
+        return self._result(answer)
+
+    def _result(self, value: Any) -> Any:
+        """Return what a method returns for a value of an answer."""
+        return value
+
+    def _pages(self, operation: ClientOperation, arguments: dict[str, Any]) -> Iterator[Page[Any]]:
+        """Yield the pages of a list up to its `limit`, or to its end."""
+        left = arguments.get("limit", operation.limit)
+        cursor = "before" if arguments.get("newest_first") else "after"
+        while True:
+            if left is None or (isinstance(left, int) and left > PAGE_MAX):
+                arguments["limit"] = PAGE_MAX
+            elif "limit" in arguments or left != operation.limit:
+                arguments["limit"] = left
+            page = decoded(operation, self._connection.send(operation.call(arguments), whole))
+            yield page
+            left = None if left is None else left - len(page.items)
+            if page.next is None or left == 0:
+                return
+            arguments[cursor] = page.next
+
+
+def remote(cls: Class) -> Class:
+    """Have a server carry out the methods of a class that the table of operations lists.
+
+    The class is derived from one of the library. Methods that it defines itself stay. What the server does not offer
+    raises `StoreError`, which says what there is instead.
+    """
+    for name, method in inspect.getmembers(cls, inspect.isfunction):
+        if not name.startswith("_") and name not in vars(cls):
+            operation = BY_METHOD.get(method) or _AS_OF.get(name)
+            if operation is not None:
+                setattr(cls, name, _derived(operation, method))
+            elif method in LEFT_OUT:
+                setattr(cls, name, _not_offered(method))
+    return cls
+
+
+def _derived(operation: Operation, method: Method) -> Method:
+    signature = inspect.signature(method)
+    variable = next((name for name, item in signature.parameters.items() if item.kind is item.VAR_KEYWORD), None)
+
+    def call(self: Remote, /, *args: Any, **kwargs: Any) -> Any:
+        try:
+            arguments = signature.bind(self, *args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(f"{method.__qualname__}() {error}") from None
+        del arguments["self"]
+        more = arguments.pop(variable, {}) if variable else {}
+        return self._call(operation.name, **arguments, **more)
+
+    return update_wrapper(call, method)
+
+
+def _not_offered(method: Method) -> Method:
+    def refuse(self: Remote, /, *args: Any, **kwargs: Any) -> Any:
+        raise errors.StoreError(f"{method.__name__} is not for a store on a server: {LEFT_OUT[method]}")
+
+    return update_wrapper(refuse, method)

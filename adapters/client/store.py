@@ -1,0 +1,378 @@
+"""A store on a server, with the surface of a local one."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NoReturn
+
+import msgspec
+
+from mnemolog.adapters.client.connection import Connection
+from mnemolog.adapters.client.remote import BY_NAME, Remote, remote
+from mnemolog.adapters.client.results import exported_into
+from mnemolog.adapters.http.wire import Prefetch, Prefetched, SessionFound, SessionThen
+from mnemolog.application.session_list import scope_warning
+from mnemolog.application.session_service import checked_turn
+from mnemolog.audit.results import LogExport
+from mnemolog.audit.service import AuditService
+from mnemolog.defaults import DEFAULT_AGENT
+from mnemolog.domain import errors
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.limits import TURNS_PER_CALL_MAX
+from mnemolog.domain.message import EXAMPLE
+from mnemolog.domain.moments import When
+from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.result import Results
+from mnemolog.domain.scope import Scope, covers, parse_scope
+from mnemolog.domain.session import SessionLike, checked_session_id, session_id_of, session_of
+from mnemolog.forgetting.results import ForgetReport
+from mnemolog.infra.runtime.atomic_files import new_file
+from mnemolog.infra.runtime.condition import InterruptSafeCondition
+from mnemolog.infra.runtime.paths import local_path
+from mnemolog.models.service import ModelService
+from mnemolog.operations.backup import BackupReport
+from mnemolog.operations.service import AdminService
+from mnemolog.projections.history.replay import RECORDED, Replay
+from mnemolog.projections.ports import Progress
+from mnemolog.projections.quarantine import Quarantine
+from mnemolog.projections.read_models import Turn
+from mnemolog.projections.recall.prefetch_ticket import (
+    HANDED_OUT,
+    Outcome,
+    PrefetchReason,
+    PrefetchResult,
+    Request,
+    Stamp,
+    Ticket,
+)
+from mnemolog.projections.recall.question import Mode
+from mnemolog.results import NewTurn
+from mnemolog.session import Session, SessionAt
+from mnemolog.store import MemoryStore
+
+LOOK_S: Final = 0.05
+"""How often an asyncio caller looks for a prefetched answer, in seconds."""
+_WARN_OF_SCOPES: Final = frozenset({"sessions", "recall", "context", "find", "forget"})
+
+
+class _Recording(Remote):
+    """Returns handles on sessions, and checks turns before they are sent."""
+
+    def _result(self, value: Any) -> Any:
+        match value:
+            case SessionFound():
+                return RemoteSession(self._connection, value)
+            case SessionThen():
+                return RemoteSessionAt(self._connection, value)
+        return value
+
+    def _record(self, session: SessionLike, role: Any, text: Any, about: Mapping[str, Any]) -> Turn:
+        session_id = session_id_of(session)
+        if isinstance(role, str):
+            if text is None:
+                raise errors.InvalidInput("text", f'missing; write record("user", "Hello") or record({EXAMPLE})')
+            new = NewTurn(session=session_id, role=role, text=text, **about)
+        else:
+            new = NewTurn.of(role, session=session_id, text=text, **about)
+        recorded: Turn = self._call("record", **_fields(new))
+        return recorded
+
+    def _record_many(
+        self, messages: Sequence[NewTurn | Mapping[str, Any]], session: SessionLike | None
+    ) -> Results[Turn]:
+        if len(messages) > TURNS_PER_CALL_MAX:
+            raise errors.LimitExceeded("messages", limit=TURNS_PER_CALL_MAX, actual=len(messages), unit="messages")
+        of = None if session is None else session_id_of(session)
+        sent = []
+        for place, message in enumerate(messages):
+            try:
+                sent.append(_fields(NewTurn.of(message, session=of)))
+            except errors.InvalidInput as error:
+                error.within(f"messages[{place}]")
+                raise
+        recorded: Results[Turn] = self._call("record_many", messages=sent)
+        return recorded
+
+
+def _fields(new: NewTurn) -> dict[str, Any]:
+    """Return a turn as it is sent, checked as it would be for a local store. Raises `InvalidInput`, `LimitExceeded`."""
+    turn, key = checked_turn(new)
+    fields = {
+        "session": new.session,
+        "role": turn.role,
+        "text": turn.text,
+        "key": key,
+        "speaker": turn.speaker,
+        "said_at": None if turn.said_at is None else to_datetime(Micros(turn.said_at)).isoformat(),
+        "tool_calls": turn.tool_calls,
+        "metadata": turn.metadata,
+        "original": new.original,
+    }
+    return {name: value for name, value in fields.items() if value not in (None, [], {})}
+
+
+@remote
+class RemoteStore(_Recording, MemoryStore):
+    """An agent's memory on a server: the surface of `MemoryStore`. See `connect`."""
+
+    path: str  # type: ignore[assignment]
+    """The URL of the server."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.path = connection.url
+        self.audit = RemoteAudit(connection)
+        self.models = RemoteModels(connection)
+        self.admin = RemoteAdmin(connection)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name == "parts":
+            raise errors.StoreError(f"the store is on a server, {self.path}: what needs its parts has to run there")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r})"
+
+    def _call(self, name: str, /, **arguments: Any) -> Any:
+        found = super()._call(name, **arguments)
+        if name in _WARN_OF_SCOPES and (scope := arguments.get("scope")):
+            shown = found.counts if isinstance(found, ForgetReport) else found
+            for item in () if shown else [scope] if isinstance(scope, str) else scope:
+                known = [summary.scope for summary in self.scopes()]
+                if not any(covers(parse_scope(item), Scope(other)) for other in known):
+                    warnings.warn(scope_warning(item, known), stacklevel=3)
+        return found
+
+    def close(self) -> None:
+        """Close the connections to the server. Later calls raise `StoreClosed`; the store on the server stays open."""
+        self._connection.close()
+
+    def session(
+        self,
+        id: SessionLike | None = None,
+        *,
+        agent: str | None = None,
+        scope: str | None = None,
+        title: str | None = None,
+        parent: SessionLike | None = None,
+    ) -> Session:
+        """Return a handle on the session with that id; start the session if there is none. See `MemoryStore`."""
+        if id is None:
+            agent = DEFAULT_AGENT if agent is None else agent
+            return self.start_session(agent=agent, scope=scope or "", title=title, parent=parent)
+        about = {"agent": agent, "scope": scope, "title": title, "parent": parent}
+        found: Session = self._call("session", id=session_id_of(id, "id"), **about)
+        return found
+
+    def find_session(self, id: SessionLike) -> Session | None:
+        """Return a handle on the session with that id; None if there is none. Raises `InvalidInput`."""
+        try:
+            found: Session = self._call("find_session", id=checked_session_id(session_id_of(id, "id")))
+        except errors.UnknownSession:
+            return None
+        return found
+
+    def record(
+        self,
+        session: SessionLike,
+        role: str | Mapping[str, Any],
+        text: str | Sequence[Any] | None = None,
+        **about: Any,
+    ) -> Turn:
+        """Record a turn in a session. See `Session.record`; also raises `UnknownSession`."""
+        return self._record(session, role, text, about)
+
+    def record_many(
+        self, messages: Sequence[NewTurn | Mapping[str, Any]], session: SessionLike | None = None
+    ) -> Results[Turn]:
+        """Record messages in the order given, in one transaction: all of them or none. See `MemoryStore`."""
+        return self._record_many(messages, session)
+
+    def backup(
+        self,
+        target: str | Path | None = None,
+        *,
+        keys: str | Path | None = None,
+        with_projections: bool = False,
+        replace: bool = False,
+        progress: Progress | None = None,
+    ) -> BackupReport:
+        """Have the server make a backup in its own folder for backups, under a new name. Give no `target` or `keys`.
+
+        Raises as `MemoryStore.backup` does.
+        """
+        given = {"target": target, "keys": keys, "replace": replace or None}
+        asked = {name: value for name, value in given.items() if value is not None}
+        report: BackupReport = self._call("backup", with_projections=with_projections, progress=progress, **asked)
+        return report
+
+    def replay(
+        self, *, to: When | None = None, session: SessionLike | None = None, progress: Progress | None = None
+    ) -> Replay:
+        """Return what the store held at `to`, a position or a time of recording. See `MemoryStore`."""
+        found: Replay = self._call("replay", to=to, session=session, progress=progress)
+        of = None if session is None else session_id_of(session)
+        found.__dict__[RECORDED] = _Replayed(self, found.position, of)
+        return found
+
+
+class _Replayed:
+    """The events of a replay, fetched when its timeline is read."""
+
+    def __init__(self, store: MemoryStore, upto: Position, session: str | None) -> None:
+        self._store, self._upto, self._session = store, upto, session
+
+    def __iter__(self) -> Iterator[RecordedEvent]:
+        events = self._store.events(upto=self._upto)
+        return (event for event in events if self._session in (None, session_of(event.stream)))
+
+
+@remote
+class RemoteSession(_Recording, Session):
+    """A handle on a session on a server."""
+
+    def __init__(self, connection: Connection, found: SessionFound) -> None:
+        self._connection, self._given = connection, {"session": found.id}
+        self.id, self.title, self.agent, self.scope = found.id, found.title, found.agent, found.scope
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in ("_sessions", "_projections", "_contexts", "_prefetcher"):
+            raise errors.StoreError(f"session {self.id!r} is on a server: what needs its parts has to run there")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def prefetch(
+        self,
+        query: str,
+        *,
+        k: int = 5,
+        mode: Mode = "hybrid",
+        scope: str | None = None,
+        min_relevance: float | None = None,
+    ) -> Ticket:
+        """Start a recall on the server and return at once. See `Session.prefetch`."""
+        request = Request(session=self.id, query=query, k=k, mode=mode, scope=scope, min_relevance=min_relevance)
+        about = {"k": k, "mode": mode, "scope": scope, "min_relevance": min_relevance}
+        begun: Prefetch = self._call("session.prefetch", query=query, **about)
+        return RemoteTicket(begun.stamp, request)
+
+    def prefetch_result(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:
+        """Return the answer to this session's newest prefetch, once, or the reason why there is none."""
+        found: Prefetched = self._call("session.prefetch_result", max_behind=max_behind, wait_s=wait_s)
+        ticket = None
+        if (begun := found.prefetch) is not None:
+            ticket = RemoteTicket(begun.stamp, Request(session=self.id, query=begun.stamp.query))
+            if found.reason is not PrefetchReason.NOT_READY:
+                ticket.outcome = HANDED_OUT if found.reason is None else Outcome(reason=found.reason, error=found.error)
+        return PrefetchResult(recall=found.recall, reason=found.reason, error=found.error, ticket=ticket)
+
+    def record(self, role: str | Mapping[str, Any], text: str | Sequence[Any] | None = None, **about: Any) -> Turn:
+        """Record a turn. Durable when this returns. See `Session.record`."""
+        return self._record(self.id, role, text, about)
+
+    def record_many(self, messages: Sequence[NewTurn | Mapping[str, Any]]) -> Results[Turn]:
+        """Record messages in the order given, in one transaction. See `MemoryStore.record_many`."""
+        return self._record_many(messages, self.id)
+
+
+class RemoteTicket(Ticket):
+    """A recall in the background of a server. What became of it is known from `Session.prefetch_result` alone."""
+
+    def __init__(self, stamp: Stamp, request: Request) -> None:
+        super().__init__(stamp, request, InterruptSafeCondition())
+
+    def wait(self, timeout_s: float) -> bool:
+        """Raise `StoreError`: the server waits, in `prefetch_result(wait_s=…)`."""
+        raise _only_result()
+
+    def cancel(self) -> None:
+        """Raise `StoreError`: a newer prefetch of the session replaces this one."""
+        raise _only_result()
+
+    @contextmanager
+    def listening(self, told: Callable[[], None]) -> Iterator[None]:
+        """Call `told` soon, for the caller to look again."""
+        timer = threading.Timer(LOOK_S, told)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+def _only_result() -> errors.StoreError:
+    return errors.StoreError("this prefetch runs on a server: call prefetch_result(wait_s=…) for its answer")
+
+
+@remote
+class RemoteSessionAt(Remote, SessionAt):
+    """A session on a server as it was at a position of the log, read-only."""
+
+    def __init__(self, connection: Connection, found: SessionThen) -> None:
+        self._connection, self._given = connection, {"session": found.id, "at": found.position}
+        self.id, self.position, self._ended = found.id, found.position, found.ended
+
+    @property
+    def ended(self) -> bool:
+        """Whether the session had ended."""
+        return self._ended
+
+
+@remote
+class RemoteAudit(Remote, AuditService):
+    """The history of a store on a server: `store.audit`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def export(
+        self,
+        file: str | Path | BinaryIO,
+        *,
+        after: When = ORIGIN,
+        upto: When | None = None,
+        replace: bool = False,
+        progress: Progress | None = None,
+    ) -> LogExport:
+        """Write the log of the server to a file of this machine. See `AuditService`; `progress` is not called."""
+        call = BY_NAME["audit.export"].call({"after": after, "upto": upto})
+        receive = partial(exported_into, url=self._connection.url)
+        call = msgspec.structs.replace(call, repeatable=False)  # What was written cannot be taken back.
+        if not isinstance(file, str | Path):
+            return self._connection.send(call, partial(receive, file=file))
+        with new_file(local_path("file", file), replace=replace) as opened:
+            return self._connection.send(call, partial(receive, file=opened))
+
+
+@remote
+class RemoteModels(Remote, ModelService):
+    """The embedding models of a store on a server: `store.models`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+
+@remote
+class RemoteAdmin(Remote, AdminService):
+    """Maintains a store on a server: `store.admin`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def quarantine(self) -> Quarantine:
+        """Return the quarantine, to list its items and to purge them."""
+        return RemoteQuarantine(self._connection)
+
+
+@remote
+class RemoteQuarantine(Remote, Quarantine):
+    """The quarantine of a store on a server."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
