@@ -10,10 +10,11 @@ from starlette.requests import Request
 
 from mnemolog.adapters.console.lineage_drawing import Drawing, Line, draw
 from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import number, page, query
+from mnemolog.adapters.console.page import page, query
+from mnemolog.adapters.console.parameters import position
 from mnemolog.adapters.console.session_marks import Mark, marks_of
 from mnemolog.adapters.http.access import Caller
-from mnemolog.aio.wrappers import run_in
+from mnemolog.adapters.support.store_access import read
 from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import SessionSwitched
@@ -88,7 +89,11 @@ class Lineage(Result, frozen=True, kw_only=True):
 @page("/lineage", title="Lineage", template="lineage.html")
 async def lineage(request: Request, caller: Caller, at: AsOf) -> Lineage:
     """Show the family of one session, or the newest families that have branches."""
-    session, scope, before = query(request, "session"), query(request, "scope"), number(request, "before")
+    session, scope, before = (
+        query(request, "session"),
+        query(request, "scope"),
+        position(request.query_params, "before"),
+    )
 
     def found(store: MemoryStore) -> Lineage:
         families = store.parts.session_list.families(
@@ -102,7 +107,7 @@ async def lineage(request: Request, caller: Caller, at: AsOf) -> Lineage:
             switches=tuple(_switches(store, at, of={row.session for row in rows} if session else None)),
         )
 
-    return await run_in("read", caller.store, found)
+    return await read(caller.store, found)
 
 
 def _row(store: MemoryStore, item: SessionSummary, depth: int, at: AsOf) -> LineageRow:

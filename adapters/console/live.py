@@ -13,7 +13,7 @@ from mnemolog.adapters.console.overview import Happened, happened
 from mnemolog.adapters.console.page import page, query
 from mnemolog.adapters.console.rendering import url
 from mnemolog.adapters.http.access import Caller
-from mnemolog.aio.wrappers import run_in
+from mnemolog.adapters.support.store_access import read
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Scope, covers, parse_scope
@@ -21,7 +21,7 @@ from mnemolog.projections.history.timeline import Moment
 from mnemolog.store import MemoryStore
 
 EVENTS_MAX: Final = 100
-READ_MAX: Final = 10_000
+READ_MAX: Final = 5_000
 """Events that are read, at most, to find so many that match the filters."""
 READ_AT_ONCE: Final = 1_000
 TAIL: Final = "/v1/tail"
@@ -57,25 +57,25 @@ async def live(request: Request, caller: Caller, at: AsOf) -> Live:
         if session:
             store.parts.sessions.state(session)
         events: list[Happened] = []
-        read = 0
+        seen = 0
         for batch in _backwards(store, at.position, session):
-            read += READ_AT_ONCE
+            seen += READ_AT_ONCE
             matching = [item for item in batch if _matches(store, item, parse_scope(scope), topic)]
             events += happened(reversed(matching), limit=EVENTS_MAX - len(events))
             if len(events) == EVENTS_MAX:
                 break
-        read = min(read, at.position)
+        seen = min(seen, at.position)
         return Live(
             events=tuple(events),
-            read=read,
-            complete=len(events) == EVENTS_MAX or read == at.position,
+            read=seen,
+            complete=len(events) == EVENTS_MAX or seen == at.position,
             scope=scope,
             session=session,
             topic=topic,
             tail=url(TAIL, filters) if at.is_now else "",
         )
 
-    return await run_in("read", caller.store, found)
+    return await read(caller.store, found)
 
 
 def _backwards(store: MemoryStore, end: Position, session: str) -> Iterator[list[Moment]]:

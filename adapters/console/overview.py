@@ -13,8 +13,8 @@ from mnemolog.adapters.console.health_page import Part, parts_of
 from mnemolog.adapters.console.moment import AsOf, time_bar
 from mnemolog.adapters.console.page import page, query
 from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.aio.wrappers import run_in
 from mnemolog.domain.errors import OutsideScope
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
@@ -128,7 +128,7 @@ async def overview(request: Request, caller: Caller, at: AsOf) -> Overview:
             health=health,
         )
 
-    return await run_in("read", caller.store, found)
+    return await read(caller.store, found)
 
 
 def _largest(groups: Sequence[Group]) -> tuple[Size, ...]:

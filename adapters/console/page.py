@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.datastructures import FormData
@@ -12,10 +12,6 @@ from starlette.responses import Response
 
 from mnemolog.adapters.console.moment import AsOf
 from mnemolog.adapters.http.access import Caller, Verb
-from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.position import Position
-
-POSITION_CHARACTERS_MAX: Final = 19
 
 
 class Redirect(msgspec.Struct, frozen=True):
@@ -67,11 +63,3 @@ def action(
 def query(request: Request, name: str) -> str:
     """Return a parameter of the URL without white space around it; empty if it is missing."""
     return str(request.query_params.get(name, "")).strip()
-
-
-def number(request: Request, name: str) -> Position | None:
-    """Return a parameter of the URL that is a position; None if it is missing. Raises `InvalidInput`."""
-    text = query(request, name)
-    if text and not (text.isdecimal() and text.isascii() and len(text) < POSITION_CHARACTERS_MAX):
-        raise InvalidInput(name, f"{text[:20]!r} is not a position such as 1200")
-    return Position(int(text)) if text else None

@@ -9,7 +9,9 @@ from typing import Final, TypeAlias, TypeVar
 from starlette.datastructures import FormData, QueryParams
 
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.limits import quoted
 from mnemolog.domain.moments import When
+from mnemolog.domain.position import Position
 
 POSITIONS_MAX: Final = 10_000
 """How many positions one page takes."""
@@ -40,6 +42,14 @@ def when(asked: Asked, name: str) -> When | None:
     """Return a moment, a position or a time; None if the parameter is missing or empty."""
     value = text(asked, name)
     return None if not value else int(value) if _DIGITS.fullmatch(value) else value
+
+
+def position(asked: Asked, name: str) -> Position | None:
+    """Return a position; None if the parameter is missing or empty. Raises `InvalidInput`."""
+    value = text(asked, name)
+    if value and not _DIGITS.fullmatch(value):
+        raise InvalidInput(name, f"{quoted(value)} is not a position such as 1200")
+    return Position(int(value)) if value else None
 
 
 def one_of(name: str, value: str, choice: Sequence[Choice]) -> Choice:

@@ -8,7 +8,8 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import number, page, query
+from mnemolog.adapters.console.page import page, query
+from mnemolog.adapters.console.parameters import position
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.domain.position import Position
@@ -51,7 +52,7 @@ class SessionPage(Result, frozen=True, kw_only=True):
 @page("/sessions", title="Sessions", template="sessions.html")
 async def sessions(request: Request, caller: Caller, at: AsOf) -> SessionPage:
     """Show the sessions that had started at a moment, `ROWS_MAX` at a time."""
-    before, after = number(request, "before"), number(request, "after")
+    before, after = position(request.query_params, "before"), position(request.query_params, "after")
     agent, title, scope = query(request, "agent"), query(request, "title"), query(request, "scope")
 
     def found(store: MemoryStore) -> SessionPage:

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from mnemolog.aio.session import AsyncSession
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_service import Sessions
 from mnemolog.domain.clock import Clock
 from mnemolog.infra.log.event_log import EventLog
@@ -66,7 +67,7 @@ def with_pools(store: MemoryStore | AsyncMemoryStore) -> tuple[MemoryStore, Work
 
 async def read(store: AsyncMemoryStore, work: Callable[[MemoryStore], Answer]) -> Answer:
     """Return what `work` reads from a store: any number of reads, in one of its threads for reads."""
-    return await store._pools.read(partial(work, store._of))
+    return await run_in("read", store, work)
 
 
 def clock_of(store: MemoryStore) -> Clock:
