@@ -19,12 +19,14 @@ import msgspec
 from mnemolog.adapters.http.exchange import EVENT_STREAM, Exchange
 from mnemolog.adapters.http.operations import Operation
 from mnemolog.adapters.http.wire import Arguments
+from mnemolog.adapters.support.store_access import clock_of
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.domain import structured_log
+from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import InvalidInput, MnemologError, StoreClosed
-from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.events import RecordedEvent, TokenRevoked
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import When
 from mnemolog.domain.position import ORIGIN, Micros, Position
@@ -39,6 +41,8 @@ BATCH_MAX: Final = 500
 UNREAD_MAX: Final = 1_000
 """Events that wait for a slow caller. With more it reads the log by itself."""
 RETRY_S: Final = 1.0
+TOKENS_S: Final = 1.0
+"""How often the tokens of callers are looked at, in seconds, besides when one is revoked."""
 
 
 def _tail(
@@ -78,8 +82,10 @@ Channel = tuple[Scope, Scope]
 class _Subscriber:
     """The events that wait for one caller."""
 
-    def __init__(self, channel: Channel, store: AsyncMemoryStore, position: Position) -> None:
-        self.channel, self.store = channel, store
+    def __init__(self, channel: Channel, store: AsyncMemoryStore, position: Position, token: str) -> None:
+        self.channel, self.store, self.token = channel, store, token
+        self.is_ended = False
+        """Whether the token of the caller was revoked, or has expired."""
         self.has_missed_upto = self.position = position
         """The log was read up to `position`; what is not after `has_missed_upto` does not wait here."""
         self.news = asyncio.Event()
@@ -95,6 +101,11 @@ class _Subscriber:
         if told:
             self.news.set()
 
+    def end(self) -> None:
+        """Send nothing more."""
+        self.is_ended = True
+        self.news.set()
+
     def taken(self) -> list[_Told]:
         """Return the events that wait, and keep none."""
         taken, self._waiting = self._waiting, []
@@ -108,17 +119,17 @@ class Tail:
     def __init__(self, store: AsyncMemoryStore) -> None:
         self._store = store
         self._subscribers: dict[Channel, set[_Subscriber]] = {}
-        self._position = ORIGIN
+        self._position, self._checked_at = ORIGIN, 0.0
         self._starting = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
 
-    async def subscribe(self, channel: Channel, store: AsyncMemoryStore) -> _Subscriber:
+    async def subscribe(self, channel: Channel, store: AsyncMemoryStore, *, token: str = "") -> _Subscriber:
         """Return what gets all events that are read from now on. To be ended with `unsubscribe`."""
         async with self._starting:
             if self._reading is None or self._reading.done():
                 self._position = (await self._store.head()).position
                 self._reading = asyncio.create_task(self._read_on())
-        subscriber = _Subscriber(channel, store, self._position)
+        subscriber = _Subscriber(channel, store, self._position, token)
         self._subscribers.setdefault(channel, set()).add(subscriber)
         return subscriber
 
@@ -147,6 +158,7 @@ class Tail:
                     structured_log.warning("http.tail_waits", error=error)
                     await asyncio.sleep(RETRY_S)
                     continue
+                await self._end_invalid(told)
                 if told:
                     await self._tell(told)
                 else:
@@ -162,6 +174,19 @@ class Tail:
             return []
         return _told(islice(store.audit.timeline(after=self._position, upto=head), BATCH_MAX))
 
+    async def _end_invalid(self, told: list[_Told]) -> None:
+        """Send nothing more to callers whose token was revoked or has expired."""
+        now = asyncio.get_running_loop().time()
+        if now - self._checked_at < TOKENS_S and not any(item.topic == TokenRevoked.topic for item in told):
+            return
+        self._checked_at = now
+        with_tokens = [one for channel in self._subscribers.values() for one in channel if one.token]
+        if with_tokens:
+            valid = await run_in("read", self._store, _valid_tokens)
+            for subscriber in with_tokens:
+                if subscriber.token not in valid:
+                    subscriber.end()
+
     async def _tell(self, told: list[_Told]) -> None:
         position = told[-1].position
         for channel in list(self._subscribers):
@@ -175,6 +200,11 @@ class Tail:
                 if subscriber.position < position:
                     subscriber.tell(seen, position)
         self._position = position
+
+
+def _valid_tokens(store: MemoryStore) -> set[str]:
+    now = to_datetime(clock_of(store).now())
+    return {name for name, known in store.parts.tokens.known().items() if known.token.is_valid(now)}
 
 
 def _listen(store: MemoryStore, listener: _Listener) -> float:
@@ -214,7 +244,7 @@ class TailRoute:
         )
         store = (await exchange.caller.for_call(given)).store
         boundary = await run_in("read", store, lambda of: of.parts.boundary.scope)
-        subscriber = await self._tail.subscribe((boundary, wanted.scope), store)
+        subscriber = await self._tail.subscribe((boundary, wanted.scope), store, token=exchange.caller.token)
         try:
             await _Following(exchange, subscriber, wanted).run(given.get("after"))
         finally:
@@ -253,11 +283,13 @@ class _Following:
         gone = asyncio.ensure_future(self._exchange.gone())
         gone.add_done_callback(lambda _: self._subscriber.news.set())
         try:
-            while not gone.done():
+            while not gone.done() and not self._subscriber.is_ended:
                 if self._position < self._subscriber.has_missed_upto:
                     await self._send(await self._page())
                 else:
                     await self._send_news()
+            if not gone.done():
+                await self._exchange.send(b"", is_last=True)
         finally:
             gone.cancel()
 
@@ -281,8 +313,8 @@ class _Following:
     async def _send_news(self) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._subscriber.news.wait(), HEARTBEAT_S)
-        if self._position < self._subscriber.has_missed_upto:
-            return  # Too many events came at once: they are read from the log.
+        if self._subscriber.is_ended or self._position < self._subscriber.has_missed_upto:
+            return  # With too many events at once, they are read from the log.
         told = [item for item in self._subscriber.taken() if item.position > self._position]
         self._position = max(self._position, self._subscriber.position)
         await self._send([item for item in told if self._wanted.holds(item)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -22,6 +23,8 @@ class Followed:
 
     def __init__(self) -> None:
         self.status = 0
+        self.is_over = asyncio.Event()
+        """Set when the server has ended the answer."""
         self.headers: dict[bytes, bytes] = {}
         self._parts: asyncio.Queue[bytes] = asyncio.Queue()
         self._rest = b""
@@ -32,6 +35,8 @@ class Followed:
             self.status, self.headers = message["status"], dict(message["headers"])
         elif message["body"]:
             await self._parts.put(message["body"])
+        if message["type"] == "http.response.body" and not message.get("more_body"):
+            self.is_over.set()
 
     async def message(self) -> dict[str, Any]:
         """Return the next message, whose `id` may be all that it has."""
@@ -186,6 +191,28 @@ def test_a_follower_never_sees_what_its_store_may_not(store, folder, server):
                 assert (await followed.event())["event"]["text"] == "mine again"
 
         server.run(follow())
+
+
+@pytest.mark.parametrize("why", ["revoked", "expired"])
+def test_a_token_that_is_revoked_or_expires_follows_no_longer(server, store, clock, monkeypatch, why):
+    """The answer ends, before anything that was recorded after it."""
+    monkeypatch.setattr(tail, "TOKENS_S", 0.0 if why == "expired" else 3_600.0)
+    created = store.admin.create_token("alice", expires_in=timedelta(hours=1))
+    whole = AsyncMemoryStore(store, WorkerPools())
+    server.app = server.as_caller(Caller(actor="alice", verbs=VERBS, store=whole, token=created.token.id))
+
+    async def follow():
+        async with following(server) as followed:
+            await asyncio.to_thread(store.record, TRIP_ID, "user", "seen")
+            assert (await followed.event())["event"]["text"] == "seen"
+            if why == "revoked":
+                await asyncio.to_thread(store.admin.revoke_token, created.token.id)
+            else:
+                clock.advance(seconds=7_200)
+            await asyncio.wait_for(followed.is_over.wait(), 30)
+            assert followed._parts.empty()
+
+    server.run(follow())
 
 
 def test_a_slow_follower_misses_nothing(server, store, monkeypatch):
