@@ -96,6 +96,7 @@ class Console:
             Route("/logout", self._logout, methods=["POST"]),
             Route("/theme", self._theme, methods=["POST"]),
             Route("/static/{name:path}", send_asset, methods=["GET"]),
+            Route("/{path:path}", self._no_page, methods=["GET"]),
         ]
 
     def _show(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
@@ -147,6 +148,10 @@ class Console:
         if caller is None and self._log_in is not None and token:
             caller = request.state.caller = await self._log_in(token)
         return caller
+
+    async def _no_page(self, request: Request) -> Response:
+        caller = await self._caller(request)
+        return self._to_login(request) if caller is None else self._failed(request, caller, _NO_PAGE)
 
     def _to_login(self, request: Request) -> Response:
         if wants_json(request) or self._log_in is None:
@@ -310,4 +315,7 @@ _FORGED: Final = Problem(
 )
 _NO_TOKEN: Final = Problem(
     status=401, title="A token is needed", detail="This server shows nothing without a token.", hint="Log in with one."
+)
+_NO_PAGE: Final = Problem(
+    status=404, title="There is no such page", detail="The address names no page of this console.", hint=""
 )
