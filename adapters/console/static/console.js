@@ -157,6 +157,10 @@ function begin(root) {
   }
   root.querySelectorAll(".chart[data-chart]").forEach(draw);
   root.querySelectorAll(".tail[data-tail]").forEach(followLog);
+  // What scrolls sideways can be scrolled with the keyboard.
+  for (const place of root.querySelectorAll(".table")) {
+    if (place.scrollWidth > place.clientWidth) place.tabIndex = 0;
+  }
   root.dispatchEvent(new CustomEvent("console:begin", { bubbles: true }));
 }
 
