@@ -38,8 +38,10 @@ def running() -> Iterator[Browser]:
 class Visit:
     """A person at the console: a context of a browser with one page, and everything that went wrong in it."""
 
-    def __init__(self, browser: Browser, base: str, **options: Any) -> None:
+    def __init__(self, browser: Browser, base: str, *, refusable: bool = False, **options: Any) -> None:
         self.base, self.troubles, self.requests = base, [], []
+        self.refusable = refusable
+        """Whether a page may be refused, with a status of 400 or 404."""
         width, height = options.pop("window", WIDE)
         viewport = {"width": width, "height": height}
         options.setdefault("reduced_motion", "reduce")
@@ -58,7 +60,8 @@ class Visit:
         page.on("download", lambda download: self.troubles.append(f"download of {download.url}"))
 
     def _note_message(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
+        refused = self.refusable and "the server responded with a status of 4" in message.text
+        if message.type in ("error", "warning") and not refused:
             self.troubles.append(f"console {message.type}: {message.text} ({message.location})")
 
     def _note_dialog(self, dialog: Any) -> None:
@@ -77,9 +80,10 @@ class Visit:
         assert answer.ok, f"{url}: {answer.status}"
         return self.page
 
-    def barriers(self) -> list[str]:
+    def barriers(self, *, only: str | None = None) -> list[str]:
         """Return what axe-core calls serious or critical on the page as it is: the rule, and where."""
-        found = Axe().run(self.page).response["violations"]
+        options = {"resultTypes": ["violations"]} | ({"runOnly": [only]} if only else {})
+        found = Axe().run(self.page, options=options).response["violations"]
         return [
             f"{item['id']} ({item['impact']}): {item['help']}: {[node['target'] for node in item['nodes'][:5]]}"
             for item in found

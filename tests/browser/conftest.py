@@ -9,7 +9,6 @@ from filelock import FileLock
 
 from tests.browser import chromium, long_memory
 from tests.browser.chromium import Visit
-from tests.browser.long_memory import encoder
 from tests.browser.serving import serving
 
 
@@ -45,7 +44,7 @@ def browser():
 @pytest.fixture(scope="package")
 def reading(made_memory, tmp_path_factory):
     """The URL of a console over the memory of 20,000 turns, read-only."""
-    with serving(shutil.copytree(made_memory, tmp_path_factory.mktemp("read") / "memory"), model=encoder()) as url:
+    with serving(shutil.copytree(made_memory, tmp_path_factory.mktemp("read") / "memory")) as url:
         yield url
 
 

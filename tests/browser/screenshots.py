@@ -9,20 +9,14 @@ import argparse
 import tempfile
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlencode
 
 from mnemolog.defaults import DEFAULT_MODEL
 from tests.browser import chromium, sample_memory
 from tests.browser.chromium import NARROW, WIDE, Visit
+from tests.browser.pages import at
 from tests.browser.sample_memory import BEFORE_SHE_CHANGED_HER_MIND as THEN
 from tests.browser.sample_memory import QUESTION
 from tests.browser.serving import serving
-
-
-def at(path: str, **query: object) -> str:
-    """Return the URL of a page."""
-    return f"{path}?{urlencode(query)}" if query else path
-
 
 PAGES: Final = {
     "overview": "/",
@@ -30,14 +24,15 @@ PAGES: Final = {
     "sessions": "/sessions",
     "session": at("/session", id="support-2026-03-02"),
     "session-then": at("/session", id="deploy-2026-03-05", at="2026-03-05T13:30:00Z"),
+    "event": "/event/12",
     "lineage": "/lineage",
     "live": "/live",
     "recall": at("/recall", q=QUESTION, scope="acme/support", then=THEN),
     "context": at("/context", q=QUESTION, tokens=300, scope="acme/support"),
-    "diff": at("/diff", a=THEN, b="2026-04-09T09:00:00Z"),
+    "diff": at("/diff", **{"from": THEN, "to": "2026-04-09T09:00:00Z"}),
     "health": "/health",
     "audit": "/audit",
-    "forgetting": at("/forgetting", session="support-2026-03-02"),
+    "forgetting": at("/forgetting", sessions="support-2026-03-02"),
     "import": "/import",
     "tokens": "/tokens",
 }
@@ -48,7 +43,10 @@ WINDOWS: Final = {"wide": WIDE, "narrow": NARROW}
 def take(folder: Path, store: Path, names: list[str], *, full: bool) -> None:
     """Take the pictures of the pages with these names, in light and dark, wide and narrow windows."""
     folder.mkdir(parents=True, exist_ok=True)
-    with serving(store, model=DEFAULT_MODEL, write=True) as url, chromium.running() as browser:
+    with serving(store, "--write", "--model", DEFAULT_MODEL) as url, chromium.running() as browser:
+        waiting = Visit(browser, url)
+        waiting.page.goto(PAGES["recall"], timeout=180_000)  # It waits for the model.
+        waiting.context.close()
         for colours in ("light", "dark"):
             for shape, window in WINDOWS.items():
                 visit = Visit(browser, url, window=window, color_scheme=colours)

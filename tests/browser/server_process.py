@@ -1,0 +1,36 @@
+"""A server process as `mnemolog serve` is one, but with the model of these tests:
+
+python -m tests.browser.server_process FOLDER [--write] [--model NAME]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from mnemolog.adapters.http.config import ServerConfig
+from mnemolog.adapters.server import serve_store
+from tests.browser.long_memory import encoder
+
+
+def main() -> None:
+    """Serve the store in a folder on a free port until SIGTERM."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--model")
+    given = parser.parse_args()
+    config = ServerConfig(port=0, write=given.write)
+    asyncio.run(
+        serve_store(
+            given.folder,
+            config,
+            started=lambda url: print(f"console {url}  API {url}v1", flush=True),
+            model=given.model or encoder(),
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
