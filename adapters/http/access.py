@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -113,11 +113,15 @@ def _names_in(arguments: Mapping[str, Any]) -> Iterator[str]:
     """Yield the sessions and agents that arguments name."""
     for field in _NAMING:
         given = arguments.get(field)
-        yield from (given,) if isinstance(given, str) else given or ()
+        yield from (item for item in _listed(given) if isinstance(item, str))
     for message in arguments.get("messages", ()):
         named = message.get("session") if isinstance(message, dict) else message.session
         if named is not None:
             yield session_id_of(named)
+
+
+def _listed(given: Any) -> Sequence[Any]:
+    return given if isinstance(given, list | tuple) else (given,)
 
 
 def _has(store: MemoryStore, session: str) -> bool:

@@ -180,6 +180,7 @@ def _place(item: Any) -> int:
 
 
 def _back_up(folders: Folders, store: MemoryStore, arguments: Arguments) -> Any:
+    store.parts.boundary.require_none("backup")  # First: the refusal below names the folder of the server.
     if folders.backups is None:
         raise errors.BackupRefused(store.path, "this server was started without a folder for backups")
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"

@@ -105,6 +105,14 @@ def new_state_in(tx: Transaction, session_id: str, states: SessionStates) -> Ses
     return state
 
 
+def _if_inside(tx: Transaction, session_id: str, states: SessionStates) -> SessionState | None:
+    """Return the state of a session; None for one outside, about which everything is decided as if it did not exist."""
+    try:
+        return state_in(tx, session_id, states)
+    except errors.UnknownSession:
+        return None
+
+
 def _taken(session_id: str, why: str) -> errors.SessionExists:
     taken = errors.SessionExists(session_id, why)
     taken.hint = "nothing was written; choose another id"
@@ -295,7 +303,7 @@ def switch(
     if left is None:
         left = switching.left_by(agent, reason=asked.reason, to=asked.to)
     to = left if in_place and left is not None else asked.to
-    old = None if left is None else state_in(tx, left, states)
+    old = None if left is None else _if_inside(tx, left, states)
     at = asked.at
     if turns is not None and old is not None:
         at = position_before(tx, old, turns=turns)
@@ -304,7 +312,7 @@ def switch(
         msgspec.structs.replace(asked, from_=left, to=to, at=at, scope=scope),
         agent=agent,
         old=old,
-        new=(state_in if to == left or asked.reason is SwitchReason.RESUME else new_state_in)(tx, to, states),
+        new=(_if_inside if to == left or asked.reason is SwitchReason.RESUME else new_state_in)(tx, to, states),
         head=tx.head,
         old_head=ORIGIN if left is None else tx.last_position(session.session_stream(left)),
     )
@@ -345,7 +353,7 @@ def _made_before(
 
 def branch(tx: Transaction, asked: SwitchRequest, states: SessionStates, *, key: str | None = None) -> Switched:
     """Start a session as a branch of another; the agent stays where it is. A retry finds the start by its `key`."""
-    old, new = state_in(tx, asked.from_ or "", states), new_state_in(tx, asked.to, states)
+    old, new = _if_inside(tx, asked.from_ or "", states), new_state_in(tx, asked.to, states)
     appended: list[RecordedEvent] = []
     if key is None or tx.find(session.session_stream(asked.to), key) is None:
         decided = switching.branch(asked, old=old, new=new, head=tx.head)
