@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from contextlib import closing
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
@@ -136,6 +137,9 @@ def test_metrics_count_requests_appends_and_the_log(served):
         assert re.search(rf"^{name} \d", text, re.MULTILINE), name
     assert "mnemolog_http_request_duration_seconds_bucket" in text
     assert "vault" not in text
+    page = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
+    names = {re.sub("_created$", "", name) for name in re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)}
+    assert {name for name in names if not re.search(f"`{name}(_total)?`", page)} == set()
 
 
 def test_logs_hold_the_route_and_status_of_a_request_and_nothing_of_its_content(served):
