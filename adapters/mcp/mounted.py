@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -11,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.http.authentication import REFUSED_S
 from mnemolog.adapters.http.problems import MEDIA_TYPE, problem, to_body
 from mnemolog.adapters.mcp.server import make_server
 from mnemolog.adapters.support.agent_tools import Memory, Toolset
@@ -34,10 +37,8 @@ class _Endpoint:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request = Request(scope, receive)
         caller: Caller = request.state.caller
-        if not caller.may("read"):
-            why = "this caller may not read, which the tools of MCP need"
-            members = problem("Forbidden", 403, why, "use a token with that verb, or the API")
-            await Response(to_body(members), 403, media_type=MEDIA_TYPE)(scope, receive, send)
+        if (refused := _refusal(caller)) is not None:
+            await Response(to_body(refused), refused["status"], media_type=MEDIA_TYPE)(scope, receive, send)
             return
         memory = _Part(self._served, caller)
         tools: Toolset = "full" if request.query_params.get("tools") == "full" else "core"
@@ -47,6 +48,16 @@ class _Endpoint:
             await manager.handle_request(scope, receive, send)
 
 
+def _refusal(caller: Caller) -> dict[str, Any] | None:
+    if not caller.may("read"):
+        why = "this caller may not read, which the tools of MCP need"
+        return problem("Forbidden", 403, why, "use a token with that verb, or the API")
+    if len(caller.scopes) > 1:
+        why = f"the token is for {', '.join(caller.scopes)}, and MCP works within one of them"
+        return problem("InvalidInput", 400, why, f"name it: {PATH}?scope={caller.scopes[0]}")
+    return None
+
+
 class _Part(Memory):
     """The memory as a caller may see it."""
 
@@ -54,6 +65,12 @@ class _Part(Memory):
         agent = f"{caller.scopes[0]}/{served.agent}" if caller.scopes else served.agent
         super().__init__(caller.store, agent=agent, read_only=served.read_only or not caller.may("record"))
         self.model = served.model
+        self._is_bound = bool(caller.scopes)
+
+    async def before_refusal(self, began: float) -> None:
+        """Wait so that a refusal comes at a fixed time after the call, or a multiple of it."""
+        if self._is_bound:
+            await asyncio.sleep(REFUSED_S - (monotonic() - began) % REFUSED_S)
 
     @property
     def folder(self) -> Path:

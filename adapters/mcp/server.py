@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
+from time import monotonic
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -100,11 +101,15 @@ class _Requests:
         )
 
     async def _ask(self, tool: Tool, arguments: dict[str, Any]) -> Answer[Any] | Refusal:
+        began = monotonic()
         try:
             memory = await self._memory()
         except MnemologError as error:
             return Refusal.of(error)
-        return await tool.ask(memory, arguments)
+        answer = await tool.ask(memory, arguments)
+        if isinstance(answer, Refusal):
+            await memory.before_refusal(began)
+        return answer
 
     async def list_resources(self, _ctx: Any, params: Any) -> Any:
         after = _position(params.cursor) if params is not None and params.cursor is not None else 0
@@ -143,10 +148,11 @@ class _Requests:
         )
 
     async def read_resource(self, _ctx: Any, params: Any) -> Any:
-        uri = str(params.uri)
+        uri, began = str(params.uri), monotonic()
         try:
             made = await self._read(uri)
         except MnemologError as error:
+            await (await self._memory()).before_refusal(began)
             code = types.INVALID_PARAMS if isinstance(error, SessionError) else types.INTERNAL_ERROR
             message = printable(f"{error}; {Refusal.of(error).hint}")
             raise MCPError(code=code, message=message, data={"uri": uri}) from error

@@ -31,6 +31,9 @@ class Memory:
         """The folder of the store."""
         return self.store.path
 
+    async def before_refusal(self, began: float) -> None:
+        """Wait before a call is refused that began at that time (`time.monotonic`). Here it returns at once."""
+
     @asynccontextmanager
     async def loading(self) -> AsyncIterator[None]:
         """Load the model in the background. Until it is loaded, recall uses text search only."""

@@ -7,6 +7,7 @@ import asyncio
 import httpx2
 import pytest
 
+from mnemolog import MemoryStore
 from tests.adapters.mcp.serving import MODES, answer, over_http, refusal
 from tests.server.serving import server
 from tests.support import WAIT_S
@@ -64,3 +65,79 @@ def test_a_client_asks_for_all_tools_in_the_url(folder):
         assert core < full
     with server(folder, "--read-only") as (url, _):
         assert asyncio.run(tools(f"{url}/mcp")) == {"recall", "context", "timeline", "working_memory"}
+
+
+@pytest.fixture
+def tokens(folder):
+    """Tokens by what they are for, of a store with a session of somebody else."""
+    bound = {"scopes": ["acme/alice"]}
+    wanted = {
+        "alice": bound,
+        "reader": bound | {"verbs": ["read"]},
+        "recorder": bound | {"verbs": ["record"]},
+        "both": {"scopes": ["acme/alice", "acme/bob"]},
+    }
+    with MemoryStore.open(folder, model=None) as store:
+        store.session("acme/bob/secret", scope="acme/bob", agent="bob").record("user", "the vault code is 4711")
+        return {name: store.admin.create_token(name, **how).secret for name, how in wanted.items()}
+
+
+def bearer(secret):
+    return {"authorization": f"Bearer {secret}"}
+
+
+def test_a_token_bounds_the_memory_and_its_actor_is_recorded(folder, tokens):
+    """Nothing outside of its scope is found, listed or named; what it records has its actor."""
+
+    async def main(url):
+        async with over_http(url, **bearer(tokens["alice"])) as client:
+            said = await answer(client, "remember", text="I moved to Lisbon.")
+            assert said["session"].startswith("acme/alice/") or "session" not in said
+            await answer(client, "remember", session="acme/alice/trip", text="By ferry.")
+            assert "vault" not in str(await answer(client, "recall", query="vault code", k=50))
+            assert "bob" not in str(await client.list_resources())
+            unknown = await refusal(client, "working_memory", session="acme/bob/none")
+            forbidden = await refusal(client, "working_memory", session="acme/bob/secret")
+            assert forbidden == unknown.replace("none", "secret")
+            await refusal(client, "remember", session="theirs", text="A name outside of the scope.")
+
+    with server(folder, "--require-token") as (url, _):
+        asyncio.run(main(f"{url}/mcp"))
+    with MemoryStore.open(folder, model=None) as store:
+        told = [moment for moment in store.audit.timeline() if moment.actor == "alice"]
+        assert {"acme/alice/trip"} <= {moment.session for moment in told}
+        assert "By ferry." in str(told)
+
+
+def test_the_verbs_of_a_token_decide_what_it_is_offered(folder, tokens):
+    """Reading alone: no tool that writes. Recording alone, no token or a wrong one: nothing."""
+
+    async def tools(url, secret):
+        async with over_http(url, **bearer(secret)) as client:
+            return {tool.name for tool in (await client.list_tools()).tools}
+
+    def status(url, **headers):
+        return httpx2.post(url, json={}, headers=headers, timeout=WAIT_S)
+
+    with server(folder, "--require-token") as (url, _):
+        url = f"{url}/mcp"
+        assert "remember" in asyncio.run(tools(url, tokens["alice"]))
+        assert asyncio.run(tools(url, tokens["reader"])) == {"recall", "context", "timeline", "working_memory"}
+        assert status(url, **bearer(tokens["recorder"])).status_code == 403
+        assert status(url).status_code == 401
+        assert status(url, **bearer("wrong")).status_code == 401
+
+
+def test_a_token_for_several_scopes_names_one_of_them(folder, tokens):
+    """In the URL; without it the answer names them."""
+
+    async def remembered(url):
+        async with over_http(url, **bearer(tokens["both"])) as client:
+            return await answer(client, "recall", query="vault code")
+
+    with server(folder, "--require-token") as (url, _):
+        refused = httpx2.post(f"{url}/mcp", json={}, headers=bearer(tokens["both"]), timeout=WAIT_S)
+        assert refused.status_code == 400
+        assert "acme/alice, acme/bob" in refused.json()["detail"]
+        assert "4711" in str(asyncio.run(remembered(f"{url}/mcp?scope=acme/bob")))
+        assert "4711" not in str(asyncio.run(remembered(f"{url}/mcp?scope=acme/alice")))
