@@ -32,25 +32,26 @@ async def serve(guard: Guard, config: ServerConfig, *, started: Callable[[str], 
     config.check()
     quieten()
     _open_more_files()
-    # uvicorn shuts down and then raises the signal again, which would keep the store from being closed.
-    before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
-    try:
-        with config.listen() as listening:
+    with config.listen() as listening:
+        server = _Server(guard, config, listening)
+        # uvicorn takes signals once it runs. When it has stopped, it raises the signal again, which would keep the
+        # store from being closed.
+        before = {number: signal.signal(number, server.handle_early) for number in SIGNALS}
+        try:
             port = listening.getsockname()[1]
             host = bracketed(config.host) if config.host else "0.0.0.0"
-            await _run(guard, config, listening, lambda: started(f"{config.scheme}://{host}:{port}/"))
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+            await _run(server, config, listening, lambda: started(f"{config.scheme}://{host}:{port}/"))
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
-async def _run(guard: Guard, config: ServerConfig, listening: socket.socket, started: Callable[[], object]) -> None:
+async def _run(server: _Server, config: ServerConfig, listening: socket.socket, started: Callable[[], object]) -> None:
     connections = Connections(
         config.limits, descriptors=descriptors_left(listening.fileno()), token=config.needs_token, tls=config.tls()
     )
-    guard.metrics.gauge("mnemolog_http_connections", "Connections that are open.", lambda: connections.count)
+    server.guard.metrics.gauge("mnemolog_http_connections", "Connections that are open.", lambda: connections.count)
     async with asyncio.TaskGroup() as tasks:
-        server = _Server(guard, config, listening)
         server.accepting = tasks.create_task(connections.accept(listening, server))
         watching = tasks.create_task(connections.watch())
         started()
@@ -78,16 +79,20 @@ class _Server(uvicorn.Server):
                 timeout_graceful_shutdown=DRAIN_S,
             )
         )
-        self._guard, self._listening = guard, listening
+        self.guard, self._listening = guard, listening
+
+    def handle_early(self, *_: object) -> None:
+        """Stop as soon as the server runs."""
+        self.should_exit = True
 
     async def shutdown(self, sockets: Any = None) -> None:
         """Stop: no new connections, streams end, requests that run are completed."""
         self.accepting.cancel()
         self._listening.close()
-        structured_log.info("http.stopping", running=self._guard.running, streams=len(self._guard.streams))
-        await self._guard.end_streams()
+        structured_log.info("http.stopping", running=self.guard.running, streams=len(self.guard.streams))
+        await self.guard.end_streams()
         await super().shutdown(sockets)
-        structured_log.info("http.stopped", cancelled=self._guard.running)
+        structured_log.info("http.stopped", cancelled=self.guard.running)
 
 
 def _open_more_files() -> None:
