@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, get_origin, get_type_hints
 
@@ -21,7 +20,9 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import Pool, pool_of
 from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors
+from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.head import Head
+from mnemolog.domain.result import Results
 from mnemolog.domain.values import MISSING
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
@@ -29,6 +30,10 @@ from mnemolog.projections.quarantine import Quarantine
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
+PAGE_BYTES: Final = 8 * 2**20
+"""A page ends with the item that reaches this size as JSON."""
+PART: Final = 200
+"""How many items of a page are read at once."""
 WAIT_MAX_S: Final = 60.0
 WAITS: Final = frozenset({"timeout_s", "wait_s"})
 
@@ -152,20 +157,40 @@ def _page_of(operation: Operation) -> Callable[[MemoryStore, Arguments], Outcome
     is_read_on = get_origin(get_type_hints(operation.method)["return"]) is Iterator
 
     def page(store: MemoryStore, arguments: Arguments) -> Outcome:
-        limit = _checked_limit(arguments.get("limit", PAGE))
+        limit = _checked_limit(arguments.pop("limit", PAGE))
         if is_read_on:
-            arguments.pop("limit", None)
-            found = list(islice(call(store, arguments), limit))
-        elif operation.method is MemoryStore.sessions:
-            arguments.pop("limit", None)
+            return _page(call(store, arguments), limit)
+        if operation.method is MemoryStore.sessions:
             after = arguments.pop("after", 0)
             found = call(store, arguments)
-            found[:] = islice((item for item in found if item.started_position > after), limit)
-        else:
-            found = call(store, arguments | {"limit": limit})
-        return Outcome(found, next=_place(found[-1]) if len(found) == limit else None)
+            return _page((item for item in found if item.started_position > after), limit, of=found)
+        first = call(store, arguments | {"limit": min(limit, PART)})
+        return _page(_read_on(partial(call, store), arguments, first, limit), limit, of=first)
 
     return page
+
+
+def _page(items: Iterable[Any], limit: int, *, of: Any = None) -> Outcome:
+    """Return the first items, at most `limit` and about `PAGE_BYTES`, as a list like `of`."""
+    found, size, is_full = Results[Any](), 0, False
+    for item in items:
+        found.append(item)
+        size += len(to_printable_json(item, enc_hook=repr))
+        if is_full := len(found) == limit or size >= PAGE_BYTES:
+            break
+    found.stale = getattr(of, "stale", None)
+    return Outcome(found, next=_place(found[-1]) if is_full else None)
+
+
+def _read_on(call: Callable[[Arguments], Any], arguments: Arguments, part: Any, limit: int) -> Iterator[Any]:
+    """Yield the items of a list part by part, so that no more is read than a page has room for."""
+    left, cursor = limit, "before" if arguments.get("newest_first") else "after"
+    while True:
+        yield from part
+        wanted, left = min(left, PART), left - len(part)
+        if len(part) < wanted or left <= 0:
+            return
+        part = call(arguments | {"limit": min(left, PART), cursor: _place(part[-1])})
 
 
 def _checked_limit(limit: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from mnemolog.adapters.http import calls
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.http.operations import BY_NAME, OPERATIONS
 from mnemolog.adapters.http.problems import error_of
@@ -210,6 +211,18 @@ def test_pages_follow_one_another_without_gaps(server, store, path, params):
         at = page["next"]
     assert [item for page in pages for item in page] == whole["items"]
     assert len(whole["items"]) > 1
+
+
+@pytest.mark.parametrize("path", ["/events", "/timeline", "/sessions/large/turns", "/sessions/large/own-turns"])
+def test_a_page_of_large_items_is_shorter(server, store, monkeypatch, path):
+    """It ends before it takes more memory than a server has, and says where the next one begins."""
+    monkeypatch.setattr(calls, "PAGE_BYTES", 10_000)
+    monkeypatch.setattr(calls, "PART", 3)
+    large = store.session("large")
+    turns = [large.record("user", "x" * 2_600) for _ in range(10)]
+    page = server("GET", path, params={"after": turns[0].position - 1}).json()
+    assert [item["position"] for item in page["items"]] == [turn.position for turn in turns[:4]]
+    assert page["next"] == turns[3].position
 
 
 def test_find_gives_pages_too(server, store):
