@@ -19,6 +19,8 @@ from tests.e2e.test_async_store import Held, own_threads, seen, texts, trip, unt
 from tests.e2e.test_projector import PROMPT_S, Stuck, projector_threads
 from tests.support import WAIT_S, HashEncoder, wait_until
 
+pytestmark = pytest.mark.local
+
 
 async def cancelled(*tasks):
     """Cancel tasks, and return when they are."""

@@ -23,6 +23,8 @@ from mnemolog.operations.known_backups import last_backup
 from mnemolog.projections.sql import checked_json
 from tests.support import HashEncoder
 
+pytestmark = pytest.mark.local
+
 
 @pytest.fixture
 def filled(folder):

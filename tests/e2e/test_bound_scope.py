@@ -19,6 +19,8 @@ from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.session import Session
 
+pytestmark = pytest.mark.local
+
 ALICE, BOB = "acme/alice", "acme/bob"
 SECRET = "the sentinel is heliotrope"
 """In everything that belongs to Bob."""

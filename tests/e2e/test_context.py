@@ -11,6 +11,8 @@ from mnemolog.adapters.support.context import MESSAGE_CHARS_MAX, context_for, li
 from mnemolog.adapters.support.rewind_to_transcript import flag_pending_undo, rewind_to_transcript
 from tests.support import WAIT_S, HashEncoder
 
+pytestmark = pytest.mark.local
+
 
 class StuckEncoder(HashEncoder):
     """Does not answer while it is not set free."""

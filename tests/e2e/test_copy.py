@@ -13,6 +13,8 @@ from mnemolog.infra.log import copying
 from tests.postgres import connect, database_on
 from tests.support import HashEncoder
 
+pytestmark = pytest.mark.local
+
 PLACES = ("file", "database")
 
 

@@ -12,6 +12,8 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.projections.read_models import Turn
 
+pytestmark = pytest.mark.local
+
 TEXT = 'She said "yes, \x1b[31mred\x1b[0m";\nthen\tnothing, 里斯本 🎂'
 
 

@@ -6,6 +6,8 @@ from mnemolog import MemoryStore
 from mnemolog.infra import sqlite
 from mnemolog.projections.sql.opening import open_engine
 
+pytestmark = pytest.mark.local
+
 PHRASE = "The Marmalade, Kettles & Xylophones of Zürich"
 """In no form that is stored of its words: they are in lower case and have no endings."""
 

@@ -31,6 +31,8 @@ from tests.pages import (
     shown_output,
 )
 
+pytestmark = pytest.mark.local
+
 ELSEWHERE = ("docs/adapters/", "docs/postgres.md")
 """Pages whose blocks run where there is what they need: a framework, a server (test_postgres.py)."""
 BLOCKS = [(page, line) for page in pages() if not page.startswith(ELSEWHERE) for line in blocks(page)]

@@ -14,6 +14,8 @@ from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
 from tests.golden.make_receipts import options
 from tests.support import HashEncoder
 
+pytestmark = pytest.mark.local
+
 SAID = {
     "garden": ("We planted tomatoes.", "Mine never ripen.", "The tomatoes are red now."),
     "music": ("The cello needs a bow.", "Who has planted the tomatoes?", "The concert is on Sunday."),

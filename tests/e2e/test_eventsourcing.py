@@ -17,6 +17,8 @@ from mnemolog.domain.events import ForeignEvent
 from mnemolog.infra.log.event_log import LOG_FILE
 from tests.pages import run_example
 
+pytestmark = pytest.mark.local
+
 
 class Account(Aggregate):
     @event("Opened")

@@ -18,6 +18,8 @@ from mnemolog.domain.events import EVENT_TYPES, Event
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import LOG_FILE
 
+pytestmark = pytest.mark.local
+
 PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
 COMMON = {field.name: field for field in msgspec.structs.fields(Event)}
 """The fields of every event have one row."""

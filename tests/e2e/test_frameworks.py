@@ -31,6 +31,8 @@ from mnemolog.adapters.support.store_access import with_pools
 from mnemolog.domain.errors import SwitchRefused
 from mnemolog.domain.events import SessionSwitched
 
+pytestmark = pytest.mark.local
+
 
 @pytest.fixture
 def store(folder):

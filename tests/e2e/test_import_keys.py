@@ -6,6 +6,8 @@ import pytest
 
 from mnemolog import InvalidInput, MemoryStore, import_log
 
+pytestmark = pytest.mark.local
+
 
 @pytest.fixture
 def exported(store, tmp_path):

@@ -18,6 +18,8 @@ from mnemolog.domain import structured_log
 from mnemolog.observability.json_logging import JsonFormatter, log_to_stderr
 from tests.support import HashEncoder, wait_until
 
+pytestmark = pytest.mark.local
+
 SECRET = "quokka"
 """Planted wherever content goes. Labels (ids of sessions, agents, scopes, keys) are no content."""
 

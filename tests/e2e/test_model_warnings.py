@@ -9,6 +9,8 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.domain.errors import ModelUnavailable, ModelWarning
 
+pytestmark = pytest.mark.local
+
 TYPO = "no model 'bge' on this machine; installed: "
 
 

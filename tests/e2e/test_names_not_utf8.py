@@ -13,6 +13,8 @@ import pytest
 from mnemolog import MemoryStore
 from tests.support import WAIT_S, HashEncoder
 
+pytestmark = pytest.mark.local
+
 SHOWN = "\\udcff"
 
 

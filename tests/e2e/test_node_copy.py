@@ -10,6 +10,8 @@ import pytest
 from mnemolog import InvalidInput, MemoryStore, errors
 from tests.support import HashEncoder
 
+pytestmark = pytest.mark.local
+
 TURNS = 40
 
 

@@ -14,6 +14,8 @@ from mnemolog.infra.log.postgres.address import ADDRESS_FILE
 from tests.postgres import connect
 from tests.support import HashEncoder
 
+pytestmark = pytest.mark.local
+
 READER = "&options=-c%20role%3Dmnemolog_test_reader"
 
 

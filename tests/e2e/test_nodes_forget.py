@@ -16,6 +16,8 @@ from mnemolog.projections.quarantine import Quarantine
 from tests.children.forking import in_child
 from tests.support import HashEncoder, wait_until
 
+pytestmark = pytest.mark.local
+
 SECRET = "heliotrope"
 
 

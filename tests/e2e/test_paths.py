@@ -8,6 +8,8 @@ from mnemolog import MemoryStore, import_log, restore_backup
 from mnemolog.adapters.importers.import_files import import_files
 from mnemolog.domain.errors import InvalidInput
 
+pytestmark = pytest.mark.local
+
 
 def test_a_tilde_is_the_home_folder_in_every_path(tmp_path, monkeypatch):
     """Of a store, its backup and keys, a file of heads, an export, an import: no folder is called `~`."""

@@ -9,6 +9,8 @@ import pytest
 
 from mnemolog import MemoryStore
 
+pytestmark = pytest.mark.local
+
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 

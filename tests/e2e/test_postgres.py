@@ -15,6 +15,8 @@ from tests.pages import ROOT, blocks, commands, run_block
 from tests.postgres import connect, database_on
 from tests.support import HashEncoder
 
+pytestmark = pytest.mark.local
+
 PAGE = "docs/postgres.md"
 
 

@@ -19,6 +19,8 @@ from mnemolog.infra.log.postgres.schema import WRITER
 from tests.postgres import connect, database_on
 from tests.support import in_thread
 
+pytestmark = pytest.mark.local
+
 
 @pytest.fixture
 def name():

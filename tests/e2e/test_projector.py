@@ -21,6 +21,8 @@ from mnemolog.projections.projector_status import PROJECTORS
 from tests.children.forking import in_child
 from tests.support import WAIT_S, HashEncoder, in_thread, projections_of, start_child, wait_until
 
+pytestmark = pytest.mark.local
+
 ROOT = Path(__file__).parents[2]
 CHILD = ROOT / "tests" / "children" / "projecting.py"
 PROMPT_S = WAIT_S / 2

@@ -7,6 +7,8 @@ import pytest
 from mnemolog.domain import errors
 from mnemolog.domain.idempotency import keyed_request
 
+pytestmark = pytest.mark.local
+
 
 @pytest.fixture
 def trip(store):

@@ -20,6 +20,8 @@ from mnemolog.projections.history import states
 from tests.faults.simulation.accidents import Accidents
 from tests.faults.simulation.script import NUMBER_MAX, NUMBERS, WEIGHTS, Step
 
+pytestmark = pytest.mark.local
+
 LEFT_OUT = {"flip", "cut", "crash", "no_space", "io_error", "doctor", "no_room"}
 """What needs a disk that fails, or a projector that stands still."""
 NAMES = [name for name in WEIGHTS if name not in LEFT_OUT for _ in range(WEIGHTS[name])]

@@ -21,6 +21,8 @@ from mnemolog.observability.otel import OpenTelemetry
 from mnemolog.observability.telemetry import INSTRUMENTS, SPANS
 from tests.support import HashEncoder
 
+pytestmark = pytest.mark.local
+
 SECRET = "quokka"
 
 
