@@ -1,0 +1,94 @@
+"""Agents on other machines: `mnemolog.connect` to a process of `mnemolog serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from mnemolog import MemoryStore, connect, connect_async, errors
+from tests.server.serving import server
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate for localhost, and its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+    made = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext {names}".split()
+    subprocess.run([*made, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
+    return cert, key
+
+
+def test_an_agent_elsewhere_records_and_recalls_with_its_token(folder, certificate):
+    """Over TLS; each event names who appended it. Without the token or the authority it reaches nothing."""
+    cert, key = certificate
+    with MemoryStore.open(folder, model=None) as store:
+        token = store.admin.create_token("ada").secret
+    with server(folder, "--require-token", "--tls-cert", str(cert), "--tls-key", str(key)) as (url, _):
+        with connect(url, token=token, verify=cert) as store:
+            session = store.session("trip", scope="acme/ada")
+            session.record("user", "The train to Porto leaves at nine.")
+            assert store.recall("train to Porto").hits[0].session == "trip"
+            assert {moment.actor for moment in store.audit.timeline(session="trip")} == {"ada"}
+
+        async def recall():
+            async with connect_async(url, token=token, verify=cert) as store:
+                return (await store.recall("train")).hits[0].text
+
+        assert asyncio.run(recall()) == "The train to Porto leaves at nine."
+        with connect(url, verify=cert) as store, pytest.raises(errors.StoreError, match="token"):
+            store.head()
+        with connect(url, token=token, tries=1) as store, pytest.raises(errors.LogUnreachable, match="certificate"):
+            store.head()
+
+
+def test_two_agents_with_tokens_for_two_scopes_see_nothing_of_one_another(folder):
+    """Each has a store of its own, as far as it can tell."""
+    with MemoryStore.open(folder, model=None) as store:
+        tokens = [store.admin.create_token(name, scopes=[f"acme/{name}"]).secret for name in ("ada", "bob")]
+    with server(folder, "--require-token") as (url, _):
+        ada, bob = (connect(url, token=token) for token in tokens)
+        hers = ada.session(agent="acme/ada/agent")
+        hers.record("user", "My passport is in the drawer.")
+        assert hers.scope == "acme/ada"
+        assert [hit.text for hit in ada.recall("passport")] == ["My passport is in the drawer."]
+        assert bob.recall("passport").hits == ()
+        assert bob.sessions() == []
+        with pytest.raises(errors.UnknownSession):
+            bob.record(hers.id, "user", "x")
+        assert bob.find_session(hers.id) is None
+        ada.close()
+        bob.close()
+
+
+def test_a_restart_of_the_server_is_no_error_for_a_client(folder):
+    """What is called meanwhile waits for it, and is written once."""
+    with server(folder) as (url, process):
+        store = connect(url, tries=1_000, patience_s=60.0)
+        session = store.session("trip")
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+        waiting = threading.Thread(target=session.record, args=("user", "meanwhile"))
+        waiting.start()
+    with server(folder, "--port", url.rpartition(":")[2]):
+        waiting.join(60.0)
+        assert [turn.text for turn in session.turns()] == ["meanwhile"]
+    store.close()
+
+
+def test_a_client_in_a_process_of_its_own_needs_no_store(folder):
+    """It imports no index, no model and no part of the server to record a turn."""
+    script = (
+        "import sys, mnemolog\n"
+        "with mnemolog.connect(sys.argv[1]) as store: store.session('trip').record('user', 'hello')\n"
+        "print([name for name in ('faiss', 'torch', 'starlette', 'sentence_transformers') if name in sys.modules])"
+    )
+    with server(folder) as (url, _):
+        ran = subprocess.run([sys.executable, "-c", script, url], capture_output=True, text=True, check=True)
+        assert ran.stdout == "[]\n"
