@@ -9,13 +9,19 @@ from typing import Any
 from httpx2 import ASGITransport, AsyncClient, Response
 from starlette.applications import Starlette
 
+OPEN: list[Browser] = []
+"""Those that the test of this moment has opened."""
+
 
 class Browser:
     """Sends requests to an application in this process. What the application starts goes on between them."""
 
-    def __init__(self, app: Starlette) -> None:
+    def __init__(self, app: Starlette, *, token: str = "") -> None:
         self.app, self._runner = app, asyncio.Runner()
+        OPEN.append(self)
         self._client = AsyncClient(transport=ASGITransport(app=app), base_url="http://127.0.0.1")
+        if token:
+            self._client.headers["Authorization"] = f"Bearer {token}"
 
     def get(self, url: str, **headers: str) -> Response:
         """Return the answer to a request for a page."""
@@ -50,3 +56,9 @@ class Browser:
 
     def _send(self, method: str, url: str, **how: Any) -> Response:
         return self._runner.run(self._client.request(method, url, **how))
+
+
+def close_all() -> None:
+    """Close every browser that is open. A fixture does so after each test, also one that failed."""
+    while OPEN:
+        OPEN.pop().close()

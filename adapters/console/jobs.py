@@ -153,7 +153,7 @@ class Jobs:
 
 def owner_of(caller: Caller) -> tuple[object, ...]:
     """Return whom jobs and files of a caller belong to."""
-    return caller.actor, caller.scopes
+    return caller.token, caller.actor, caller.scopes
 
 
 async def _run(job: Job, work: Work) -> None:

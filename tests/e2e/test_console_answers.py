@@ -15,10 +15,11 @@ from mnemolog import AsyncMemoryStore, MemoryStore, acting_as
 from mnemolog.adapters.console import audit_page, diff_page, import_page, jobs, private_files
 from mnemolog.adapters.console.app import console_app, console_routes
 from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.http.authentication import Authentication, Callers
 from mnemolog.audit.verification import verify_export
 from mnemolog.domain.position import Position
 from mnemolog.domain.scope import ROOT, parse_scope
-from tests.console import Browser
+from tests.console import Browser, close_all
 from tests.support import WAIT_S, HashEncoder
 
 LABEL = "<script>alert(1)</script><img src=x onerror=alert(1)> {{ 7*7 }} '\"></div>"
@@ -29,6 +30,13 @@ PAGES = (
     *("/health", "/audit", "/audit?kind=value.set.v1", "/forgetting", "/forgetting?sessions=trip%0Abad"),
     *("/forgetting?scopes=acme&positions=3", "/import"),
 )
+
+
+@pytest.fixture(autouse=True)
+def all_closed():
+    """A test that fails leaves no event loop behind."""
+    yield
+    close_all()
 
 
 @pytest.fixture
@@ -63,9 +71,7 @@ def store(made, clock):
 
 @pytest.fixture
 def browser(store):
-    browser = Browser(console_app(store, write=True))
-    yield browser
-    browser.close()
+    return Browser(console_app(store, write=True))
 
 
 @pytest.mark.parametrize("url", PAGES)
@@ -99,9 +105,7 @@ def test_a_page_can_show_an_earlier_moment(browser, url):
 @pytest.fixture
 def reader(store):
     """The same console, started without `--write`."""
-    browser = Browser(console_app(store))
-    yield browser
-    browser.close()
+    return Browser(console_app(store))
 
 
 def as_caller(store, *, verbs=("read",), scope="", write=True):
@@ -171,7 +175,6 @@ def test_the_recall_debugger_says_which_search_answered_or_why_not(browser, made
     assert text.json("/recall?q=tea")["legs"][1]["says"] == "Meaning: no: only words were searched."
     assert "did not answer" in text.get("/recall?q=tea").text
     assert text.get("/recall?q=tea&mode=vector").status_code == 409
-    text.close()
     asyncio.run(words.close())
 
 
@@ -351,7 +354,6 @@ def test_the_model_is_changed_and_changed_back_after_a_look_at_what_that_takes(m
     browser.follow(browser.submit("/health/model", {"model": rows["other-words"]["fingerprint"]}))
     assert other.texts_encoded == encoded
     assert browser.get("/health?model=../../etc").status_code == 400
-    browser.close()
     asyncio.run(store.close())
 
 
@@ -390,7 +392,6 @@ def test_long_work_shows_its_progress_and_recalls_are_answered_meanwhile(made, c
     done = browser.follow(started)
     assert (done["state"], done["result"]["model"]) == ("done", "gated")
     assert "hx-get" not in browser.get(path).text
-    browser.close()
     asyncio.run(store.close())
 
 
@@ -404,7 +405,6 @@ def test_only_so_many_jobs_run_at_once(made, clock, monkeypatch):
     store = asyncio.run(opened())
     browser = Browser(console_app(store))
     assert browser.submit("/audit/verify", {}).status_code == 503
-    browser.close()
     asyncio.run(store.close())
 
 
@@ -493,7 +493,6 @@ def test_forgetting_needs_write_the_right_and_a_form_of_this_server(store, brows
     assert "needs a token with the right <code>forget</code>" in records.get("/forgetting?sessions=trip").text
     assert browser.submit("/forgetting", {**fields, "csrf": "forged"}).status_code == 403
     assert browser.run(store.head()) == head
-    records.close()
 
 
 def test_the_reason_and_the_one_who_forgot_are_in_the_certificate(store):
@@ -505,7 +504,6 @@ def test_the_reason_and_the_one_who_forgot_are_in_the_certificate(store):
     assert page["actor"] == "ada"
     assert forgets.json("/audit?actor=ada")["events"]
     assert forgets.json("/audit")["actors"] == [{"actor": "ada", "events": 4}]
-    forgets.close()
 
 
 # The audit
@@ -547,7 +545,6 @@ def test_an_export_has_the_digest_of_the_head_and_is_deleted_after_a_while(reade
     other = as_caller(store)
     assert other.get(f"/audit/export/{made['file']}").status_code == 404
     assert other.get(f"/jobs/{job['id']}").status_code == 404
-    other.close()
     monkeypatch.setattr(private_files, "KEPT_S", 0.0)
     late = reader.follow(reader.submit("/audit/export", {}))["result"]
     assert reader.get(f"/audit/export/{late['file']}").status_code == 404
@@ -587,7 +584,6 @@ def test_the_timeline_is_filtered_and_comes_in_pages_of_a_hundred(folder, clock)
         'value last = "b"',
         'value last = "a"',
     ]
-    browser.close()
     asyncio.run(store.close())
 
 
@@ -628,7 +624,7 @@ def test_an_upload_is_looked_at_before_anything_is_recorded_and_deleted_afterwar
     (skipped,) = page["refused"]
     assert skipped.startswith("chats.jsonl:8")
     assert browser.run(store.head()) == head
-    path = browser.app.state.jobs.files.find(("local", ()), page["file"])
+    path = browser.app.state.jobs.files.find(("", "local", ()), page["file"])
     assert path.stat().st_mode & 0o077 == 0
     html = browser.get(shown.headers["location"]).text
     assert "Record 7 turns" in html
@@ -684,7 +680,6 @@ def test_an_upload_is_bounded_and_needs_write_and_the_right(browser, reader, sto
     file = browser.json(shown.headers["location"])["preview"]["file"]
     assert browser.submit("/import/discard", {"file": file}).headers["location"] == "/import"
     assert browser.get(shown.headers["location"]).status_code == 404
-    reads.close()
 
 
 # Callers who may see a part only
@@ -718,15 +713,37 @@ def test_a_caller_of_a_scope_sees_its_own_and_is_told_where_a_page_is_about_ever
     bob = as_caller(store, verbs=("read",), scope="acme/bob")
     assert bob.json("/forgetting")["erasures"] == []
     assert bob.get(f"/forgetting/{page['request']}").status_code == 404
-    alice.close()
-    bob.close()
 
 
-def test_a_job_and_its_result_keep_the_scope_that_a_caller_works_in(store):
-    """A token of several scopes names one of them in the address of each request."""
-    alice = as_caller(store, verbs=("read", "forget"), scope="acme/alice")
-    count = events_of(alice, "sessions=trip&scope=acme/alice")
-    fields = {"sessions": "trip", "events": count, "confirm": "trip"}
-    done = alice.submit("/forgetting?scope=acme%2Falice", fields)
-    assert done.headers["location"].endswith("?scope=acme%2Falice")
-    alice.close()
+def with_token(store, token):
+    """The console of a server that needs a token, with an event loop of its own."""
+    admits = Middleware(Authentication, callers=Callers(store), store=store, needs_token=True)
+    return Browser(Starlette(routes=console_routes(write=True), middleware=[admits]), token=token)
+
+
+def test_a_token_of_several_scopes_works_within_the_one_that_the_address_names(store):
+    """In pages, forms, jobs and certificates; its actor is recorded, and nobody else sees its files and jobs."""
+    made = asyncio.run(store.admin.create_token("ada", verbs=("read", "forget"), scopes=("acme/alice", "acme/bob")))
+    other = asyncio.run(store.admin.create_token("ada", verbs=("read", "forget"), scopes=("acme/alice",)))
+    ada, twin = with_token(store, made.secret), with_token(store, other.secret)
+    for scope, session in (("acme/alice", "trip"), ("acme/bob", "bad")):
+        assert {hit["hit"]["session"] for hit in ada.json(f"/recall?q=tea&scope={scope}")["hits"]} == {session}
+        assert [item["session"] for item in ada.json(f"/diff?from=0&scope={scope}")["sessions"]] == [session]
+    assert ada.get("/recall?q=tea&scope=acme/carol").status_code in (403, 404)
+    assert ada.get("/forgetting?sessions=trip&scope=acme/bob").status_code == 404
+    here = "scope=acme%2Fbob"
+    page = ada.get(f"/forgetting?sessions=bad&{here}").text
+    assert f'action="/forgetting?{here}"' in page
+    fields = {"sessions": "bad", "events": events_of(ada, f"sessions=bad&{here}"), "confirm": "bad"}
+    done = ada.submit(f"/forgetting?{here}", fields, seen_at=f"/diff?{here}")
+    assert done.headers["location"].endswith(f"?{here}")
+    certificate = ada.follow(done)
+    assert certificate["actor"] == "ada"
+    assert twin.get(f"/forgetting/{certificate['request']}").status_code == 404
+
+
+def test_no_page_is_shown_without_a_token(store):
+    """Where one is needed."""
+    nobody = with_token(store, "")
+    for url in (*PAGES, "/jobs/x", "/audit/export/x", "/forgetting/x", "/recall/receipts/3"):
+        assert nobody.get(url).status_code == 401, url
