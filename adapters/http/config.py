@@ -58,6 +58,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of the body of a request."""
     requests_per_minute: int | None = None
     """Requests that each token may make in a minute. None: any number."""
+    drain_s: float = 10.0
+    """How long a server that stops waits for requests that run; then it cancels them."""
     limits: Limits = Limits(connections=CONNECTIONS)
 
     @property

@@ -162,9 +162,10 @@ class _Guarded:
             await self._guard.probes.get(self.scope["path"], self._guard.app)(self.scope, self.receive, self.send)
         except LimitExceeded as error:
             await self._refuse(problem_of(error))
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # The server stops: it has waited for this request, or its stream has ended.
             if not self._ended:
-                raise
+                why = "the server stops, and this call took too long; it may have been completed"
+                await self._refuse(problem("Stopping", 503, why, "send the request again, a write with its key"))
         except Exception as error:
             await self._fail(error)
 

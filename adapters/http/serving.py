@@ -18,8 +18,6 @@ from mnemolog.adapters.http.guard import Guard
 from mnemolog.adapters.http.listen import bracketed
 from mnemolog.domain import structured_log
 
-DRAIN_S: Final = 10
-"""How long a server that stops waits for requests that run; then it cancels them."""
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -27,7 +25,7 @@ async def serve(guard: Guard, config: ServerConfig, *, started: Callable[[str], 
     """Answer requests until SIGINT or SIGTERM. `started` is called with the URL. Raises `InvalidInput`.
 
     At the signal the server stops accepting connections, ends streams of events, and completes the requests that run,
-    for `DRAIN_S` at most. The caller closes the store: then all that was acknowledged is durable.
+    for `config.drain_s` at most. The caller closes the store: then all that was acknowledged is durable.
     """
     config.check()
     quieten()
@@ -76,7 +74,7 @@ class _Server(uvicorn.Server):
                 server_header=False,
                 proxy_headers=config.behind_proxy,
                 forwarded_allow_ips=list(config.proxies),
-                timeout_graceful_shutdown=DRAIN_S,
+                timeout_graceful_shutdown=config.drain_s,
             )
         )
         self.guard, self._listening = guard, listening

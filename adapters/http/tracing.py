@@ -11,6 +11,7 @@ from mnemolog.infra.version import this_version
 
 try:
     from opentelemetry import propagate, trace
+    from opentelemetry.context import Context
 except ImportError as error:
     raise ImportError(f"OpenTelemetry is not installed: {install_command('otel')}") from error
 
@@ -29,7 +30,8 @@ class Tracing:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         with self._tracer.start_as_current_span(
             scope["method"],
-            context=propagate.extract(headers),
+            # Not below what runs now: a connection remembers the context of an earlier request.
+            context=propagate.extract(headers, Context()),
             kind=trace.SpanKind.SERVER,
             attributes={"http.request.method": scope["method"]},
             record_exception=False,

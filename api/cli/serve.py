@@ -11,6 +11,7 @@ import typer
 
 from mnemolog.cli.app import RECEIPTS_VARIABLE, ModelName, StoreCommand, app, chosen_model
 from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.domain.structured_log import ROOT
 
 REACH, LIMITS = "Address and access", "Limits"
 PORT_MAX = 65_535
@@ -135,6 +136,9 @@ def serve(
         requests_per_minute=requests_per_minute,
     )
     logging.basicConfig(level=logging.WARNING)
+    ours = logging.getLogger(ROOT)
+    # With --verbose or MNEMOLOG_LOG it has a handler of its own; then each line would come twice.
+    ours.propagate = not any(isinstance(handler, logging.StreamHandler) for handler in ours.handlers)
     how = {"log": log, "local": local, "model": chosen_model(model), "read_only": read_only, "create": not read_only}
     asyncio.run(
         serve_store(

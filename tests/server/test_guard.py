@@ -8,12 +8,14 @@ import socket
 import sys
 import threading
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 
+from mnemolog import MemoryStore
 from tests.server.serving import server
 from tests.support import WAIT_S, wait_until
 
@@ -223,3 +225,43 @@ def test_more_requests_than_the_server_answers_at_once_are_sent_away(folder):
             thread.join()
         assert {status for status, _ in statuses} == {200, 503}
         assert all(after == "1" for status, after in statuses if status == 503)
+
+
+@pytest.fixture
+def tokens(folder):
+    """Two tokens: one that may do everything, one that may read."""
+    with MemoryStore.open(folder, model=None) as store:
+        everything = store.admin.create_token("ops", verbs=["read", "record", "forget", "admin"])
+        return everything, store.admin.create_token("ann", verbs=["read"])
+
+
+def test_metrics_need_a_token_that_may_admin(folder, tokens):
+    """Without one 401, with one that may not 403."""
+    everything, reading = ({"authorization": f"Bearer {token.secret}"} for token in tokens)
+    with server(folder, "--require-token") as (url, _):
+        assert ask(url, "/metrics").status_code == 401
+        assert ask(url, "/metrics", headers=reading).status_code == 403
+        assert "mnemolog_http_requests_total" in ask(url, "/metrics", headers=everything).text
+
+
+def test_the_log_names_the_token_of_a_request_by_its_id(folder, tokens, monkeypatch):
+    """Never by its secret; also not that of a wrong one."""
+    monkeypatch.setenv("MNEMOLOG_LOG", "debug:json")
+    token = tokens[1]
+    with server(folder, "--require-token") as (url, process):
+        ask(url, headers={"authorization": f"Bearer {token.secret}"}).raise_for_status()
+        assert ask(url, headers={"authorization": "Bearer 4711"}).status_code == 401
+        wait_until(lambda: process.errors().count("http.answered") == 2, what="two lines")
+        lines = [json.loads(line) for line in process.errors().splitlines() if "http.answered" in line]
+        assert [(line["status"], line["token"]) for line in lines] == [(200, token.id), (401, "")]
+        assert token.secret not in process.errors()
+        assert "4711" not in process.errors()
+
+
+@pytest.mark.skipif(find_spec("mcp") is not None, reason="the extra 'mcp' is installed")
+def test_without_the_extra_mcp_its_path_says_so(served):
+    """501, and how to install it."""
+    answer = ask(served[0], "/mcp", "POST", json={})
+    assert answer.status_code == 501
+    assert "mcp is not installed" in answer.json()["detail"]
+    assert answer.json()["hint"].startswith("pip install")

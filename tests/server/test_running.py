@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
+import socket
 import ssl
 import subprocess
+from contextlib import ExitStack
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -13,6 +17,8 @@ from mnemolog import InvalidInput, MemoryStore
 from mnemolog.adapters.http.config import ServerConfig
 from tests.server.serving import command, server
 from tests.support import WAIT_S
+
+FILES_MAX = 80
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +62,25 @@ def test_tls_files_serve_https(folder, certificate):
             httpx2.get(f"{url}/v1/head", timeout=WAIT_S)
         trusting = ssl.create_default_context(cafile=str(cert))
         assert httpx2.get(f"{url}/v1/head", verify=trusting, timeout=WAIT_S).status_code == 200
+
+
+def test_clients_that_agree_on_no_encryption_keep_nobody_out(folder, certificate):
+    """They take places as any other connection does, and the oldest of them makes room."""
+    cert, key = certificate
+
+    def few_files(at):
+        line = shlex.join(command(at, "--tls-cert", str(cert), "--tls-key", str(key)))
+        return ["sh", "-c", f"ulimit -n {FILES_MAX}; exec {line}"]
+
+    with server(folder, run=few_files) as (url, process), ExitStack() as silent:
+        where, trusting = urlsplit(url), ssl.create_default_context(cafile=str(cert))
+        for number in range(FILES_MAX):
+            client = silent.enter_context(socket.create_connection((where.hostname, where.port), timeout=WAIT_S))
+            if number % 2:
+                client.sendall(b"no TLS\r\n\r\n")
+        for _ in range(3):
+            assert httpx2.get(f"{url}/v1/head", verify=trusting, timeout=WAIT_S).status_code == 200
+        assert len(process.errors()) < 4_000
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "memory.example.org"])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
+import socket
+import sys
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -85,3 +88,44 @@ def test_a_call_that_runs_at_a_stop_is_completed(folder):
             text = b"".join(verifying.iter_bytes()).decode()
         assert "event: result" in text
         assert process.wait(WAIT_S) == 0
+
+
+IMPATIENT = """
+import asyncio, sys
+from mnemolog.adapters.http.config import ServerConfig
+from mnemolog.adapters.server import serve_store
+
+def started(url):
+    print(f"console {url}  API {url}v1", flush=True)
+
+asyncio.run(serve_store(sys.argv[1], ServerConfig(port=0, drain_s=0.2), started=started, model=None))
+"""
+
+
+def test_a_request_that_takes_too_long_at_a_stop_gets_an_error(folder):
+    """A whole one, that says to send it again; and the server ends."""
+
+    def run(at):
+        return [sys.executable, "-c", IMPATIENT, str(at)]
+
+    with server(folder, run=run) as (url, process):
+        where = urlsplit(url)
+        with closing(socket.create_connection((where.hostname, where.port), timeout=WAIT_S)) as client:
+            head = b"POST /v1/recall HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            client.sendall(head + b"content-length: 100\r\n\r\n{")
+            wait_until(lambda: running(url) >= 2, what="the request to run")
+            process.send_signal(signal.SIGTERM)
+            received = b""
+            while piece := client.recv(65_536):
+                received += piece
+        assert received.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: 1" in received
+        assert b"Stopping" in received
+        assert process.wait(WAIT_S) == 0
+        assert "Traceback" not in process.errors()
+
+
+def running(url):
+    """How many requests run, this one included."""
+    text = httpx2.get(f"{url}/metrics", timeout=WAIT_S).text
+    return next(float(line.split()[1]) for line in text.splitlines() if line.startswith("mnemolog_http_running "))
