@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
@@ -32,12 +33,16 @@ from mnemolog.adapters.http.tail import TAIL, TailRoute
 from mnemolog.adapters.http.wire import Answers, Arguments
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
+from mnemolog.application.session_list import without_scope_warnings
 from mnemolog.audit.service import AuditService
 from mnemolog.domain import structured_log
 from mnemolog.domain.errors import InvalidInput, MnemologError
 from mnemolog.domain.idempotency import keyed_request
 from mnemolog.domain.session import checked_key
 from mnemolog.session import Session
+
+MCP: Final = "/mcp"
+"""Its tools pass warnings on."""
 
 
 def make_app(
@@ -55,8 +60,10 @@ def make_app(
 
     async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
         # Starlette would look at each request five times before the API sees it.
-        is_of_api = scope["type"] == "http" and scope["path"].startswith(f"{PREFIX}/")
-        await (api if is_of_api else rest)(scope, receive, send)
+        path = scope.get("path", "")
+        is_of_api = scope["type"] == "http" and path.startswith(f"{PREFIX}/")
+        with nullcontext() if path.startswith(MCP) else without_scope_warnings():
+            await (api if is_of_api else rest)(scope, receive, send)
 
     app: ASGIApp = by_path
     default = [Middleware(Authentication, callers=Callers(store), store=store)]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import islice
+from typing import Final
 
 from mnemolog.application.session_service import Sessions
 from mnemolog.domain import errors
@@ -17,6 +20,18 @@ from mnemolog.domain.scope import ROOT, parse_scope
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import AgentSummary, ScopeSummary, SessionSummary
 from mnemolog.projections.sql import queries, session_pages
+
+_SILENT: Final[ContextVar[bool]] = ContextVar("mnemolog_no_scope_warnings", default=False)
+
+
+@contextmanager
+def without_scope_warnings() -> Iterator[None]:
+    """Give no `ScopeWarning` within the block: a server has nobody to warn, its callers see that nothing was found."""
+    token = _SILENT.set(True)
+    try:
+        yield
+    finally:
+        _SILENT.reset(token)
 
 
 class SessionList:
@@ -136,7 +151,7 @@ class SessionList:
 
     def warn_if_empty(self, found: Sized, *scopes: str) -> None:
         """Warn the caller's caller, if nothing was found, of each scope that no session is at or below."""
-        for scope in () if found else scopes:
+        for scope in () if found or _SILENT.get() else scopes:
             if scope == ROOT or self._holds(scope):
                 continue
             warnings.warn(scope_warning(scope, [item.scope for item in self.scopes()]), stacklevel=3)

@@ -136,6 +136,14 @@ def test_only_an_administrator_may_search_by_a_regular_expression(server, store)
     assert server("POST", "/find", json=search).status_code == 200
 
 
+@pytest.mark.filterwarnings("error::mnemolog.domain.errors.ScopeWarning")
+def test_a_scope_that_no_session_has_is_an_empty_answer(server):
+    """There is nobody to warn in the process of the server."""
+    assert server("GET", "/sessions", params={"scope": "nowhere"}).json()["items"] == []
+    assert server("POST", "/recall", json={"query": "train", "scope": "nowhere"}).json()["hits"] == []
+    assert server("POST", "/forget", json={"scope": "nowhere", "dry_run": True}).json()["events"] == 0
+
+
 def test_head_of_a_stream_does_not_follow_it(server):
     """It ends at once."""
     for path in ("/tail", "/export"):
