@@ -60,3 +60,9 @@ def hermes(session: nox.Session) -> None:
 def openai_agents(session: nox.Session) -> None:
     """OpenAI Agents SDK: its own session and ours do the same; its runner, with its scripted model."""
     run_against(session, "openai-agents")
+
+
+@nox.session
+def server(session: nox.Session) -> None:
+    """The server's API against its own description: schemathesis makes requests from the OpenAPI document."""
+    run_against(session, "server", "schemathesis")

@@ -1,6 +1,6 @@
 """A server process as `mnemolog serve` is one, but with the model of these tests:
 
-python -m tests.browser.server_process FOLDER [--write] [--model NAME]
+python -m tests.browser.server_process FOLDER [--write] [--require-token] [--model NAME]
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--require-token", action="store_true")
     parser.add_argument("--model")
     given = parser.parse_args()
-    config = ServerConfig(port=0, write=given.write)
+    config = ServerConfig(port=0, write=given.write, require_token=given.require_token)
     asyncio.run(
         serve_store(
             given.folder,

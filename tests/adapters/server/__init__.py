@@ -1,0 +1,1 @@
+"""The server's API against its own description."""
