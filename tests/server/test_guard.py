@@ -253,7 +253,7 @@ def test_the_log_names_the_token_of_a_request_by_its_id(folder, tokens, monkeypa
         assert ask(url, headers={"authorization": "Bearer 4711"}).status_code == 401
         wait_until(lambda: process.errors().count("http.answered") == 2, what="two lines")
         lines = [json.loads(line) for line in process.errors().splitlines() if "http.answered" in line]
-        assert [(line["status"], line["token"]) for line in lines] == [(200, token.id), (401, "")]
+        assert [(line["status"], line["token"]) for line in lines] == [(200, token.token.id), (401, "")]
         assert token.secret not in process.errors()
         assert "4711" not in process.errors()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shlex
 import signal
 import socket
@@ -15,6 +16,7 @@ import pytest
 
 from mnemolog import InvalidInput, MemoryStore
 from mnemolog.adapters.http.config import ServerConfig
+from tests.postgres import put_log_in_postgres
 from tests.server.serving import command, server
 from tests.support import WAIT_S
 
@@ -129,6 +131,18 @@ def test_tokens_are_needed_everywhere_but_on_loopback():
     assert ServerConfig(host="0.0.0.0").needs_token
     with pytest.raises(InvalidInput, match="not a loopback address"):
         ServerConfig(host="localhost.example.org").check()
+
+
+def test_a_folder_whose_log_is_in_postgres_is_served(folder, postgres_url):
+    """As any other folder; also by the URL of the database, with the name of the log and a folder."""
+    put_log_in_postgres(folder, postgres_url)
+    with server(folder) as (url, _):
+        httpx2.put(f"{url}/v1/sessions/trip", json={}, timeout=WAIT_S).raise_for_status()
+        assert httpx2.get(f"{url}/readyz", timeout=WAIT_S).text == "ready\n"
+    new = ("--log", f"served{secrets.token_hex(4)}", "--local", str(folder.with_name("other")))
+    with server(postgres_url, *new) as (url, _):
+        httpx2.put(f"{url}/v1/sessions/trip", json={}, timeout=WAIT_S).raise_for_status()
+        assert httpx2.get(f"{url}/v1/head", timeout=WAIT_S).json()["position"] == 1
 
 
 def test_a_url_of_a_database_wants_the_name_of_the_log_and_a_folder(folder):
