@@ -38,7 +38,7 @@ _BYS: Final[tuple[By, ...]] = ("said", "recorded")
 _TEXT_CHARACTERS: Final = 160
 _WORD: Final = re.compile(r"\w+")
 _START: Final = "base"
-_START_SAYS: Final = "where every turn starts"
+_START_SAYS: Final = "to begin with"
 _REASONS: Final = {
     "words": "it holds words of the question",
     "neighbours": "the turns next to it fit the question",
