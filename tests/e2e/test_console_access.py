@@ -1,0 +1,194 @@
+"""The console of a server that needs tokens: nobody sees a page without one, or anything outside of its scopes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from httpx2 import ASGITransport, AsyncClient
+
+from mnemolog import AsyncMemoryStore, MemoryStore
+from mnemolog.adapters.http.config import ServerConfig
+from mnemolog.adapters.http.metrics import Metrics
+from mnemolog.adapters.server import application
+from tests.e2e.test_console import PATHS, at
+
+OTHERS = "the secret of northwind"
+
+
+@pytest.fixture
+def secrets(tmp_path):
+    """A store with two tenants, and the secrets of tokens for it."""
+    with MemoryStore.open(tmp_path / "store", model=None) as store:
+        store.session("acme/tea", scope="acme", title="Tea").record("user", "Where is tea from?")
+        other = store.session("northwind/order", scope="northwind", agent="northwind/agent", title=OTHERS)
+        other.record("user", OTHERS, speaker=OTHERS)
+        other.set("secret", OTHERS)
+        other.checkpoint(OTHERS)
+        other.branch("northwind/branch", title=OTHERS)
+        store.switch("northwind/branch", reason="resume", agent="northwind/agent")
+        store.session("acme/bad", scope="acme/deep").record("user", "x")
+
+        def secret(*scopes, verbs=("read",)):
+            return store.admin.create_token("ann", verbs=verbs, scopes=scopes).secret
+
+        yield {
+            "acme": secret("acme"),
+            "both": secret("acme", "northwind"),
+            "all": secret(verbs=("read", "admin")),
+            "reader": secret(),
+        }
+
+
+class Visit:
+    """A browser without scripts, in one event loop."""
+
+    def __init__(self, client):
+        self.client = client
+
+    async def get(self, path):
+        return await self.client.get(path, headers={"Accept": "text/html"})
+
+    async def json(self, path):
+        return await self.client.get(path, headers={"Accept": "application/json"})
+
+    async def log_in(self, secret):
+        form = re.search(r'name="csrf" value="([^"]+)"', (await self.get("/login")).text)[1]
+        sent = await self.client.post("/login", data={"token": secret, "csrf": form, "next": "/sessions"})
+        assert (sent.status_code, sent.headers["location"]) == (303, "/sessions")
+
+
+def visit(folder, journey):
+    """Take a journey through the console of a server that needs tokens."""
+
+    async def run():
+        async with (
+            AsyncMemoryStore.open(folder, model=None) as store,
+            application(store, ServerConfig(require_token=True, write=True), Metrics(), read_only=False) as app,
+            AsyncClient(transport=ASGITransport(app=app), base_url="http://127.0.0.1") as client,
+        ):
+            await journey(Visit(client), store)
+
+    asyncio.run(run())
+
+
+def test_without_a_token_every_page_leads_to_the_login(tmp_path, secrets):
+    """A browser is sent there and back, a program is refused; neither sees anything."""
+
+    async def journey(browser, store):
+        for path in PATHS:
+            page = await browser.get(path)
+            assert page.status_code == 303, path
+            assert page.headers["location"].startswith("/login?next=")
+            assert (await browser.json(path)).status_code == 401
+        login = await browser.get("/login")
+        assert login.status_code == 200
+        assert "Tea" not in login.text
+        assert 'class="histogram"' not in login.text
+        wrong = {"token": "mnemolog_x_y", "csrf": re.search(r'name="csrf" value="([^"]+)"', login.text)[1]}
+        assert (await browser.client.post("/login", data=wrong)).status_code == 401
+
+    visit(tmp_path / "store", journey)
+
+
+def test_a_token_of_one_scope_sees_nothing_of_others_on_any_page(tmp_path, secrets):
+    """On no page, in HTML or JSON, now or then; and what exists outside looks like what does not."""
+
+    async def journey(browser, store):
+        await browser.log_in(secrets["acme"])
+        head = (await store.head()).position
+        paths = ["/", "/sessions", "/session?id=acme/tea", "/lineage", "/lineage?session=acme/tea", "/live", "/event/2"]
+        for path in paths:
+            for moment in ("", 2, head - 1):
+                page = await browser.get(at(path, at=moment))
+                assert page.status_code == 200, (path, moment)
+        for path in [*PATHS, *paths, *(f"/event/{position}" for position in range(1, head + 1))]:
+            for moment in ("", 2, head - 1):
+                for answer in (await browser.get(at(path, at=moment)), await browser.json(at(path, at=moment))):
+                    assert answer.status_code < 500, path
+                    assert OTHERS not in answer.text, path
+                    assert "northwind" not in answer.text, path
+                    assert 'class="histogram"' not in answer.text, path
+        for outside, unknown in (
+            ("/session?id=northwind/order", "/session?id=northwind/none"),
+            ("/lineage?session=northwind/order", "/lineage?session=northwind/none"),
+            ("/live?session=northwind/order", "/live?session=northwind/none"),
+            ("/sessions?scope=northwind", "/sessions?scope=nowhere"),
+        ):
+            seen, missing = await browser.json(outside), await browser.json(unknown)
+            assert seen.status_code == missing.status_code in (403, 404)
+            last = unknown.rpartition("=")[2]
+            assert seen.text.replace(outside.rpartition("=")[2], "X") == missing.text.replace(last, "X")
+
+    visit(tmp_path / "store", journey)
+
+
+def test_a_token_of_several_scopes_looks_at_one_at_a_time(tmp_path, secrets):
+    """The scope of the URL says which; links keep it."""
+
+    async def journey(browser, store):
+        await browser.log_in(secrets["both"])
+        sessions = (await browser.json("/sessions?scope=northwind")).json()["sessions"]
+        assert {item["scope"] for item in sessions} == {"northwind"}
+        sessions = (await browser.json("/sessions?scope=acme")).json()["sessions"]
+        assert {item["scope"] for item in sessions} == {"acme", "acme/deep"}
+        page = (await browser.get("/sessions?scope=northwind")).text
+        assert "/session?scope=northwind&amp;id=northwind%2Forder" in page
+
+    visit(tmp_path / "store", journey)
+
+
+def test_what_a_token_does_not_allow_is_refused_in_the_console(tmp_path, secrets):
+    """A token that may only read makes no tokens and sees none."""
+
+    async def journey(browser, store):
+        await browser.log_in(secrets["reader"])
+        page = await browser.get("/tokens")
+        assert page.status_code == 403
+        assert "admin" in page.text
+        form = re.search(r'name="csrf" value="([^"]+)"', (await browser.get("/")).text)[1]
+        made = await browser.client.post("/tokens", data={"actor": "eve", "verb": "admin", "csrf": form})
+        assert made.status_code == 403
+        assert [token.actor for token in await store.admin.tokens()] == ["ann"] * 4
+
+    visit(tmp_path / "store", journey)
+
+
+def test_who_makes_a_token_in_the_console_is_recorded(tmp_path, secrets):
+    """Creation and revocation are events with the name of whoever was logged in."""
+
+    async def journey(browser, store):
+        await browser.log_in(secrets["all"])
+        form = re.search(r'name="csrf" value="([^"]+)"', (await browser.get("/tokens")).text)[1]
+        made = await browser.client.post("/tokens", data={"actor": "bob", "verb": "read", "csrf": form})
+        assert made.status_code == 200
+        token = (await store.admin.tokens())[-1]
+        assert (token.actor, token.created_by) == ("bob", "ann")
+
+    visit(tmp_path / "store", journey)
+
+
+def test_a_revoked_token_ends_at_once(tmp_path, secrets):
+    """The next page leads to the login again."""
+
+    async def journey(browser, store):
+        await browser.log_in(secrets["all"])
+        assert (await browser.get("/")).status_code == 200
+        for token in await store.admin.tokens():
+            await store.admin.revoke_token(token.id)
+        assert (await browser.get("/")).status_code == 303
+
+    visit(tmp_path / "store", journey)
+
+
+def test_the_login_of_the_console_follows_the_log_and_changes_nothing_through_the_api(tmp_path, secrets):
+    """The live page needs the API for reading; a form of another site must not record through it."""
+
+    async def journey(browser, store):
+        await browser.log_in(secrets["all"])
+        assert (await browser.json("/v1/head")).status_code == 200
+        refused = await browser.client.post("/v1/sessions/acme%2Ftea/turns", json={"role": "user", "text": "x"})
+        assert refused.status_code == 401
+
+    visit(tmp_path / "store", journey)
