@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import http
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -23,7 +22,7 @@ from mnemolog.adapters.console.security import (
     local_target,
 )
 from mnemolog.adapters.http.access import Caller
-from mnemolog.adapters.http.problems import status_of
+from mnemolog.adapters.http.problems import hint_of, status_of
 from mnemolog.adapters.support.store_access import read
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
@@ -47,6 +46,15 @@ FORM_FILES_MAX: Final = 1
 COOKIE_AGE_S: Final = 30 * 24 * 3600
 _HIDDEN: Final = (errors.UnknownSession, errors.OutsideScope, errors.OutsideSession)
 """What is not there and what may not be seen look the same."""
+PROBLEM_JSON: Final = "application/problem+json"
+_IN_WORDS: Final[Mapping[type[errors.MnemologError], tuple[str, str]]] = {
+    errors.UnknownSession: ("There is no such session", "The page of sessions lists all that there are."),
+    errors.OutsideScope: ("This is not for you to see", "Use a token for the whole store."),
+    errors.InvalidInput: ("This cannot be shown", "Correct the address of the page, or what you typed."),
+    errors.LogUnreachable: ("The log does not answer", "Nothing is lost. Try again in a moment."),
+    errors.StoreClosed: ("The server is stopping", "Try again in a moment."),
+}
+"""What happened and what to do, for a person at a page. The messages of the errors say the rest."""
 
 
 class Problem(Result, frozen=True, kw_only=True):
@@ -221,7 +229,8 @@ class Console:
     ) -> Response:
         if wants_json(request):
             body = to_printable_json(data, enc_hook=repr)
-            return self._headed(Response(body, status_code=status, media_type="application/json"))
+            kind = PROBLEM_JSON if isinstance(data, Problem) else "application/json"
+            return self._headed(Response(body, status_code=status, media_type=kind))
         shell = self._shell(request, caller, title, at, bar)
         html = self._templates.get_template(template).render(data=data, **shell)
         return self._headed(Response(html, status_code=status, media_type="text/html"))
@@ -282,9 +291,10 @@ def problem_of(error: errors.MnemologError | Refused) -> Problem:
     """Return an error as the console shows it."""
     if isinstance(error, Refused):
         return error.problem
+    of = next((kind for kind in type(error).__mro__ if kind in _IN_WORDS), None)
+    title, hint = ("This could not be done", hint_of(error)) if of is None else _IN_WORDS[of]
     status = 404 if isinstance(error, _HIDDEN) else status_of(error)
-    title = http.HTTPStatus(status).phrase if status == 500 else type(error).__name__
-    return Problem(status=status, title=title, detail=str(error), hint=error.hint)
+    return Problem(status=status, title=title, detail=str(error), hint=hint)
 
 
 def _require(holds: bool, problem: Problem) -> None:
@@ -317,5 +327,8 @@ _NO_TOKEN: Final = Problem(
     status=401, title="A token is needed", detail="This server shows nothing without a token.", hint="Log in with one."
 )
 _NO_PAGE: Final = Problem(
-    status=404, title="There is no such page", detail="The address names no page of this console.", hint=""
+    status=404,
+    title="There is no such page",
+    detail="The address names no page of this console.",
+    hint="Choose one from the menu.",
 )

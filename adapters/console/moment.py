@@ -61,7 +61,7 @@ class TimeBar(Result, frozen=True, kw_only=True):
     """When the first event was recorded."""
     last: datetime
     buckets: tuple[Bucket, ...]
-    """At most `BUCKETS` of them. None for a store that is bound to a scope."""
+    """At most `BUCKETS` of them."""
     by_time: bool
     """Whether all bars are as long in time. Otherwise they have as many events, as far as that can be."""
     step: int
@@ -92,11 +92,11 @@ def _is_date(text: str, head: Position) -> bool:
 def time_bar(store: MemoryStore, at: AsOf) -> TimeBar | None:
     """Return the bar over the whole log, None for an empty one.
 
-    Looks up `BUCKETS` times in the log, and reads no events. A store that is bound to a scope has no histogram: the
-    numbers would count events outside of it.
+    Looks up `BUCKETS` times in the log, and reads no events. A store that is bound to a scope has none: it would count
+    events outside of it.
     """
     log = store.parts.log
-    if at.head == ORIGIN:
+    if at.head == ORIGIN or store.parts.boundary.scope != ROOT:
         return None
     first, last = log.recorded_at(Position(1)), log.recorded_at(at.head)
     last = max(first, last)
@@ -111,7 +111,7 @@ def time_bar(store: MemoryStore, at: AsOf) -> TimeBar | None:
     return TimeBar(
         first=to_datetime(first),
         last=to_datetime(last),
-        buckets=tuple(buckets) if store.parts.boundary.scope == ROOT else (),
+        buckets=tuple(buckets),
         by_time=by_time,
         step=step if at.position else 0,
         tallest=max(item.events for item in buckets),

@@ -170,6 +170,18 @@ def test_a_moment_outside_of_the_log_is_refused_with_what_to_do(browser):
     assert browser.get("/?at=nonsense").status_code == 400
 
 
+def test_what_is_not_there_is_said_in_words(browser):
+    """An unknown address or session is a page with the menu; as JSON it is a problem."""
+    for path, words in (("/nowhere", "no such page"), ("/session?id=none", "no such session")):
+        page = browser.get(path)
+        assert page.status_code == 404
+        assert words in page.text
+        assert 'href="/sessions"' in page.text
+        problem = browser.get(path, Accept="application/json")
+        assert problem.headers["content-type"] == "application/problem+json"
+        assert problem.json()["status"] == 404
+
+
 def test_the_histogram_covers_the_whole_log_without_reading_it(tmp_path, monkeypatch):
     """A hundred spans of time; their events add up to the log, and each moment lies in its span."""
     clock = FakeClock()
