@@ -96,59 +96,60 @@ def at(path, **more):
     return path + ("&" if "?" in path else "?") + "&".join(f"{name}={value}" for name, value in more.items())
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_every_page_is_a_url_that_also_answers_json(browser, path):
+def test_every_page_is_a_url_that_also_answers_json(browser):
     """A page has one address, in HTML for people and in JSON for programs."""
-    page = browser.get(path)
-    assert page.status_code == 200
-    assert page.headers["content-type"].startswith("text/html")
-    assert page.text.startswith("<!doctype html>")
-    for answer in (browser.get(path, Accept="application/json"), browser.get(at(path, format="json"))):
-        assert answer.headers["content-type"] == "application/json"
-        assert isinstance(answer.json(), dict)
+    for path in PATHS:
+        page = browser.get(path)
+        assert page.status_code == 200
+        assert page.headers["content-type"].startswith("text/html")
+        assert page.text.startswith("<!doctype html>")
+        for answer in (browser.get(path, Accept="application/json"), browser.get(at(path, format="json"))):
+            assert answer.headers["content-type"] == "application/json"
+            assert isinstance(answer.json(), dict)
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_every_page_shows_any_moment_and_says_which(browser, path):
+def test_every_page_shows_any_moment_and_says_which(browser):
     """`?at=` takes a position; the page says that it shows the past, and its links stay there."""
-    page = browser.get(at(path, at=2))
-    assert page.status_code == 200
-    assert "As of" in page.text
-    assert "position 2 of 4" in page.text
-    assert 'href="/?at=2"' in page.text
-    assert "at=1" in page.text  # one event earlier
-    assert "at=3" in page.text
+    for path in PATHS:
+        page = browser.get(at(path, at=2))
+        assert page.status_code == 200
+        assert "As of" in page.text
+        assert "position 2 of 4" in page.text
+        assert 'href="/?at=2"' in page.text
+        assert "at=1" in page.text  # one event earlier
+        assert "at=3" in page.text
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_every_answer_has_a_strict_policy_without_anything_inline(browser, path):
+def test_every_answer_has_a_strict_policy_without_anything_inline(browser):
     """No script, style or frame of another place, nothing inline, nothing guessed, nothing sent to others."""
-    page = browser.get(path)
-    policy = page.headers["content-security-policy"]
-    assert "default-src 'none'" in policy
-    assert "unsafe" not in policy
-    assert page.headers["x-content-type-options"] == "nosniff"
-    assert page.headers["referrer-policy"] == "same-origin"
-    assert page.headers["cache-control"] == "no-store"
-    assert not re.search(r"<script(?![^>]*\ssrc=)|\sstyle=|<style|\son\w+=", page.text)
-    assert not re.search(r"(?:src|href|action)=\"(?:https?:)?//", page.text)
+    for path in PATHS:
+        page = browser.get(path)
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert page.headers["x-content-type-options"] == "nosniff"
+        assert page.headers["referrer-policy"] == "same-origin"
+        assert page.headers["cache-control"] == "no-store"
+        assert not re.search(r"<script(?![^>]*\ssrc=)|\sstyle=|<style|\son\w+=", page.text)
+        assert not re.search(r"(?:src|href|action)=\"(?:https?:)?//", page.text)
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_hostile_text_is_shown_harmlessly(browser, path):
+def test_hostile_text_is_shown_harmlessly(browser):
     """Stored text is never HTML, a template or a link, and what turns text around is made visible."""
-    page = browser.get(path).text
-    assert "<script>alert" not in page
-    assert "\u202e" not in page
-    assert "'\"></div>" not in page
+    for path in PATHS:
+        page = browser.get(path).text
+        assert "<script>alert" not in page
+        assert "\u202e" not in page
+        assert "'\"></div>" not in page
 
 
-@pytest.mark.parametrize("path", [path for path in PATHS if path not in EXAMPLES.values()])
-def test_every_page_shows_an_empty_store(tmp_path, path):
+def test_every_page_shows_an_empty_store(tmp_path):
     """Nothing recorded yet is a page, not an error."""
     empty = asyncio.run(_opened(tmp_path / "empty"))
     try:
-        assert Browser(console_app(empty)).get(path).status_code == 200
+        for path in PATHS:
+            if path not in EXAMPLES.values():
+                assert Browser(console_app(empty)).get(path).status_code == 200, path
     finally:
         asyncio.run(empty.close())
 
@@ -277,15 +278,15 @@ def stranger(store):
     return Browser(Starlette(routes=console_routes(name="store", log_in=Door(store).log_in)))
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_no_page_is_reachable_without_a_token(stranger, path):
+def test_no_page_is_reachable_without_a_token(stranger):
     """Without a token a browser is sent to the login page, and a program gets 401."""
-    sent = stranger.get(path)
-    assert sent.status_code == 303
-    assert sent.headers["location"].startswith("/login")
-    assert stranger.get(path, Accept="application/json").status_code == 401
-    stranger.cookies = {LOGIN_COOKIE: "wrong"}
-    assert stranger.get(path).status_code == 303
+    for path in PATHS:
+        sent = stranger.get(path)
+        assert sent.status_code == 303
+        assert sent.headers["location"].startswith("/login")
+        assert stranger.get(path, Accept="application/json").status_code == 401
+        stranger.cookies = {LOGIN_COOKIE: "wrong"}
+        assert stranger.get(path).status_code == 303
 
 
 def test_a_token_logs_in_and_out(stranger):

@@ -96,7 +96,7 @@ def test_a_long_chain_of_sessions_is_cut(tmp_path):
     async def opened():
         return await AsyncMemoryStore.open(tmp_path / "long", model=None)
 
-    with MemoryStore.open(tmp_path / "long", model=None) as filled:
+    with MemoryStore.open(tmp_path / "long", model=None, synchronous="NORMAL") as filled:
         last = filled.session("s0")
         for number in range(1, 130):
             last = last.branch(f"s{number}")

@@ -11,6 +11,8 @@ from mnemolog import AsyncMemoryStore, MemoryStore
 from mnemolog.adapters.console.app import console_app
 from mnemolog.adapters.console.session_page import TURNS_MAX
 from mnemolog.adapters.console.sessions import ROWS_MAX
+from mnemolog.infra.log.event_codec import EventCodec
+from mnemolog.projections.sql import queries
 from tests.e2e.test_console import Browser
 
 
@@ -33,7 +35,7 @@ def browse(tmp_path, clock):
     opened = []
 
     def filled(fill):
-        with MemoryStore.open(tmp_path / "store", model=None, clock=clock) as store:
+        with MemoryStore.open(tmp_path / "store", model=None, clock=clock, synchronous="NORMAL") as store:
             fill(store)
         opened.append(asyncio.run(_opened(tmp_path / "store", clock)))
         return Browser(console_app(opened[-1]))
@@ -225,3 +227,35 @@ def test_an_event_is_shown_as_stored_with_its_proof(browse):
     assert event["event"]["text"] == "hello"
     assert "matches what is stored" in browser.get("/event/2").text
     assert browser.get("/event/3").status_code == 400
+
+
+def test_a_hundred_thousand_turns_do_not_slow_a_page(browse, monkeypatch):
+    """However long a log is, a page reads a hundred turns or a thousand events of it, not all."""
+    read = []
+
+    def counted(kind, name):
+        method = getattr(kind, name)
+
+        def call(*given):
+            found = method(*given)
+            read.extend(found if isinstance(found, list) else [found])
+            return found
+
+        monkeypatch.setattr(kind, name, call)
+
+    def fill(store):
+        store.session("short").record("user", "x")
+        for _ in range(3):
+            store.session("long").record_many([{"role": "user", "text": f"turn {n}"} for n in range(1_500)])
+            store.session("long").rewind(turns=1)
+        store.session("long").branch("branch")
+
+    browser = browse(fill)
+    browser.get("/")
+    counted(queries, "_turn")
+    counted(EventCodec, "recorded_events")
+    for path in ("/", "/sessions", "/session?id=long", "/session?id=branch", "/lineage", "/event/2000", "/live"):
+        for moment in ("", "&at=3000" if "?" in path else "?at=3000"):
+            read.clear()
+            assert browser.get(path + moment).status_code == 200
+            assert len(read) <= 1_100, path
