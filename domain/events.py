@@ -222,6 +222,8 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     metadata: dict[str, Any] = {}
     min_relevance: float | None = None
     """Turns of less relevance were left out; None if none were."""
+    alone: bool = False
+    """Whether words were weighed by the turns that the filters left, not by all."""
     passed_over: int = 0
     """Hits of the pages before this one."""
     candidates: int

@@ -103,6 +103,20 @@ def postings(connection: sa.Connection, word: str, *, upto: Position | None) -> 
     return Postings(places[starts], np.diff(starts, append=len(places)))
 
 
+def corpus_of(connection: sa.Connection, allowed: PositionMask, *, lengths: Mapping[Position, int] | None) -> Corpus:
+    """Return the number of turns in a set, and of the words in them. `lengths` as in `best`."""
+    turns = allowed.positions()
+    if lengths is None:
+        return Corpus(len(turns), int(_lengths(connection, turns).sum()))
+    return Corpus(len(turns), sum(lengths.get(Position(turn), 0) for turn in turns.tolist()))
+
+
+def held_within(found: Postings, allowed: PositionMask) -> Postings:
+    """Return which turns of a set contain a word."""
+    kept = allowed.holds(found.turns)
+    return Postings(found.turns[kept], found.frequencies[kept])
+
+
 class Texts(NamedTuple):
     """The turns up to a position in a language that the index no longer has."""
 

@@ -87,7 +87,13 @@ def from_views(
         allowed = turns_left(connection, filters)
     if question.mode != VECTOR:
         found = text_search.search(
-            connection, terms.stems, k=wanted, upto=filters.upto, allowed=allowed, unindexed=unindexed
+            connection,
+            terms.stems,
+            k=wanted,
+            upto=filters.upto,
+            allowed=allowed,
+            alone=question.alone,
+            unindexed=unindexed,
         )
     return Offer(head, terms, found, filters, allowed, now, language)
 

@@ -66,6 +66,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """Those of the ranking."""
     min_relevance: float | None = None
     """Turns of less relevance are left out; None for none."""
+    alone: bool = False
+    """Whether words are weighed by the turns that the filters leave, so that the answer says nothing of others."""
     ranking: str = RANKING
     """The rule that orders the answer. Only a receipt may name another one than today's."""
 

@@ -46,6 +46,7 @@ def receipt_of(
         by=question.by,
         metadata=question.metadata,
         min_relevance=question.min_relevance,
+        alone=question.alone,
         passed_over=page.passed_over,
         candidates=page.offered(question.mode),
         ranking=question.ranking,
@@ -95,6 +96,7 @@ def _question(served: RecallServed, ranking: str, weights: Weights | Parts1Weigh
         by=checked_by(served.by),
         metadata=served.metadata,
         min_relevance=served.min_relevance,
+        alone=served.alone,
         weights=weights,
         ranking=ranking,
     )

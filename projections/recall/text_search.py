@@ -50,13 +50,14 @@ def search(
     k: int,
     upto: Position | None = None,
     allowed: PositionMask | None = None,
+    alone: bool = False,
     unindexed: str | None = None,
 ) -> Found:
     """Return up to `k` turns, best first by BM25; ties by position.
 
     `terms` are stems (`projections.sql.words`). With `upto`, the result is the one of that time, with statistics of the
-    turns up to it. With `allowed`, only these turns are returned; all turns count in the statistics. `unindexed` is the
-    language of `terms`, where it is not that of the index.
+    turns up to it. With `allowed`, only these turns are returned; all turns count in the statistics, unless they are to
+    count `alone`. `unindexed` is the language of `terms`, where it is not that of the index.
     """
     from mnemolog.projections.recall import bm25
 
@@ -66,11 +67,21 @@ def search(
         texts = bm25.read_texts(connection, terms, upto=upto, language=unindexed)
         corpus, lengths = texts.corpus, texts.lengths
         counts = Counts(corpus.turns, {term: len(found.turns) for term, found in texts.postings.items()})
-        postings = [texts.postings[term] for term in _rarest(counts.holding)]
+        chosen = _rarest(counts.holding)
+        postings = [texts.postings[term] for term in chosen]
     else:
         corpus, lengths = bm25.corpus(connection, upto=upto), None
         counts = Counts(corpus.turns, bm25.turns_with(connection, terms, upto=upto))
-        postings = [bm25.postings(connection, term, upto=upto) for term in _rarest(counts.holding)]
+        chosen = _rarest(counts.holding)
+        postings = [bm25.postings(connection, term, upto=upto) for term in chosen]
+    if alone and allowed is not None:
+        corpus = bm25.corpus_of(connection, allowed, lengths=lengths)
+        postings = [bm25.held_within(some, allowed) for some in postings]
+        held = {term: len(some.turns) for term, some in zip(chosen, postings, strict=True)}
+        # Of a word that is too common to be looked for nothing is known; so it is worth as little as one in every turn.
+        held = {term: held.get(term, corpus.turns) for term in counts.holding}
+        counts = Counts(corpus.turns, {term: count for term, count in held.items() if count})
+        postings = [some for some in postings if len(some.turns)]
     if not postings:
         return Found([], counts)
     turns, _ = bm25.best(connection, corpus, postings, k=k, allowed=allowed, lengths=lengths)

@@ -18,6 +18,7 @@ from mnemolog.audit.service import AuditService
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.session import Session
+from tests.support import FakeClock, HashEncoder
 
 pytestmark = pytest.mark.local
 
@@ -401,3 +402,33 @@ def test_an_id_that_is_taken_outside_is_refused_without_advice_that_cannot_work(
     ):
         store.session("bob")
     assert refused.value.hint == "nothing was written; choose another id"
+
+
+@pytest.mark.parametrize("mode", ["text", "hybrid"])
+def test_a_recall_with_own_names_says_nothing_of_the_words_of_others(tmp_path, mode):
+    """Two stores with other words in other scopes: hits, relevance and all parts of the score are the same."""
+
+    def answers(folder, theirs):
+        with MemoryStore.open(folder, model=HashEncoder(), clock=FakeClock(), background=False) as store:
+            for number in range(30):
+                store.session("bob", scope=BOB).record("user", f"{theirs} {number}")
+                if number % 10 == 0:
+                    store.session("alice", scope=ALICE).record("user", f"the quokka {number} met a wombat at noon")
+                    store.session("alice").record("user", f"a wombat {number} sleeps")
+            hers, whole = store.within(ALICE, own_names=True), store.within(ALICE)
+            asked = [(query, k) for query in ("quokka wombat", "quokka", "wombat noon 10") for k in (2, 10)]
+            found = [[of.recall(query, k, mode=mode) for query, k in asked] for of in (hers, whole)]
+            again = [hers.recall("quokka wombat", 1, mode=mode, after=hers.recall("quokka wombat", 1, mode=mode).next)]
+            hers.recall("quokka wombat", mode=mode, receipt=True)
+            hers.context("quokka wombat", receipt=True)
+            assert store.audit.recalls().reproduced == store.audit.contexts().reproduced == 1
+            return [[msgspec.to_builtins(hit) for hit in answer.hits] for answer in (*found[0], *again)], [
+                [msgspec.to_builtins(hit) for hit in answer.hits] for answer in found[1]
+            ]
+
+    (one, first), (two, second) = (
+        answers(tmp_path / "one", "a quokka met a quokka at noon"),
+        answers(tmp_path / "two", "some zebra met a zebra at ten"),
+    )
+    assert one == two
+    assert first != second, "without it the words of others count"
