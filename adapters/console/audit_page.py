@@ -286,6 +286,7 @@ async def make_export(
     except BaseException:
         files.remove(kept)
         raise
+    files.delete_later(kept)
     return ExportMade(
         file=kept,
         name=f"{made.log_id[:8]}-{made.after}-{made.head.position}.jsonl",

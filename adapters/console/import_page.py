@@ -201,7 +201,7 @@ async def upload(request: Request, caller: Caller, form: FormData) -> Redirect:
     if not isinstance(given, UploadFile) or not given.filename:
         raise Refused(_NO_FILE)
     _require_text(given.file)
-    file, _ = jobs_of(request).files.keep(owner_of(caller), given.file, bytes_max=UPLOAD_BYTES_MAX)
+    file, _ = await jobs_of(request).files.keep(owner_of(caller), given.file, bytes_max=UPLOAD_BYTES_MAX)
     chosen = {name: parameters.text(form, name) for name in ("format", "into", "agent")}
     name = Path(given.filename).name[:_NAME_CHARACTERS]
     return Redirect(url("/import", {"file": file, "name": name, **chosen}))

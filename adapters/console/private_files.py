@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -26,50 +26,50 @@ class PrivateFiles:
 
     def __init__(self) -> None:
         self._folder: ScratchFolder | None = None
-        self._kept: dict[str, tuple[Owner, float, Path]] = {}
+        self._kept: dict[str, tuple[Owner, Path]] = {}
 
-    def place(self, owner: Owner, *, suffix: str = "") -> tuple[str, Path]:
-        """Return a new id and the path of a file, which is still to be written.
-
-        Raises `Refused` while too many files are kept.
-        """
-        self._sweep()
-        if len(self._kept) >= FILES_MAX:
-            raise Refused(_TOO_MANY)
+    @property
+    def folder(self) -> Path:
+        """Where the files are. It is deleted when the server ends."""
         if self._folder is None:
             self._folder = ScratchFolder()
+        return self._folder.path
+
+    def place(self, owner: Owner, *, suffix: str = "") -> tuple[str, Path]:
+        """Return a new id and the path of a file, which is still to be written. Raises `Refused` for too many files."""
+        if len(self._kept) >= FILES_MAX:
+            raise Refused(_TOO_MANY)
         name = secrets.token_urlsafe(18)
-        path = self._folder.path / f"{name}{suffix}"
-        self._kept[name] = owner, time.monotonic() + KEPT_S, path
+        path = self.folder / f"{name}{suffix}"
+        self._kept[name] = owner, path
         return name, path
 
-    def keep(self, owner: Owner, upload: BinaryIO, *, bytes_max: int) -> tuple[str, Path]:
+    async def keep(self, owner: Owner, upload: BinaryIO, *, bytes_max: int) -> tuple[str, Path]:
         """Copy an upload into a new file. Raises `LimitExceeded`: nothing is kept."""
         name, path = self.place(owner)
         try:
-            write_pieces(path, _pieces(upload, bytes_max))
+            await asyncio.to_thread(write_pieces, path, _pieces(upload, bytes_max))
         except BaseException:
             self.remove(name)
             raise
+        self.delete_later(name)
         return name, path
+
+    def delete_later(self, name: str) -> None:
+        """Delete a file that is complete when its time is over."""
+        asyncio.get_running_loop().call_later(KEPT_S, self.remove, name)
 
     def find(self, owner: Owner, name: str) -> Path:
         """Return the path of a file of this owner. Raises `Refused` if it is not kept any more."""
-        self._sweep()
-        kept_for, _, path = self._kept.get(name, ((), 0.0, Path()))
-        if name not in self._kept or kept_for != owner:
+        kept = self._kept.get(name)
+        if kept is None or kept[0] != owner:
             raise Refused(_GONE)
-        return path
+        return kept[1]
 
     def remove(self, name: str) -> None:
         """Delete a file."""
         with suppress(KeyError, OSError):
-            self._kept.pop(name)[2].unlink()
-
-    def _sweep(self) -> None:
-        now = time.monotonic()
-        for name in [name for name, (_, until, _) in self._kept.items() if until < now]:
-            self.remove(name)
+            self._kept.pop(name)[1].unlink()
 
 
 def _pieces(upload: BinaryIO, bytes_max: int) -> Iterator[bytes]:

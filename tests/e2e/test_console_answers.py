@@ -548,6 +548,8 @@ def test_an_export_has_the_digest_of_the_head_and_is_deleted_after_a_while(reade
     monkeypatch.setattr(private_files, "KEPT_S", 0.0)
     late = reader.follow(reader.submit("/audit/export", {}))["result"]
     assert reader.get(f"/audit/export/{late['file']}").status_code == 404
+    (kept,) = reader.app.state.jobs.files.folder.iterdir()
+    assert kept.stem == made["file"]
 
 
 def test_the_timeline_is_filtered_and_comes_in_pages_of_a_hundred(folder, clock):
