@@ -224,7 +224,7 @@ class _Connection(H11Protocol):
     async def _answer(
         self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
     ) -> None:
-        self._enter("body")
+        self._enter("body" if _has_body(scope["headers"]) else "answer")
 
         async def received() -> Any:  # Called when the token has been verified.
             self.known = self.known or _has_shown_token(scope)
@@ -234,6 +234,7 @@ class _Connection(H11Protocol):
             return message
 
         async def sent(message: Any) -> None:
+            self.known = self.known or _has_shown_token(scope)
             await send(message)
             if message["type"] == "http.response.body" and not message.get("more_body", False):
                 self._enter("head")
@@ -242,6 +243,10 @@ class _Connection(H11Protocol):
 
     def _enter(self, phase: Literal["head", "body", "answer"]) -> None:
         self.phase, self._since = phase, self.loop.time()
+
+
+def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return any(name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in headers)
 
 
 class _OneWrite:

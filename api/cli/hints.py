@@ -312,6 +312,7 @@ INTERRUPTED: Final = {
     "forget": ("what was requested is recorded and will be completed", _AGAIN),
     "doctor": ("what was fixed stays fixed", _AGAIN),
     "mcp": ("the server has stopped; all that it recorded is kept", ""),
+    "serve": ("the server has stopped; all that it recorded is kept", ""),
     "reconcile": ("messages that were recorded are kept", f"{_AGAIN}; only missing ones are added"),
 }
 """What an interrupted command kept, and how to continue."""

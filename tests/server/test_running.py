@@ -8,7 +8,8 @@ import signal
 import socket
 import ssl
 import subprocess
-from contextlib import ExitStack
+import sys
+from contextlib import ExitStack, closing, suppress
 from urllib.parse import urlsplit
 
 import httpx2
@@ -83,6 +84,55 @@ def test_clients_that_agree_on_no_encryption_keep_nobody_out(folder, certificate
         for _ in range(3):
             assert httpx2.get(f"{url}/v1/head", verify=trusting, timeout=WAIT_S).status_code == 200
         assert len(process.errors()) < 4_000
+
+
+SLOW = """
+import asyncio
+from mnemolog.adapters.http.config import ServerConfig
+from mnemolog.adapters.http.connections import Limits
+from mnemolog.adapters.http.guard import Guard
+from mnemolog.adapters.http.metrics import Metrics
+from mnemolog.adapters.http.serving import serve
+
+async def slow(scope, receive, send):
+    if scope["type"] == "http":
+        await asyncio.sleep(5)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"at last"})
+
+def started(url):
+    print(f"console {url}  API {url}v1", flush=True)
+
+config = ServerConfig(port=0, limits=Limits(head_s=1.0, body_s=1.0, answer_s=1.0))
+asyncio.run(serve(Guard(slow, config, Metrics(), probes={}), config, started=started))
+"""
+
+
+def test_a_call_may_take_longer_than_its_request(folder):
+    """The time for a body is over when there is none; one that does not come in time closes the connection."""
+
+    def slow(_):
+        return [sys.executable, "-c", SLOW]
+
+    with server(folder, run=slow) as (url, _):
+        assert httpx2.get(url, timeout=WAIT_S).text == "at last"
+        where = urlsplit(url)
+        with closing(socket.create_connection((where.hostname, where.port), timeout=WAIT_S)) as client:
+            client.sendall(b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{")
+            with suppress(ConnectionError):
+                assert client.recv(1) == b""
+
+
+def test_beyond_loopback_every_request_needs_a_token(folder, certificate):
+    """API, console, metrics and MCP; the probes do not."""
+    cert, key = certificate
+    with server(folder, "--host", "0.0.0.0", "--tls-cert", str(cert), "--tls-key", str(key)) as (url, _):
+        url, trusting = url.replace("0.0.0.0", "127.0.0.1"), ssl.create_default_context(cafile=str(cert))
+        with httpx2.Client(verify=trusting, timeout=WAIT_S) as client:
+            for path in ("/v1/head", "/v1/tail", "/v1/openapi.json", "/metrics", "/mcp", "/", "/sessions", "/none"):
+                assert client.get(f"{url}{path}").status_code == 401, path
+            assert client.get(f"{url}/healthz").status_code == 200
+            assert client.get(f"{url}/healthz").headers["strict-transport-security"]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "memory.example.org"])
