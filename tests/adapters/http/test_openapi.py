@@ -6,9 +6,12 @@ import re
 
 import pytest
 
+from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.http.openapi import OPENAPI, document
 from mnemolog.adapters.http.operations import BY_NAME, OPERATIONS
 from mnemolog.adapters.http.tail import TAIL
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.aio.worker_pools import WorkerPools
 from tests.adapters.http.examples import EXAMPLES
 from tests.adapters.http.json_schema import misfits
 
@@ -45,15 +48,17 @@ def test_every_reference_resolves_and_every_schema_is_used(server):
 
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "audit.export"])
-def test_each_example_fits_its_schemas(server, known, described, name):
-    """The request, and the answer of the server."""
+def test_each_example_fits_its_schemas_and_needs_its_verb_alone(server, store, known, described, name):
+    """The request, and the answer of the server to a caller who may do nothing else."""
     operation, example = BY_NAME[name], EXAMPLES[name]
     components = described["components"]["schemas"]
     item = described["paths"][f"/v1{operation.path}"][operation.http.lower()]
     if example.json is not None:
         assert not list(misfits(example.json, item["requestBody"]["content"]["application/json"]["schema"], components))
     assert set(example.params or ()) <= {part["name"] for part in item["parameters"]}
-    answer = server(operation.http, example.path.format(**known), json=example.json, params=example.params)
+    caller = Caller(actor="alice", verbs=frozenset({operation.verb}), store=AsyncMemoryStore(store, WorkerPools()))
+    path = example.path.format(**known)
+    answer = server(operation.http, path, caller=caller, json=example.json, params=example.params)
     assert answer.status_code == example.status, answer.text
     content = item["responses"][str(answer.status_code)].get("content")
     if answer.status_code == 204:
