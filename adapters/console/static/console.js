@@ -64,6 +64,9 @@ addEventListener("popstate", () => location.reload());
 function draw(place) {
   const data = JSON.parse(place.dataset.chart);
   const strokes = [colour("--accent"), colour("--past"), colour("--ink-3")];
+  // Dates as the pages write them, with the time of day where all is within two days.
+  const isShort = data.x.at(-1) - data.x[0] < 2 * 86_400;
+  const dates = (_, moments) => moments.map((at) => new Date(at * 1000).toLocaleString("sv").slice(...(isShort ? [5, 16] : [0, 10])));
   const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--rule"), width: 1 }, ticks: { stroke: colour("--rule"), width: 1 } };
   const options = {
     width: place.clientWidth,
@@ -74,7 +77,7 @@ function draw(place) {
       label: item.label, stroke: strokes[index % strokes.length], width: 1.5, points: { show: false }, paths: uPlot.paths.stepped({ align: 1 }),
       fill: index === 0 ? colour("--accent-soft") : undefined,
     }))],
-    axes: [axis, { ...axis, size: 64 }],
+    axes: [{ ...axis, values: dates, space: 100 }, { ...axis, size: 64 }],
   };
   place.replaceChildren();
   const chart = new uPlot(options, [data.x, ...data.series.map((item) => item.values)], place);
