@@ -21,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 SOURCES := $(shell find api domain infra projections adapters -name '*.py' -o -path '*console*' -type f -not -name '*.pyc' | sort)
 
-.PHONY: help install check unit test test-postgres test-server adapters lint types demo docs bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean
+.PHONY: help install check unit test test-postgres test-server adapters lint types demo docs screenshots bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -77,6 +77,9 @@ docs: $(VENV)/.docs  ## build the documentation site in build/site, with the ref
 $(VENV)/.docs: $(VENV)/.installed
 	$(BIN)/pip install -q -c constraints.txt -e '.[docs]'
 	@touch $@
+
+screenshots: install  ## pictures of each page of the console, light and dark, wide and narrow, in build/screenshots
+	$(BIN)/python -m tests.browser.screenshots build/screenshots
 
 bench: install bench-sessions bench-vectors bench-recall-speed  ## speed against bare SQLite, written to docs/bench.md
 	$(BIN)/python benchmarks/speed.py --write docs/bench.md

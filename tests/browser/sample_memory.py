@@ -121,10 +121,10 @@ WORK: dict[tuple[str, str], list[Work]] = {
     ("deploy-2026-03-20", "t8"): [
         lambda store, session, position: session.set("window", "in May"),
     ],
-    ("deploy-2026-03-20", "t18"): [
-        lambda store, session, position: session.record("assistant", "The report is sent.", speaker="Deploy bot"),
+    ("deploy-2026-03-05", "t18"): [
+        lambda store, session, position: session.record("assistant", "Jonas has agreed.", speaker="Deploy bot"),
         lambda store, session, position: session.rewind(turns=1),
-        lambda store, session, position: session.note("The report was not sent: it is written on Monday."),
+        lambda store, session, position: session.note("Jonas has not been asked yet: he gets it in writing."),
     ],
 }
 """What an agent did after a turn of the sample, by session and key."""

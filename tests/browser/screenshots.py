@@ -7,8 +7,14 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Final
+
+from PIL import Image
+from playwright.sync_api import Browser
 
 from mnemolog.defaults import DEFAULT_MODEL
 from tests.browser import chromium, sample_memory
@@ -38,26 +44,48 @@ PAGES: Final = {
 }
 """The pages by the names of their pictures."""
 WINDOWS: Final = {"wide": WIDE, "narrow": NARROW}
+DOCS: Final = Path(__file__).parents[2] / "docs" / "img"
+IN_DOCS: Final = {"overview": 860, "session-then": 760, "recall": 1180, "lineage": 800}
+"""The pictures of the documentation, and how high their windows are."""
 
 
-def take(folder: Path, store: Path, names: list[str], *, full: bool) -> None:
-    """Take the pictures of the pages with these names, in light and dark, wide and narrow windows."""
-    folder.mkdir(parents=True, exist_ok=True)
+@contextmanager
+def looking(store: Path) -> Iterator[tuple[str, Browser]]:
+    """Serve a store; yield the URL, once recalls are answered, and a browser."""
     with serving(store, "--write", "--model", DEFAULT_MODEL) as url, chromium.running() as browser:
         waiting = Visit(browser, url)
         waiting.page.goto(PAGES["recall"], timeout=180_000)  # It waits for the model.
         waiting.context.close()
+        yield url, browser
+
+
+def take(folder: Path, store: Path, names: list[str]) -> None:
+    """Take the pictures of the pages with these names, in light and dark, wide and narrow windows."""
+    with looking(store) as (url, browser):
         for colours in ("light", "dark"):
             for shape, window in WINDOWS.items():
                 visit = Visit(browser, url, window=window, color_scheme=colours)
                 for name in names:
                     answer = visit.page.goto(PAGES[name], wait_until="load")
                     path = folder / f"{name}-{shape}-{colours}.png"
-                    visit.page.screenshot(path=path, full_page=full)
+                    visit.page.screenshot(path=path, full_page=True)
                     print(f"{path}  {'' if answer is None else answer.status}")
                 for trouble in visit.troubles:
                     print(f"{shape} {colours}: {trouble}")
                 visit.context.close()
+
+
+def take_for_docs(folder: Path, store: Path) -> None:
+    """Take the pictures of the documentation, with 256 colours each."""
+    with looking(store) as (url, browser):
+        for name, height in IN_DOCS.items():
+            visit = Visit(browser, url, window=(WIDE[0], height), color_scheme="light")
+            visit.open(PAGES[name])
+            taken = Image.open(BytesIO(visit.page.screenshot()))
+            taken.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
+                folder / f"console-{name}.png", optimize=True
+            )
+            visit.context.close()
 
 
 def main() -> None:
@@ -66,13 +94,17 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("pages", nargs="*", metavar="PAGE", help=f"of {', '.join(PAGES)}; default: all")
     parser.add_argument("--store", type=Path, help="the sample memory, made if it is missing; default: a new one")
-    parser.add_argument("--window", action="store_true", help="what a window shows, not the whole page")
+    parser.add_argument("--docs", action="store_true", help="only those of docs/img")
     given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         store = given.store or Path(scratch, "sample")
         if not store.exists():
             sample_memory.make(store, model=DEFAULT_MODEL)
-        take(given.folder, store, given.pages or list(PAGES), full=not given.window)
+        if given.docs:
+            take_for_docs(given.folder, store)
+        else:
+            take(given.folder, store, given.pages or list(PAGES))
 
 
 if __name__ == "__main__":

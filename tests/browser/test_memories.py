@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mnemolog import MemoryStore
-from tests.browser import chromium, long_memory, sample_memory
+from tests.browser import chromium, long_memory, sample_memory, screenshots
 
 
 def test_the_long_memory_has_20_000_turns_and_everything_that_a_page_can_show(made_memory, tmp_path):
@@ -39,3 +39,10 @@ def test_a_chromium_is_found_here_and_shows_a_page(browser):
     page = browser.new_page()
     page.set_content("<title>harbour</title><h1>Good morning</h1>")
     assert page.get_by_role("heading").inner_text() == "Good morning"
+
+
+def test_the_pictures_of_the_documentation_are_small():
+    """Under 200 kB each."""
+    for name in screenshots.IN_DOCS:
+        size = (screenshots.DOCS / f"console-{name}.png").stat().st_size
+        assert 10_000 < size < 200_000
