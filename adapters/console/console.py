@@ -90,10 +90,7 @@ class Console:
         self._pages, self._actions = tuple(pages), tuple(actions)
         self._name, self._write, self._log_in = name, write, log_in
         self._templates, self._forms = environment(), FormTokens()
-        known = {item.path for item in self._pages}
-        self._menu = tuple(
-            (group, shown) for group, items in NAVIGATION if (shown := [item for item in items if item[0] in known])
-        )
+        self._verbs = {item.path: item.verb for item in self._pages}
 
     def routes(self) -> list[Any]:
         """Return the routes of the console, all but `/` below names that the API does not use."""
@@ -246,7 +243,7 @@ class Console:
         return {
             "title": title,
             "name": self._name,
-            "menu": self._menu,
+            "menu": [] if caller is None else self._menu(caller),
             "path": path,
             "params": params,
             "caller": caller,
@@ -262,6 +259,12 @@ class Console:
             "link": lambda to, **query: url(to, {**kept, **query}),
             "here": lambda **query: url(path, {**params, **query}),
         }
+
+    def _menu(self, caller: Caller) -> list[tuple[str, list[tuple[str, str]]]]:
+        """Return the pages that a caller may see, by group."""
+        may = {path for path, verb in self._verbs.items() if caller.may(verb)}
+        groups = [(group, [item for item in items if item[0] in may]) for group, items in NAVIGATION]
+        return [(group, items) for group, items in groups if items]
 
     @staticmethod
     def _headed(response: Response) -> Response:
@@ -307,7 +310,7 @@ def _not_allowed(verb: str) -> Problem:
         status=403,
         title="Not allowed",
         detail=f"Your token does not have the right {verb!r}.",
-        hint=f"Ask for one made with `mnemolog token create --verb {verb}`.",
+        hint=f"Ask for one made with `mnemolog token create DIR --actor NAME --verb {verb}`.",
     )
 
 

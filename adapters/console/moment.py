@@ -29,7 +29,7 @@ class AsOf(Result, frozen=True, kw_only=True):
     position: Position
     """The last event that counts, 0 before the first one."""
     recorded_at: datetime | None
-    """When that event was recorded. UTC."""
+    """When that event was recorded. UTC. None for an event that the caller may not see."""
     head: Position
     """The last event of the log."""
 
@@ -80,8 +80,16 @@ def as_of(store: MemoryStore, asked: str) -> AsOf:
         position = checked_position("at", int(wanted), head=head)
     else:
         position = store.position_at(wanted)
-    recorded_at = None if position == ORIGIN else to_datetime(log.recorded_at(position))
+    recorded_at = to_datetime(log.recorded_at(position)) if _may_be_seen(store, position) else None
     return AsOf(asked=wanted, position=position, recorded_at=recorded_at, head=head)
+
+
+def _may_be_seen(store: MemoryStore, position: Position) -> bool:
+    """Whether there is an event at a position that this store shows: when others did something is not told."""
+    if position == ORIGIN or store.parts.boundary.scope == ROOT:
+        return position != ORIGIN
+    event = store.parts.log.event_at(position)
+    return event is not None and store.parts.sessions.shows(event)
 
 
 def _is_date(text: str, head: Position) -> bool:

@@ -112,6 +112,10 @@ def test_a_token_of_one_scope_sees_nothing_of_others_on_any_page(tmp_path, secre
                     assert OTHERS not in answer.text, path
                     assert "northwind" not in answer.text, path
                     assert 'class="histogram"' not in answer.text, path
+        page = (await browser.get("/")).text
+        recorded = (await store.audit.event(head)).at
+        assert recorded.isoformat() not in page  # Others did something at that time.
+        assert 'href="/tokens"' not in page
         for outside, unknown in (
             ("/session?id=northwind/order", "/session?id=northwind/none"),
             ("/lineage?session=northwind/order", "/lineage?session=northwind/none"),
