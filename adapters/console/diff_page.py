@@ -115,7 +115,7 @@ async def diff_page(store: AsyncMemoryStore, asked: DiffAsked, *, at: Position, 
     if last - first > FAR_EVENTS:
         far = await read(store, lambda blocking: far_apart(blocking, first, last, scope=scope, page=asked.page))
         return msgspec.structs.replace(far, swapped=earlier > later)
-    found = await store.audit.diff(first, last, turns_max=PER_PAGE)
+    found = await read(store, lambda blocking: blocking.audit.diff(first, last, turns_max=PER_PAGE))
     sessions = tuple(session for session in found.sessions if covers(scope, parse_scope(session.scope)))
     number, pages = _paged(len(sessions), asked.page)
     return DiffPage(

@@ -203,7 +203,7 @@ async def forgetting_page(
 
 async def preview_of(store: AsyncMemoryStore, asked: ForgetAsked, *, after: int = ORIGIN) -> ForgetPreview:
     """Return what would become unreadable, with names and lines."""
-    report = await store.forget(**asked.call(), dry_run=True)
+    report = await _rehearsed(store, asked)
     shown = report.sessions[:PER_PAGE]
     lines = PER_PAGE if len(shown) == 1 else LINES_OF_EACH
 
@@ -224,6 +224,10 @@ async def preview_of(store: AsyncMemoryStore, asked: ForgetAsked, *, after: int 
         events=events,
         confirm=tuple(filter(None, (asked.name, str(report.events)))),
     )
+
+
+async def _rehearsed(store: AsyncMemoryStore, asked: ForgetAsked) -> ForgetReport:
+    return await read(store, lambda blocking: blocking.forget(**asked.call(), dry_run=True))
 
 
 def _doomed(store: MemoryStore, session_id: str, *, turns: int, after: int, most: int) -> DoomedSession:
@@ -284,7 +288,7 @@ def _in_words(counts: Mapping[str, int]) -> dict[str, int]:
 async def forget(request: Request, caller: Caller, form: FormData) -> Redirect:
     """Forget what a form names, if it was confirmed in writing. Answers with the certificate."""
     asked, typed = ForgetAsked.of(form), parameters.text(form, "confirm")
-    report = await caller.store.forget(**asked.call(), dry_run=True)
+    report = await _rehearsed(caller.store, asked)
     if parameters.text(form, "events") != str(report.events):
         raise Refused(_CHANGED)
     if typed.replace(",", "") != str(report.events) and (not asked.name or typed != asked.name):

@@ -116,7 +116,8 @@ async def health_page(store: AsyncMemoryStore, *, model: str = "", ask_doctor: b
 
 
 async def _diagnosed(store: AsyncMemoryStore, ask_doctor: bool) -> DoctorReport | None:
-    return await store.admin.doctor() if ask_doctor else None
+    # Not in the threads for long work: the page does not wait for a job.
+    return await read(store, lambda blocking: blocking.admin.doctor()) if ask_doctor else None
 
 
 async def model_rows(store: AsyncMemoryStore) -> tuple[ModelRow, ...]:

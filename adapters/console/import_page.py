@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -24,7 +23,7 @@ from mnemolog.adapters.importers.formats import chroma
 from mnemolog.adapters.importers.import_files import ImportReport, import_files_async
 from mnemolog.adapters.importers.preview import FilePreview, preview_files
 from mnemolog.adapters.importers.read import read_turns
-from mnemolog.adapters.support.store_access import with_pools
+from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted, one_line
@@ -144,9 +143,8 @@ async def preview_of(store: AsyncMemoryStore, upload: Upload) -> ImportPreview:
 
     Raises `ImportRefused` for a file that cannot be read as a whole, and `InvalidInput`.
     """
-    _, pools = with_pools(store)
     try:
-        return await pools.background(partial(_preview, upload))
+        return await read(store, lambda _: _preview(upload))
     except errors.ImportRefused as error:
         raise _named_error(error, upload) from error
 

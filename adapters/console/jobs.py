@@ -18,14 +18,15 @@ from mnemolog.adapters.console.page import Redirect, page, query
 from mnemolog.adapters.console.private_files import PrivateFiles
 from mnemolog.adapters.console.rendering import url
 from mnemolog.adapters.http.access import Caller
+from mnemolog.aio.worker_pools import BACKGROUND_MAX
 from mnemolog.domain import errors
 from mnemolog.domain.result import Result
 from mnemolog.projections.ports import Progress
 
 JOBS_MAX: Final = 100
 """Jobs that are remembered. The oldest that has ended is dropped first."""
-RUNNING_MAX: Final = 4
-"""Jobs that run at the same time."""
+RUNNING_MAX: Final = BACKGROUND_MAX
+"""Jobs that run at the same time: as many as the store has threads for long work. No page waits for one of these."""
 QUICK_S: Final = 1.0
 """How long an action waits for its job, so that a quick one shows its result at once."""
 

@@ -14,7 +14,7 @@ from mnemolog.adapters.console.moment import AsOf
 from mnemolog.adapters.console.page import page
 from mnemolog.adapters.console.whole_memory import require_all
 from mnemolog.adapters.http.access import Caller
-from mnemolog.adapters.support.store_access import log_of, read
+from mnemolog.adapters.support.store_access import log_of, read, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.audit.recall_audit import AuditedRecall
 from mnemolog.audit.receipt_audit import Verdict
@@ -138,7 +138,8 @@ async def receipt_page(store: AsyncMemoryStore, position: int) -> ReceiptPage:
     Raises `InvalidInput` if there is no receipt of a recall at `position`, or if its question was forgotten, and
     `OutsideScope` for a store that is open for one scope.
     """
-    audit = await store.audit.recalls(after=max(position - 1, 0), limit=1)
+    blocking, pools = with_pools(store)
+    audit = await pools.recall(partial(blocking.audit.recalls, after=max(position - 1, 0), limit=1))
     found = [item for item in audit.recalls if item.position == position]
     if not found:
         raise InvalidInput("position", f"no recall that could be repeated is recorded at {position}")

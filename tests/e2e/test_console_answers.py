@@ -372,7 +372,7 @@ class Gated(HashEncoder):
 
 
 def test_long_work_shows_its_progress_and_recalls_are_answered_meanwhile(made, clock, monkeypatch):
-    """The page asks again by itself, and has a link for those without a script. Until then the old model answers."""
+    """The page asks again by itself, or by a link. Until then the old model answers, and no page waits for a job."""
     monkeypatch.setattr(jobs, "QUICK_S", 0.01)
     own, gated = HashEncoder(), Gated()
 
@@ -387,10 +387,21 @@ def test_long_work_shows_its_progress_and_recalls_are_answered_meanwhile(made, c
     html = browser.get(path).text
     assert f'hx-get="{path}" hx-trigger="every 1s"' in html
     assert f'<a href="{path}">Look again</a>' in html
+    second = browser.submit("/health/model", {"model": "gated"})
     assert browser.json("/recall?q=tea")["legs"][1]["answered"]
+    for page in (
+        "/diff?from=0",
+        "/forgetting?sessions=trip",
+        "/recall/receipts/6",
+        "/audit",
+        "/context?q=tea",
+        "/health",
+    ):
+        assert browser.get(page).status_code == 200
     gated.gate.set()
     done = browser.follow(started)
     assert (done["state"], done["result"]["model"]) == ("done", "gated")
+    assert browser.follow(second)["state"] in ("done", "failed")
     assert "hx-get" not in browser.get(path).text
     asyncio.run(store.close())
 
