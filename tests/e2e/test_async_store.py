@@ -229,6 +229,7 @@ def test_what_cannot_be_opened_says_so(folder):
     wait_until(lambda: not own_threads(), what="the end of the threads")
 
 
+@pytest.mark.local
 def test_what_is_given_is_called_in_a_thread_with_the_context_of_the_call(folder, tmp_path):
     """As `asyncio.to_thread` has it."""
     request: contextvars.ContextVar[str] = contextvars.ContextVar("request", default="none")
@@ -281,6 +282,7 @@ def test_recalls_that_are_stuck_in_the_model_hold_up_nobody_else(folder):
     asyncio.run(main())
 
 
+@pytest.mark.local
 def test_a_loop_goes_on_during_an_import_and_a_long_catch_up(folder, tmp_path, encoder):
     """Each step of the import is answered from the loop before the next one begins."""
     lines = (json.dumps({"session": f"s{n % 7}", "role": "user", "text": f"tea {n}"}) for n in range(4_000))
@@ -375,6 +377,7 @@ def test_another_process_is_seen(folder, tmp_path):
     asyncio.run(main())
 
 
+@pytest.mark.local
 def test_a_prefetch_is_waited_for_without_a_thread(folder):
     """By more tasks than there are threads to read; a timeout and a cancellation leave it as it was."""
 
@@ -479,6 +482,7 @@ print("done")
 """
 
 
+@pytest.mark.local
 def test_a_process_ends_though_a_store_was_left_open_with_a_recall_in_the_model(folder, tmp_path):
     """Its thread is interrupted, not waited for."""
     (script := tmp_path / "left_open.py").write_text(LEFT_OPEN)

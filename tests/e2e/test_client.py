@@ -221,7 +221,10 @@ def test_long_lists_are_fetched_page_by_page(store, monkeypatch):
     assert [turn.text for turn in session.turns(limit=45)] == [f"turn {n}" for n in range(45)]
     assert [turn.text for turn in session.turns(newest_first=True, limit=25)] == [f"turn {56 - n}" for n in range(25)]
     assert [event.position for event in store.events()] == list(range(1, 59))
-    assert len(store.turns("trip")) == 57
+    assert len(store.turns("trip")) == len(session.at(58).turns()) == len(store.find("turn")) == 57
+    for n in range(25):
+        store.session(f"s{n}")
+    assert [item.session for item in store.sessions()] == ["trip", *(f"s{n}" for n in range(25))]
 
 
 def test_a_long_call_reports_its_progress(store):

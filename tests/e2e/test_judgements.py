@@ -68,6 +68,7 @@ def test_a_question_that_nothing_answers_is_judged_so(store, talk):
     assert store.audit.judgements()[0].nothing
 
 
+@pytest.mark.local
 def test_a_judgement_that_makes_no_sense_is_refused_and_nothing_is_written(store, talk):
     """With the reason."""
     answer = store.recall("tea", k=2, receipt=True)
@@ -118,6 +119,7 @@ def test_a_judgement_of_a_forgotten_question_says_that_it_has_lost_its_use(store
         store.audit.judge(other.receipt, good=[other[0].position])
 
 
+@pytest.mark.local
 def test_a_context_can_be_judged_too(store, talk):
     """By the receipt that it left: its question, and the turns that its recall found."""
     context = talk.context("When does the ferry leave?", receipt=True)

@@ -98,6 +98,7 @@ def test_roles_of_other_providers_are_understood(session, word, role):
     assert session.record({"role": word, "content": "hello"}).role == role
 
 
+@pytest.mark.local
 def test_a_message_of_langchain_is_understood(session):
     """Its role is its type."""
     turn = session.record({"type": "human", "content": "hello", "additional_kwargs": {}, "example": False, "id": None})
@@ -218,6 +219,7 @@ def test_the_asyncio_twins_take_messages(folder):
     ]
 
 
+@pytest.mark.local
 def test_a_transcript_with_parts_is_reconciled(session):
     """`reconcile` reads messages by the same rule: passing the transcript again adds nothing."""
     chat = [

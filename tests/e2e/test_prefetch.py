@@ -10,6 +10,8 @@ from mnemolog import InvalidInput, MemoryStore
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason
 from tests.support import WAIT_S, HashEncoder
 
+pytestmark = pytest.mark.local
+
 
 class StuckEncoder(HashEncoder):
     """Does not answer while `stuck`."""

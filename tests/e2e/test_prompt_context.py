@@ -149,6 +149,7 @@ def test_what_is_left_out_says_why(store):
     }
 
 
+@pytest.mark.local
 def test_the_callers_tokenizer_counts(store):
     """Its name is in the answer; a wrong one is refused."""
 

@@ -272,6 +272,7 @@ def test_a_page_that_another_ranking_began_is_not_continued(store):
         store.recall("tea", k=2, after=cursor.encode(begun))
 
 
+@pytest.mark.local
 def test_a_receipt_of_a_model_that_answers_no_more_is_asked_with_that(folder, clock):
     """It is found by its fingerprint, whichever is active now."""
     both = HalfEncoder(0), HalfEncoder(1)
@@ -308,6 +309,7 @@ def test_a_receipt_of_text_alone_where_the_vectors_failed_reproduces(folder, clo
         assert (item.verdict.value, item.would_differ_today) == ("reproduces", True)
 
 
+@pytest.mark.local
 def test_an_audit_is_asked_in_parts_and_shows_progress(store, clock):
     """By position, by time, so many at once."""
     fill(store)

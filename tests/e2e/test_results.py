@@ -143,6 +143,7 @@ def test_a_hit_names_its_session_by_id_and_title(folder, run):
     assert "plain\n" in run("recall", folder, "train", "--model", "none").stdout
 
 
+@pytest.mark.local
 @pytest.mark.log_file
 def test_a_store_reads_as_its_folder_and_its_head(folder):
     """A closed one does not touch the disk."""

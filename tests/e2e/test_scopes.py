@@ -60,6 +60,7 @@ def test_sessions_are_filtered_by_agent_title_and_start(store):
         store.sessions(since="some day")
 
 
+@pytest.mark.local
 @pytest.mark.parametrize("scope", ["acm", "Acme/support", "acme/support/alic"])
 def test_a_scope_that_no_session_has_is_a_warning_that_names_the_closest_ones(store, scope):
     """In every call that takes one, where it was called."""

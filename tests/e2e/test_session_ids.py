@@ -212,7 +212,7 @@ def test_what_is_neither_a_handle_nor_an_id_is_refused_by_name(store, given):
         with pytest.raises(errors.InvalidInput, match="expected a session or its id"):
             call()
     store.session("trip")
-    with pytest.raises(errors.InvalidInput, match="got SessionAt"):
+    with pytest.raises(errors.InvalidInput, match=r"got (Remote)?SessionAt"):
         store.recall("x", session=store.session("trip").at(1))
 
 

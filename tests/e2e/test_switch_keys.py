@@ -22,6 +22,7 @@ def trip(store):
     return session
 
 
+@pytest.mark.local
 @pytest.mark.parametrize(
     "how", [{"reason": "compress"}, {"reason": "rewind", "turns": 1}, {"reason": "resume", "to": "trip"}]
 )

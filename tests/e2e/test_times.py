@@ -177,6 +177,7 @@ def test_a_session_that_did_not_exist_then_says_when_it_began(store, trip):
     assert store.head() == head
 
 
+@pytest.mark.local
 def test_what_is_neither_says_what_was_expected(store, trip):
     """With the argument's name, and an example of both."""
     calls = {
@@ -336,6 +337,7 @@ def march(store, clock):
     return store
 
 
+@pytest.mark.local
 def test_recall_and_find_take_since_and_until_by_said_or_recorded(march):
     """By default the time when a turn was said: one without counts as said when it was recorded."""
 

@@ -67,6 +67,16 @@ def test_two_agents_with_tokens_for_two_scopes_see_nothing_of_one_another(folder
         bob.close()
 
 
+def test_a_scope_that_no_session_has_is_a_warning_for_the_caller_alone(folder):
+    """Where it was called; the server prints none."""
+    with server(folder) as (url, process), connect(url) as store:
+        store.session("trip", scope="acme")
+        with pytest.warns(errors.ScopeWarning, match="acme") as warned:
+            assert store.sessions(scope="acne") == []
+        assert [warning.filename for warning in warned] == [__file__]
+        assert process.errors() == ""
+
+
 def test_a_restart_of_the_server_is_no_error_for_a_client(folder):
     """What is called meanwhile waits for it, and is written once."""
     with server(folder) as (url, process):
