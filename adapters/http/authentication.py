@@ -38,6 +38,8 @@ BEARER: Final = b"bearer "
 CHALLENGE: Final = b'Bearer realm="mnemolog"'
 SAFE: Final = frozenset(("GET", "HEAD"))
 
+MCP: Final = "/mcp"
+
 App = Callable[[Any, Any, Any], Awaitable[None]]
 Known = tuple[TokensState, datetime]
 
@@ -121,6 +123,8 @@ class Authentication:
                 send = _Padded(send, began, self._time, self._sleep)
             if (wanted := _wanted_scope(caller, scope, headers)) is not None:
                 caller = caller.within(wanted)
+            elif scope["path"] == MCP:
+                caller = await caller.for_call({})  # Which scope its tools are about is not known before they run.
         except MnemologError as error:
             await _refuse(send, problem_of(error))
             return
@@ -184,7 +188,7 @@ def _is_refusal(message: Any) -> bool:
 
 def _is_program(path: str) -> bool:
     """Whether a path is of the API or of MCP, which programs use, and not of a page."""
-    return path in (PREFIX, "/mcp", "/metrics") or path.startswith((f"{PREFIX}/", "/mcp/"))
+    return path in (PREFIX, MCP, "/metrics") or path.startswith((f"{PREFIX}/", f"{MCP}/"))
 
 
 def _wanted_scope(caller: Caller, scope: Any, headers: dict[bytes, bytes]) -> str | None:

@@ -285,6 +285,21 @@ def test_a_token_for_several_scopes_works_within_the_one_that_a_request_is_about
     assert server("GET", "/sessions/none/turns", headers=both).status_code == 404
 
 
+def test_mcp_has_to_be_told_which_of_several_scopes_it_is_about(serve, store, token):
+    """In the header, or in its URL: `/mcp?scope=acme/bob`."""
+    server, both = serve(), token(scopes=[ALICE, BOB])
+
+    async def call(query="", **headers):
+        async with server.client() as client:
+            return await client.post(f"http://memory.test/mcp{query}", headers=both | headers)
+
+    refused = server.run(call())
+    assert refused.status_code == 400
+    assert f"{ALICE}, {BOB}" in refused.json()["detail"]
+    assert server.run(call("?scope=acme/bob")).status_code == 404, "there is no MCP in this test"
+    assert server.run(call(**{"mnemolog-scope": BOB})).status_code == 404
+
+
 def test_the_header_narrows_a_token_for_everything_too(serve, store, token):
     """It is never ignored."""
     store.session("hers", scope=ALICE)
