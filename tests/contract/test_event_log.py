@@ -44,7 +44,7 @@ from tests.support import (
 CHILD = Path(__file__).parent.parent / "children" / "appending.py"
 
 
-FROM_THE_LOG = SimpleNamespace(known=nothing_known, is_inside=lambda _: True)
+FROM_THE_LOG = SimpleNamespace(known=nothing_known, is_inside=lambda _: True, is_outside=lambda _: False)
 """States that nobody keeps."""
 
 

@@ -40,7 +40,7 @@ from tests.support import (
     turn,
 )
 
-FROM_THE_LOG = SimpleNamespace(known=nothing_known, is_inside=lambda _: True)
+FROM_THE_LOG = SimpleNamespace(known=nothing_known, is_inside=lambda _: True, is_outside=lambda _: False)
 """States that nobody keeps."""
 CHILDREN = Path(__file__).parent.parent / "children"
 

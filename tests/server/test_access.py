@@ -1,0 +1,59 @@
+"""Access over the wire: a real server, tokens made and revoked by other processes."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+
+from mnemolog import MemoryStore
+from tests.server.serving import server
+
+
+@pytest.fixture
+def tokens(folder):
+    """Create a token, as `mnemolog token create` does: beside the server, in the same folder."""
+
+    def create(actor, **about):
+        with MemoryStore.open(folder, model=None) as store:
+            return store.admin.create_token(actor, **about)
+
+    return create
+
+
+def test_a_server_lets_nobody_in_without_a_token_and_a_revoked_one_no_longer(folder, tokens):
+    """API, MCP, metrics and pages; the revocation comes from another process."""
+    created = tokens("alice", scopes=["acme/alice"])
+    with server(folder, "--require-token") as (url, _), httpx2.Client(base_url=url) as client:
+        for path in ("/v1/sessions", "/v1/openapi.json", "/v1/tail", "/mcp", "/metrics", "/", "/sessions", "/tokens"):
+            assert client.get(path).status_code == 401, path
+        page = client.get("/sessions", headers={"accept": "text/html"})
+        assert (page.status_code, page.headers["location"]) == (303, "/login?next=%2Fsessions")
+        assert client.get("/login", headers={"accept": "text/html"}).status_code == 200
+        bearer = {"authorization": f"Bearer {created.secret}"}
+        started = client.post("/v1/sessions", json={}, headers=bearer).json()
+        assert started["id"].startswith("acme/alice/")
+        assert client.get("/sessions", headers=bearer | {"accept": "application/json"}).status_code == 200
+        assert client.get("/metrics", headers=bearer).status_code == 403
+        with MemoryStore.open(folder, model=None) as store:
+            store.admin.revoke_token(created.token.id)
+            assert {event.event.actor for event in store.events() if event.stream.startswith("session/")} == {"alice"}
+        assert client.get("/v1/sessions", headers=bearer).status_code == 401
+
+
+def test_a_person_logs_in_and_what_the_console_changes_is_in_their_name(folder, tokens):
+    """The token is in a cookie; the actor of the change is that of the token."""
+    created = tokens("carol", verbs=["read", "record", "forget", "admin"])
+    with (
+        server(folder, "--require-token", "--write") as (url, _),
+        httpx2.Client(base_url=url, headers={"accept": "text/html"}) as client,
+    ):
+        form = client.get("/login").text
+        csrf = form.partition('name="csrf" value="')[2].partition('"')[0]
+        wrong = client.post("/login", data={"token": "mnemolog_0_0", "csrf": csrf, "next": "/"})
+        assert wrong.status_code == 401
+        entered = client.post("/login", data={"token": created.secret, "csrf": csrf, "next": "/"})
+        assert entered.status_code == 303, entered.text
+        page = client.get("/")
+        assert page.status_code == 200
+        assert created.secret not in page.text
+        assert client.post("/v1/sessions", json={}).status_code == 401, "a cookie appends nothing through the API"
