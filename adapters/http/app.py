@@ -91,7 +91,7 @@ class Route:
             await exchange.refuse(_forbidden("record", f"{self.operation.name} with a receipt"))
             return
         if arguments.get("regex") and not exchange.caller.may("admin"):
-            # Some expressions take for ever on some texts, and nothing else of the process runs meanwhile.
+            # Some expressions never end on some texts, and nothing else of the process runs meanwhile.
             await exchange.refuse(_forbidden("admin", "a regular expression"))
             return
         if self.operation.method is AuditService.export:

@@ -38,14 +38,14 @@ async def answer_with_progress(
 
     call = asyncio.ensure_future(made(arguments | {"progress": stopping(report)}))
     gone = asyncio.ensure_future(exchange.gone())
-    told: tuple[int, int] | None = None
+    sent: tuple[int, int] | None = None
     try:
         await exchange.begin(EVENT_STREAM)
         while not gone.done():
             await asyncio.wait({call, gone}, timeout=PROGRESS_S, return_when=asyncio.FIRST_COMPLETED)
-            if reached is not None and reached != told:
-                told = reached
-                await exchange.send(sent_event("progress", to_body({"done": told[0], "total": told[1]})))
+            if reached is not None and reached != sent:
+                sent = reached
+                await exchange.send(sent_event("progress", to_body({"done": sent[0], "total": sent[1]})))
             if call.done():
                 await exchange.send(sent_event(*ended(call)), is_last=True)
                 return

@@ -1,7 +1,7 @@
 """`GET /v1/tail`: events as they are recorded, as server-sent events.
 
 One task of the process reads the log for all callers (`Tail`), also what other processes append. Each caller gets what
-it may see and asked for. A caller that is behind, because it resumes or reads slowly, reads the log by itself until it
+it may see and asked for. A caller that is behind, because it resumes or reads slowly, reads the log separately until it
 has caught up: nothing is left out, and nothing is kept for it.
 """
 
@@ -39,7 +39,7 @@ HEARTBEAT_S: Final = 15.0
 """How often a caller hears something, in seconds: proxies cut connections that are silent."""
 BATCH_MAX: Final = 500
 UNREAD_MAX: Final = 1_000
-"""Events that wait for a slow caller. With more it reads the log by itself."""
+"""Events that wait for a slow caller. With more, it reads the log separately."""
 RETRY_S: Final = 1.0
 TOKENS_S: Final = 1.0
 """How often the tokens of callers are looked at, in seconds, besides when one is revoked."""
@@ -65,7 +65,7 @@ def _tail(
 TAIL: Final = Operation(http="GET", path="/tail", owner=MemoryStore, method=_tail, verb="read")
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _Entry(msgspec.Struct, frozen=True):
     """An event as it is sent."""
 
     position: Position
@@ -89,16 +89,16 @@ class _Subscriber:
         self.has_missed_upto = self.position = position
         """The log was read up to `position`; what is not after `has_missed_upto` does not wait here."""
         self.news = asyncio.Event()
-        self._waiting: list[_Told] = []
+        self._waiting: list[_Entry] = []
 
-    def tell(self, told: Sequence[_Told], position: Position) -> None:
+    def add(self, entries: Sequence[_Entry], position: Position) -> None:
         """Take events; `position` is that of the last one of the log, seen by this caller or not."""
-        self._waiting += told
+        self._waiting += entries
         self.position = position
         if len(self._waiting) > UNREAD_MAX:
             self._waiting.clear()
             self.has_missed_upto = position
-        if told:
+        if entries:
             self.news.set()
 
     def end(self) -> None:
@@ -106,7 +106,7 @@ class _Subscriber:
         self.is_ended = True
         self.news.set()
 
-    def taken(self) -> list[_Told]:
+    def taken(self) -> list[_Entry]:
         """Return the events that wait, and keep none."""
         taken, self._waiting = self._waiting, []
         self.news.clear()
@@ -151,16 +151,16 @@ class Tail:
             while True:
                 grown.clear()
                 try:
-                    told = await run_in("read", self._store, self._new)
+                    entries = await run_in("read", self._store, self._new)
                 except StoreClosed:
                     return
-                except Exception as error:  # Such as a database that does not answer: callers resume by themselves.
+                except Exception as error:  # Such as a database that does not answer: callers keep their connection.
                     structured_log.warning("http.tail_waits", error=error)
                     await asyncio.sleep(RETRY_S)
                     continue
-                await self._end_invalid(told)
-                if told:
-                    await self._tell(told)
+                await self._end_invalid(entries)
+                if entries:
+                    await self._deliver(entries)
                 else:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(grown.wait(), poll_s)
@@ -168,16 +168,16 @@ class Tail:
             with suppress(MnemologError):
                 await asyncio.shield(run_in("read", self._store, lambda store: store.parts.log.unlisten(listener)))
 
-    def _new(self, store: MemoryStore) -> list[_Told]:
+    def _new(self, store: MemoryStore) -> list[_Entry]:
         head = store.parts.log.head().position
         if head <= self._position:
             return []
-        return _told(islice(store.audit.timeline(after=self._position, upto=head), BATCH_MAX))
+        return _entries(islice(store.audit.timeline(after=self._position, upto=head), BATCH_MAX))
 
-    async def _end_invalid(self, told: list[_Told]) -> None:
+    async def _end_invalid(self, entries: list[_Entry]) -> None:
         """Send nothing more to callers whose token was revoked or has expired."""
         now = asyncio.get_running_loop().time()
-        if now - self._checked_at < TOKENS_S and not any(item.topic == TokenRevoked.topic for item in told):
+        if now - self._checked_at < TOKENS_S and not any(item.topic == TokenRevoked.topic for item in entries):
             return
         self._checked_at = now
         with_tokens = [one for channel in self._subscribers.values() for one in channel if one.token]
@@ -187,18 +187,18 @@ class Tail:
                 if subscriber.token not in valid:
                     subscriber.end()
 
-    async def _tell(self, told: list[_Told]) -> None:
-        position = told[-1].position
+    async def _deliver(self, entries: list[_Entry]) -> None:
+        position = entries[-1].position
         for channel in list(self._subscribers):
             any_of_it = next(iter(self._subscribers.get(channel, ())), None)
             if any_of_it is None:
                 continue
-            seen = told
+            seen = entries
             if channel != (ROOT, ROOT):
-                seen = await run_in("read", any_of_it.store, partial(_seen, scope=channel[1], told=told))
+                seen = await run_in("read", any_of_it.store, partial(_seen, scope=channel[1], entries=entries))
             for subscriber in self._subscribers.get(channel, ()):
                 if subscriber.position < position:
-                    subscriber.tell(seen, position)
+                    subscriber.add(seen, position)
         self._position = position
 
 
@@ -258,9 +258,11 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None
     topics: frozenset[str]
 
-    def holds(self, told: _Told) -> bool:
+    def holds(self, entry: _Entry) -> bool:
         """Whether an event is of the session and the topics. Its scope is not looked at."""
-        return (self.session is None or told.session == self.session) and (not self.topics or told.topic in self.topics)
+        return (self.session is None or entry.session == self.session) and (
+            not self.topics or entry.topic in self.topics
+        )
 
 
 class _Following:
@@ -293,36 +295,36 @@ class _Following:
         finally:
             gone.cancel()
 
-    async def _page(self) -> list[_Told]:
+    async def _page(self) -> list[_Entry]:
         """Return a page of the events that this caller missed, from the log."""
         upto = self._subscriber.has_missed_upto
         if upto <= self._position and self._wanted.session is None:
             return []
         return await run_in("read", self._subscriber.store, lambda store: self._read(store, upto))
 
-    def _read(self, store: MemoryStore, upto: Position) -> list[_Told]:
+    def _read(self, store: MemoryStore, upto: Position) -> list[_Entry]:
         after = min(self._position, upto)
         moments = store.audit.timeline(after=after, upto=upto, session=self._wanted.session)
-        found = _told(islice(moments, BATCH_MAX))
+        found = _entries(islice(moments, BATCH_MAX))
         if len(found) < BATCH_MAX:
             self._position = max(self._position, upto)
         else:
             self._position = found[-1].position
-        return [told for told in _seen(store, self._wanted.scope, found) if self._wanted.holds(told)]
+        return [entry for entry in _seen(store, self._wanted.scope, found) if self._wanted.holds(entry)]
 
     async def _send_news(self) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._subscriber.news.wait(), HEARTBEAT_S)
         if self._subscriber.is_ended or self._position < self._subscriber.has_missed_upto:
             return  # With too many events at once, they are read from the log.
-        told = [item for item in self._subscriber.taken() if item.position > self._position]
+        entries = [item for item in self._subscriber.taken() if item.position > self._position]
         self._position = max(self._position, self._subscriber.position)
-        await self._send([item for item in told if self._wanted.holds(item)])
+        await self._send([item for item in entries if self._wanted.holds(item)])
 
-    async def _send(self, told: Sequence[_Told]) -> None:
+    async def _send(self, entries: Sequence[_Entry]) -> None:
         now = asyncio.get_running_loop().time()
-        if told:
-            await self._exchange.send(b"".join(item.message for item in told))
+        if entries:
+            await self._exchange.send(b"".join(item.message for item in entries))
         elif now - self._sent_at < HEARTBEAT_S:
             return
         else:  # An `id` without data moves where the caller resumes, and nothing else.
@@ -330,9 +332,9 @@ class _Following:
         self._sent_at = now
 
 
-def _told(moments: Any) -> list[_Told]:
+def _entries(moments: Any) -> list[_Entry]:
     return [
-        _Told(
+        _Entry(
             moment.position,
             moment.session,
             moment.topic,
@@ -350,14 +352,14 @@ def _told(moments: Any) -> list[_Told]:
     ]
 
 
-def _seen(store: MemoryStore, scope: Scope, told: Sequence[_Told]) -> list[_Told]:
+def _seen(store: MemoryStore, scope: Scope, entries: Sequence[_Entry]) -> list[_Entry]:
     """Return the events that may be seen through a store and are of sessions at or below a scope."""
     sessions = store.parts.sessions
-    return [item for item in told if sessions.shows(item.recorded) and (not scope or _is_within(store, scope, item))]
+    return [item for item in entries if sessions.shows(item.recorded) and (not scope or _is_within(store, scope, item))]
 
 
-def _is_within(store: MemoryStore, scope: Scope, told: _Told) -> bool:
-    state = None if told.session is None else store.parts.sessions.states.latest(told.session)
+def _is_within(store: MemoryStore, scope: Scope, entry: _Entry) -> bool:
+    state = None if entry.session is None else store.parts.sessions.states.latest(entry.session)
     return state is not None and covers(scope, Scope(state.started.scope))
 
 

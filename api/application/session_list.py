@@ -26,7 +26,7 @@ _SILENT: Final[ContextVar[bool]] = ContextVar("mnemolog_no_scope_warnings", defa
 
 @contextmanager
 def without_scope_warnings() -> Iterator[None]:
-    """Give no `ScopeWarning` within the block: a server has nobody to warn, its callers see that nothing was found."""
+    """Give no `ScopeWarning` within the block: for a server, whose callers see that nothing was found."""
     token = _SILENT.set(True)
     try:
         yield

@@ -119,7 +119,7 @@ def test_a_body_of_another_type_is_refused(server, store):
 def test_a_caller_may_do_only_what_its_verbs_say(server, store):
     """Each operation names the verb that it needs; without it the status is 403, whatever the arguments."""
     for verb in ("read", "record", "forget", "admin"):
-        caller = Caller(actor="somebody", verbs=frozenset({verb}), store=AsyncMemoryStore(store, WorkerPools()))
+        caller = Caller(actor="alice", verbs=frozenset({verb}), store=AsyncMemoryStore(store, WorkerPools()))
         for item in OPERATIONS:
             if item.verb != verb:
                 path = item.path.replace("{", "").replace("}", "")
@@ -128,7 +128,7 @@ def test_a_caller_may_do_only_what_its_verbs_say(server, store):
 
 
 def test_only_an_administrator_may_search_by_a_regular_expression(server, store):
-    """Some expressions take for ever on some texts, and would stop the server for everybody."""
+    """Some expressions never end on some texts, and would stop the server for all callers."""
     reader = Caller(actor="a", verbs=frozenset({"read"}), store=AsyncMemoryStore(store, WorkerPools()))
     search = {"text": "(a+)+$", "regex": True}
     assert server("POST", "/find", json=search, caller=reader).json()["title"] == "Forbidden"
@@ -138,7 +138,7 @@ def test_only_an_administrator_may_search_by_a_regular_expression(server, store)
 
 @pytest.mark.filterwarnings("error::mnemolog.domain.errors.ScopeWarning")
 def test_a_scope_that_no_session_has_is_an_empty_answer(server):
-    """There is nobody to warn in the process of the server."""
+    """The process of the server gives no warning."""
     assert server("GET", "/sessions", params={"scope": "nowhere"}).json()["items"] == []
     assert server("POST", "/recall", json={"query": "train", "scope": "nowhere"}).json()["hits"] == []
     assert server("POST", "/forget", json={"scope": "nowhere", "dry_run": True}).json()["events"] == 0

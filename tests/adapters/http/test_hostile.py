@@ -1,4 +1,4 @@
-"""Arguments that nobody means: each is refused with a status below 500, and nothing of the server breaks."""
+"""Invalid arguments: each is refused with a status below 500."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def test_a_token_that_is_revoked_or_expires_follows_no_longer(server, store, clo
 
 
 def test_a_slow_follower_misses_nothing(server, store, monkeypatch):
-    """With too many unread events it reads the log by itself."""
+    """With too many unread events it reads the log separately."""
     monkeypatch.setattr(tail, "UNREAD_MAX", 3)
     monkeypatch.setattr(tail, "BATCH_MAX", 4)
     head = store.head().position
