@@ -41,6 +41,7 @@ async function settle(slider) {
   const url = target(slider);
   await htmx.ajax("GET", url, { target: "body", swap: "innerHTML" });
   history.pushState(null, "", url);
+  address = withoutPart(location.href);
   document.querySelector(".slider")?.focus({ preventScroll: true });
 }
 
@@ -58,7 +59,10 @@ document.addEventListener("change", (event) => {
   settle(event.target);
 });
 
-addEventListener("popstate", () => location.reload());
+// The way back to another moment. A link to a part of this page is also one of the browser's steps, and stays.
+const withoutPart = (url) => url.split("#")[0];
+let address = withoutPart(location.href);
+addEventListener("popstate", () => withoutPart(location.href) === address || location.reload());
 
 // Charts: <div class="chart" data-chart='{"x": [seconds], "series": [{"label": "", "values": []}]}'>
 function draw(place) {
