@@ -9,12 +9,11 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from mnemolog.adapters.console import parameters
-from mnemolog.adapters.console.moment import AsOf
+from mnemolog.adapters.console.moment import AsOf, recorded_at
 from mnemolog.adapters.console.page import page
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import known_async_session, read
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted, one_line
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import Position
@@ -116,7 +115,7 @@ async def context_page(store: AsyncMemoryStore, asked: ContextAsked) -> ContextP
         return ContextPage(asked=asked)
     found = await _context(store, asked)
     shown = found.left_out[:LEFT_OUT_MAX]
-    at, left_out = await read(store, lambda blocking: (_moment(blocking, found), _left_out(blocking, shown)))
+    at, left_out = await read(store, lambda blocking: (recorded_at(blocking, found.head), _left_out(blocking, shown)))
     return ContextPage(
         asked=asked,
         context=found,
@@ -142,10 +141,6 @@ async def _context(store: AsyncMemoryStore, asked: ContextAsked) -> Context:
         return await store.context(asked.q, asked.tokens, scope=asked.scope, **how)
     session = await known_async_session(store, asked.session)
     return await session.context(asked.q, asked.tokens, scope=asked.scope or None, **how)
-
-
-def _moment(store: MemoryStore, found: Context) -> datetime:
-    return to_datetime(store.parts.log.recorded_at(found.head))
 
 
 def _left_out(store: MemoryStore, items: tuple[LeftOut, ...]) -> tuple[ShownLeftOut, ...]:

@@ -12,14 +12,13 @@ from starlette.requests import Request
 
 from mnemolog.adapters.console import parameters
 from mnemolog.adapters.console.event_words import KINDS, kind_of
-from mnemolog.adapters.console.moment import AsOf
+from mnemolog.adapters.console.moment import AsOf, recorded_at
 from mnemolog.adapters.console.page import page
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.audit.diff import session_diff, switch_of
 from mnemolog.audit.results import Diff, SessionDiff
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted
 from mnemolog.domain.embedding_model import Activation, activation_of
 from mnemolog.domain.events import ModelActivated, SessionSwitched, TurnRecorded
@@ -74,9 +73,10 @@ class DiffPage(Result, frozen=True, kw_only=True):
     """The difference of two moments."""
 
     before: Position
-    before_at: datetime
+    before_at: datetime | None
+    """None before the first event, and for an event outside of what the caller may see."""
     after: Position
-    after_at: datetime
+    after_at: datetime | None
     swapped: bool
     """Whether the later moment was given first: the page shows them in order of time."""
     says: tuple[str, ...]
@@ -115,14 +115,14 @@ async def diff_page(store: AsyncMemoryStore, asked: DiffAsked, *, at: Position, 
     if last - first > FAR_EVENTS:
         far = await read(store, lambda blocking: far_apart(blocking, first, last, scope=scope, page=asked.page))
         return msgspec.structs.replace(far, swapped=earlier > later)
-    found = await read(store, lambda blocking: blocking.audit.diff(first, last, turns_max=PER_PAGE))
+    found, before_at, after_at = await read(store, lambda blocking: _near(blocking, first, last))
     sessions = tuple(session for session in found.sessions if covers(scope, parse_scope(session.scope)))
     number, pages = _paged(len(sessions), asked.page)
     return DiffPage(
         before=found.before.position,
-        before_at=found.before_at,
+        before_at=before_at,
         after=found.after.position,
-        after_at=found.after_at,
+        after_at=after_at,
         swapped=earlier > later,
         says=tuple(_summary(found)),
         kinds=_kinds(found.topics),
@@ -134,6 +134,11 @@ async def diff_page(store: AsyncMemoryStore, asked: DiffAsked, *, at: Position, 
         activations=found.activations,
         turns_left_out=found.turns_left_out,
     )
+
+
+def _near(store: MemoryStore, first: Position, last: Position) -> tuple[Diff, datetime | None, datetime | None]:
+    found = store.audit.diff(first, last, turns_max=PER_PAGE)
+    return found, recorded_at(store, first), recorded_at(store, last)
 
 
 async def _position(store: AsyncMemoryStore, name: str, when: When) -> Position:
@@ -189,9 +194,9 @@ def far_apart(store: MemoryStore, before: Position, after: Position, *, scope: S
     recorded = [item for position in chosen if (item := log.event_at(Position(position))) is not None]
     return DiffPage(
         before=before,
-        before_at=to_datetime(log.recorded_at(before)),
+        before_at=recorded_at(store, before),
         after=after,
-        after_at=to_datetime(log.recorded_at(after)),
+        after_at=recorded_at(store, after),
         swapped=False,
         says=tuple(_far_summary(turns, len(names))),
         kinds=_kinds({TurnRecorded.topic: turns, **kinds}),

@@ -80,16 +80,17 @@ def as_of(store: MemoryStore, asked: str) -> AsOf:
         position = checked_position("at", int(wanted), head=head)
     else:
         position = store.position_at(wanted)
-    recorded_at = to_datetime(log.recorded_at(position)) if _may_be_seen(store, position) else None
-    return AsOf(asked=wanted, position=position, recorded_at=recorded_at, head=head)
+    return AsOf(asked=wanted, position=position, recorded_at=recorded_at(store, position), head=head)
 
 
-def _may_be_seen(store: MemoryStore, position: Position) -> bool:
-    """Whether there is an event at a position that this store shows: when others did something is not told."""
-    if position == ORIGIN or store.parts.boundary.scope == ROOT:
-        return position != ORIGIN
-    event = store.parts.log.event_at(position)
-    return event is not None and store.parts.sessions.shows(event)
+def recorded_at(store: MemoryStore, position: Position) -> datetime | None:
+    """Return when the event at a position was recorded. When others did something is not told: None."""
+    log, sessions = store.parts.log, store.parts.sessions
+    if position == ORIGIN:
+        return None
+    if sessions.boundary.scope != ROOT and ((event := log.event_at(position)) is None or not sessions.shows(event)):
+        return None
+    return to_datetime(log.recorded_at(position))
 
 
 def _is_date(text: str, head: Position) -> bool:

@@ -12,12 +12,11 @@ from typing import Any, Final, NamedTuple
 from starlette.requests import Request
 
 from mnemolog.adapters.console import parameters
-from mnemolog.adapters.console.moment import AsOf
+from mnemolog.adapters.console.moment import AsOf, recorded_at
 from mnemolog.adapters.console.page import page
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted, one_line
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language
 from mnemolog.domain.moments import By, When
@@ -182,7 +181,7 @@ class Comparison(Result, frozen=True, kw_only=True):
     here: tuple[Placed, ...]
     there: tuple[Placed, ...]
     there_head: Position
-    there_at: datetime
+    there_at: datetime | None
     says: tuple[str, ...]
     """The difference in words."""
 
@@ -194,7 +193,7 @@ class RecallPage(Result, frozen=True, kw_only=True):
     head: Position | None = None
     """The position that the answer refers to; None before anything was asked."""
     at: datetime | None = None
-    """When the event at that position was recorded."""
+    """When the event at that position was recorded; None if it is outside of what the caller may see."""
     hits: tuple[ShownHit, ...] = ()
     searched: str = ""
     legs: tuple[Leg, ...] = ()
@@ -223,7 +222,8 @@ async def recall_page(store: AsyncMemoryStore, asked: RecallAsked) -> RecallPage
     answer, *others = await asyncio.gather(*(call for call in (now, other, changed) if call is not None))
     then = others.pop(0) if other is not None else None
     weighed = others.pop(0) if changed is not None else None
-    times = await _recorded_at(store, [item.head for item in (answer, then) if item is not None])
+    heads = [item.head for item in (answer, then) if item is not None]
+    times = await read(store, lambda blocking: {head: recorded_at(blocking, head) for head in heads})
     return RecallPage(
         asked=asked,
         head=answer.head,
@@ -237,7 +237,7 @@ async def recall_page(store: AsyncMemoryStore, asked: RecallAsked) -> RecallPage
     )
 
 
-def compare(here: Recall, there: Recall, *, at: datetime, when: str) -> Comparison:
+def compare(here: Recall, there: Recall, *, at: datetime | None, when: str) -> Comparison:
     """Return two answers side by side. `when` says in words which one the other is."""
     places_here, places_there = _places(here), _places(there)
     return Comparison(
@@ -417,7 +417,3 @@ def _before_the_second(first: Hit, second: Hit) -> Iterator[str]:
 def _joined(parts: Sequence[str]) -> str:
     *most, last = parts
     return f"{', '.join(most)} and {last}" if most else last
-
-
-async def _recorded_at(store: AsyncMemoryStore, positions: Sequence[Position]) -> dict[Position, datetime]:
-    return await read(store, lambda blocking: {at: to_datetime(blocking.parts.log.recorded_at(at)) for at in positions})

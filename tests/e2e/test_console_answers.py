@@ -701,6 +701,10 @@ def test_an_upload_is_bounded_and_needs_write_and_the_right(browser, reader, sto
 def test_a_caller_of_a_scope_sees_its_own_and_is_told_where_a_page_is_about_everything(store):
     """Recall, context, difference, timeline and forgetting within; a plain sentence on the others."""
     alice = as_caller(store, verbs=("read", "record", "forget", "admin"), scope="acme/alice")
+    others = browser_of_all(store).json("/recall?q=tea")["at"]  # The last event is one of Bob's.
+    for url in ("/recall?q=tea", "/recall?q=tea&then=11", "/context?q=tea", "/diff?from=0", "/audit"):
+        assert others.rstrip("Z") not in alice.get(url).text, url
+        assert others.rstrip("Z") not in json.dumps(alice.json(url)), url
     sees = alice.json("/recall?q=tea")
     assert {hit["hit"]["session"] for hit in sees["hits"]} == {"trip"}
     assert [item["session"] for item in alice.json("/diff?from=0")["sessions"]] == ["trip"]
@@ -726,6 +730,11 @@ def test_a_caller_of_a_scope_sees_its_own_and_is_told_where_a_page_is_about_ever
     bob = as_caller(store, verbs=("read",), scope="acme/bob")
     assert bob.json("/forgetting")["erasures"] == []
     assert bob.get(f"/forgetting/{page['request']}").status_code == 404
+
+
+def browser_of_all(store):
+    """The console as a caller who sees everything has it."""
+    return Browser(console_app(store))
 
 
 def with_token(store, token):
