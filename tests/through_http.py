@@ -50,6 +50,8 @@ def open_through_http(*args, **kwargs) -> MemoryStore:
     served = Served(OPEN(*args, **kwargs))
     store = connect(served.url)
     store.path, store.parts = served.local.path, served.local.parts  # For tests that look at the server's side.
+    # A model that is no name is added and activated where it is.
+    store.models.add, store.models.activate = served.local.models.add, served.local.models.activate
     close = store.close
 
     def close_all() -> None:

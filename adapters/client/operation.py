@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -118,6 +119,8 @@ def _is_listed(value: Any, kinds: Sequence[Any]) -> bool:
 
 
 def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidInput(name, f"{value} is not a number that can be sent")  # JSON would have null.
     match value:
         case None | bool() | int() | float() | str() | Enum() | msgspec.Struct() if not isinstance(value, Checkpoint):
             return value

@@ -112,6 +112,7 @@ def test_an_event_is_shown_with_all_its_columns(store):
     assert (before.previous_digest, before.link_holds) == (log_of(store).genesis.hex(), True)
 
 
+@pytest.mark.local
 def test_only_what_is_there_is_shown(store):
     """From 1 to the head."""
     for position in (0, -1, head(store) + 1, 2**70, True, "3"):

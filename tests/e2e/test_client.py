@@ -156,7 +156,6 @@ ERRORS = [
     lambda store: store.recall("tea", as_of=datetime(2026, 1, 1)),
     lambda store: store.audit.event(4_711),
     lambda store: store.forget(session="gone"),
-    lambda store: store.models.activate("no-such-model"),
     lambda store: store.session(""),
     lambda store: store.session(7),
 ]

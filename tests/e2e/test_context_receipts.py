@@ -120,6 +120,7 @@ def test_a_context_as_of_a_position_is_the_same_today(store, trip):
     assert (item.verdict.value, item.would_differ_today) == ("reproduces", False)
 
 
+@pytest.mark.local
 def test_a_context_counted_by_the_caller_needs_its_tokenizer_again(store):
     """Without it nothing can be told, and the reason says what to pass."""
     store.context("ferry", 60, tokenizer=words, receipt=True)
@@ -188,6 +189,7 @@ def test_a_context_without_the_reranker_that_ordered_it_cannot_be_told(folder, c
         )
 
 
+@pytest.mark.local
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     asked=st.lists(
