@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from importlib.metadata import version
 from time import monotonic
 from typing import Any, Final
@@ -152,7 +153,8 @@ class _Requests:
         try:
             made = await self._read(uri)
         except MnemologError as error:
-            await (await self._memory()).before_refusal(began)
+            with suppress(MnemologError):  # It may be the memory that cannot be opened.
+                await (await self._memory()).before_refusal(began)
             code = types.INVALID_PARAMS if isinstance(error, SessionError) else types.INTERNAL_ERROR
             message = printable(f"{error}; {Refusal.of(error).hint}")
             raise MCPError(code=code, message=message, data={"uri": uri}) from error
