@@ -18,7 +18,7 @@ def writing(memory):
         yield url
 
 
-def test_a_turn_that_another_process_records_appears_on_the_page_that_follows(visit, memory, writing):
+def test_a_turn_that_another_process_records_appears_on_the_page_that_follows(memory, writing, visit):
     """Without reloading, as text, newest first; a filter leaves the others out."""
     page = visit(writing).open("/live")
     expect(page.get_by_role("main").get_by_role("status")).to_contain_text("Following")
@@ -34,7 +34,7 @@ def test_a_turn_that_another_process_records_appears_on_the_page_that_follows(vi
         expect(page.locator(".events li").first).to_contain_text("Nobody sees this one yet.")
 
 
-def test_a_forgetting_is_previewed_confirmed_and_certified_and_the_text_is_gone_from_every_page(visit, writing):
+def test_a_forgetting_is_previewed_confirmed_and_certified_and_the_text_is_gone_from_every_page(writing, visit):
     """A wrong confirmation is refused, and changes nothing."""
     person = visit(writing, refusable=True)
     page = person.open("/")
@@ -113,7 +113,7 @@ def test_the_colours_are_chosen_and_kept(visit, reading):
     assert page.evaluate(paper) == dark
 
 
-def test_a_file_is_previewed_and_imported(visit, writing, tmp_path):
+def test_a_file_is_previewed_and_imported(writing, visit, tmp_path):
     """Nothing is recorded before it is confirmed; afterwards it can be read."""
     file = tmp_path / "talk.jsonl"
     file.write_text(
@@ -134,7 +134,7 @@ def test_a_file_is_previewed_and_imported(visit, writing, tmp_path):
     expect(page.locator("li.turn").first).to_contain_text("The lighthouse is painted <i>red</i>.")
 
 
-def test_a_token_is_made_shown_once_and_revoked(visit, writing):
+def test_a_token_is_made_shown_once_and_revoked(writing, visit):
     """The list has its holder, never its secret."""
     page = visit(writing).open("/")
     main = go(page, "Tokens")
@@ -150,7 +150,7 @@ def test_a_token_is_made_shown_once_and_revoked(visit, writing):
     expect(main).to_contain_text("revoked")
 
 
-def test_the_history_is_verified_with_progress(visit, writing):
+def test_the_history_is_verified_with_progress(writing, visit):
     """The whole chain, from the first event to the last."""
     page = visit(writing).open("/")
     main = go(page, "Audit")
