@@ -90,8 +90,17 @@ def test_every_page_is_in_the_table_of_contents():
 
 
 CODE = ("api", "domain", "infra", "projections", "adapters")
-NOT_RUN = ("pip install", "python3 -m venv", ". .venv/", "git clone", "cd ", "make ", "mnemolog model add")
-"""Commands that change the environment, need the network, or run this suite."""
+NOT_RUN = (
+    "pip install",
+    "python3 -m venv",
+    ". .venv/",
+    "git clone",
+    "cd ",
+    "make ",
+    "mnemolog model add",
+    "mnemolog serve",
+)
+"""Commands that change the environment, need the network, run this suite, or do not end."""
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
