@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import traceback
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -40,6 +41,7 @@ from mnemolog.domain.errors import InvalidInput, MnemologError
 from mnemolog.domain.idempotency import keyed_request
 from mnemolog.domain.session import checked_key
 from mnemolog.session import Session
+from mnemolog.store import MemoryStore
 
 MCP: Final = "/mcp"
 """Its tools pass warnings on."""
@@ -80,6 +82,7 @@ class Route:
         self._arguments, self._answers = Arguments(operation), Answers(operation)
         self._outcome_of, self._pool = outcome_of(operation, folders), pool_for(operation)
         self._reports = reports_progress(operation)
+        self._compares = operation.method in (MemoryStore.record, MemoryStore.record_many, MemoryStore.switch)
 
     async def __call__(self, exchange: Exchange, path: Sequence[str]) -> None:
         """Answer a request whose path has these arguments."""
@@ -87,6 +90,7 @@ class Route:
         arguments = self._arguments.read(path, exchange.query(), body)
         require_short_waits(arguments)
         exchange.caller = await exchange.caller.for_call(arguments)
+        key = self._key(exchange, body)
         if arguments.get("receipt") and not exchange.caller.may("record"):
             await exchange.refuse(_forbidden("record", f"{self.operation.name} with a receipt"))
             return
@@ -99,10 +103,10 @@ class Route:
             return
         if self._reports and EVENT_STREAM in exchange.header(b"accept"):
             await answer_with_progress(
-                exchange, lambda given: self._made(exchange, given), arguments, ended=self._last_event
+                exchange, lambda given: self._made(exchange, given, key), arguments, ended=self._last_event
             )
             return
-        outcome = await self._made(exchange, arguments)
+        outcome = await self._made(exchange, arguments, key)
         headers = (NO_STORE,) if outcome.etag is None else (*REVALIDATED, (b"etag", outcome.etag.encode()))
         if outcome.is_unchanged:
             await exchange.answer(304, None, *headers)
@@ -110,13 +114,23 @@ class Route:
         written = self._answers.write(outcome.result, more=outcome.next)
         await exchange.answer(204 if written is None else 200, written, *headers)
 
-    async def _made(self, exchange: Exchange, arguments: dict[str, Any]) -> Outcome:
+    def _key(self, exchange: Exchange, body: bytes) -> str | None:
+        """Return the key of the request's event. A turn or a switch is compared with the one under that key.
+
+        Other events are not: their key names the request, so that another one with the same key is no retry.
+        """
+        given = exchange.header(b"idempotency-key").decode("latin-1")
+        if not given or self._compares:
+            return checked_key(given) if given else None
+        asked = b"\n".join((exchange.scope["raw_path"], exchange.scope["query_string"], body))
+        return checked_key(f"{given}#{hashlib.sha256(asked).hexdigest()[:16]}")
+
+    async def _made(self, exchange: Exchange, arguments: dict[str, Any], key: str | None) -> Outcome:
         if self.operation.method is Session.prefetch_result:
             return await prefetch_result(exchange.caller.store, arguments)
         known = exchange.header(b"if-none-match").decode("latin-1") or None
         pool = "read" if self._pool == "recall" and arguments.get("mode") == "text" else self._pool
-        key = exchange.header(b"idempotency-key")
-        with keyed_request(checked_key(key.decode("latin-1")) if key else None):
+        with keyed_request(key):
             return await run_in(pool, exchange.caller.store, lambda store: self._outcome_of(store, arguments, known))
 
     def _last_event(self, call: asyncio.Future[Any]) -> tuple[str, bytes]:

@@ -103,7 +103,7 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P30": {"cuts": Number(20, 500)},
     "P31": {"turns of each node": Number(40, 1_000)},
     "P33": {"kills and stops": Number(3, 200)},
-    "P34": {"cuts": Number(200, 5_000)},
+    "P34": {"cuts": Number(60, 5_000)},
 }
 
 

@@ -271,6 +271,18 @@ def test_a_request_with_a_key_can_be_sent_again(server, store, known, name):
     assert store.head() == head
 
 
+def test_another_request_with_the_same_key_is_no_retry(server, store):
+    """It is made as well; of a turn, whose key the store compares, it is refused."""
+    server("PUT", "/sessions/trip", json={})
+    once = {"idempotency-key": "once"}
+    for value in (1, 2):
+        assert server("PUT", "/sessions/trip/values/a", json={"value": value}, headers=once).status_code == 204
+    assert store.session("trip").get("a") == 2
+    assert server("POST", "/sessions/trip/turns", json={"role": "user", "text": "x"}, headers=once).is_success
+    refused = server("POST", "/sessions/trip/turns", json={"role": "user", "text": "y"}, headers=once)
+    assert (refused.status_code, refused.json()["title"]) == (409, "DuplicateKey")
+
+
 def test_ids_and_keys_may_hold_slashes_and_anything_else(server, store):
     """They are percent-encoded whole."""
     for name in ("a/b", "a//b", "..", "ä ö", "%2F", "a?b#c", "a+b"):
