@@ -14,6 +14,8 @@ from mnemolog.domain.actor import current_actor
 from mnemolog.domain.events import EVENT_TYPES
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 
+pytestmark = pytest.mark.local
+
 
 def actors(store):
     """The actor of every event, in order."""

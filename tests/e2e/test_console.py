@@ -22,6 +22,8 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.store import MemoryStore
 from tests.support import FakeClock
 
+pytestmark = pytest.mark.local
+
 LABEL = "<script>alert(1)</script> javascript:x {{ 7*7 }} '\"></div>"
 HOSTILE = LABEL + " \u202egnp.exe"
 

@@ -15,6 +15,8 @@ from mnemolog.adapters.http.metrics import Metrics
 from mnemolog.adapters.server import application
 from tests.e2e.test_console import PATHS, at
 
+pytestmark = pytest.mark.local
+
 OTHERS = "the secret of northwind"
 
 

@@ -22,6 +22,8 @@ from mnemolog.domain.scope import ROOT, parse_scope
 from tests.console import Browser, close_all
 from tests.support import WAIT_S, HashEncoder
 
+pytestmark = pytest.mark.local
+
 LABEL = "<script>alert(1)</script><img src=x onerror=alert(1)> {{ 7*7 }} '\"></div>"
 HOSTILE = LABEL + " \u202egnp.exe"
 PAGES = (

@@ -9,6 +9,8 @@ import pytest
 from mnemolog import MemoryStore
 from tests.e2e.test_console import Browser, browser, store  # noqa: F401
 
+pytestmark = pytest.mark.local
+
 SVG = "{http://www.w3.org/2000/svg}"
 
 

@@ -13,6 +13,8 @@ from mnemolog.adapters.console.live import EVENTS_MAX
 from tests.e2e.test_console import LABEL, Browser, browser, folder, store, writer  # noqa: F401
 from tests.support import HashEncoder
 
+pytestmark = pytest.mark.local
+
 
 def test_the_overview_says_what_a_memory_holds(browser):  # noqa: F811
     """Numbers of now, by scope and agent, in words that need no explanation."""

@@ -15,6 +15,8 @@ from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.projections.sql import queries
 from tests.e2e.test_console import Browser
 
+pytestmark = pytest.mark.local
+
 
 class HeldClock:
     def __init__(self):

@@ -248,6 +248,7 @@ def test_a_retry_with_the_key_of_a_forgotten_turn_is_refused(told):
     assert told.head() == head
 
 
+@pytest.mark.local
 def test_a_transcript_with_keys_does_not_bring_back_what_was_forgotten(told):
     """Reconciling adds what is new, and only that."""
     told.forget(positions=positions(told, "a")[:3])
@@ -298,6 +299,7 @@ def test_bad_wishes_are_refused_and_nothing_is_written(told):
     assert told.head().position == head.position + 1
 
 
+@pytest.mark.local
 def test_a_prefetched_answer_is_not_handed_out_after_forgetting(told):
     """It might hold what was forgotten."""
     a = told.session("a")

@@ -277,11 +277,26 @@ def test_text_answers_where_the_search_of_vectors_fails(store, monkeypatch, fail
     answer = store.recall("tea", as_of=as_of)
     assert (answer.legs, len(answer.hits)) == (("text",), 1)
     assert type(failure).__name__ in answer.unavailable_legs["vector"]
-    with pytest.raises(ProjectionError, match=type(failure).__name__) as caught:
+    with pytest.raises(ProjectionError, match=type(failure).__name__):
         store.recall("tea", mode="vector", as_of=as_of)
-    assert caught.value.__cause__ is failure
     monkeypatch.undo()
     assert store.recall("tea").legs == ("text", "vector")
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("failure", [MemoryError(), RuntimeError("index: allocation failed"), OSError(5, "I/O error")])
+@pytest.mark.parametrize("as_of", [None, 2])
+def test_the_error_of_a_failed_search_has_its_cause(store, monkeypatch, failure, as_of):
+    """For whoever looks into a traceback."""
+    store.start_session("s").record("user", "tea")
+
+    def fail(*_, **__):
+        raise failure
+
+    monkeypatch.setattr(vectors, "nearest", fail)
+    with pytest.raises(ProjectionError) as caught:
+        store.recall("tea", mode="vector", as_of=as_of)
+    assert caught.value.__cause__ is failure
 
 
 def test_equal_turns_are_in_the_order_of_the_log(store):

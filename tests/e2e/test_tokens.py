@@ -22,6 +22,7 @@ def holder(store, secret):
     return store.parts.tokens.find(secret)
 
 
+@pytest.mark.local
 def test_a_token_is_created_shown_once_and_found_by_its_secret(store):
     """The list has everything but the secret."""
     with acting_as("root"):
@@ -59,6 +60,7 @@ def test_a_part_of_a_token_finds_nobody(store):
         assert holder(store, sent) is None
 
 
+@pytest.mark.local
 def test_a_revoked_token_finds_nobody_and_says_who_revoked_it(store):
     """Revoking it again changes nothing."""
     created = store.admin.create_token("alice")
@@ -159,6 +161,7 @@ def test_an_unknown_id_is_refused_without_repeating_what_was_pasted(store):
         store.admin.revoke_token("0123")
 
 
+@pytest.mark.local
 def test_a_repeated_request_to_create_a_token_is_refused(store):
     """Its secret cannot be shown a second time, and a second token would be one too many."""
     with keyed_request("k1"):
@@ -194,6 +197,7 @@ def test_an_import_has_the_tokens_of_the_export(store, tmp_path):
         assert holder(copy, created.secret) == created.token
 
 
+@pytest.mark.local
 def test_the_timeline_tells_of_tokens(store):
     """Who created one for whom, and who revoked it."""
     with acting_as("root"):
