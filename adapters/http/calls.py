@@ -216,7 +216,7 @@ def _on_model(name: str, store: MemoryStore, arguments: Arguments) -> Any:
     model: str = arguments["model"]
     # The library also takes folders: a caller is not to open those of the server.
     if not any(model == item.name or item.fingerprint.startswith(model) for item in store.models.list()):
-        raise errors.ModelRefused(model, "no model of that name or fingerprint has vectors here")
+        raise errors.ModelRefused(model, "no model with that name or fingerprint prefix")
     return getattr(store.models, name)(**arguments)
 
 
