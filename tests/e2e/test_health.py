@@ -29,8 +29,6 @@ from mnemolog.operations.known_backups import last_backup, remember_backup
 from mnemolog.projections.health import sampling
 from tests.support import HashEncoder
 
-pytestmark = pytest.mark.local
-
 TURNS = 40
 PAGE = 4_096
 

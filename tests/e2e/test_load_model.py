@@ -11,8 +11,6 @@ from mnemolog import AsyncMemoryStore, MemoryStore, ModelUnavailable
 from mnemolog.domain.errors import EncodingFailed
 from tests.support import WAIT_S, HashEncoder
 
-pytestmark = pytest.mark.local
-
 
 class NotLoaded(HashEncoder):
     """A model that has to be asked for its dimension, which takes until it `may` answer."""

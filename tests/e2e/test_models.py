@@ -13,8 +13,6 @@ from mnemolog.domain.embedding_model import MODELS_STREAM
 from mnemolog.domain.events import ModelActivated
 from tests.support import HalfEncoder, in_thread
 
-pytestmark = pytest.mark.local
-
 TURNS = 30
 
 
