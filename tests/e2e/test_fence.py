@@ -16,8 +16,6 @@ from mnemolog.operations import moving
 from tests.postgres import connect, database_on
 from tests.support import in_thread
 
-pytestmark = pytest.mark.local
-
 PLACES = ("file", "database")
 
 

@@ -11,8 +11,6 @@ from mnemolog.infra.log.postgres.address import ADDRESS_FILE
 from tests.postgres import stoppable_server
 from tests.support import HashEncoder
 
-pytestmark = pytest.mark.local
-
 
 @pytest.fixture(scope="module")
 def server():
