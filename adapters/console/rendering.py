@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -44,7 +44,7 @@ def environment() -> Environment:
         json=shown_json,
         compact=lambda value: to_printable_json(value).decode(),
     )
-    made.globals.update(counted=counted, asset=address_of, url=url)
+    made.globals.update(counted=counted, asset=address_of, url=url, utc_offset=utc_offset)
     made.globals.update(text_max=TEXT_CHARACTERS_MAX, raw_max=RAW_CHARACTERS_MAX)
     return made
 
@@ -66,6 +66,11 @@ def size(count: int) -> str:
 def moment(value: datetime | None) -> str:
     """Return a time to the second in the server's zone; empty for None."""
     return "" if value is None else dated(value, seconds=True)
+
+
+def utc_offset() -> int:
+    """Return by how many seconds the server's zone is now ahead of UTC, for times that the script writes."""
+    return round((local_time(datetime.now(UTC)).utcoffset() or timedelta()).total_seconds())
 
 
 def when(value: datetime | None) -> Markup:

@@ -64,13 +64,19 @@ const withoutPart = (url) => url.split("#")[0];
 let address = withoutPart(location.href);
 addEventListener("popstate", () => withoutPart(location.href) === address || location.reload());
 
+// A time in seconds as the pages write it: in the zone of the server.
+function written(seconds) {
+  const there = new Date((seconds + Number(document.body.dataset.utcOffset)) * 1000);
+  return there.toISOString().slice(0, 19).replace("T", " ");
+}
+
 // Charts: <div class="chart" data-chart='{"x": [seconds], "series": [{"label": "", "values": []}]}'>
 function draw(place) {
   const data = JSON.parse(place.dataset.chart);
   const strokes = [colour("--accent"), colour("--past"), colour("--ink-3")];
   // Dates as the pages write them, with the time of day where all is within two days.
   const isShort = data.x.at(-1) - data.x[0] < 2 * 86_400;
-  const dates = (_, moments) => moments.map((at) => new Date(at * 1000).toLocaleString("sv").slice(...(isShort ? [5, 16] : [0, 10])));
+  const dates = (_, moments) => moments.map((at) => written(at).slice(...(isShort ? [5, 16] : [0, 10])));
   const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--rule"), width: 1 }, ticks: { stroke: colour("--rule"), width: 1 } };
   const options = {
     width: place.clientWidth,
@@ -101,8 +107,7 @@ function element(name, attributes, ...children) {
 }
 
 function eventLine(list, moment) {
-  const at = new Date(moment.at);
-  const time = element("time", { datetime: moment.at }, at.toLocaleString("sv"));
+  const time = element("time", { datetime: moment.at }, written(Date.parse(moment.at) / 1000));
   const address = list.dataset.event.replace("/event/0", `/event/${moment.position}`);
   const place = element("a", { class: "position", href: address }, `@${moment.position.toLocaleString("en")}`);
   const what = element("span", { class: "what" });
