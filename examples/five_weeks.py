@@ -1,22 +1,23 @@
-"""The sample conversation of `make demo`, recorded at the times at which it was said, and worked with as agents do.
+"""Five weeks of two agents, one of support and one that deploys: `python examples/five_weeks.py memory/`.
 
-Five weeks of an agent for support and of one that deploys: what they knew on a given day differs from what they know
-now.
+The sample conversation of `make demo` is recorded at the times at which it was said, and worked with as agents do. So
+what the agents knew on a given day differs from what they know now: `mnemolog serve memory/` shows it.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from mnemolog import MemoryStore, Session
-from mnemolog.domain.position import Position
-from tests.support import FakeClock
+from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.domain.position import Micros, Position
 
-SAMPLE = Path(__file__).parents[2] / "examples" / "sample.jsonl"
+SAMPLE = Path(__file__).parent / "sample.jsonl"
 QUESTION = "shall I write an e-mail or a text message?"
 """What the memory answers differently on 2026-03-20 and today."""
 BEFORE_SHE_CHANGED_HER_MIND = "2026-03-20T18:00:00Z"
@@ -25,25 +26,38 @@ DAY_S = 86_400
 Work = Callable[[MemoryStore, Session, Position], object]
 
 
-def make(folder: Path, *, model: Any) -> None:
+class TimeOfTheSample:
+    """A clock that is set to the time of each turn."""
+
+    def __init__(self) -> None:
+        self._now = 0
+
+    def set(self, time: str) -> None:
+        """Set it to a time in ISO 8601."""
+        self._now = round(datetime.fromisoformat(time).timestamp() * 1_000_000)
+
+    def now(self) -> Micros:
+        """Return a time that is a millisecond later at each call."""
+        self._now += 1_000
+        return Micros(self._now)
+
+
+def make(folder: Path, *, model: Any = DEFAULT_MODEL) -> None:
     """Make the store in the new folder `folder`."""
-    clock = FakeClock()
+    clock = TimeOfTheSample()
     turns = sorted(map(json.loads, SAMPLE.read_text().splitlines()), key=lambda turn: str(turn["time"]))
     with MemoryStore.open(folder, model=model, clock=clock, background=False) as store:
-        clock.set(_micros(turns[0]["time"]))
+        clock.set(turns[0]["time"])
         store.models.activate(model)
         for turn in turns:
-            clock.set(_micros(turn["time"]))
+            clock.set(turn["time"])
             session = store.find_session(turn["session"]) or _begin(store, turn)
-            said = session.record(turn["role"], turn["text"], speaker=turn.get("speaker"), key=turn["key"])
+            how = {"speaker": turn.get("speaker"), "key": turn["key"], "said_at": turn["time"]}
+            said = session.record(turn["role"], turn["text"], **how)
             for work in WORK.get((session.id, turn["key"]), ()):
                 work(store, session, said.position)
         store.admin.catch_up_views()
         store.admin.catch_up_vectors()
-
-
-def _micros(time: str) -> int:
-    return round(datetime.fromisoformat(time).timestamp() * 1_000_000)
 
 
 def _begin(store: MemoryStore, turn: dict[str, str]) -> Session:
@@ -128,3 +142,7 @@ WORK: dict[tuple[str, str], list[Work]] = {
     ],
 }
 """What an agent did after a turn of the sample, by session and key."""
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]))

@@ -1,6 +1,6 @@
 """Pictures of each page of the console, light and dark, wide and narrow: python -m tests.browser.screenshots FOLDER
 
-They show the sample conversation of `make demo` (tests/browser/sample_memory.py), with the default model.
+They show the sample conversation of `make demo` (examples/five_weeks.py), with the default model.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import Final
 from PIL import Image
 from playwright.sync_api import Browser
 
+from examples import five_weeks
+from examples.five_weeks import BEFORE_SHE_CHANGED_HER_MIND as THEN
+from examples.five_weeks import QUESTION
 from mnemolog.defaults import DEFAULT_MODEL
-from tests.browser import chromium, sample_memory
+from tests.browser import chromium
 from tests.browser.chromium import NARROW, WIDE, Visit
 from tests.browser.pages import at
-from tests.browser.sample_memory import BEFORE_SHE_CHANGED_HER_MIND as THEN
-from tests.browser.sample_memory import QUESTION
 from tests.browser.serving import serving
 
 PAGES: Final = {
@@ -100,7 +101,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         store = given.store or Path(scratch, "sample")
         if not store.exists():
-            sample_memory.make(store, model=DEFAULT_MODEL)
+            five_weeks.make(store, model=DEFAULT_MODEL)
         if given.docs:
             take_for_docs(given.folder, store)
         else:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from examples import five_weeks
 from mnemolog import MemoryStore
-from tests.browser import chromium, long_memory, sample_memory, screenshots
+from tests.browser import chromium, long_memory, screenshots
 
 
 def test_the_long_memory_has_20_000_turns_and_everything_that_a_page_can_show(made_memory, tmp_path):
@@ -25,9 +26,9 @@ def test_the_long_memory_has_20_000_turns_and_everything_that_a_page_can_show(ma
 
 def test_the_sample_memory_answers_differently_as_of_an_earlier_day(tmp_path):
     """What she wants to be written by changed on 2026-04-09."""
-    sample_memory.make(tmp_path / "memory", model=long_memory.encoder())
+    five_weeks.make(tmp_path / "memory", model=long_memory.encoder())
     with MemoryStore.open(tmp_path / "memory", model=None) as store:
-        then = store.recall("text messages from now on", 1, as_of=sample_memory.BEFORE_SHE_CHANGED_HER_MIND)
+        then = store.recall("text messages from now on", 1, as_of=five_weeks.BEFORE_SHE_CHANGED_HER_MIND)
         now = store.recall("text messages from now on", 1)
         assert "text messages from now on" in now.hits[0].text
         assert not then.hits or "text messages" not in then.hits[0].text
