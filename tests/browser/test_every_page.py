@@ -17,13 +17,12 @@ PLANTED = """() => [...document.querySelectorAll(
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_axe_core_finds_no_serious_violation_wide_and_narrow_light_and_dark(visit, reading, address):
+def test_axe_core_finds_no_serious_violation_wide_and_light_or_narrow_and_dark(visit, reading, address):
     """Names of fields, contrasts, landmarks, order of headings, and all else that it knows."""
     person = visit(reading, color_scheme="light")
     page = person.open(address)
     assert person.barriers() == []
     page.emulate_media(color_scheme="dark")
-    assert person.barriers(only="color-contrast") == []
     page.set_viewport_size({"width": NARROW[0], "height": NARROW[1]})
     assert person.barriers() == []
     assert not scrolls_sideways(page)
