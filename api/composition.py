@@ -96,6 +96,7 @@ class StoreParts:
 
     def within(self, scope: Scope, *, own_names: bool) -> StoreParts:
         """Return parts for one scope that share log, projections and snapshots with these. Raises `OutsideScope`."""
+        self.log.require_usable()
         boundary = Boundary(self.boundary.narrow(scope), own_names=own_names or self.boundary.own_names)
         return _assembled(
             self.layout,

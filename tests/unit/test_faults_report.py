@@ -82,7 +82,8 @@ def test_the_guarantees_say_how_often_each_was_tried():
     """The figures are those of docs/faults.json, where `python -m tests.faults.summary` takes them from."""
     written = summary.GUARANTEES.read_text(encoding="utf-8")
     assert summary.filled(written, summary.known()) == written
-    assert written.count(summary.EVERY_RUN) < 15
+    promises = [line for line in written.splitlines() if line.startswith("| ")]
+    assert 2 * written.count(summary.EVERY_RUN) < len(promises), "most of them are counted"
 
 
 def test_a_failure_is_shown_in_the_guarantees():
