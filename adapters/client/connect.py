@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 from mnemolog.adapters.extras import require
-from mnemolog.aio.store import Opening
+from mnemolog.aio.store import opening
 from mnemolog.store import MemoryStore
 
 
@@ -48,28 +47,5 @@ def connect(
     return RemoteStore(Connection(url, token, settings))
 
 
-def connect_async(
-    url: str,
-    *,
-    token: str | None = None,
-    verify: bool | str | Path = True,
-    timeout_s: float = 30.0,
-    tries: int = 8,
-    patience_s: float = 30.0,
-    allow_http: bool = False,
-    trust_env: bool = False,
-) -> Opening:
-    """Return the store at `url` for asyncio, to be used with `await` or `async with`. Arguments as in `connect`."""
-    return Opening(
-        partial(
-            connect,
-            url,
-            token=token,
-            verify=verify,
-            timeout_s=timeout_s,
-            tries=tries,
-            patience_s=patience_s,
-            allow_http=allow_http,
-            trust_env=trust_env,
-        )
-    )
+connect_async = opening(connect)
+"""Return the store for asyncio, to be used with `await` or `async with`. Arguments as in `connect`."""

@@ -55,11 +55,13 @@ class Opening:
         return AsyncMemoryStore(await pools.startup(self._open, MemoryStore.close), pools)
 
 
-def _opening(open_: Callable[P, MemoryStore]) -> Callable[P, Opening]:
-    def opening(*args: P.args, **kwargs: P.kwargs) -> Opening:
+def opening(open_: Callable[P, MemoryStore]) -> Callable[P, Opening]:
+    """Make a function that returns a store return it for asyncio, to be used with `await` or `async with`."""
+
+    def opened(*args: P.args, **kwargs: P.kwargs) -> Opening:
         return Opening(partial(open_, *args, **kwargs))
 
-    return update_wrapper(opening, open_)
+    return update_wrapper(opened, open_)
 
 
 class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
@@ -86,7 +88,7 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._of.path)!r})"
 
-    open = staticmethod(_opening(MemoryStore.open))
+    open = staticmethod(opening(MemoryStore.open))
 
     async def close(self) -> None:
         """Wait for running calls and close all files. Later calls raise `StoreClosed`.
