@@ -288,6 +288,8 @@ def _require_own_folders(layout: StoreLayout) -> None:
         except PermissionError as error:
             raise errors.StoreNotWritable(folder.parent, error.strerror or str(error), access="read") from error
         except OSError as error:
+            if layout.folder.is_file():
+                return  # Opening the log says that it is no folder.
             why = f"{folder.relative_to(layout.folder)}: {error.strerror}; delete it, it is made again from the log"
             raise errors.NotAStore(layout.folder, why) from error
 

@@ -481,3 +481,12 @@ def test_a_setting_that_does_not_exist_is_refused_before_anything_is_created(fol
     with pytest.raises(mnemolog.InvalidInput, match="synchronous: 'on' is none of NORMAL, FULL"):
         MemoryStore.open(folder, model=None, synchronous="on")
     assert not folder.exists()
+
+
+def test_a_file_in_place_of_a_store_is_named_as_what_it_is(tmp_path):
+    """And nothing is said of deleting it."""
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    with pytest.raises(mnemolog.NotAStore, match="it is a file; a store is a folder"):
+        MemoryStore.open(file, model=None)
+    assert file.read_text() == "mine"
