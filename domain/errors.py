@@ -216,7 +216,7 @@ class InvalidInput(MnemologError, ValueError):
         super().__init__(f"{field}: {why}")
         self.field, self.why = field, why
 
-    def within(self, place: str) -> None:
+    def at_place(self, place: str) -> None:
         """Name the place that the field is in, such as `messages[3]`."""
         self.field = f"{place}.{self.field}"
         self.args = (f"{self.field}: {self.why}",)

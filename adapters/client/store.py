@@ -94,7 +94,7 @@ class _Recording(Remote):
             try:
                 sent.append(_fields(NewTurn.of(message, session=of)))
             except errors.InvalidInput as error:
-                error.within(f"messages[{place}]")
+                error.at_place(f"messages[{place}]")
                 raise
         recorded: Results[Turn] = self._call("record_many", messages=sent)
         return recorded

@@ -87,7 +87,7 @@ class Line(Result, frozen=True, kw_only=True):
     text: str
 
 
-class DoomedSession(Result, frozen=True, kw_only=True):
+class SessionPreview(Result, frozen=True, kw_only=True):
     """A session whose content would become unreadable."""
 
     session: str
@@ -110,7 +110,7 @@ class ForgetPreview(Result, frozen=True, kw_only=True):
     says: tuple[str, ...]
     counts: dict[str, int]
     """By kind of event, in words."""
-    sessions: tuple[DoomedSession, ...]
+    sessions: tuple[SessionPreview, ...]
     sessions_more: int
     events: tuple[Line, ...]
     """Single events that were named."""
@@ -207,12 +207,14 @@ async def preview_of(store: AsyncMemoryStore, asked: ForgetAsked, *, after: int 
     shown = report.sessions[:PER_PAGE]
     lines = PER_PAGE if len(shown) == 1 else LINES_OF_EACH
 
-    def look(blocking: MemoryStore) -> tuple[tuple[DoomedSession, ...], tuple[Line, ...]]:
+    def look(blocking: MemoryStore) -> tuple[tuple[SessionPreview, ...], tuple[Line, ...]]:
         turns = {item.session: item.turns for item in blocking.sessions()} if shown else {}
         begin = after if len(shown) == 1 else ORIGIN
-        doomed = (_doomed(blocking, name, turns=turns.get(name, 0), after=begin, most=lines) for name in shown)
+        previews = (
+            _session_preview(blocking, name, turns=turns.get(name, 0), after=begin, most=lines) for name in shown
+        )
         events = (_event(blocking.parts.log, position) for position in asked.positions[:PER_PAGE])
-        return tuple(doomed), tuple(events)
+        return tuple(previews), tuple(events)
 
     sessions, events = await read(store, look)
     return ForgetPreview(
@@ -230,7 +232,7 @@ async def _rehearsed(store: AsyncMemoryStore, asked: ForgetAsked) -> ForgetRepor
     return await read(store, lambda blocking: blocking.forget(**asked.call(), dry_run=True))
 
 
-def _doomed(store: MemoryStore, session_id: str, *, turns: int, after: int, most: int) -> DoomedSession:
+def _session_preview(store: MemoryStore, session_id: str, *, turns: int, after: int, most: int) -> SessionPreview:
     session = known_session(store, session_id)
     found = store.turns(session_id, after=after, limit=most + 1)
     listed = found[:most]
@@ -243,7 +245,7 @@ def _doomed(store: MemoryStore, session_id: str, *, turns: int, after: int, most
     values = list(session.all().items())[:most]
     lines += [Line(position=None, kind="value", who=key, text=_cut(repr(value))) for key, value in values]
     lines += [Line(position=None, kind="note", who="", text=_cut(note)) for note in session.notes()[:most]]
-    return DoomedSession(
+    return SessionPreview(
         session=session_id,
         title=session.title,
         scope=session.scope,
@@ -275,8 +277,9 @@ def _summary(report: ForgetReport) -> Iterator[str]:
     if report.sessions:
         what = "session loses" if len(report.sessions) == 1 else "sessions lose"
         yield f"{len(report.sessions):,} {what} all that was said and kept there, hidden turns too."
-    if report.along:
-        yield f"{counted(report.along, 'event')} of these were not named, but cannot be read without those that were."
+    if report.dependents:
+        unnamed = counted(report.dependents, "event")
+        yield f"{unnamed} of these were not named, but cannot be read without those that were."
     yield "That something was there stays visible: ids, scopes, agents, times, and how many events there were."
 
 

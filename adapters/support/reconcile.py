@@ -88,5 +88,5 @@ def _message(place: int, message: Mapping[str, Any] | NewTurn, *, session: str) 
         new = message if isinstance(message, NewTurn) else NewTurn.of(message, session=session)
         return checked_turn(new)
     except errors.InvalidInput as error:
-        error.within(f"messages[{place}]")
+        error.at_place(f"messages[{place}]")
         raise

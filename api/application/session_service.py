@@ -369,7 +369,7 @@ class Sessions:
                     new = msgspec.structs.replace(new, key=f"{key}/{place}")
                 works.append((session.session_id_of(new.session), self._recording(new)))
             except errors.InvalidInput as error:
-                error.within(f"messages[{place}]")
+                error.at_place(f"messages[{place}]")
                 raise
         if reopen_ended:
             return self._transact(partial(commands.record_late, turns=works, states=self.states))

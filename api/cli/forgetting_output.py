@@ -60,8 +60,9 @@ def show_forget(report: ForgetReport, preview: Preview) -> None:
         out.line(f"{what} would be forgotten: {kinds}")
     else:
         out.line(f"{what} forgotten by request {report.request} at position {report.position}: {kinds}")
-    if report.along:
-        out.line(f"{report.along} of them were not named: they depend on events that were, and are forgotten with them")
+    if report.dependents:
+        why = "they depend on events that were, and are forgotten with them"
+        out.line(f"{report.dependents} of them were not named: {why}")
     if report.waiting_for:
         out.line(f"{counted(len(report.confirmed_by), 'node')} confirmed; {_unconfirmed(report.waiting_for)}")
     if report.pending is not None:

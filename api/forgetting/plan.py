@@ -78,7 +78,7 @@ class Plan(NamedTuple):
     targets: list[ForgetTarget]
     sessions: tuple[str, ...]
     """Sessions that are erased entirely."""
-    along: int = 0
+    dependents: int = 0
     """Events that were not named, but depend on erased ones."""
 
     @property
@@ -106,12 +106,12 @@ class Planner:
             sessions |= {session for session, started in self._starts() if wish.holds_scope(started.scope)}
         targets = [self._whole(session_stream(session)) for session in sorted(sessions)]
         singled = self._singled(wish, sessions)
-        along = self._add_built_on(wish, singled)
+        dependents = self._add_built_on(wish, singled)
         for stream, versions in sorted(singled.items()):
             targets.append(self._target(stream, ranges_of(versions), Counter(versions.values())))
         whole = {target.stream for target in targets if target.counts}
         named = tuple(session for session in sorted(sessions) if session_stream(session) in whole)
-        return Plan([target for target in targets if target.counts], named, along)
+        return Plan([target for target in targets if target.counts], named, dependents)
 
     def _whole(self, stream: str) -> ForgetTarget:
         counts: Counter[str] = Counter()
@@ -156,11 +156,11 @@ class Planner:
         """Add the events of threads that depend on the named ones. Return how many."""
         rows = [self._tx.reads.state_head_at(position) for position in wish.positions]
         named = {row[0] for row in rows if row is not None and thread_of(row[0]) is not None}
-        along = 0
+        dependents = 0
         for recorded in with_what_is_built_on(self._of_threads(named), wish.positions):
             singled.setdefault(recorded.stream, {})[recorded.version] = recorded.event.topic
-            along += recorded.position not in wish.positions
-        return along
+            dependents += recorded.position not in wish.positions
+        return dependents
 
     def _of_threads(self, streams: set[str]) -> Iterator[RecordedEvent]:
         """Yield the events of threads, and of threads copied from them, by ascending position."""

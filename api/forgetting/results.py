@@ -51,7 +51,7 @@ class ForgetReport(Result, frozen=True, kw_only=True):
     """Events that had content."""
     counts: dict[str, int]
     """By topic."""
-    along: int = 0
+    dependents: int = 0
     """How many of the events were not named but depend on named ones: later checkpoints and writes of threads, which
     cannot be read without them."""
     pending: str | None = None

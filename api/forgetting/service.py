@@ -278,6 +278,6 @@ def _report(
         sessions=plan.sessions,
         events=sum(counts.values()),
         counts=dict(sorted(counts.items())),
-        along=plan.along,
+        dependents=plan.dependents,
         pending=pending,
     )

@@ -112,10 +112,13 @@ def test_forgetting_one_checkpoint_takes_what_is_built_on_it_and_leaves_the_rest
     position = threads.positions("t")[2 * named]
     would = store.forget(positions=[position], dry_run=True)
     left = 20 - named
-    assert (would.counts, would.along) == ({ThreadCheckpointed.topic: left, ThreadWritten.topic: left}, 2 * left - 1)
+    assert (would.counts, would.dependents) == (
+        {ThreadCheckpointed.topic: left, ThreadWritten.topic: left},
+        2 * left - 1,
+    )
     assert len(seen(threads, "t")) == 20
     report = store.forget(positions=[position])
-    assert (report.counts, report.along, report.complete) == (would.counts, would.along, True)
+    assert (report.counts, report.dependents, report.complete) == (would.counts, would.dependents, True)
     expected = [f"{number:04d}" for number in range(named)]
     assert seen(threads, "t") == expected
     assert seen(threads, "other") == ["0000", "0001", "0002"]

@@ -28,11 +28,11 @@ def test_forgetting_one_position_takes_what_was_built_on_it_and_the_graph_goes_o
         named = of_kind[len(of_kind) // 2]
         would = store.forget(positions=[named], dry_run=True)
         report = store.forget(positions=[named])
-        assert (report.counts, report.along) == (would.counts, would.along)
+        assert (report.counts, report.dependents) == (would.counts, would.dependents)
         left = [state.values for state in graph.get_state_history(at("t"))]
         assert len(left) > 0
         if kind is ThreadCheckpointed:  # On what was written behind one, nothing need be built.
-            assert report.along > 0
+            assert report.dependents > 0
             assert len(left) < len(before)
         assert left == before[-len(left) :]
         graph.invoke(said(9), at("t"))
