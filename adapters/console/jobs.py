@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final, Literal
@@ -19,7 +20,7 @@ from mnemolog.adapters.console.private_files import PrivateFiles
 from mnemolog.adapters.console.rendering import url
 from mnemolog.adapters.http.access import Caller
 from mnemolog.aio.worker_pools import BACKGROUND_MAX
-from mnemolog.domain import errors
+from mnemolog.domain import errors, structured_log
 from mnemolog.domain.result import Result
 from mnemolog.projections.ports import Progress
 
@@ -165,9 +166,12 @@ async def _run(job: Job, work: Work) -> None:
     except asyncio.CancelledError:
         job.ended(None, errors.StoreClosed())
         raise
-    except BaseException:
-        job.ended(None, errors.InvalidInput("job", "it failed; the log of the server has the reason"))
-        raise
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        structured_log.error("console.job_failed", job=job.id, error=error, file=frame.filename, line=frame.lineno)
+        failed = errors.StoreError("the server failed")
+        failed.hint = "report it as a bug, with what the server logged"
+        job.ended(None, failed)
 
 
 def jobs_of(request: Request) -> Jobs:

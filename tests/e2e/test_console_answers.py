@@ -408,6 +408,22 @@ def test_long_work_shows_its_progress_and_recalls_are_answered_meanwhile(made, c
     asyncio.run(store.close())
 
 
+def test_a_job_that_fails_says_so_on_its_page_and_in_the_log_at_once(browser, store, monkeypatch, caplog):
+    """A fault of ours is logged by its class and place, for whoever reads the page; what it says is not shown."""
+
+    async def fail(**_):
+        raise KeyError(HOSTILE)
+
+    monkeypatch.setattr(store, "verify", fail)
+    job = browser.follow(browser.submit("/audit/verify", {}))
+    assert (job["state"], job["error"]) == ("failed", "the server failed")
+    assert job["hint"] == "report it as a bug, with what the server logged"
+    (logged,) = [record for record in caplog.records if record.name.startswith("mnemolog.console")]
+    assert (logged.event, logged.facts["job"], logged.facts["error"]) == ("console.job_failed", job["id"], "KeyError")
+    assert logged.facts["file"] == __file__
+    assert HOSTILE not in caplog.text
+
+
 def test_only_so_many_jobs_run_at_once(made, clock, monkeypatch):
     """The next one is refused until one has ended."""
     monkeypatch.setattr(jobs, "RUNNING_MAX", 0)
