@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 
 from mnemolog.adapters.console import parameters
-from mnemolog.adapters.console.event_words import KINDS, kind_of
+from mnemolog.adapters.console.event_words import kind_of
 from mnemolog.adapters.console.moment import AsOf, recorded_at
 from mnemolog.adapters.console.page import page
 from mnemolog.adapters.http.access import Caller
@@ -21,7 +21,7 @@ from mnemolog.audit.diff import session_diff, switch_of
 from mnemolog.audit.results import Diff, SessionDiff
 from mnemolog.domain.display import counted
 from mnemolog.domain.embedding_model import Activation, activation_of
-from mnemolog.domain.events import ModelActivated, SessionSwitched, TurnRecorded
+from mnemolog.domain.events import EVENT_TYPES, ModelActivated, SessionSwitched, TurnRecorded
 from mnemolog.domain.moments import When, position_at
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
@@ -38,7 +38,7 @@ USUAL_EVENTS: Final = 100
 """How many events are compared if the URL does not say since when."""
 OTHER_EVENTS_MAX: Final = 100_000
 """Events other than turns that are counted between moments that are far apart."""
-_OTHER_TOPICS: Final = tuple(topic for topic in KINDS if topic != TurnRecorded.topic)
+_OTHER_TOPICS: Final = tuple(topic for topic in EVENT_TYPES if topic != TurnRecorded.topic)
 _STORE_TOPICS: Final = frozenset({SessionSwitched.topic, ModelActivated.topic})
 
 

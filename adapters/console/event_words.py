@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mnemolog.domain import events
+from mnemolog.domain import events, item_events, thread_events
 
 KINDS: Final[Mapping[str, str]] = {
     events.TurnRecorded.topic: "turns said",
@@ -31,6 +31,16 @@ KINDS: Final[Mapping[str, str]] = {
     events.ForgetRequested.topic: "requests to forget",
     events.ContentErased.topic: "erasures of content",
     events.ForgetCompleted.topic: "completed requests to forget",
+    events.TokenCreated.topic: "tokens made",
+    events.TokenRevoked.topic: "tokens revoked",
+    thread_events.ThreadCheckpointed.topic: "checkpoints of a graph",
+    thread_events.ThreadWritten.topic: "writes of a graph",
+    thread_events.ThreadPruned.topic: "times checkpoints of a graph were pruned",
+    thread_events.ThreadDeleted.topic: "threads of a graph deleted",
+    thread_events.ThreadCopied.topic: "threads of a graph copied",
+    item_events.ItemPut.topic: "items put",
+    item_events.ItemTouched.topic: "items touched",
+    item_events.ItemDeleted.topic: "items deleted",
 }
 """In the plural, as in `3 turns said`."""
 

@@ -12,11 +12,12 @@ from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 
 from mnemolog import AsyncMemoryStore, MemoryStore, acting_as
-from mnemolog.adapters.console import audit_page, diff_page, import_page, jobs, private_files
+from mnemolog.adapters.console import audit_page, diff_page, event_words, import_page, jobs, private_files
 from mnemolog.adapters.console.app import console_app, console_routes
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.http.authentication import Authentication, Callers
 from mnemolog.audit.verification import verify_export
+from mnemolog.domain.events import EVENT_TYPES
 from mnemolog.domain.position import Position
 from mnemolog.domain.scope import ROOT, parse_scope
 from tests.console import Browser, close_all
@@ -262,15 +263,23 @@ def test_moments_that_are_far_apart_are_compared_without_reading_every_turn(fold
             session = store.session(f"s{number}", scope=f"acme/{number % 2}")
             session.set("number", number)
             session.record("user", "hello")
+        store.admin.create_token("ann", verbs=["read"])
         head = store.head().position
         far = diff_page.far_apart(store, Position(0), head, scope=ROOT, page=1)
         assert (far.turns_left_out, far.sessions_in_all, len(far.sessions), far.pages) == (103, 103, 100, 2)
         assert {item.says: item.events for item in far.kinds}["values set"] == 103
         usual = store.audit.diff(0, head)
+        assert {item.topic: item.events for item in far.kinds} == usual.topics
         assert [item.values for item in far.sessions] == [item.values for item in usual.sessions][:100]
         assert diff_page.far_apart(store, Position(0), head, scope=parse_scope("acme/1"), page=1).sessions_in_all == 51
         bound = store.within("acme/0")
         assert diff_page.far_apart(bound, Position(0), head, scope=ROOT, page=1).sessions_in_all == 52
+
+
+def test_every_type_of_event_has_words_to_choose_it_by():
+    """Audit and Live can show who made tokens, and what graphs wrote."""
+    assert set(event_words.KINDS) == set(EVENT_TYPES)
+    assert len(set(event_words.KINDS.values())) == len(EVENT_TYPES)
 
 
 # The context preview
