@@ -17,7 +17,6 @@ from mnemolog.adapters.console.jobs import jobs_of, owner_of
 from mnemolog.adapters.console.moment import AsOf
 from mnemolog.adapters.console.page import Redirect, action, page
 from mnemolog.adapters.console.private_files import PrivateFiles
-from mnemolog.adapters.console.whole_memory import require_all
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
@@ -244,10 +243,9 @@ class ExportMade(Result, frozen=True, kw_only=True):
     """The last exported position, and the digest to check the export with."""
 
 
-@action("/audit/verify", title="Verify", verb="read", needs_write=False)
+@action("/audit/verify", title="Verify", verb="read", needs_write=False, whole=True)
 async def verify(request: Request, caller: Caller, form: FormData) -> Redirect:
     """Check every digest, version and witness, in the background. Changes nothing."""
-    require_all(caller.store)
     expected = parameters.text(form, "expect_head") or None
     contents = bool(parameters.text(form, "contents"))
 
@@ -257,10 +255,9 @@ async def verify(request: Request, caller: Caller, form: FormData) -> Redirect:
     return await jobs_of(request).start(request, caller, "Verifying the history", work, back="/audit")
 
 
-@action("/audit/export", title="Export", verb="read", needs_write=False)
+@action("/audit/export", title="Export", verb="read", needs_write=False, whole=True)
 async def export(request: Request, caller: Caller, form: FormData) -> Redirect:
     """Write the log to a file, in the background, which waits a few minutes to be fetched. Changes nothing."""
-    require_all(caller.store)
     jobs, store = jobs_of(request), caller.store
     after, upto = parameters.when(form, "after") or ORIGIN, parameters.when(form, "upto")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -23,10 +23,11 @@ from mnemolog.adapters.console.security import (
 )
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.http.problems import hint_of, status_of
-from mnemolog.adapters.support.store_access import read
+from mnemolog.adapters.support.store_access import read, with_pools
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.result import Result
+from mnemolog.domain.scope import ROOT
 
 LogIn = Callable[[str], Awaitable[Caller | None]]
 """Returns the caller that a token stands for, None for an invalid one."""
@@ -90,7 +91,6 @@ class Console:
         self._pages, self._actions = tuple(pages), tuple(actions)
         self._name, self._write, self._log_in = name, write, log_in
         self._templates, self._forms = environment(), FormTokens()
-        self._verbs = {item.path: item.verb for item in self._pages}
 
     def routes(self) -> list[Any]:
         """Return the routes of the console, all but `/` below names that the API does not use."""
@@ -111,7 +111,8 @@ class Console:
                 return self._to_login(request)
             bar: TimeBar | None = None
             try:
-                _require(caller.may(page.verb), _not_allowed(page.verb))
+                if (refusal := _refusal(caller, page)) is not None:
+                    raise Refused(refusal)
                 asked = query(request, "at")
                 at = await read(caller.store, lambda store: as_of(store, asked))
                 data = await page.show(request, caller, at)
@@ -132,7 +133,8 @@ class Console:
                 return self._to_login(request)
             try:
                 _require(self._write or not action.needs_write, _READ_ONLY)
-                _require(caller.may(action.verb), _not_allowed(action.verb))
+                if (refusal := _refusal(caller, action)) is not None:
+                    raise Refused(refusal)
                 async with request.form(max_files=FORM_FILES_MAX, max_fields=FORM_FIELDS_MAX) as form:
                     _require(self._forms.accepts(request, form), _FORGED)
                     done = await action.do(request, caller, form)
@@ -239,11 +241,13 @@ class Console:
         params = dict(request.query_params)
         path = request.url.path if request.method == "GET" else "/"
         kept = {name: params[name] for name in KEPT if params.get(name)}
+        may_open = set() if caller is None else {page.path for page in self._pages if _refusal(caller, page) is None}
         theme = str(request.cookies.get(THEME_COOKIE, ""))
         return {
             "title": title,
             "name": self._name,
-            "menu": [] if caller is None else self._menu(caller),
+            "menu": list(_menu(may_open)),
+            "may_open": may_open,
             "path": path,
             "params": params,
             "caller": caller,
@@ -259,12 +263,6 @@ class Console:
             "link": lambda to, **query: url(to, {**kept, **query}),
             "here": lambda **query: url(path, {**params, **query}),
         }
-
-    def _menu(self, caller: Caller) -> list[tuple[str, list[tuple[str, str]]]]:
-        """Return the pages that a caller may see, by group."""
-        may = {path for path, verb in self._verbs.items() if caller.may(verb)}
-        groups = [(group, [item for item in items if item[0] in may]) for group, items in NAVIGATION]
-        return [(group, items) for group, items in groups if items]
 
     @staticmethod
     def _headed(response: Response) -> Response:
@@ -300,6 +298,21 @@ def problem_of(error: errors.MnemologError | Refused) -> Problem:
     return Problem(status=status, title=title, detail=str(error), hint=hint)
 
 
+def _menu(may_open: Set[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield the pages that a caller may open, by group."""
+    for group, items in NAVIGATION:
+        if shown := [item for item in items if item[0] in may_open]:
+            yield group, shown
+
+
+def _refusal(caller: Caller, asked: Page | Action) -> Problem | None:
+    """Return why a page or an action is not for a caller; None if it is."""
+    if not caller.may(asked.verb):
+        return _not_allowed(asked.verb)
+    sees_all = with_pools(caller.store)[0].parts.boundary.scope == ROOT
+    return None if sees_all or not asked.whole else _A_PART_ONLY
+
+
 def _require(holds: bool, problem: Problem) -> None:
     if not holds:
         raise Refused(problem)
@@ -314,6 +327,12 @@ def _not_allowed(verb: str) -> Problem:
     )
 
 
+_A_PART_ONLY: Final = Problem(
+    status=403,
+    title="This page is about the whole memory",
+    detail="Your token is for a part of it, so it is not shown to you.",
+    hint="Ask for a token that is bound to no scope.",
+)
 _READ_ONLY: Final = Problem(
     status=403,
     title="This console is read-only",

@@ -14,7 +14,6 @@ from mnemolog.adapters.console.console import Problem, Refused
 from mnemolog.adapters.console.jobs import jobs_of
 from mnemolog.adapters.console.moment import AsOf
 from mnemolog.adapters.console.page import Redirect, action, page, query
-from mnemolog.adapters.console.whole_memory import require_all
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
@@ -89,10 +88,9 @@ class HealthPage(Result, frozen=True, kw_only=True):
     """Whether this server was started with a model."""
 
 
-@page("/health", title="Health", template="health.html")
+@page("/health", title="Health", template="health.html", whole=True)
 async def health(request: Request, caller: Caller, _at: AsOf) -> HealthPage:
     """Show the health of the whole store. It is that of now: projections have no past."""
-    require_all(caller.store)
     return await health_page(caller.store, model=query(request, "model"), ask_doctor=caller.may("admin"))
 
 
@@ -224,10 +222,9 @@ def _summary(status: Status, report: DoctorReport | None, parts: tuple[Part, ...
     yield from (f"{warning[:1].upper()}{warning[1:]}." for warning in status.warnings)
 
 
-@action("/health/check", title="Full check", verb="admin", needs_write=False)
+@action("/health/check", title="Full check", verb="admin", needs_write=False, whole=True)
 async def check(request: Request, caller: Caller, _form: FormData) -> Redirect:
     """Read every byte of the projections, in the background. Mends nothing."""
-    require_all(caller.store)
 
     async def work(progress: Progress) -> DoctorReport:
         return await caller.store.admin.doctor(deep=True, progress=progress)
@@ -235,10 +232,9 @@ async def check(request: Request, caller: Caller, _form: FormData) -> Redirect:
     return await jobs_of(request).start(request, caller, "Checking every byte", work, back="/health")
 
 
-@action("/health/fix", title="Mend", verb="admin")
+@action("/health/fix", title="Mend", verb="admin", whole=True)
 async def fix(request: Request, caller: Caller, _form: FormData) -> Redirect:
     """Mend what `doctor` can mend, in the background."""
-    require_all(caller.store)
 
     async def work(progress: Progress) -> DoctorReport:
         return await caller.store.admin.doctor(fix=True, progress=progress)
@@ -246,10 +242,9 @@ async def fix(request: Request, caller: Caller, _form: FormData) -> Redirect:
     return await jobs_of(request).start(request, caller, "Mending what can be mended", work, back="/health")
 
 
-@action("/health/model", title="Change the model", verb="admin")
+@action("/health/model", title="Change the model", verb="admin", whole=True)
 async def change_model(request: Request, caller: Caller, form: FormData) -> Redirect:
     """Build what a model lacks and make it the active one, in the background."""
-    require_all(caller.store)
     chosen = _chosen(await model_rows(caller.store), str(form.get("model", "")))
 
     async def work(progress: Progress) -> ModelActivation:

@@ -16,7 +16,6 @@ from mnemolog.adapters.console.jobs import Jobs, jobs_of, owner_of
 from mnemolog.adapters.console.moment import AsOf
 from mnemolog.adapters.console.page import Redirect, action, page
 from mnemolog.adapters.console.rendering import url
-from mnemolog.adapters.console.whole_memory import require_all
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.importers.detection import FORMATS
 from mnemolog.adapters.importers.formats import chroma
@@ -113,10 +112,9 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True):
         return {"format": self.format or None, "scope": self.scope or None, "agent": self.agent or None}
 
 
-@page("/import", title="Import", template="import.html", verb="record")
+@page("/import", title="Import", template="import.html", verb="record", whole=True)
 async def import_(request: Request, caller: Caller, _at: AsOf) -> ImportPage:
     """Show the form of an upload, or with `?file=` what would be recorded of one."""
-    require_all(caller.store)
     asked = request.query_params
     if not parameters.text(asked, "file"):
         return ImportPage(formats=_FORMATS, bytes_max=UPLOAD_BYTES_MAX)
@@ -191,10 +189,9 @@ def _named(found: FilePreview, upload: Upload) -> list[str]:
     return [line.replace(str(upload.path), upload.name) for line in found.refused]
 
 
-@action("/import/upload", title="Import", verb="record")
+@action("/import/upload", title="Import", verb="record", whole=True)
 async def upload(request: Request, caller: Caller, form: FormData) -> Redirect:
     """Keep an upload for a few minutes and show what would be recorded of it."""
-    require_all(caller.store)
     given = form.get("upload")
     if not isinstance(given, UploadFile) or not given.filename:
         raise Refused(_NO_FILE)
@@ -213,7 +210,7 @@ def _require_text(upload: BinaryIO) -> None:
             raise Refused(msgspec.structs.replace(_NOT_HERE, detail=f"{what}, which this page does not take."))
 
 
-@action("/import/confirm", title="Import", verb="record")
+@action("/import/confirm", title="Import", verb="record", whole=True)
 async def confirm(request: Request, caller: Caller, form: FormData) -> Redirect:
     """Record an upload, in the background, and delete the file."""
     jobs = jobs_of(request)
@@ -250,7 +247,7 @@ def _named_error(error: errors.ImportRefused, chosen: Upload) -> errors.ImportRe
     return named
 
 
-@action("/import/discard", title="Import", verb="record")
+@action("/import/discard", title="Import", verb="record", whole=True)
 async def discard(request: Request, caller: Caller, form: FormData) -> Redirect:
     """Delete an upload without importing it."""
     jobs, file = jobs_of(request), parameters.text(form, "file")

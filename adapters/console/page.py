@@ -31,6 +31,8 @@ class Page(NamedTuple):
     title: str
     template: str
     verb: Verb
+    whole: bool
+    """Whether it is about the whole memory, so that who may see a part only is refused."""
     show: Callable[[Request, Caller, AsOf], Awaitable[msgspec.Struct | Response]]
 
 
@@ -41,23 +43,25 @@ class Action(NamedTuple):
     title: str
     template: str
     verb: Verb
+    whole: bool
+    """As of a page."""
     do: Callable[[Request, Caller, FormData], Awaitable[msgspec.Struct | Redirect]]
     needs_write: bool
     """Whether it is refused unless the console may write."""
 
 
 def page(
-    path: str, *, title: str, template: str, verb: Verb = "read"
+    path: str, *, title: str, template: str, verb: Verb = "read", whole: bool = False
 ) -> Callable[[Callable[[Request, Caller, AsOf], Awaitable[msgspec.Struct | Response]]], Page]:
     """Make a page of a function. `path` is as in Starlette; only callers with `verb` see it."""
-    return lambda show: Page(path, title, template, verb, show)
+    return lambda show: Page(path, title, template, verb, whole, show)
 
 
 def action(
-    path: str, *, title: str, verb: Verb, template: str = "", needs_write: bool = True
+    path: str, *, title: str, verb: Verb, template: str = "", whole: bool = False, needs_write: bool = True
 ) -> Callable[[Callable[[Request, Caller, FormData], Awaitable[Any]]], Action]:
     """Make an action of a function, which is called with a form that was posted to `path` and is not forged."""
-    return lambda do: Action(path, title, template, verb, do, needs_write)
+    return lambda do: Action(path, title, template, verb, whole, do, needs_write)
 
 
 def query(request: Request, name: str) -> str:

@@ -12,7 +12,6 @@ from starlette.requests import Request
 from mnemolog.adapters.console import parameters
 from mnemolog.adapters.console.moment import AsOf
 from mnemolog.adapters.console.page import page
-from mnemolog.adapters.console.whole_memory import require_all
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import log_of, read, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
@@ -83,10 +82,9 @@ class ReceiptPage(Result, frozen=True, kw_only=True):
     """The parameters that ask the same in the recall debugger."""
 
 
-@page("/recall/receipts", title="Recorded recalls", template="receipts.html")
+@page("/recall/receipts", title="Recorded recalls", template="receipts.html", whole=True)
 async def receipts(request: Request, caller: Caller, at: AsOf) -> ReceiptsPage:
     """Show the recorded recalls up to the moment."""
-    require_all(caller.store)
     before = parameters.whole(request.query_params, "before", 0, most=10**15)
     return await receipts_page(caller.store, before=before or None, at=at.when)
 
@@ -125,10 +123,9 @@ def _receipt(recorded: RecordedEvent) -> Receipt:
     )
 
 
-@page("/recall/receipts/{position:int}", title="A recorded recall", template="receipt.html")
+@page("/recall/receipts/{position:int}", title="A recorded recall", template="receipt.html", whole=True)
 async def receipt(request: Request, caller: Caller, _at: AsOf) -> ReceiptPage:
     """Show what was answered then, whether that is reproduced, and what would be answered today."""
-    require_all(caller.store)
     return await receipt_page(caller.store, request.path_params["position"])
 
 

@@ -45,7 +45,7 @@ class NewToken(Result, frozen=True, kw_only=True):
     token: Token
 
 
-@page("/tokens", title="Tokens", template="tokens.html", verb="admin")
+@page("/tokens", title="Tokens", template="tokens.html", verb="admin", whole=True)
 async def tokens(_request: Request, caller: Caller, _at: AsOf) -> TokenList:
     """Show all tokens. They are those of now: whether an old one is valid is asked at each request."""
     now = datetime.now(UTC)
@@ -59,7 +59,7 @@ def _state(token: Token, now: datetime) -> State:
     return "valid" if token.is_valid(now) else "expired"
 
 
-@action("/tokens", title="A new token", verb="admin", template="token_made.html")
+@action("/tokens", title="A new token", verb="admin", template="token_made.html", whole=True)
 async def create(_request: Request, caller: Caller, form: FormData) -> NewToken:
     """Make a token, and show its secret once."""
     days = whole(form, "days", 0, most=DAYS_MAX)
@@ -72,7 +72,7 @@ async def create(_request: Request, caller: Caller, form: FormData) -> NewToken:
     return NewToken(secret=made.secret, token=made.token)
 
 
-@action("/tokens/revoke", title="Tokens", verb="admin")
+@action("/tokens/revoke", title="Tokens", verb="admin", whole=True)
 async def revoke(_request: Request, caller: Caller, form: FormData) -> Redirect:
     """Revoke a token."""
     await caller.store.admin.revoke_token(text(form, "id"))

@@ -743,10 +743,12 @@ def test_a_caller_of_a_scope_sees_its_own_and_is_told_where_a_page_is_about_ever
     for url in ("/recall?q=tea&session=bad", "/context?q=tea&session=bad", "/forgetting?sessions=bad"):
         assert alice.get(url).status_code == 404, url
     assert alice.get("/forgetting?positions=12").status_code == 404
-    for url in ("/health", "/recall/receipts", "/import"):
+    for url in ("/health", "/recall/receipts", "/import", "/tokens"):
         page = alice.get(url)
         assert page.status_code == 403, url
         assert "about the whole memory" in page.text
+        assert not any(f'href="{url}"' in alice.get(shown).text for shown in ("/", "/recall", "/audit")), url
+        assert f'href="{url}"' in browser_of_all(store).get("/" if url != "/recall/receipts" else "/recall").text
     for url in ("/audit/verify", "/audit/export", "/health/fix", "/health/model", "/import/upload"):
         assert alice.submit(url, {}).status_code in (403, 404), url
     count = events_of(alice, "sessions=trip")
