@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from mnemolog.cli.app import AsCsv, AsJson, Group, Store, StoreCommand, app, remark
+from mnemolog.cli.app import AsCsv, AsJson, Group, Store, StoreCommand, app
 from mnemolog.cli.arguments import open_store
-from mnemolog.cli.output import answer, console
+from mnemolog.cli.output import answer, console, note
 from mnemolog.cli.times import given_duration
+from mnemolog.domain.actor import acting_as
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted, dated
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.limits import checked_label
 from mnemolog.domain.tokens import VERBS, CreatedToken, Token
 from mnemolog.infra.runtime.clock import SystemClock
+
+UNKNOWN_USER: Final = "local"
 
 tokens = typer.Typer(cls=Group, help="Create, list and revoke the tokens of a server.")
 app.add_typer(tokens, name="token")
@@ -50,7 +56,7 @@ def create(
 
     Example: mnemolog token create memory/ --actor alice --scope acme/alice --verb read --verb record --expires 30d
     """
-    with open_store(store, create=False) as opened:
+    with open_store(store, create=False) as opened, acting_as(_user()):
         created = opened.admin.create_token(
             actor,
             verbs=verb or ("read", "record"),
@@ -81,14 +87,22 @@ def revoke(
 
     Example: mnemolog token revoke memory/ 0a1b2c3d4e5f
     """
-    with open_store(store, create=False) as opened:
+    with open_store(store, create=False) as opened, acting_as(_user()):
         revoked = opened.admin.revoke_token(token)
     answer(revoked, _show_revoked, as_json=as_json)
 
 
+def _user() -> str:
+    """Return the name of the user of this process, or `local` if it has none that can be an actor."""
+    try:
+        return checked_label("actor", getpass.getuser())
+    except (InvalidInput, OSError, KeyError, ImportError):  # What `getuser` raises depends on the version of Python.
+        return UNKNOWN_USER
+
+
 def _show_created(created: CreatedToken) -> None:
     console().line(created.secret)
-    remark(f"token {created.token.id} of {created.token.actor}", hint="keep it now: it cannot be shown again")
+    note(f"token {created.token.id} of {created.token.actor}; keep it now, because it cannot be shown again")
 
 
 def _show_revoked(token: Token) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -243,8 +244,8 @@ def test_the_command_line_creates_lists_and_revokes_tokens(store, folder, run):
         *("--verb", "read", "--expires", "30d"),
     )
     secret = made.stdout.strip()
-    assert "cannot be shown again" in made.stderr
     token = holder(store, secret)
+    assert made.stderr == f"note: token {token.id} of alice; keep it now, because it cannot be shown again\n"
     assert (token.actor, token.scopes, token.verbs) == ("alice", ("acme/a", "acme/b"), ("read",))
     assert token.expires_at - token.created_at < timedelta(days=30, minutes=1)
     listed = run("token", "list", folder).stdout
@@ -255,6 +256,26 @@ def test_the_command_line_creates_lists_and_revokes_tokens(store, folder, run):
     assert run("token", "list", folder, "--json").json[0]["revoked_at"]
     created = run("token", "create", folder, "--actor", "bob", "--json").json
     assert holder(store, created["secret"]).verbs == ("read", "record")
+
+
+@pytest.mark.parametrize(("user", "actor"), [("ada", "ada"), ("", "local"), ("a\nb", "local"), ("x" * 5_000, "local")])
+def test_the_command_line_acts_as_the_user_of_this_machine(store, folder, run, monkeypatch, user, actor):
+    """A name that is no valid actor becomes `local`."""
+    monkeypatch.setattr(getpass, "getuser", lambda: user)
+    created = run("token", "create", folder, "--actor", "bob", "--json").json["token"]
+    revoked = run("token", "revoke", folder, created["id"], "--json").json
+    assert (created["created_by"], revoked["revoked_by"]) == (actor, actor)
+    assert [event.actor for event in store.audit.timeline()] == [actor, actor]
+
+
+def test_the_command_line_acts_as_local_where_the_user_has_no_name(store, folder, run, monkeypatch):
+    """As in a container whose user id is not in the password file."""
+    monkeypatch.setattr(getpass, "getuser", unknown_user)
+    assert run("token", "create", folder, "--actor", "bob", "--json").json["token"]["created_by"] == "local"
+
+
+def unknown_user():
+    raise KeyError("getpwuid(): uid not found: 4711")
 
 
 @pytest.mark.parametrize(
