@@ -18,12 +18,11 @@ require("server", "starlette", "uvicorn", "jinja2", "python_multipart", "prometh
 from mnemolog.adapters.http.calls import Folders  # noqa: E402
 from mnemolog.adapters.http.connections import Limits  # noqa: E402
 from mnemolog.adapters.http.listen import LOOPBACK, bracketed, is_loopback, listen  # noqa: E402
+from mnemolog.defaults import BODY_MAX, DEFAULT_PORT  # noqa: E402
 from mnemolog.domain.errors import InvalidInput  # noqa: E402
 
-DEFAULT_PORT: Final = 8900
 LOOPBACK_ADDRESSES: Final = ("127.0.0.1", "::1")
 CONNECTIONS: Final = 4096
-MIB: Final = 2**20
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +53,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the console may change the store."""
     folders: Folders = Folders()
     """Where backups that callers ask for are made."""
-    body_max: int = 16 * MIB
+    body_max: int = BODY_MAX
     """Bytes of the body of a request."""
     requests_per_minute: int | None = None
     """Requests that each token may make in a minute. None: any number."""

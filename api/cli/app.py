@@ -289,6 +289,12 @@ def _one_format(context: typer.Context, parameter: typer.CallbackParam, value: b
 
 AsJson = Annotated[bool, typer.Option("--json", callback=_one_format, help="Print the answer, or the error, as JSON.")]
 AsCsv = Annotated[bool, typer.Option("--csv", callback=_one_format, help="Print the rows as CSV, with a header.")]
+Receipts = Annotated[
+    bool,
+    typer.Option(
+        "--receipts", envvar=RECEIPTS_VARIABLE, help="Record every recall in the log, unless --read-only is given."
+    ),
+]
 ModelName = Annotated[
     str,
     typer.Option(

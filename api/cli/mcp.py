@@ -9,23 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Final, cast, get_args
 
 import typer
 
-from mnemolog.cli.app import RECEIPTS_VARIABLE, ModelName, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.address import ADDRESS, AllowHost, AllowOrigin, Host, Port
+from mnemolog.cli.app import ModelName, Receipts, Store, StoreCommand, app, chosen_model
 from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
 from mnemolog.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from mnemolog.adapters.support.agent_tools import Memory
 
-HTTP_PANEL: Final = "HTTP"
 TOKEN_VARIABLE: Final = "MNEMOLOG_MCP_TOKEN"
 
-Http = Annotated[bool, typer.Option("--http", help="Serve streamable HTTP instead of stdin and stdout.")]
-Host = Annotated[str, typer.Option("--host", help="Address to listen at.", rich_help_panel=HTTP_PANEL)]
-Port = Annotated[
-    int,
-    typer.Option(
-        "--port", min=0, max=65_535, help="Port to listen at; 0 for any free one.", rich_help_panel=HTTP_PANEL
-    ),
+Http = Annotated[
+    bool, typer.Option("--http", help="Serve streamable HTTP at --host and --port instead of stdin and stdout.")
 ]
 Token = Annotated[
     str | None,
@@ -33,19 +28,11 @@ Token = Annotated[
         "--token",
         envvar=TOKEN_VARIABLE,
         help="Bearer token of clients. Required for other machines; the variable keeps it out of `ps`.",
-        rich_help_panel=HTTP_PANEL,
+        rich_help_panel=ADDRESS,
     ),
-]
-Hosts = Annotated[
-    list[str] | None,
-    typer.Option("--allow-host", help="Another allowed host name, with port or ':*'.", rich_help_panel=HTTP_PANEL),
 ]
 Tools = Annotated[
     str, typer.Option("--tools", metavar="core|full", help="core: the six that a model needs. full: all.")
-]
-Origins = Annotated[
-    list[str] | None,
-    typer.Option("--allow-origin", help="An allowed origin of web pages.", rich_help_panel=HTTP_PANEL),
 ]
 
 
@@ -56,18 +43,13 @@ def mcp(
     host: Host = "127.0.0.1",
     port: Port = 8765,
     token: Token = None,
-    allow_host: Hosts = None,
-    allow_origin: Origins = None,
+    allow_host: AllowHost = None,
+    allow_origin: AllowOrigin = None,
     agent: Annotated[
         str, typer.Option("--agent", help="Agent whose sessions are used if a call names none.")
     ] = DEFAULT_AGENT,
     read_only: Annotated[bool, typer.Option("--read-only", help="Offer no tool that writes to the log.")] = False,
-    receipts: Annotated[
-        bool,
-        typer.Option(
-            "--receipts", envvar=RECEIPTS_VARIABLE, help="Record every recall in the log, unless --read-only is given."
-        ),
-    ] = False,
+    receipts: Receipts = False,
     tools: Tools = "core",
     scope: Annotated[str, typer.Option("--scope", help="Serve only this scope: nothing outside of it.")] = "",
     model: ModelName = DEFAULT_MODEL,

@@ -9,31 +9,29 @@ from typing import Annotated
 
 import typer
 
-from mnemolog.cli.app import RECEIPTS_VARIABLE, ModelName, StoreCommand, app, chosen_model
-from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.cli.address import ADDRESS, AllowHost, AllowOrigin, Host, Port
+from mnemolog.cli.app import ModelName, Receipts, StoreCommand, app, chosen_model
+from mnemolog.defaults import BODY_MAX, DEFAULT_MODEL, DEFAULT_PORT
 from mnemolog.domain.structured_log import ROOT
 
-REACH, LIMITS = "Address and access", "Limits"
-PORT_MAX = 65_535
+LIMITS = "Limits"
 
 Served = Annotated[
     str, typer.Argument(metavar="DIR", help="Folder of the store, or URL of the PostgreSQL database of its log.")
 ]
 Log = Annotated[str | None, typer.Option("--log", help="In a database: the name of the log.")]
 Local = Annotated[Path | None, typer.Option("--local", help="With --log: the store's folder on this machine.")]
-Host = Annotated[str, typer.Option("--host", help="Address to listen at.", rich_help_panel=REACH)]
-Port = Annotated[
-    int, typer.Option("--port", min=0, max=PORT_MAX, help="Port; 0 for any free one.", rich_help_panel=REACH)
-]
 TlsCert = Annotated[
-    Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate, in PEM.", rich_help_panel=REACH)
+    Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate, in PEM.", rich_help_panel=ADDRESS)
 ]
 TlsKey = Annotated[
-    Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, in PEM.", rich_help_panel=REACH)
+    Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, in PEM.", rich_help_panel=ADDRESS)
 ]
 BehindProxy = Annotated[
     bool,
-    typer.Option("--behind-proxy", help="A reverse proxy terminates TLS: believe its headers.", rich_help_panel=REACH),
+    typer.Option(
+        "--behind-proxy", help="A reverse proxy terminates TLS: believe its headers.", rich_help_panel=ADDRESS
+    ),
 ]
 Proxies = Annotated[
     list[str] | None,
@@ -41,19 +39,11 @@ Proxies = Annotated[
         "--proxy-address",
         metavar="ADDRESS",
         help="Address or network of the proxy; by default this machine.",
-        rich_help_panel=REACH,
+        rich_help_panel=ADDRESS,
     ),
 ]
 RequireToken = Annotated[
-    bool, typer.Option("--require-token", help="Ask this machine's requests for a token, too.", rich_help_panel=REACH)
-]
-Hosts = Annotated[
-    list[str] | None,
-    typer.Option("--allow-host", help="Another allowed host name, with port or ':*'.", rich_help_panel=REACH),
-]
-Origins = Annotated[
-    list[str] | None,
-    typer.Option("--allow-origin", help="An allowed origin of other web pages.", rich_help_panel=REACH),
+    bool, typer.Option("--require-token", help="Ask this machine's requests for a token, too.", rich_help_panel=ADDRESS)
 ]
 Backups = Annotated[
     Path | None, typer.Option("--backups", metavar="FOLDER", help="Make backups that callers ask for in here.")
@@ -85,25 +75,22 @@ def serve(
     log: Log = None,
     local: Local = None,
     host: Host = "127.0.0.1",
-    port: Port = 8900,
+    port: Port = DEFAULT_PORT,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     behind_proxy: BehindProxy = False,
     proxy_address: Proxies = None,
     require_token: RequireToken = False,
-    allow_host: Hosts = None,
-    allow_origin: Origins = None,
+    allow_host: AllowHost = None,
+    allow_origin: AllowOrigin = None,
     write: Annotated[bool, typer.Option("--write", help="Let the console change the store.")] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="Open the store read-only.")] = False,
-    receipts: Annotated[
-        bool,
-        typer.Option("--receipts", envvar=RECEIPTS_VARIABLE, help="Record every recall in the log."),
-    ] = False,
+    receipts: Receipts = False,
     model: ModelName = DEFAULT_MODEL,
     backups: Backups = None,
     backup_keys: BackupKeys = None,
     opentelemetry: OpenTelemetry = False,
-    body_max: BodyMax = 16_777_216,
+    body_max: BodyMax = BODY_MAX,
     requests_per_minute: Rate = None,
 ) -> None:
     """Serve the store to a team: API, console and MCP at one URL. Create it if it does not exist.
