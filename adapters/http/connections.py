@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import socket
 import ssl
 import sys
@@ -23,6 +24,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mnemolog.domain.display import visible
 
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 PLACES_MIN: Final = 4
 WATCH_S: Final = 1.0
 RATE_MIN: Final = 4096
@@ -75,13 +77,43 @@ class Connections:
         self._token = token
         self._strangers = self._places // 2 if token else self._places
         self._open: dict[_Connection | _Handshake, None] = {}  # In the order in which they were opened.
+        self._accepting: asyncio.Task[None] | None = None
 
     @property
     def count(self) -> int:
         """How many are open."""
         return len(self._open)
 
-    async def accept(self, listening: socket.socket, server: uvicorn.Server) -> None:
+    async def serve(self, server: uvicorn.Server, listening: socket.socket, *, started: Callable[[], object]) -> None:
+        """Run `server` until SIGINT or SIGTERM, with the connections of a listening socket.
+
+        `started` is called once clients can connect. Afterwards the program has its own handlers of signals again.
+        """
+
+        def stop(*_: object) -> None:
+            server.should_exit = True
+
+        # uvicorn takes signals once it runs. When it has stopped, it raises the signal again, which would keep the
+        # store from being closed.
+        before = {number: signal.signal(number, stop) for number in SIGNALS}
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._accepting = tasks.create_task(self._accept(listening, server))
+                watching = tasks.create_task(self._watch())
+                started()
+                await server.serve(sockets=[])  # None of its own: they are accepted here.
+                self.stop_accepting()
+                watching.cancel()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def stop_accepting(self) -> None:
+        """Accept no more connections. Those that are open stay open."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+
+    async def _accept(self, listening: socket.socket, server: uvicorn.Server) -> None:
         """Accept connections for `server` from its start until it shuts down."""
         loop = asyncio.get_running_loop()
         listening.setblocking(False)
@@ -107,7 +139,7 @@ class Connections:
             else:
                 _Handshake(server, self._open, accepted, self._tls)
 
-    async def watch(self) -> None:
+    async def _watch(self) -> None:
         """Drop connections that take too long."""
         loop = asyncio.get_running_loop()
         while True:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
-import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import uvicorn
 
@@ -17,8 +15,6 @@ from mnemolog.adapters.http.connections import Connections, descriptors_left, qu
 from mnemolog.adapters.http.guard import Guard
 from mnemolog.adapters.http.listen import bracketed
 from mnemolog.domain import structured_log
-
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 async def serve(guard: Guard, config: ServerConfig, *, started: Callable[[str], object]) -> None:
@@ -31,39 +27,22 @@ async def serve(guard: Guard, config: ServerConfig, *, started: Callable[[str], 
     quieten()
     _open_more_files()
     with config.listen() as listening:
-        server = _Server(guard, config, listening)
-        # uvicorn takes signals once it runs. When it has stopped, it raises the signal again, which would keep the
-        # store from being closed.
-        before = {number: signal.signal(number, server.handle_early) for number in SIGNALS}
-        try:
-            port = listening.getsockname()[1]
-            host = bracketed(config.host) if config.host else "0.0.0.0"
-            await _run(server, config, listening, lambda: started(f"{config.scheme}://{host}:{port}/"))
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-async def _run(server: _Server, config: ServerConfig, listening: socket.socket, started: Callable[[], object]) -> None:
-    connections = Connections(
-        config.limits, descriptors=descriptors_left(listening.fileno()), token=config.needs_token, tls=config.tls()
-    )
-    server.guard.metrics.gauge("mnemolog_http_connections", "Connections that are open.", lambda: connections.count)
-    async with asyncio.TaskGroup() as tasks:
-        server.accepting = tasks.create_task(connections.accept(listening, server))
-        watching = tasks.create_task(connections.watch())
-        started()
-        await server.serve(sockets=[])  # None of its own: `Connections` accepts.
-        server.accepting.cancel()
-        watching.cancel()
+        connections = Connections(
+            config.limits, descriptors=descriptors_left(listening.fileno()), token=config.needs_token, tls=config.tls()
+        )
+        guard.metrics.gauge("mnemolog_http_connections", "Connections that are open.", lambda: connections.count)
+        host, port = bracketed(config.host) if config.host else "0.0.0.0", listening.getsockname()[1]
+        await connections.serve(
+            _Server(guard, config, connections, listening),
+            listening,
+            started=lambda: started(f"{config.scheme}://{host}:{port}/"),
+        )
 
 
 class _Server(uvicorn.Server):
     """A server that ends streams of events when it stops."""
 
-    accepting: asyncio.Task[None]
-
-    def __init__(self, guard: Guard, config: ServerConfig, listening: socket.socket) -> None:
+    def __init__(self, guard: Guard, config: ServerConfig, connections: Connections, listening: socket.socket) -> None:
         super().__init__(
             uvicorn.Config(
                 guard,
@@ -77,20 +56,16 @@ class _Server(uvicorn.Server):
                 timeout_graceful_shutdown=config.drain_s,
             )
         )
-        self.guard, self._listening = guard, listening
-
-    def handle_early(self, *_: object) -> None:
-        """Stop as soon as the server runs."""
-        self.should_exit = True
+        self._guard, self._connections, self._listening = guard, connections, listening
 
     async def shutdown(self, sockets: Any = None) -> None:
         """Stop: no new connections, streams end, requests that run are completed."""
-        self.accepting.cancel()
+        self._connections.stop_accepting()
         self._listening.close()
-        structured_log.info("http.stopping", running=self.guard.running, streams=len(self.guard.streams))
-        await self.guard.end_streams()
+        structured_log.info("http.stopping", running=self._guard.running, streams=len(self._guard.streams))
+        await self._guard.end_streams()
         await super().shutdown(sockets)
-        structured_log.info("http.stopped", cancelled=self.guard.running)
+        structured_log.info("http.stopped", cancelled=self._guard.running)
 
 
 def _open_more_files() -> None:

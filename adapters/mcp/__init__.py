@@ -12,7 +12,7 @@ from mnemolog.adapters.extras import require
 require("mcp", "mcp", "uvicorn")
 
 from mnemolog.adapters.http.connections import Limits as Limits  # noqa: E402
-from mnemolog.adapters.http.listen import BindConfig as BindConfig  # noqa: E402
+from mnemolog.adapters.mcp.bind import BindConfig as BindConfig  # noqa: E402
 from mnemolog.adapters.mcp.http import serve_http as serve_http  # noqa: E402
 from mnemolog.adapters.mcp.opening import OpeningMemory as OpeningMemory  # noqa: E402
 from mnemolog.adapters.mcp.server import make_server as make_server  # noqa: E402

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
-import signal
+import socket
 import sys
 from typing import Any, Final
 
@@ -15,7 +14,8 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.middleware.authentication import AuthenticationMiddleware
 
 from mnemolog.adapters.http.connections import DEFAULT_LIMITS, Connections, Limits, descriptors_left, quieten
-from mnemolog.adapters.http.listen import BindConfig, bracketed
+from mnemolog.adapters.http.listen import bracketed
+from mnemolog.adapters.mcp.bind import BindConfig
 from mnemolog.adapters.mcp.server import make_server
 from mnemolog.adapters.support.agent_tools import Memory, Toolset
 
@@ -44,24 +44,19 @@ async def serve_http(
     app = make_app(memory, bind, tools=tools)
     quieten()
     with bind.listen() as listening:
-        host, port = listening.getsockname()[:2]
-        print(f"serving at http://{bracketed(host)}:{port}{PATH}", file=sys.stderr, flush=True)
-        connections = Connections(
-            limits, descriptors=descriptors_left(listening.fileno()), token=bind.token is not None
-        )
         config = uvicorn.Config(
             app, http="h11", ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=CLOSE_TIMEOUT_S
         )
-        server = uvicorn.Server(config)
-        # uvicorn shuts down and then raises the signal again, which would keep the store from being closed.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: setattr(server, "should_exit", True))
-        async with memory.loading(), asyncio.TaskGroup() as tasks:
-            accepting = tasks.create_task(connections.accept(listening, server))
-            watching = tasks.create_task(connections.watch())
-            await server.serve(sockets=[])  # None of its own: `Connections` accepts.
-            accepting.cancel()
-            watching.cancel()
+        connections = Connections(
+            limits, descriptors=descriptors_left(listening.fileno()), token=bind.token is not None
+        )
+        async with memory.loading():
+            await connections.serve(uvicorn.Server(config), listening, started=lambda: _announce(listening))
+
+
+def _announce(listening: socket.socket) -> None:
+    host, port = listening.getsockname()[:2]
+    print(f"serving at http://{bracketed(host)}:{port}{PATH}", file=sys.stderr, flush=True)
 
 
 class _TokenVerifier:

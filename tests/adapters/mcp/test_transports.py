@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -12,8 +13,8 @@ from importlib.metadata import version
 import httpx2
 import pytest
 
-from mnemolog import InvalidInput, MemoryStore
-from mnemolog.adapters.mcp import BindConfig
+from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
+from mnemolog.adapters.mcp import BindConfig, Memory, serve_http
 from tests.adapters.mcp.serving import MODES, answer, command, http_server, over_http, over_stdio, refusal
 from tests.support import WAIT_S
 
@@ -238,6 +239,22 @@ def test_any_other_address_needs_one(host):
     with pytest.raises(InvalidInput, match="so a token is needed"):
         BindConfig(host=host).check()
     BindConfig(host=host, token=TOKEN).check()
+
+
+def test_a_program_that_served_has_its_own_handlers_of_signals_again(folder, capsys):
+    """A signal that ends the server does not end the program, and the next one is the program's."""
+
+    async def main():
+        async with AsyncMemoryStore.open(folder, model=None) as store:
+            before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+            serving = asyncio.create_task(serve_http(Memory(store), BindConfig(port=0)))
+            while "serving at" not in capsys.readouterr().err:
+                await asyncio.sleep(0)
+            signal.raise_signal(signal.SIGTERM)
+            await serving
+            assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+    asyncio.run(asyncio.wait_for(main(), WAIT_S))
 
 
 def test_a_store_that_is_not_there_is_not_read_only_but_an_error(folder):
