@@ -92,13 +92,14 @@ class _Subscriber:
         self._waiting: list[_Entry] = []
 
     def add(self, entries: Sequence[_Entry], position: Position) -> None:
-        """Take events; `position` is that of the last one of the log, seen by this caller or not."""
-        self._waiting += entries
+        """Take those of some events that are new; `position` is that of the last one of the log, seen or not."""
+        new = [item for item in entries if item.position > self.position]
+        self._waiting += new
         self.position = position
         if len(self._waiting) > UNREAD_MAX:
             self._waiting.clear()
             self.has_missed_upto = position
-        if entries:
+        if new:
             self.news.set()
 
     def end(self) -> None:
@@ -152,16 +153,15 @@ class Tail:
                 grown.clear()
                 try:
                     entries = await run_in("read", self._store, self._new)
+                    await self._end_invalid(entries)
+                    await self._deliver(entries)
                 except StoreClosed:
                     return
                 except Exception as error:  # Such as a database that does not answer: callers keep their connection.
                     structured_log.warning("http.tail_waits", error=error)
                     await asyncio.sleep(RETRY_S)
                     continue
-                await self._end_invalid(entries)
-                if entries:
-                    await self._deliver(entries)
-                else:
+                if not entries:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(grown.wait(), poll_s)
         finally:
@@ -179,15 +179,18 @@ class Tail:
         now = asyncio.get_running_loop().time()
         if now - self._checked_at < TOKENS_S and not any(item.topic == TokenRevoked.topic for item in entries):
             return
-        self._checked_at = now
         with_tokens = [one for channel in self._subscribers.values() for one in channel if one.token]
         if with_tokens:
             valid = await run_in("read", self._store, _valid_tokens)
             for subscriber in with_tokens:
                 if subscriber.token not in valid:
                     subscriber.end()
+        self._checked_at = now
 
     async def _deliver(self, entries: list[_Entry]) -> None:
+        """Give events to all callers. After an error it is called again, perhaps with more of them."""
+        if not entries:
+            return
         position = entries[-1].position
         for channel in list(self._subscribers):
             any_of_it = next(iter(self._subscribers.get(channel, ())), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from mnemolog.adapters.http import tail
 from mnemolog.adapters.http.access import VERBS, Caller
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.domain.errors import LogUnreachable
 from tests.adapters.http.examples import TRIP_ID
 
 
@@ -226,6 +228,44 @@ def test_a_slow_follower_misses_nothing(server, store, monkeypatch):
             for number in range(40):
                 await asyncio.to_thread(store.record, TRIP_ID, "user", f"turn {number}")
             assert positions(await followed.events(40)) == list(range(head + 1, head + 41))
+
+    server.run(follow())
+
+
+def failing_once(work, *, before):
+    """`work`, but its first call raises as a database that cannot be reached does, after `before` was called."""
+    calls = []
+
+    def call(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == 1:
+            before()
+            raise LogUnreachable("the database does not answer")
+        return work(*args, **kwargs)
+
+    return call
+
+
+@pytest.mark.parametrize("step", ["_entries", "_valid_tokens", "_seen"])
+def test_an_outage_at_any_step_leaves_nothing_out_and_sends_nothing_twice(server, store, monkeypatch, step):
+    """The same followers get the events after it; also where some of them had the first ones already."""
+    monkeypatch.setattr(tail, "RETRY_S", 0.01)
+    monkeypatch.setattr(tail, "TOKENS_S", 0.0)
+    created = store.admin.create_token("alice")
+    whole = AsyncMemoryStore(store, WorkerPools())
+    server.app = server.as_caller(Caller(actor="alice", verbs=VERBS, store=whole, token=created.token.id))
+
+    async def follow():
+        async with following(server) as first, following(server, "scope=acme") as second, asyncio.timeout(30):
+            begin = store.head().position
+            more = partial(store.record, TRIP_ID, "user", "during the outage")
+            monkeypatch.setattr(tail, step, failing_once(getattr(tail, step), before=more))
+            await asyncio.to_thread(store.record, TRIP_ID, "user", "before it")
+            for followed in (first, second):
+                assert positions(await followed.events(2)) == [begin + 1, begin + 2]
+            await asyncio.to_thread(store.record, TRIP_ID, "user", "after it")
+            for followed in (first, second):
+                assert positions(await followed.events(1)) == [begin + 3]
 
     server.run(follow())
 
