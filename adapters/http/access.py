@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -13,7 +13,6 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import tokens
 from mnemolog.domain.errors import InvalidInput, OutsideScope
 from mnemolog.domain.scope import Scope, covers, parse_scope
-from mnemolog.domain.session import session_id_of
 from mnemolog.domain.tokens import Token
 from mnemolog.domain.tokens import Verb as Verb
 from mnemolog.store import MemoryStore
@@ -23,8 +22,6 @@ LOCAL: Final = "local"
 """The actor of requests without a token, which only a server that this machine alone can reach answers."""
 SCOPE_HEADER: Final = b"mnemolog-scope"
 """Names the scope of a request where none of its arguments does."""
-_NAMING: Final = ("session", "id", "to", "parent", "agent")
-"""Arguments that name a session or an agent."""
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,30 +47,36 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether this caller may do what `verb` names."""
         return verb in self.verbs
 
-    def within(self, scope: str) -> Caller:
-        """Return this caller for a request within one scope. Raises `OutsideScope`, `InvalidInput`."""
-        part = self._part_of(parse_scope(scope)).within(scope)
-        return msgspec.structs.replace(self, store=part, scopes=(Scope(scope),), parts=(part,))
+    def within(self, scope: Scope) -> Caller:
+        """Return this caller for a request within one scope. Raises `OutsideScope`."""
+        part = self._part_of(scope)
+        if scope not in self.scopes:
+            part = part.within(scope)
+        return msgspec.structs.replace(self, store=part, scopes=(scope,), parts=(part,))
 
-    async def for_call(self, arguments: Mapping[str, Any]) -> Caller:
-        """Return this caller for a call with these arguments, which one scope answers.
+    async def for_call(self, arguments: Mapping[str, Any], sessions: Iterable[str] = ()) -> Caller:
+        """Return this caller for a call with these arguments, which one scope answers. `sessions` are those they name.
 
         Raises `InvalidInput`, naming the scopes, where it could be any of them, and `OutsideScope`.
         """
         if len(self.scopes) < 2:
             return self
-        return msgspec.structs.replace(self, store=await self._store_for(arguments))
+        return msgspec.structs.replace(self, store=await self._store_for(arguments, list(sessions)))
 
-    async def _store_for(self, arguments: Mapping[str, Any]) -> AsyncMemoryStore:
+    async def _store_for(self, arguments: Mapping[str, Any], sessions: list[str]) -> AsyncMemoryStore:
         if (scope := _first(arguments.get("scope"))) is not None:
             return self._part_of(parse_scope(scope))
-        names = list(_names_in(arguments))
-        for name in names:
-            for own, part in zip(self.scopes, self.parts, strict=True):
-                if name.startswith(f"{own}/") or await read(part, partial(_has, session=name)):
+        own_parts = list(zip(self.scopes, self.parts, strict=True))
+        for session in sessions:
+            for own, part in own_parts:
+                if session.startswith(f"{own}/") or await read(part, partial(_has, session=session)):
                     return part
-        if names:
+        if sessions:
             return self.store  # Unknown to all of them: it does not matter which one says so.
+        for name in (arguments.get("id"), arguments.get("agent")):  # Of a new session, and of an agent.
+            for own, part in own_parts:
+                if name is not None and name.startswith(f"{own}/"):
+                    return part
         raise InvalidInput("scope", f"the token is for {', '.join(self.scopes)}; name one in the header Mnemolog-Scope")
 
     def _part_of(self, scope: Scope) -> AsyncMemoryStore:
@@ -107,21 +110,6 @@ def _first(scopes: Any) -> str | None:
     """Return the first scope that an argument names; None for none."""
     found = scopes if isinstance(scopes, str) else next(iter(scopes or ()), None)
     return found or None
-
-
-def _names_in(arguments: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the sessions and agents that arguments name."""
-    for field in _NAMING:
-        given = arguments.get(field)
-        yield from (item for item in _listed(given) if isinstance(item, str))
-    for message in arguments.get("messages", ()):
-        named = message.get("session") if isinstance(message, dict) else message.session
-        if named is not None:
-            yield session_id_of(named)
-
-
-def _listed(given: Any) -> Sequence[Any]:
-    return given if isinstance(given, list | tuple) else (given,)
 
 
 def _has(store: MemoryStore, session: str) -> bool:

@@ -89,7 +89,7 @@ class Route:
         body = await exchange.body() if self._arguments.in_body else b""
         arguments = self._arguments.read(path, exchange.query(), body)
         require_short_waits(arguments)
-        exchange.caller = await exchange.caller.for_call(arguments)
+        exchange.caller = await exchange.caller.for_call(arguments, self._arguments.sessions_in(arguments))
         key = self._key(exchange, body)
         if arguments.get("receipt") and not exchange.caller.may("record"):
             await exchange.refuse(_forbidden("record", f"{self.operation.name} with a receipt"))

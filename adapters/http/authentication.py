@@ -7,7 +7,7 @@ request came.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from http.cookies import CookieError, SimpleCookie
 from time import monotonic
@@ -24,6 +24,7 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.actor import acting_as
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import MnemologError
+from mnemolog.domain.scope import Scope, parse_scope
 from mnemolog.domain.tokens import Token, TokensState, find_token
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.store import MemoryStore
@@ -34,6 +35,8 @@ FAILURES_PER_MINUTE: Final = 60
 """How many requests with an invalid token an address may make before it is told to wait."""
 CALLERS_MAX: Final = 1_000
 """Holders of tokens for whom parts of the store are kept."""
+PARTS_MAX: Final = 1_000
+"""Parts of the store that are kept for scopes that headers name."""
 BEARER: Final = b"bearer "
 CHALLENGE: Final = b'Bearer realm="mnemolog"'
 SAFE: Final = frozenset(("GET", "HEAD"))
@@ -50,6 +53,7 @@ class Callers:
     def __init__(self, store: AsyncMemoryStore) -> None:
         self._store = store
         self._kept: LruCache[str, tuple[Token, Caller]] = LruCache(CALLERS_MAX)
+        self._within: LruCache[tuple[str, Scope], Caller] = LruCache(PARTS_MAX)
         self._reading: asyncio.Task[Known] | None = None
         self._next: asyncio.Task[Known] | None = None
 
@@ -61,8 +65,22 @@ class Callers:
             return None
         kept = self._kept.get(token.id)
         if kept is None or kept[0] != token:
-            self._kept.put(token.id, kept := (token, token_caller(self._store, token)))
+            dropped = self._kept.put(token.id, kept := (token, token_caller(self._store, token)))
+            await _close(caller for _, caller in dropped)
         return kept[1]
+
+    async def within(self, caller: Caller, scope: str) -> Caller:
+        """Return a caller for a request within one scope. All of its requests share a part of the store for that scope.
+
+        Raises `OutsideScope`, `InvalidInput`.
+        """
+        wanted = parse_scope(scope)
+        if wanted in caller.scopes:
+            return caller.within(wanted)
+        key = (caller.token, wanted)
+        if (kept := self._within.get(key)) is None:
+            await _close(self._within.put(key, kept := caller.within(wanted)))
+        return kept
 
     async def _read_now(self) -> Known:
         """Return the tokens as of a moment after this call. Requests that wait at the same time share one read."""
@@ -75,6 +93,13 @@ class Callers:
             await asyncio.wait([before])
         self._reading, self._next = self._next, None
         return await read(self._store, _known)
+
+
+async def _close(callers: Iterable[Caller]) -> None:
+    """End the prefetches of parts of the store that are not kept."""
+    for caller in callers:
+        for part in caller.parts:
+            await part.close()
 
 
 def _known(store: MemoryStore) -> Known:
@@ -122,7 +147,7 @@ class Authentication:
             if caller.scopes:
                 send = _Padded(send, began, self._time, self._sleep)
             if (wanted := _wanted_scope(caller, scope, headers)) is not None:
-                caller = caller.within(wanted)
+                caller = await self._callers.within(caller, wanted)
             elif scope["path"] == MCP:
                 caller = await caller.for_call({})  # Which scope its tools are about is not known before they run.
         except MnemologError as error:

@@ -245,7 +245,7 @@ class TailRoute:
             session=given.get("session"),
             topics=frozenset(given.get("topics", ())),
         )
-        store = (await exchange.caller.for_call(given)).store
+        store = (await exchange.caller.for_call(given, self._arguments.sessions_in(given))).store
         boundary = await run_in("read", store, lambda of: of.parts.boundary.scope)
         subscriber = await self._tail.subscribe((boundary, wanted.scope), store, token=exchange.caller.token)
         try:

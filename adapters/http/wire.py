@@ -116,6 +116,8 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     in_path: bool = False
     is_duration: bool = False
     """Whether the method takes a `timedelta` for what travels as seconds."""
+    is_session: bool = False
+    """Whether it names sessions that there are."""
 
 
 _AS: Final[dict[Any, Any]] = {
@@ -152,37 +154,43 @@ def parameters(operation: Operation) -> tuple[Parameter, ...]:
     in_path = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
     found: dict[str, Parameter] = {}
     if operation.of_session:
-        found["session"] = Parameter(name="session", type=str, required=True)
+        found["session"] = Parameter(name="session", type=str, required=True, is_session=True)
     for name, parameter in list(signature.parameters.items())[1:]:
         if get_origin(hints[name]) is Unpack:
             (fields,) = get_args(hints[name])
             for key, hint in get_type_hints(fields, include_extras=True).items():
                 required = get_origin(hint) is Required
+                kind = get_args(hint)[0] if required else hint
                 found[key] = Parameter(
-                    name=key, type=travels_as(get_args(hint)[0] if required else hint), required=required
+                    name=key, type=travels_as(kind), required=required, is_session=_is_of(kind, SessionHandle)
                 )
         elif name not in LEFT_OUT_ARGUMENTS:
             required = parameter.default is parameter.empty
             default = None if required else parameter.default
             hint = str if name == "model" else hints[name]  # An object cannot travel.
-            found[name] = Parameter(name=name, type=travels_as(hint), required=required, default=default)
-            if _is_duration(hint):
-                found[name] = msgspec.structs.replace(found[name], is_duration=True)
+            found[name] = Parameter(
+                name=name,
+                type=travels_as(hint),
+                required=required,
+                default=default,
+                is_duration=_is_of(hint, timedelta) and not _is_of(hint, float),
+                is_session=_is_of(hint, SessionHandle),
+            )
     if operation.as_of:
         found["at"] = Parameter(name="at", type=travels_as(When) | None, required=False)
     if is_paged(operation) and "limit" not in found:
         found["limit"] = Parameter(name="limit", type=int, required=False, default=PAGE)
         found.setdefault("after", Parameter(name="after", type=int, required=False, default=ORIGIN))
     placed = [
-        Parameter(name=name, type=int if found.pop(name).type is int else str, required=True, in_path=True)
-        for name in in_path
+        msgspec.structs.replace(item, type=int if item.type is int else str, required=True, default=None, in_path=True)
+        for item in map(found.pop, in_path)
     ]
     return (*placed, *found.values())
 
 
-def _is_duration(hint: Any) -> bool:
-    kinds = get_args(hint) or (hint,)
-    return timedelta in kinds and float not in kinds
+def _is_of(hint: Any, kind: type) -> bool:
+    """Whether values of a type hint, or the items of lists of it, may be of a type."""
+    return hint is kind or any(_is_of(part, kind) for part in get_args(hint))
 
 
 def is_paged(operation: Operation) -> bool:
@@ -230,6 +238,16 @@ class Arguments:
         if "messages" in given:
             given["messages"] = [_message(item) for item in given["messages"]]
         return given
+
+    def sessions_in(self, given: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the ids of the sessions that arguments name."""
+        for item in self.parameters:
+            if item.is_session and (named := given.get(item.name)) is not None:
+                yield from (named,) if isinstance(named, str) else named
+        for message in given.get("messages", ()):
+            named = message.get("session") if isinstance(message, dict) else message.session
+            if isinstance(named, str):
+                yield named
 
     def _from_query(self, query: Sequence[tuple[str, str]]) -> Any:
         texts: dict[str, list[str]] = {}

@@ -34,14 +34,15 @@ class LruCache(Generic[Key, Value]):
             self._values.move_to_end(key)
         return found
 
-    def put(self, key: Key, value: Value) -> None:
-        """Keep a value, which counts as used now, in place of the one of that key."""
-        if (replaced := self._values.pop(key, None)) is not None:
-            self._size -= self._size_of(replaced)
+    def put(self, key: Key, value: Value) -> list[Value]:
+        """Keep a value, which counts as used now, in place of the one of that key. Return those that are dropped."""
+        dropped = [] if (replaced := self._values.pop(key, None)) is None else [replaced]
         self._values[key] = value
-        self._size += self._size_of(value)
+        self._size += self._size_of(value) - sum(map(self._size_of, dropped))
         while self._size > self._size_max:
-            self._size -= self._size_of(self._values.popitem(last=False)[1])
+            dropped.append(self._values.popitem(last=False)[1])
+            self._size -= self._size_of(dropped[-1])
+        return dropped
 
     def clear(self) -> None:
         """Keep nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 
 import httpx2
@@ -12,12 +13,14 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.http import authentication
 from mnemolog.adapters.http.access import VERBS
 from mnemolog.adapters.http.app import make_app
 from mnemolog.adapters.http.authentication import REFUSED_S, Authentication, Callers
 from mnemolog.adapters.http.rate import RateLimit
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
+from tests.support import wait_until
 
 ALICE, BOB = "acme/alice", "acme/bob"
 
@@ -285,6 +288,33 @@ def test_a_token_for_several_scopes_works_within_the_one_that_a_request_is_about
     assert server("GET", "/sessions/none/turns", headers=both).status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("/replay", {"to": "2026-01-01"}),
+        ("/sessions", {"agent": "helper"}),
+        ("/agents/helper/session", {}),
+    ],
+)
+def test_an_argument_that_names_no_session_chooses_no_scope(serve, store, token, path, query):
+    """A time, or an agent that both scopes may have: the caller has to say which."""
+    answer = serve()("GET", path, params=query, headers=token(scopes=[ALICE, BOB]))
+    assert (answer.status_code, answer.json().get("field")) == (400, "scope")
+    assert f"{ALICE}, {BOB}" in answer.json()["detail"]
+
+
+def test_the_beginning_of_a_name_chooses_the_scope(serve, store, token):
+    """Of an agent, and of a new session."""
+    store.session("acme/bob/trip", scope=BOB, agent="acme/bob/helper")
+    store.switch("acme/bob/trip", reason="resume", agent="acme/bob/helper")
+    server, both = serve(), token(scopes=[ALICE, BOB])
+    listed = server("GET", "/sessions", params={"agent": "acme/bob/helper"}, headers=both)
+    assert [item["session"] for item in listed.json()["items"]] == ["acme/bob/trip"]
+    assert server("GET", "/agents/acme%2Fbob%2Fhelper/session", headers=both).json()["id"] == "acme/bob/trip"
+    assert server("POST", "/sessions", json={"id": "acme/bob/new"}, headers=both).json()["scope"] == BOB
+    assert server("POST", "/sessions", json={"id": "new"}, headers=both).status_code == 400
+
+
 def test_mcp_has_to_be_told_which_of_several_scopes_it_is_about(serve, store, token):
     """In the header, or in its URL: `/mcp?scope=acme/bob`."""
     server, both = serve(), token(scopes=[ALICE, BOB])
@@ -306,6 +336,40 @@ def test_the_header_narrows_a_token_for_everything_too(serve, store, token):
     store.session("his", scope=BOB)
     answer = serve()("GET", "/sessions", headers=token() | {"mnemolog-scope": BOB})
     assert [item["session"] for item in answer.json()["items"]] == ["his"]
+
+
+def prefetched(server, name, **headers):
+    """What a prefetch of a session finds."""
+    path = f"/sessions/{name}/prefetch"
+    server("POST", path, json={"query": "train", "mode": "text"}, headers=headers).raise_for_status()
+    return server("POST", f"{path}/result", json={"wait_s": 30}, headers=headers).json()
+
+
+@pytest.mark.parametrize("scopes", [[], [ALICE], [ALICE, BOB], ["acme"]], ids=["all", "one", "two", "above"])
+def test_a_prefetch_within_the_scope_of_a_header_is_found_again(serve, store, token, scopes):
+    """Requests of a token within one scope share a part of the store, which has the prefetches."""
+    store.session("hers", scope=ALICE).record("user", "The train leaves at nine.")
+    found = prefetched(serve(), "hers", **token(scopes=scopes), **{"mnemolog-scope": ALICE})
+    assert found["reason"] is None
+    assert [hit["session"] for hit in found["recall"]["hits"]] == ["hers"]
+
+
+def test_parts_of_the_store_that_are_dropped_leave_no_thread(serve, store, token, monkeypatch):
+    """Those of a token, and those for a scope that a header names."""
+    monkeypatch.setattr(authentication, "PARTS_MAX", 2)
+    monkeypatch.setattr(authentication, "CALLERS_MAX", 2)
+    for number in range(6):
+        store.session(f"s{number}", scope=f"acme/{number}").record("user", "The train leaves at nine.")
+    server, reading = serve(), token(verbs=["read"])
+
+    def threads():
+        return sum(thread.name == "mnemolog-prefetch" for thread in threading.enumerate())
+
+    before = threads()
+    for number in range(6):
+        prefetched(server, f"s{number}", **reading, **{"mnemolog-scope": f"acme/{number}"})
+        prefetched(server, f"s{number}", **token(scopes=[f"acme/{number}"]))
+    wait_until(lambda: threads() <= before + 4, what="the threads to end")
 
 
 @pytest.mark.parametrize("took", [0.0, 0.001, 0.049, 0.051, 0.3])
