@@ -47,6 +47,9 @@ check: lint types unit  ## what to run before a commit: lint, types and unit tes
 unit: install  ## run the tests that need no store, thread, process or model
 	$(BIN)/python -m pytest -q -n 0 tests/unit
 
+# Tests run beside one another: more threads in each would wait for a core while they spin, and make all of them slower.
+test test-postgres test-server adapters: export OMP_NUM_THREADS = 1
+
 test: install  ## run the whole suite
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
 

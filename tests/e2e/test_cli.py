@@ -19,6 +19,8 @@ from mnemolog.domain.events import SessionEnded, SessionStarted, SessionSwitched
 from mnemolog.domain.session import session_stream
 from tests.e2e.conftest import Ran
 
+pytestmark = pytest.mark.local
+
 COMMANDS = "init import record recall sessions show status project rebuild replay diff export verify head".split()  # noqa: SIM905
 SAMPLE = Path(__file__).parents[2] / "examples" / "sample.jsonl"
 

@@ -20,6 +20,8 @@ from mnemolog.infra.version import this_version
 from tests.e2e.test_cli import in_a_process
 from tests.postgres import put_log_in_postgres
 
+pytestmark = pytest.mark.local
+
 
 @pytest.fixture
 def memory(folder):

@@ -13,6 +13,8 @@ import pytest
 from mnemolog import MemoryStore
 from tests.integration.test_encoder import tiny_model
 
+pytestmark = pytest.mark.local
+
 ROOT = Path(__file__).parents[2]
 
 

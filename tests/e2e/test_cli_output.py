@@ -17,6 +17,8 @@ from mnemolog.domain.language import LANGUAGE_STREAM
 from mnemolog.domain.session import session_stream
 from tests.support import HashEncoder
 
+pytestmark = pytest.mark.local
+
 EVIL = "\x1b]0;owned\x07\x1b[2Jwipe\r\n2. @99 forged\n@99 forged\x9b2J\u202egpj\u2066\u2028tab\tend\x7f"
 """Sets the title, clears the screen, begins a line that looks like the next hit, reverses what follows."""
 STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")

@@ -11,6 +11,8 @@ from mnemolog import MemoryStore
 from mnemolog.cli.progress import phases
 from tests.support import wait_until
 
+pytestmark = pytest.mark.local
+
 NAME = "all-MiniLM-L6-v2"
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

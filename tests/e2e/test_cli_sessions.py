@@ -13,6 +13,8 @@ import pytest
 
 from mnemolog import MemoryStore
 
+pytestmark = pytest.mark.local
+
 COMMANDS = [
     *("switch", "current", "branch", "rewind", "reconcile", "show", "task", "notes"),
     *("memory get", "memory set", "memory delete", "memory list"),

@@ -270,7 +270,8 @@ def test_an_audit_is_asked_in_parts(store):
     seen = []
     audit = store.audit.contexts(limit=2, progress=lambda done, total: seen.append((done, total)))
     assert [item.position for item in audit.contexts] == positions[:2]
-    assert (audit.more, seen) == (True, [(1, 2), (2, 2)])
+    assert audit.more
+    assert seen[-1] == (2, 2)
     rest = store.audit.contexts(after=positions[1])
     assert ([item.position for item in rest.contexts], rest.more) == (positions[2:], False)
     with pytest.raises(InvalidInput):

@@ -16,6 +16,8 @@ from mnemolog.operations import moving
 from tests.postgres import connect, database_on
 from tests.support import in_thread
 
+pytestmark = pytest.mark.local
+
 PLACES = ("file", "database")
 
 

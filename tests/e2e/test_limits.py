@@ -11,6 +11,8 @@ import pytest
 
 from tests.support import WAIT_S
 
+pytestmark = pytest.mark.local
+
 ROOT = Path(__file__).parents[2]
 
 HANGS = """

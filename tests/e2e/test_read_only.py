@@ -17,6 +17,8 @@ from mnemolog import MemoryStore, errors
 from mnemolog.domain.store_layout import StoreLayout
 from tests.support import HashEncoder
 
+pytestmark = pytest.mark.local
+
 TURNS = ("tea in Porto with Ana", "the train leaves at nine", "a heliotrope notebook for Ana")
 RUN = """
 import contextlib, io, json, sys

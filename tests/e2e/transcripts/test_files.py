@@ -175,6 +175,7 @@ def test_one_process_reads_at_a_time(folder, projects, memory):
             assert waiting.result(1.0).recorded == 0
 
 
+@pytest.mark.local
 def test_places_of_a_log_that_lost_its_end_are_of_no_use(folder, projects, tmp_path):
     """A store that was restored from a backup has what was read since recorded again."""
     talk = Claude(projects, A)
