@@ -1,6 +1,7 @@
 """Text for people: counts with their nouns, times, and stored text that is safe to print.
 
-Text that was stored may hold characters that steer a terminal. Everything that prints it shows them as escapes.
+Text that was stored may hold characters that steer a terminal, or that nobody sees. Everything that prints it shows
+them as escapes.
 """
 
 from __future__ import annotations
@@ -19,9 +20,14 @@ TEXT_CHARACTERS_MAX: Final = 500
 TEXT_CHARACTERS_SHOWN: Final = 400
 TAB: Final = "    "
 _NAMED: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
-# Control characters (C0, DEL, C1), separators of lines and paragraphs, bidirectional overrides, lone surrogates.
-_STEERING: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_IN_JSON: Final = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+# A flag of a part of a country, such as Scotland: a black flag, its code in tag characters, and their end.
+_FLAG: Final = "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f"
+# Separators of lines and paragraphs, bidirectional overrides, and what only hides text: spaces and operators without a
+# width, tags outside of a flag. Joiners (U+200C, U+200D) and variation selectors are parts of words and of emoji.
+_UNSEEN: Final = "\u200b\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f"
+# Those, control characters (C0, DEL, C1), lone surrogates.
+_ESCAPED: Final = re.compile(f"{_FLAG}|[\x00-\x1f\x7f-\x9f{_UNSEEN}\ud800-\udfff]")
+_ESCAPED_IN_JSON: Final = re.compile(f"{_FLAG}|[\x7f-\x9f{_UNSEEN}]")
 
 
 def counted(number: int, thing: str, things: str = "") -> str:
@@ -35,19 +41,19 @@ def named(session: str, title: str) -> str:
 
 
 def visible(text: str) -> str:
-    r"""Return a text on one line, with what would steer a terminal as escapes such as `\x1b`, `\n` or `\u202e`."""
-    return text if text.isprintable() else _STEERING.sub(_escape, text)
+    r"""Return a text on one line, with what would steer a terminal or is unseen as escapes: `\x1b`, `\n`, `\u200b`."""
+    return text if text.isprintable() else _ESCAPED.sub(_escape, text)
 
 
 def visible_lines(text: str) -> str:
-    """Return a text with its line breaks, and everything else that would steer a terminal as escapes."""
+    """Return a text with its line breaks, and everything else that would steer a terminal or is unseen as escapes."""
     lines = text.replace("\r\n", "\n").replace("\t", TAB).split("\n")
     return "\n".join(map(visible, lines))
 
 
 def visible_json(document: str) -> str:
-    """Return a JSON document with what would steer a terminal as JSON escapes; it means the same."""
-    return document if document.isascii() and "\x7f" not in document else _IN_JSON.sub(_json_escape, document)
+    """Return a JSON document with what would steer a terminal or is unseen as JSON escapes; it means the same."""
+    return document if document.isascii() and "\x7f" not in document else _ESCAPED_IN_JSON.sub(_json_escape, document)
 
 
 def one_line(text: str, *, characters_max: int | None = LINE_CHARACTERS_MAX) -> str:
@@ -66,11 +72,18 @@ def cut(text: str, *, full: bool = False) -> str:
 
 def _escape(found: re.Match[str]) -> str:
     character = found[0]
-    return _NAMED.get(character) or (f"\\x{ord(character):02x}" if character <= "\xff" else _json_escape(found))
+    if len(character) > 1:  # A flag.
+        return character
+    code = ord(character)
+    number = f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    return _NAMED.get(character, number)
 
 
 def _json_escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+    if len(found[0]) > 1:
+        return found[0]
+    units = found[0].encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def dated(moment: datetime, *, seconds: bool = False) -> str:

@@ -7,6 +7,7 @@ minute and pauses of a month can be seen side by side.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import Final, NamedTuple
 
 from mnemolog.adapters.console.session_marks import Mark
@@ -15,10 +16,14 @@ from mnemolog.projections.read_models import Switch
 
 ROW: Final = 44
 """Height of a row, in units of the picture: the label of a session stands above its line."""
+REASON_BELOW: Final = 14
+"""How far below its line the reason of a switch stands: above the label of the next session."""
 LEFT: Final = 12
 WIDTH: Final = 1_000
 STEP_MIN: Final = 5
 STEP_MAX: Final = 120
+REASON_ROOM: Final = 68
+"""Room to the right of a switch, for its reason: without so much before the next one, it is in the table only."""
 LABEL_ROOM: Final = 260
 """Room to the right of the last step, for the label of a session that started there."""
 
@@ -76,7 +81,10 @@ class Arc(NamedTuple):
 
     path: str
     x: float
-    y: float
+    """Where the reason stands: right of the arc, below the line of the upper session."""
+    y: int
+    has_room: bool
+    """Whether the reason fits in before the next one."""
     switch: Switch
 
 
@@ -100,7 +108,7 @@ def draw(lines: Sequence[Line], switches: Sequence[Switch]) -> Drawing:
         width=round(LEFT + step * len(places) + LABEL_ROOM),
         height=ROW * len(lines) + ROW // 2,
         rows=tuple(_row(line, lines, x_of, y_of) for line in lines),
-        arcs=tuple(_arc(switch, x_of[switch.position], y_of) for switch in shown),
+        arcs=tuple(_arcs(shown, x_of, y_of)),
     )
 
 
@@ -138,7 +146,13 @@ def _back(begin: float, end: float, y: int) -> str:
     return f"M{begin} {y} C{begin} {y - rise} {end} {y - rise} {end} {y - 3}"
 
 
-def _arc(switch: Switch, x: float, y_of: dict[str, int]) -> Arc:
-    begin, end = y_of[switch.from_ or ""], y_of[switch.to]
-    bow = 14
-    return Arc(f"M{x} {begin} C{x + bow} {begin} {x + bow} {end} {x} {end}", x, (begin + end) / 2, switch)
+def _arcs(switches: Sequence[Switch], x_of: dict[Position, float], y_of: dict[str, int]) -> Iterator[Arc]:
+    """Yield the arcs, the last first: then it is known of each where the next one begins."""
+    bow, next_at = 14, {}
+    for switch in sorted(switches, key=lambda item: -item.position):
+        x, begin, end = x_of[switch.position], y_of[switch.from_ or ""], y_of[switch.to]
+        y = min(begin, end) + REASON_BELOW
+        has_room = next_at.get(y, inf) - x >= REASON_ROOM
+        path = f"M{x} {begin} C{x + bow} {begin} {x + bow} {end} {x} {end}"
+        yield Arc(path, x + bow, y, has_room, switch)
+        next_at[y] = x

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import httpx2
 import pytest
+from playwright.sync_api import expect
 
-from tests.browser.chromium import NARROW
+from mnemolog.domain.display import visible
+from tests.browser.chromium import NARROW, WIDE
+from tests.browser.long_memory import open_memory
 from tests.browser.pages import ADDRESSES, HOSTILE_ADDRESSES, MENU
+from tests.browser.serving import serving
 from tests.support import WAIT_S
 
 PLANTED = """() => [...document.querySelectorAll(
@@ -15,17 +19,76 @@ PLANTED = """() => [...document.querySelectorAll(
 )].map(element => element.outerHTML.slice(0, 200))"""
 """Elements that no template makes."""
 
+LONGEST_MOTION_S = """() => Math.max(...[...document.querySelectorAll('*')].flatMap(
+    element => [null, '::before', '::after', '::placeholder', '::-webkit-slider-thumb'].flatMap(part => {
+        const style = getComputedStyle(element, part);
+        return [style.transitionDuration, style.animationDuration].join(',').split(',').map(parseFloat);
+    })
+))"""
+
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_axe_core_finds_no_serious_violation_wide_and_light_or_narrow_and_dark(visit, reading, address):
     """Names of fields, contrasts, landmarks, order of headings, and all else that it knows."""
     person = visit(reading, color_scheme="light")
-    page = person.open(address)
-    assert person.barriers() == []
+    person.open(address)
+    assert_nobody_is_kept_out(person)
+
+
+def test_axe_core_finds_no_serious_violation_on_pages_that_are_made_meanwhile(visit, memory, tmp_path):
+    """The login, a receipt, work in progress, the preview of an import, a new token, a certificate, and a refusal."""
+    with open_memory(memory, background=False) as store:
+        secret = store.admin.create_token("ann", verbs=("read", "record", "forget", "admin")).secret
+        request = store.audit.erasures()[0].request
+        receipt = store.audit.recalls(limit=1).recalls[0].position
+    file = tmp_path / "talk.jsonl"
+    file.write_text('{"session": "imported", "role": "user", "text": "The lighthouse is red."}\nno json\n')
+    with serving(memory, "--write", "--require-token") as url:
+        person = visit(url, color_scheme="light", refusable=True)
+        page = person.open("/")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Log in")
+        assert_nobody_is_kept_out(person)
+        page.get_by_label("Token").fill(secret)
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("button", name="Log out")).to_be_visible()
+        for address in ("/nowhere", f"/recall/receipts/{receipt}", f"/forgetting/{request}"):
+            page.goto(address)
+            assert_nobody_is_kept_out(person)
+        page.goto("/audit")
+        page.get_by_role("button", name="Verify").click()
+        expect(page.get_by_role("main")).to_contain_text("The history is sound", timeout=60_000)
+        assert_nobody_is_kept_out(person)
+        page.goto("/import")
+        page.get_by_label("File, up to").set_input_files(file)
+        page.get_by_role("button", name="Look at it").click()
+        expect(page.get_by_role("main")).to_contain_text("The lighthouse is red.")
+        assert_nobody_is_kept_out(person)
+        page.goto("/tokens")
+        page.get_by_label("Name of its holder").fill("auditor")
+        page.get_by_role("button", name="Make a token").click()
+        expect(page.get_by_label("The token", exact=True)).to_be_visible()
+        assert_nobody_is_kept_out(person)
+
+
+def assert_nobody_is_kept_out(person):
+    """On the page as it is, wide and light, then narrow and dark."""
+    page = person.page
+    page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
+    page.emulate_media(color_scheme="light")
+    assert person.barriers() == [], page.url
     page.emulate_media(color_scheme="dark")
     page.set_viewport_size({"width": NARROW[0], "height": NARROW[1]})
-    assert person.barriers() == []
-    assert not scrolls_sideways(page)
+    assert person.barriers() == [], page.url
+    assert not scrolls_sideways(page), page.url
+
+
+@pytest.mark.parametrize("address", ["/", "/live"])
+def test_nothing_moves_for_whoever_wants_no_motion(visit, reading, address):
+    """Neither transitions nor animations; for others there are some."""
+    page = visit(reading, reduced_motion="reduce").open(address)
+    assert page.evaluate(LONGEST_MOTION_S) <= 0.01
+    page.emulate_media(reduced_motion="no-preference")
+    assert page.evaluate(LONGEST_MOTION_S) > 0.01
 
 
 def scrolls_sideways(page):
@@ -44,7 +107,16 @@ def test_hostile_text_is_shown_and_does_nothing(visit, reading, address):
     assert "taken" not in person.page.title()
     assert not scrolls_sideways(person.page)
     shown = person.page.get_by_role("main").inner_text()
-    assert not {"\u202e", "\u2066", "\u2069"} & set(shown), "characters that turn text round"
+    assert not set("\u202e\u2066\u2069\u200b\ufeff") & set(shown), "characters that turn text round, or hide it"
+
+
+def test_the_script_shows_what_steers_or_hides_text_as_the_server_does(visit, reading):
+    """Every character that the server escapes, and flags, which it leaves alone."""
+    tags = "".join(chr(0xE0000 + ord(letter)) for letter in "gbsct\x7f")
+    texts = [chr(code) for code in (*range(0x100, 0xD800), *range(0xE000, 0x11000), *range(0xE0000, 0xE0100))]
+    texts += [tags, f"\U0001f3f4{tags}", f"\U0001f3f4{tags}{tags}"]
+    shown = visit(reading).open("/live").evaluate("texts => texts.map(visible)", texts)
+    assert shown == list(map(visible, texts))
 
 
 def test_a_text_of_a_megabyte_is_cut_and_can_be_read_in_full(visit, reading):

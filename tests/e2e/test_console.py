@@ -25,7 +25,8 @@ from tests.support import FakeClock
 pytestmark = pytest.mark.local
 
 LABEL = "<script>alert(1)</script> javascript:x {{ 7*7 }} '\"></div>"
-HOSTILE = LABEL + " \u202egnp.exe"
+HOSTILE = LABEL + " \u202egnp.exe \u200bseen\ufeff \U000e0041"
+TEMPLATES = sorted(Path(STATIC.parent, "templates").glob("*.html"))
 
 
 class Browser:
@@ -141,7 +142,7 @@ def test_hostile_text_is_shown_harmlessly(browser):
     for path in PATHS:
         page = browser.get(path).text
         assert "<script>alert" not in page
-        assert "\u202e" not in page
+        assert not set("\u202e\u200b\ufeff\U000e0041") & set(page)
         assert "'\"></div>" not in page
 
 
@@ -154,6 +155,16 @@ def test_every_page_shows_an_empty_store(tmp_path):
                 assert Browser(console_app(empty)).get(path).status_code == 200, path
     finally:
         asyncio.run(empty.close())
+
+
+def test_numbers_stand_right_in_a_table_and_so_do_their_headings():
+    """Of every column of every table, whether there is something in it now or not."""
+    for template in TEMPLATES:
+        for table in re.findall(r"<thead>.*?</tbody>", template.read_text(), re.DOTALL):
+            headings = re.findall(r"<th\b([^>]*)>", table.partition("<tbody>")[0])
+            cells = re.findall(r"<td\b([^>]*)>", table.partition("<tbody>")[2])[: len(headings)]
+            right = [['class="number"' in cell for cell in row] for row in (headings, cells)]
+            assert right[0] == right[1], (template.name, table[:200])
 
 
 def test_a_time_names_the_last_event_before_it(store, folder):
@@ -220,6 +231,12 @@ def test_where_most_was_recorded_at_once_the_slider_goes_event_by_event(tmp_path
         bar = time_bar(opened, as_of(opened, "500"))
         assert [bucket.events for bucket in bar.buckets] == [10] * 100
         assert bar.step == 50
+
+
+def test_every_page_says_that_it_is_the_console_that_is_read_only(browser, writer):
+    """The server also has an API, which takes what a token allows."""
+    assert "The console is read-only: start the server with" in browser.get("/").text
+    assert "Changes are allowed in the console." in writer.get("/").text
 
 
 def test_a_forged_form_changes_nothing(browser):
@@ -332,5 +349,5 @@ def test_the_login_cookie_is_only_sent_over_tls_behind_it(store):
 
 def test_templates_mark_no_stored_text_as_html():
     """No template turns escaping off."""
-    for template in Path(STATIC.parent, "templates").glob("*.html"):
+    for template in TEMPLATES:
         assert not re.search(r"\|\s*safe\b|autoescape|Markup", template.read_text()), template

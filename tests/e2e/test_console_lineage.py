@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from datetime import UTC, datetime
 
 import pytest
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.console.lineage_drawing import Line, draw
+from mnemolog.projections.read_models import Switch
 from tests.e2e.test_console import Browser, browser, store  # noqa: F401
 
 pytestmark = pytest.mark.local
@@ -86,6 +89,34 @@ def test_the_picture_is_sound_and_says_the_same_as_the_table(browser):  # noqa: 
     assert "<script>alert" not in page
     assert page.count('<path class="back"') == 2  # one in the picture, one in the legend
     assert page.count('<path class="switch"') == 2
+
+
+def test_the_picture_says_why_an_agent_switched_and_no_line_crosses_a_label(browser):  # noqa: F811
+    """The reason stands beside the arc; text is painted after all lines, with the colour of the page behind it."""
+    picture = browser.get("/lineage?session=trip").text.split('<svg class="tree"')[1].split("</svg>")[0]
+    assert ">resume</text>" in picture
+    assert picture.index("<text") > max(picture.rindex(shape) for shape in ("<path", "<line", "<circle"))
+    assert "A trip" in picture
+
+
+def test_a_reason_is_left_out_where_the_next_switch_is_too_near():
+    """It would stand on the reason of that one; the table has both."""
+    sessions = [
+        Line(session=name, label=name, parent=None, branched_at=None, started=at, last=99, ended=False, marks=())
+        for at, name in enumerate(("a", "b", "c"), 1)
+    ]
+    places = [Line(**{**sessions[0]._asdict(), "session": f"place {at}", "started": at}) for at in range(4, 100)]
+    switches = [
+        Switch(position=at, agent="x", from_=begin, to=end, reason="new", at=datetime(2026, 3, 2, tzinfo=UTC))
+        for at, begin, end in ((10, "a", "b"), (12, "b", "a"), (12, "b", "c"), (50, "a", "b"))
+    ]
+    arcs = draw([*sessions, *places], switches).arcs
+    assert {(arc.switch.position, arc.switch.to): arc.has_room for arc in arcs} == {
+        (10, "b"): False,
+        (12, "a"): True,
+        (12, "c"): True,  # In the row below.
+        (50, "b"): True,
+    }
 
 
 def test_a_long_chain_of_sessions_is_cut(tmp_path):

@@ -96,8 +96,10 @@ function draw(place) {
 
 // The live tail: events from /v1/tail are put on top of those that the page has, as text.
 const SHOWN_MAX = 500;
-const steering = /[\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069\ud800-\udfff]/gu;
-const visible = (text) => text.replace(steering, (found) => `\\u${found.codePointAt(0).toString(16).padStart(4, "0")}`);
+// What steers text or hides it, as mnemolog.domain.display has it: not the tags of a flag.
+const escaped = /\u{1f3f4}[\u{e0030}-\u{e0039}\u{e0061}-\u{e007a}]{3,6}\u{e007f}|[\u0000-\u001f\u007f-\u009f\u200b\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\u{e0000}-\u{e007f}]/gu;
+const escape = (code) => (code > 0xffff ? `\\U${code.toString(16).padStart(8, "0")}` : `\\u${code.toString(16).padStart(4, "0")}`);
+const visible = (text) => text.replace(escaped, (found) => (found.startsWith("\u{1f3f4}") ? found : escape(found.codePointAt(0))));
 
 function element(name, attributes, ...children) {
   const made = document.createElement(name);
