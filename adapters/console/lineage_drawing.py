@@ -148,7 +148,8 @@ def _back(begin: float, end: float, y: int) -> str:
 
 def _arcs(switches: Sequence[Switch], x_of: dict[Position, float], y_of: dict[str, int]) -> Iterator[Arc]:
     """Yield the arcs, the last first: then it is known of each where the next one begins."""
-    bow, next_at = 14, {}
+    bow = 14
+    next_at: dict[int, float] = {}
     for switch in sorted(switches, key=lambda item: -item.position):
         x, begin, end = x_of[switch.position], y_of[switch.from_ or ""], y_of[switch.to]
         y = min(begin, end) + REASON_BELOW
