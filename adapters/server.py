@@ -19,7 +19,8 @@ from mnemolog.adapters.http.config import ServerConfig
 from mnemolog.adapters.http.guard import Guard
 from mnemolog.adapters.http.metrics import Metrics
 from mnemolog.adapters.http.probes import metrics_route, probes
-from mnemolog.adapters.http.problems import MEDIA_TYPE, problem, to_body
+from mnemolog.adapters.http.problems import problem, problem_response
+from mnemolog.adapters.http.protocol import MCP_PATH
 from mnemolog.adapters.http.rate import RateLimit
 from mnemolog.adapters.http.serving import serve
 from mnemolog.adapters.support.agent_tools import Memory
@@ -90,12 +91,12 @@ async def application(
 
 def _mcp_route(memory: Memory) -> BaseRoute:
     if find_spec("mcp") is None:
-        return Route("/mcp", _no_mcp, methods=["GET", "POST", "DELETE"])
+        return Route(MCP_PATH, _no_mcp, methods=["GET", "POST", "DELETE"])
     from mnemolog.adapters.mcp.mounted import mcp_route
 
     return mcp_route(memory)
 
 
 async def _no_mcp(_: Any) -> Response:
-    members = problem("ExtraMissing", 501, "this server has no MCP: mcp is not installed", install_command("mcp"))
-    return Response(to_body(members), members["status"], media_type=MEDIA_TYPE)
+    why = "this server has no MCP: mcp is not installed"
+    return problem_response(problem("ExtraMissing", 501, why, install_command("mcp")))

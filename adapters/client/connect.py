@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mnemolog.adapters.extras import require
 from mnemolog.aio.store import opening
+from mnemolog.domain.errors import InvalidInput
 from mnemolog.store import MemoryStore
 
 
@@ -36,6 +37,8 @@ def connect(
     from mnemolog.adapters.client.connection import Connection, Settings
     from mnemolog.adapters.client.store import RemoteStore
 
+    if tries < 1:
+        raise InvalidInput("tries", f"{tries} is less than 1; a call is sent at least once")
     settings = Settings(
         verify=verify,
         timeout_s=timeout_s,

@@ -14,7 +14,8 @@ import httpx2
 import msgspec
 
 from mnemolog.adapters.http.operations import PREFIX
-from mnemolog.adapters.http.problems import MEDIA_TYPE, Problem, error_of, hint_of
+from mnemolog.adapters.http.problems import STOPPING, Problem, error_of, hint_of
+from mnemolog.adapters.http.protocol import KEY_HEADER, PROBLEM_JSON
 from mnemolog.domain import errors
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.version import this_version
@@ -32,8 +33,9 @@ REFUSED: Final = frozenset({429, 503})
 """Statuses with which a server, or what stands before it, says that it did not begin."""
 LOST: Final = frozenset({502, 504})
 """Statuses with which a proxy says that the server did not answer it."""
+BEGUN: Final = frozenset({STOPPING, errors.LogUnreachable.__name__})
+"""Titles of problems of calls that may have been carried out."""
 
-KEY_HEADER: Final = "idempotency-key"
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
 SILENCE_S: Final = 600.0
@@ -171,10 +173,11 @@ class Connection:
 
     def _refusal(self, response: httpx2.Response) -> Exception:
         """Return the error for an answer that is no success."""
-        error, status = _problem_in(response), response.status_code
+        problem, status = _problem_in(response), response.status_code
+        error = None if problem is None else _error_in(response.content)
         after_s = response.headers.get("retry-after", "")
         if status in LOST or (status in REFUSED and (error is None or after_s)):
-            is_refused = status in REFUSED and not isinstance(error, errors.LogUnreachable)
+            is_refused = status in REFUSED and not (problem is not None and problem.title in BEGUN)
             pause_s = float(after_s) if after_s.isdecimal() else 0.0
             return Unanswered(f"status {status}", is_refused=is_refused, retry_after_s=pause_s, error=error)
         if error is not None:
@@ -209,12 +212,19 @@ class Unanswered(Exception):
         self.is_refused, self.retry_after_s, self.error = is_refused, retry_after_s, error
 
 
-def _problem_in(response: httpx2.Response) -> errors.MnemologError | None:
-    """Return the error that an answer describes; None if it is no answer of a mnemolog server."""
+def _problem_in(response: httpx2.Response) -> Problem | None:
+    """Return the problem that an answer is; None if it is no answer of a mnemolog server."""
     body = response.read()
-    if response.headers.get("content-type", "").partition(";")[0] != MEDIA_TYPE:
+    if response.headers.get("content-type", "").partition(";")[0] != PROBLEM_JSON:
         return None
-    return _error_in(body)
+    return _problem_of(body)
+
+
+def _problem_of(body: bytes) -> Problem | None:
+    try:
+        return _PROBLEM.decode(body)
+    except msgspec.MsgspecError:
+        return None
 
 
 def _error_in(body: bytes) -> errors.MnemologError | None:
@@ -224,9 +234,7 @@ def _error_in(body: bytes) -> errors.MnemologError | None:
         if error.hint == hint_of(plain):
             error.hint = plain.hint  # That of the API names requests; a caller of the library calls methods.
         return error
-    try:
-        problem = _PROBLEM.decode(body)
-    except msgspec.MsgspecError:
+    if (problem := _problem_of(body)) is None:
         return None
     refused = errors.StoreError(problem.detail)
     refused.hint = problem.hint

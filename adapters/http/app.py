@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import traceback
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, Final
@@ -25,10 +24,11 @@ from mnemolog.adapters.http.calls import (
     reports_progress,
     require_short_waits,
 )
-from mnemolog.adapters.http.exchange import EVENT_STREAM, NO_STORE, PROBLEM, REVALIDATED, Exchange
+from mnemolog.adapters.http.exchange import EVENT_STREAM, NO_STORE, REVALIDATED, Exchange
 from mnemolog.adapters.http.openapi import DocumentRoute
 from mnemolog.adapters.http.operations import OPERATIONS, PREFIX, Operation
-from mnemolog.adapters.http.problems import problem, problem_of, to_body
+from mnemolog.adapters.http.problems import internal_error, problem, problem_of, to_body
+from mnemolog.adapters.http.protocol import KEY_HEADER, MCP_PATH
 from mnemolog.adapters.http.streaming import answer_with_export, answer_with_progress
 from mnemolog.adapters.http.tail import TAIL, TailRoute
 from mnemolog.adapters.http.wire import Answers, Arguments
@@ -36,15 +36,11 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_list import without_scope_warnings
 from mnemolog.audit.service import AuditService
-from mnemolog.domain import structured_log
 from mnemolog.domain.errors import InvalidInput, MnemologError
 from mnemolog.domain.idempotency import keyed_request
 from mnemolog.domain.session import checked_key
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
-
-MCP: Final = "/mcp"
-"""Its tools pass warnings on."""
 
 
 def make_app(
@@ -64,7 +60,8 @@ def make_app(
         # Starlette would look at each request five times before the API sees it.
         path = scope.get("path", "")
         is_of_api = scope["type"] == "http" and path.startswith(f"{PREFIX}/")
-        with nullcontext() if path.startswith(MCP) else without_scope_warnings():
+        # The tools of MCP pass warnings about scopes on.
+        with nullcontext() if path.startswith(MCP_PATH) else without_scope_warnings():
             await (api if is_of_api else rest)(scope, receive, send)
 
     app: ASGIApp = by_path
@@ -119,7 +116,7 @@ class Route:
 
         Other events are not: their key names the request, so that another one with the same key is no retry.
         """
-        given = exchange.header(b"idempotency-key").decode("latin-1")
+        given = exchange.header(KEY_HEADER.encode()).decode("latin-1")
         if not given or self._compares:
             return checked_key(given) if given else None
         asked = b"\n".join((exchange.scope["raw_path"], exchange.scope["query_string"], body))
@@ -212,13 +209,13 @@ class Api:
         except Exception as error:
             if exchange.is_begun:
                 raise
-            await exchange.refuse(_problem(error, route.operation.name), error)
+            await exchange.refuse(_problem(error, route.operation.name))
 
     async def _refuse(self, exchange: Exchange, path: Sequence[bytes]) -> None:
         allowed = ", ".join(method for method in _METHODS if self._root.find(path, method) is not None)
         if allowed:
             members = problem("MethodNotAllowed", 405, f"this path takes {allowed}")
-            await exchange.answer(405, to_body(members), (b"allow", allowed.encode()), kind=PROBLEM)
+            await exchange.refuse(members, (b"allow", allowed.encode()))
             return
         hint = f"`GET {PREFIX}/openapi.json` lists all paths"
         await exchange.refuse(problem("NotFound", 404, "there is no such path", hint))
@@ -229,11 +226,7 @@ def _forbidden(verb: str, what: str) -> dict[str, Any]:
 
 
 def _problem(error: Exception, operation: str) -> dict[str, Any]:
-    if isinstance(error, MnemologError):
-        return problem_of(error)
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    structured_log.error("http.failed", operation=operation, error=error, file=frame.filename, line=frame.lineno)
-    return problem("InternalError", 500, "the server failed", "report it as a bug, with what the server logged")
+    return problem_of(error) if isinstance(error, MnemologError) else internal_error(error, operation)
 
 
 def _decoded(argument: bytes) -> str:

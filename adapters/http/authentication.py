@@ -14,10 +14,12 @@ from time import monotonic
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote
 
+from starlette.responses import Response
+
 from mnemolog.adapters.http.access import SCOPE_HEADER, Caller, local_caller, token_caller
-from mnemolog.adapters.http.exchange import PROBLEM
 from mnemolog.adapters.http.operations import PREFIX
-from mnemolog.adapters.http.problems import problem, problem_of, to_body
+from mnemolog.adapters.http.problems import problem, problem_of, send_problem
+from mnemolog.adapters.http.protocol import MCP_PATH
 from mnemolog.adapters.http.rate import Buckets
 from mnemolog.adapters.support.store_access import clock_of, read
 from mnemolog.aio.store import AsyncMemoryStore
@@ -40,8 +42,6 @@ PARTS_MAX: Final = 1_000
 BEARER: Final = b"bearer "
 CHALLENGE: Final = b'Bearer realm="mnemolog"'
 SAFE: Final = frozenset(("GET", "HEAD"))
-
-MCP: Final = "/mcp"
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 Known = tuple[TokensState, datetime]
@@ -148,10 +148,10 @@ class Authentication:
                 send = _Padded(send, began, self._time, self._sleep)
             if (wanted := _wanted_scope(caller, scope, headers)) is not None:
                 caller = await self._callers.within(caller, wanted)
-            elif scope["path"] == MCP:
+            elif scope["path"] == MCP_PATH:
                 caller = await caller.for_call({})  # Which scope its tools are about is not known before they run.
         except MnemologError as error:
-            await _refuse(send, problem_of(error))
+            await send_problem(send, problem_of(error))
             return
         scope.setdefault("state", {})["caller"] = caller
         with acting_as(caller.actor):
@@ -175,19 +175,23 @@ class Authentication:
         if is_try and (wait_s := self._failures.wait_s(address)):
             why = "too many requests with an invalid token came from this address"
             members = problem("TooManyRequests", 429, why, f"wait {wait_s} s and send a valid one")
-            await _refuse(send, members, (b"retry-after", str(wait_s).encode()))
+            await send_problem(send, members, (b"retry-after", str(wait_s).encode()))
         elif is_public:
             await self._app(scope, receive, send)
         elif self._login and not _is_program(path) and b"text/html" in headers.get(b"accept", b""):
             asked = path + (f"?{query}" if (query := scope["query_string"].decode("latin-1")) else "")
             back = asked if scope["method"] in SAFE else "/"
-            location = f"{self._login}?next={quote(back, safe='')}".encode()
-            await _send(send, 303, b"", (b"location", location))
+            location = f"{self._login}?next={quote(back, safe='')}"
+            await Response(status_code=303, headers={"location": location, "cache-control": "no-store"})(
+                scope, receive, send
+            )
         else:
             why = "the token is not valid: it is unknown, revoked or expired" if is_wrong else "a token is needed"
             hint = "send the header `Authorization: Bearer TOKEN`; `mnemolog token create` makes one"
             invalid = b', error="invalid_token"' if is_wrong else b""
-            await _refuse(send, problem("Unauthorized", 401, why, hint), (b"www-authenticate", CHALLENGE + invalid))
+            await send_problem(
+                send, problem("Unauthorized", 401, why, hint), (b"www-authenticate", CHALLENGE + invalid)
+            )
 
 
 class _Padded:
@@ -213,7 +217,7 @@ def _is_refusal(message: Any) -> bool:
 
 def _is_program(path: str) -> bool:
     """Whether a path is of the API or of MCP, which programs use, and not of a page."""
-    return path in (PREFIX, MCP, "/metrics") or path.startswith((f"{PREFIX}/", f"{MCP}/"))
+    return path in (PREFIX, MCP_PATH, "/metrics") or path.startswith((f"{PREFIX}/", f"{MCP_PATH}/"))
 
 
 def _wanted_scope(caller: Caller, scope: Any, headers: dict[bytes, bytes]) -> str | None:
@@ -231,13 +235,3 @@ def _cookie_in(headers: dict[bytes, bytes], name: str) -> str | None:
     except CookieError:
         return None
     return None if found is None else found.value
-
-
-async def _refuse(send: Any, members: dict[str, Any], *headers: tuple[bytes, bytes]) -> None:
-    await _send(send, members["status"], to_body(members), (b"content-type", PROBLEM), *headers)
-
-
-async def _send(send: Any, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-    sent = [(b"content-length", str(len(body)).encode()), (b"cache-control", b"no-store"), *headers]
-    await send({"type": "http.response.start", "status": status, "headers": sent})
-    await send({"type": "http.response.body", "body": body})

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from starlette.types import Message, Receive, Scope, Send
 
 from mnemolog.adapters.http.access import Caller
-from mnemolog.adapters.http.problems import MEDIA_TYPE, RETRY_AFTER_S, to_body
-from mnemolog.domain.errors import InvalidInput, StoreClosed
+from mnemolog.adapters.http.problems import send_problem
+from mnemolog.domain.errors import InvalidInput
 
 JSON: Final = b"application/json"
 JSON_LINES: Final = b"application/jsonl"
 EVENT_STREAM: Final = b"text/event-stream"
-PROBLEM: Final = MEDIA_TYPE.encode()
 NO_STORE: Final = (b"cache-control", b"no-store")
 REVALIDATED: Final = ((b"cache-control", b"private, no-cache"), (b"vary", b"authorization"))
 """Headers of an answer with an entity tag: the caller may keep it, and asks whether it is still right."""
@@ -67,22 +66,20 @@ class Exchange:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    async def answer(self, status: int, body: bytes | None, *headers: tuple[bytes, bytes], kind: bytes = JSON) -> None:
+    async def answer(self, status: int, body: bytes | None, *headers: tuple[bytes, bytes]) -> None:
         """Send a whole answer."""
         self.is_begun = True
         sent = [(b"content-length", str(len(body or b"")).encode()), *headers]
         if body is not None:
-            sent.append((b"content-type", kind))
+            sent.append((b"content-type", JSON))
         await self._send({"type": "http.response.start", "status": status, "headers": sent})
         shown = b"" if body is None or self.scope["method"] == "HEAD" else body
         await self._send({"type": "http.response.body", "body": shown})
 
-    async def refuse(self, members: dict[str, Any], error: Exception | None = None) -> None:
+    async def refuse(self, members: Mapping[str, Any], *headers: tuple[bytes, bytes]) -> None:
         """Send a problem."""
-        headers = [NO_STORE]
-        if isinstance(error, StoreClosed):
-            headers.append((b"retry-after", str(RETRY_AFTER_S).encode()))
-        await self.answer(members["status"], to_body(members), *headers, kind=PROBLEM)
+        self.is_begun = True
+        await send_problem(self._send, members, *headers)
 
     async def begin(self, kind: bytes, *headers: tuple[bytes, bytes]) -> None:
         """Begin an answer that is sent part by part."""

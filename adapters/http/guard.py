@@ -7,16 +7,15 @@ route, and the id of its token.
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import ip_address
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from mnemolog.adapters.http.config import ServerConfig
-from mnemolog.adapters.http.exchange import EVENT_STREAM, PROBLEM
+from mnemolog.adapters.http.exchange import EVENT_STREAM
 from mnemolog.adapters.http.metrics import Metrics
-from mnemolog.adapters.http.problems import RETRY_AFTER_S, problem, problem_of, to_body
+from mnemolog.adapters.http.problems import STOPPING, internal_error, problem, problem_of, send_problem
 from mnemolog.domain import structured_log
 from mnemolog.domain.errors import LimitExceeded
 
@@ -165,9 +164,13 @@ class _Guarded:
         except asyncio.CancelledError:  # The server stops: it has waited for this request, or its stream has ended.
             if not self._ended:
                 why = "the server stops, and this call took too long; it may have been completed"
-                await self._refuse(problem("Stopping", 503, why, "send the request again, a write with its key"))
+                await self._refuse(problem(STOPPING, 503, why, "send the request again, a write with its key"))
         except Exception as error:
-            await self._fail(error)
+            members = internal_error(error, self.route)
+            if not self._status:
+                await self._refuse(members)
+            elif not self._complete:
+                raise AnswerCut from None  # Without what the error says of the content.
 
     async def receive(self) -> Any:
         message = await self._receive()
@@ -208,21 +211,7 @@ class _Guarded:
     async def _refuse(self, members: dict[str, Any]) -> None:
         if self._status:
             raise AnswerCut
-        body = to_body(members)
-        headers = [(b"content-type", PROBLEM), (b"content-length", str(len(body)).encode())]
-        if members["status"] == 503:
-            headers.append((b"retry-after", str(RETRY_AFTER_S).encode()))
-        await self.send({"type": "http.response.start", "status": members["status"], "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
-
-    async def _fail(self, error: Exception) -> None:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        structured_log.error("http.failed", operation=self.route, error=error, file=frame.filename, line=frame.lineno)
-        if not self._status:
-            hint = "report it as a bug, with what the server logged"
-            await self._refuse(problem("InternalError", 500, "the server failed", hint))
-        elif not self._complete:
-            raise AnswerCut from None  # Without what the error says of the content.
+        await send_problem(self.send, members)
 
     @property
     def route(self) -> str:

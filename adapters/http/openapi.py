@@ -10,9 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from mnemolog.adapters.http.calls import reports_progress
-from mnemolog.adapters.http.exchange import EVENT_STREAM, JSON, JSON_LINES, NO_STORE, PROBLEM, Exchange
+from mnemolog.adapters.http.exchange import EVENT_STREAM, JSON, JSON_LINES, NO_STORE, Exchange
 from mnemolog.adapters.http.operations import OPERATIONS, PREFIX, Operation
 from mnemolog.adapters.http.problems import Problem
+from mnemolog.adapters.http.protocol import PROBLEM_JSON
 from mnemolog.adapters.http.tail import TAIL
 from mnemolog.adapters.http.wire import Answers, Arguments
 from mnemolog.audit.service import AuditService
@@ -178,7 +179,7 @@ def _answers(item: _Described, schemas: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _problem(schema: Any) -> dict[str, Any]:
-    return {"description": "A problem (RFC 9457).", "content": {_text(PROBLEM): {"schema": schema}}}
+    return {"description": "A problem (RFC 9457).", "content": {PROBLEM_JSON: {"schema": schema}}}
 
 
 def _resolved(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:

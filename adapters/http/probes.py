@@ -1,4 +1,4 @@
-"""Answers to who watches a server: is it alive, can it answer, what has it measured."""
+"""Health probes and the metrics route."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from mnemolog.adapters.http.guard import App
 from mnemolog.adapters.http.metrics import CONTENT_TYPE, Metrics
-from mnemolog.adapters.http.problems import MEDIA_TYPE, problem, to_body
+from mnemolog.adapters.http.problems import problem, problem_response
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.errors import MnemologError
 
@@ -34,7 +34,7 @@ def metrics_route(metrics: Metrics) -> Route:
     async def answer(request: Request) -> Response:
         if not request.state.caller.may("admin"):
             why = "this caller may not admin: the metrics need that verb"
-            return _problem(problem("Forbidden", 403, why, "use a token with that verb"))
+            return problem_response(problem("Forbidden", 403, why, "use a token with that verb"))
         return Response(await asyncio.to_thread(metrics.text), media_type=CONTENT_TYPE)
 
     return Route("/metrics", answer)
@@ -57,7 +57,7 @@ class _Ready:
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 await self._store.head()
-                # Of the future: it brings the views up to date, and finds none.
+                # A start in the future: forces the views up to date, returns no rows.
                 await self._store.sessions(since=datetime.now(UTC) + timedelta(days=1))
         except TimeoutError:
             return self._not_ready(f"the store did not answer within {READY_TIMEOUT_S:g} s")
@@ -68,8 +68,5 @@ class _Ready:
         return PlainTextResponse("ready\n")
 
     def _not_ready(self, why: str) -> Response:
-        return _problem(problem("NotReady", 503, why, "`mnemolog status` and `mnemolog doctor` tell more"))
-
-
-def _problem(members: dict[str, Any]) -> Response:
-    return Response(to_body(members), status_code=members["status"], media_type=MEDIA_TYPE)
+        hint = "`mnemolog status` and `mnemolog doctor` tell more"
+        return problem_response(problem("NotReady", 503, why, hint))

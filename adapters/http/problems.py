@@ -6,22 +6,28 @@ of the error under their own names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mnemolog.domain import errors
+from mnemolog.adapters.http.protocol import PROBLEM_JSON
+from mnemolog.domain import errors, structured_log
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import MnemologError
 
-MEDIA_TYPE: Final = "application/problem+json"
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
 TYPES: Final = "urn:mnemolog:problem:"
 """The beginning of every `type`. It names the problem; there is no page behind it."""
 RETRY_AFTER_S: Final = 1
-"""When a request may succeed that came while the server stopped, in seconds."""
+"""When a request that was answered with 503 may succeed, in seconds."""
+STOPPING: Final = "Stopping"
+"""The title of the answer to a call that a stop of the server has ended. It may have been completed."""
 
 _STATUS: Final[dict[type[Exception], int]] = {
     errors.InvalidInput: 400,
@@ -88,7 +94,7 @@ _READ_AS: Final[dict[str, Any]] = {"path": Path, "began": datetime | None}
 class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A problem detail. Its other members are the attributes of the error."""
 
-    type: str
+    type: str = "about:blank"
     title: str
     """The name of the class of the error."""
     status: int
@@ -130,6 +136,39 @@ def problem_of(error: MnemologError) -> dict[str, Any]:
 def problem(title: str, status: int, detail: str, hint: str = "") -> dict[str, Any]:
     """Return the members of a problem that is no error of the store."""
     return {"type": TYPES + title, "title": title, "status": status, "detail": detail, "hint": hint}
+
+
+def internal_error(error: Exception, operation: str) -> dict[str, Any]:
+    """Return the members of the problem that a fault of the server is, and log its class and place, not its message."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    structured_log.error("http.failed", operation=operation, error=error, file=frame.filename, line=frame.lineno)
+    return problem("InternalError", 500, "the server failed", "report it as a bug, with what the server logged")
+
+
+def problem_headers(members: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
+    """Return the headers of the answer that a problem is."""
+    headers = [(b"content-type", PROBLEM_JSON.encode()), (b"cache-control", b"no-store")]
+    if members["status"] == 503:
+        headers.append((b"retry-after", str(RETRY_AFTER_S).encode()))
+    return headers
+
+
+def problem_response(members: Mapping[str, Any]) -> Response:
+    """Return a problem as an answer of Starlette."""
+    from starlette.responses import Response  # Clients use this module without it.
+
+    headers = {name.decode(): value.decode() for name, value in problem_headers(members)}
+    return Response(to_body(members), members["status"], headers)
+
+
+async def send_problem(
+    send: Callable[[Any], Awaitable[None]], members: Mapping[str, Any], *headers: tuple[bytes, bytes]
+) -> None:
+    """Send a problem as the whole answer to a request, with more headers."""
+    body = to_body(members)
+    sent = [*problem_headers(members), (b"content-length", str(len(body)).encode()), *headers]
+    await send({"type": "http.response.start", "status": members["status"], "headers": sent})
+    await send({"type": "http.response.body", "body": body})
 
 
 def to_body(members: Mapping[str, Any]) -> bytes:

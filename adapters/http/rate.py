@@ -7,8 +7,7 @@ from math import ceil
 from time import monotonic
 from typing import Any, Final
 
-from mnemolog.adapters.http.exchange import PROBLEM
-from mnemolog.adapters.http.problems import problem, to_body
+from mnemolog.adapters.http.problems import problem, send_problem
 from mnemolog.infra.runtime.lru_cache import LruCache
 
 MINUTE_S: Final = 60.0
@@ -53,11 +52,5 @@ class RateLimit:
             await self._app(scope, receive, send)
             return
         why = f"this caller has made {self._per_minute} requests in a minute"
-        body = to_body(problem("TooManyRequests", 429, why, f"send it again in {wait_s} s"))
-        headers = [
-            (b"content-type", PROBLEM),
-            (b"content-length", str(len(body)).encode()),
-            (b"retry-after", str(wait_s).encode()),
-        ]
-        await send({"type": "http.response.start", "status": 429, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        members = problem("TooManyRequests", 429, why, f"send it again in {wait_s} s")
+        await send_problem(send, members, (b"retry-after", str(wait_s).encode()))

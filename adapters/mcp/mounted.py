@@ -9,16 +9,15 @@ from typing import Any, Final
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.http.authentication import REFUSED_S
-from mnemolog.adapters.http.problems import MEDIA_TYPE, problem, to_body
+from mnemolog.adapters.http.problems import problem, send_problem
+from mnemolog.adapters.http.protocol import MCP_PATH
 from mnemolog.adapters.mcp.server import make_server
 from mnemolog.adapters.support.agent_tools import Memory, Toolset
 
-PATH: Final = "/mcp"
 FOLDER: Final = Path("DIR")
 
 
@@ -27,7 +26,7 @@ def mcp_route(served: Memory) -> Route:
 
     A caller gets the tools that its verbs allow, on its part of the memory; `?tools=full` offers all of them.
     """
-    return Route(PATH, endpoint=_Endpoint(served), methods=["GET", "POST", "DELETE"])
+    return Route(MCP_PATH, endpoint=_Endpoint(served), methods=["GET", "POST", "DELETE"])
 
 
 class _Endpoint:
@@ -38,7 +37,7 @@ class _Endpoint:
         request = Request(scope, receive)
         caller: Caller = request.state.caller
         if (refused := _refusal(caller)) is not None:
-            await Response(to_body(refused), refused["status"], media_type=MEDIA_TYPE)(scope, receive, send)
+            await send_problem(send, refused)
             return
         memory = _Part(self._served, caller)
         tools: Toolset = "full" if request.query_params.get("tools") == "full" else "core"
@@ -54,7 +53,7 @@ def _refusal(caller: Caller) -> dict[str, Any] | None:
         return problem("Forbidden", 403, why, "use a token with that verb, or the API")
     if len(caller.scopes) > 1:
         why = f"the token is for {', '.join(caller.scopes)}, and MCP works within one of them"
-        return problem("InvalidInput", 400, why, f"name it: {PATH}?scope={caller.scopes[0]}")
+        return problem("InvalidInput", 400, why, f"name it: {MCP_PATH}?scope={caller.scopes[0]}")
     return None
 
 

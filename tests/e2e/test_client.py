@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from mnemolog import MISSING, MemoryStore, acting_as, connect, connect_async, errors
-from mnemolog.adapters.client.connection import KEY_HEADER
+from mnemolog.adapters.http.protocol import KEY_HEADER
 from mnemolog.domain.result import Results
 from tests.children.forking import in_child
 from tests.support import FakeClock, HashEncoder
@@ -293,6 +293,33 @@ def test_what_cannot_be_repeated_is_not():
         with pytest.raises(errors.LogUnreachable, match="in 3 tries"):
             connect(url, tries=3).head()
         assert len(calls) == 4
+
+
+def test_what_a_stop_of_the_server_cut_off_is_repeated_only_if_that_doubles_nothing():
+    """The server says that it may have been completed: a turn has a key, an erasure has none."""
+    calls = []
+    stopping = {"title": "Stopping", "status": 503, "detail": "the server stops"}
+
+    def answer(request):
+        calls.append(request)
+        if len(calls) == 2:
+            return "204 No Content", {}, b""
+        headers = {"retry-after": "0", "content-type": "application/problem+json"}
+        return "503 Service Unavailable", headers, json.dumps(stopping).encode()
+
+    with Answering(answer) as url, connect(url) as store:
+        store.end_session("trip")
+        assert len(calls) == 2
+        with pytest.raises(errors.StoreError, match="the server stops"):
+            store.forget(session="trip")
+        assert len(calls) == 3
+
+
+def test_a_call_is_sent_at_least_once():
+    """Another number of tries is refused, before anything is sent."""
+    with pytest.raises(errors.InvalidInput) as refused:
+        connect("http://127.0.0.1:9", tries=0)
+    assert refused.value.field == "tries"
 
 
 def test_the_token_is_sent_to_no_other_address():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mnemolog.adapters.http.problems import error_of, hint_of, problem_of, status_of, to_body
+from mnemolog.adapters.http.problems import error_of, hint_of, problem_headers, problem_of, status_of, to_body
 from mnemolog.domain import errors
 from mnemolog.domain.errors import MnemologError
 
@@ -100,6 +100,14 @@ def test_a_problem_has_the_members_of_rfc_9457_and_a_hint(error):
     assert 400 <= members["status"] == status_of(error) < 600
     assert members["detail"] == str(error)
     assert bool(members["hint"]) == bool(error.hint)
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_every_503_says_when_to_send_the_request_again(error):
+    """No other problem does."""
+    names = {name for name, _ in problem_headers(problem_of(error))}
+    assert (b"retry-after" in names) == (status_of(error) == 503)
+    assert {b"content-type", b"cache-control"} <= names
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
