@@ -329,6 +329,11 @@ def open_files(folder: Path) -> list[str]:
     return [path for path in paths if Path(path).is_relative_to(os.path.realpath(folder))]
 
 
+def can_mount() -> bool:
+    """Return whether a child process may mount a folder again, so that it finds the folder on a read-only disk."""
+    return subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
+
+
 def forbid_writing(path: Path) -> None:
     """Set a bit in a database's header with which SQLite reads it and calls it read-only, as if leave were needed."""
     with path.open("r+b") as file:

@@ -36,6 +36,7 @@ _STATUS: Final[dict[type[Exception], int]] = {
     errors.WitnessUnreadable: 400,
     errors.ImportRefused: 400,
     errors.OutsideScope: 403,
+    errors.StoreNotWritable: 403,
     errors.UnknownSession: 404,
     errors.UnknownCheckpoint: 404,
     errors.NoTask: 404,
@@ -45,7 +46,6 @@ _STATUS: Final[dict[type[Exception], int]] = {
     errors.ModelMismatch: 409,
     errors.ProjectionBehind: 409,
     errors.BackupRefused: 409,
-    errors.StoreNotWritable: 409,
     errors.LogBusy: 503,
     errors.IndexerBusy: 503,
     errors.LogUnreachable: 503,
@@ -71,6 +71,9 @@ _HINTS: Final[dict[type[Exception], str]] = {
         "(`DELETE /v1/sessions/ID/checkpoints/NAME`)"
     ),
     errors.OutsideScope: "nothing was read or written; use a token for the whole store",
+    errors.StoreNotWritable: (
+        "nothing was written; the server was started with `--read-only`, or may not write into the folder of the store"
+    ),
     errors.MemoryFull: "nothing was written; delete something, or raise the limit of the server",
     errors.StoreClosed: "the server is stopping; try again",
     errors.EncodingFailed: (

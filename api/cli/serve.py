@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from mnemolog.cli.address import ADDRESS, AllowHost, AllowOrigin, Host, Port
-from mnemolog.cli.app import ModelName, Receipts, StoreCommand, app, chosen_model
+from mnemolog.cli.app import ModelName, Receipts, StoreCommand, UsageError, app, chosen_model
 from mnemolog.defaults import BODY_MAX, DEFAULT_MODEL, DEFAULT_PORT
 from mnemolog.domain.structured_log import ROOT
 
@@ -45,6 +45,8 @@ Proxies = Annotated[
 RequireToken = Annotated[
     bool, typer.Option("--require-token", help="Ask this machine's requests for a token, too.", rich_help_panel=ADDRESS)
 ]
+Write = Annotated[bool, typer.Option("--write", help="Let the console change the store. API and MCP may anyway.")]
+ReadOnly = Annotated[bool, typer.Option("--read-only", help="Refuse every write, of console, API and MCP.")]
 Backups = Annotated[
     Path | None, typer.Option("--backups", metavar="FOLDER", help="Make backups that callers ask for in here.")
 ]
@@ -83,8 +85,8 @@ def serve(
     require_token: RequireToken = False,
     allow_host: AllowHost = None,
     allow_origin: AllowOrigin = None,
-    write: Annotated[bool, typer.Option("--write", help="Let the console change the store.")] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Open the store read-only.")] = False,
+    write: Write = False,
+    read_only: ReadOnly = False,
     receipts: Receipts = False,
     model: ModelName = DEFAULT_MODEL,
     backups: Backups = None,
@@ -103,6 +105,8 @@ def serve(
 
     Example: mnemolog serve memory/ --behind-proxy --allow-host memory.example.org
     """
+    if write and read_only:
+        raise UsageError("use --write without --read-only")
     from mnemolog.adapters.http.calls import Folders
     from mnemolog.adapters.http.config import LOOPBACK_ADDRESSES, ServerConfig
     from mnemolog.adapters.server import serve_store

@@ -15,7 +15,7 @@ import pytest
 import mnemolog
 from mnemolog import MemoryStore, errors
 from mnemolog.domain.store_layout import StoreLayout
-from tests.support import HashEncoder
+from tests.support import HashEncoder, can_mount
 
 pytestmark = pytest.mark.local
 
@@ -69,10 +69,6 @@ def memory(request, tmp_path):
     folder = tmp_path / "memory"
     filled(folder, encrypt=request.param == "encrypted").close()
     return folder
-
-
-def can_mount():
-    return subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
 
 
 def on_read_only_disk(folder, *command, **how):

@@ -19,7 +19,7 @@ from mnemolog import InvalidInput, MemoryStore
 from mnemolog.adapters.http.config import ServerConfig
 from tests.postgres import put_log_in_postgres
 from tests.server.serving import command, server
-from tests.support import WAIT_S
+from tests.support import WAIT_S, can_mount
 
 FILES_MAX = 80
 
@@ -160,6 +160,41 @@ def test_a_certificate_without_its_key_and_files_that_are_none_are_refused(folde
         refused = ran(*command(folder, *options))
         assert refused.returncode == 1
         assert refused.stderr.startswith(f"error: {named}: "), refused.stderr
+    assert not folder.exists()
+
+
+def test_a_server_that_only_reads_changes_nothing(folder):
+    """On a disk that cannot be written. A token reads, and its turn is refused."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.session("trip").record("user", "The train leaves at nine.")
+        bearer = {"authorization": f"Bearer {store.admin.create_token('alice').secret}"}
+        head = store.head()
+
+    def on_read_only_disk(served, *options):
+        mount = 'mount -o bind,ro "$1" "$1" && shift && exec "$@"'
+        return ["unshare", "-m", "sh", "-c", mount, "sh", str(served), *command(served, *options)]
+
+    run = on_read_only_disk if can_mount() else command
+    with (
+        server(folder, "--read-only", "--require-token", run=run) as (url, process),
+        httpx2.Client(base_url=url, headers=bearer, timeout=WAIT_S) as client,
+    ):
+        assert client.get("/readyz").status_code == 200
+        found = client.post("/v1/recall", json={"query": "train"}).json()
+        assert [hit["text"] for hit in found["hits"]] == ["The train leaves at nine."]
+        refused = client.post("/v1/sessions/trip/turns", json={"role": "user", "text": "It is late."})
+        assert (refused.status_code, refused.json()["title"]) == (403, "StoreNotWritable")
+        assert client.get("/sessions", headers={"accept": "application/json"}).status_code == 200
+        assert "Traceback" not in process.errors()
+    with MemoryStore.open(folder, model=None) as store:
+        assert store.head() == head
+
+
+def test_a_server_that_only_reads_has_no_console_that_writes(folder):
+    """Wrong usage, and no store is created."""
+    refused = ran(*command(folder, "--read-only", "--write"))
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "use --write without --read-only" in refused.stderr
     assert not folder.exists()
 
 
