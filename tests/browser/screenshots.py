@@ -66,14 +66,19 @@ def take(folder: Path, store: Path, names: list[str]) -> None:
         for colours in ("light", "dark"):
             for shape, window in WINDOWS.items():
                 visit = Visit(browser, url, window=window, color_scheme=colours)
-                for name in names:
-                    answer = visit.page.goto(PAGES[name], wait_until="load")
-                    path = folder / f"{name}-{shape}-{colours}.png"
-                    visit.page.screenshot(path=path, full_page=True)
-                    print(f"{path}  {'' if answer is None else answer.status}")
-                for trouble in visit.troubles:
-                    print(f"{shape} {colours}: {trouble}")
-                visit.context.close()
+                take_in(visit, folder, names, shape=shape, colours=colours)
+
+
+def take_in(visit: Visit, folder: Path, names: list[str], *, shape: str, colours: str) -> None:
+    """Take the pictures in one window, and close it. Print their paths, and what went wrong in the pages."""
+    for name in names:
+        answer = visit.page.goto(PAGES[name], wait_until="load")
+        path = folder / f"{name}-{shape}-{colours}.png"
+        visit.page.screenshot(path=path, full_page=True)
+        print(f"{path}  {'' if answer is None else answer.status}")
+    for trouble in visit.troubles:
+        print(f"{shape} {colours}: {trouble}")
+    visit.context.close()
 
 
 def take_for_docs(folder: Path, store: Path) -> None:
