@@ -336,8 +336,8 @@ class MemoryStore(OfOneProcess):
         log = self.parts.log
         begin = position_at("after", after, log)
         end = log.head().position if upto is None else position_at("upto", upto, log)
-        for batch in log.read(after=begin, upto=end):
-            yield from filter(self.parts.sessions.shows, batch)
+        for _, batch in self.parts.sessions.read(after=begin, upto=end):
+            yield from batch
 
     def replay(
         self, *, to: When | None = None, session: SessionLike | None = None, progress: Progress | None = None
@@ -348,7 +348,7 @@ class MemoryStore(OfOneProcess):
         """
         end = self.parts.log.head().position if to is None else position_at("to", to, self.parts.log)
         of = None if session is None else self.parts.sessions.state(session_id_of(session)).session
-        return replay(self.parts.log, to=end, session=of, shows=self.parts.sessions.shows, progress=progress)
+        return replay(self.parts.log, self.parts.sessions.read, to=end, session=of, progress=progress)
 
     def recall(
         self,

@@ -120,8 +120,15 @@ class SpansAt(Protocol):
         ...
 
 
-Shows = Callable[[RecordedEvent], bool]
-"""Whether an event may be shown."""
+class ShownEvents(Protocol):
+    """Yields the events of `(after, upto]` that may be shown, in batches, each with the position it was read up to."""
+
+    def __call__(
+        self, *, after: Position, upto: Position, batch_max: int
+    ) -> Iterator[tuple[Position, list[RecordedEvent]]]:
+        """See the class."""
+        ...
+
 
 Append = Callable[[str, Event], Position]
 """Appends an event to a stream and returns its position."""

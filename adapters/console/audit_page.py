@@ -37,7 +37,7 @@ PER_PAGE: Final = 100
 WINDOW: Final = 1_000
 """Positions that are looked through together; more and more where events are chosen by kind or session."""
 LOOKED_MAX: Final = 5_000
-"""Events that one page decodes. Where a filter leaves few, the next page goes on from there."""
+"""Events that one page looks at. Where a filter leaves few, the next page goes on from there."""
 WITNESSES_MAX: Final = 100
 
 
@@ -68,11 +68,6 @@ class TimelineAsked(Result, frozen=True, kw_only=True):
     def filters(self) -> bool:
         """Whether some events are left out."""
         return bool(self.kind or self.session or self.actor or self.scope)
-
-    @property
-    def chooses(self) -> bool:
-        """Whether the log itself can tell which events are meant."""
-        return bool(self.kind or self.session)
 
     def takes(self, moment: Moment, inside: Container[str] | None) -> bool:
         """Whether an event is one of those that are shown. `inside` has the sessions of the scope, if there is one."""
@@ -167,30 +162,39 @@ def _look_back(
     store: MemoryStore, asked: TimelineAsked, last: Position
 ) -> tuple[list[Moment], Position, dict[str, int]]:
     """Return up to `PER_PAGE` events up to `last`, newest first; where the look ended; and what each actor did."""
+    if asked.session:
+        store.parts.sessions.state(asked.session)
+    is_whole = store.parts.boundary.scope == ROOT
+    # The log itself finds the events of a session or a kind; those of a kind only for who may see all of them.
+    is_found = bool(asked.session or (asked.kind and is_whole))
     inside = {item.session for item in store.sessions(scope=asked.scope)} if asked.scope else None
     found: list[Moment] = []
     actors: dict[str, int] = {}
-    upto, looked, window = int(last), 0, WINDOW if asked.filters else PER_PAGE
+    upto, looked, window = int(last), 0, WINDOW if asked.filters or not is_whole else PER_PAGE
     while upto > ORIGIN and len(found) < PER_PAGE and looked < LOOKED_MAX:
-        first = max(upto - window, ORIGIN)
-        for moment in _moments(store, asked, first, upto):
-            looked += 1
+        first = max(upto - (window if is_found else min(window, LOOKED_MAX - looked)), ORIGIN)
+        moments = _found(store, asked, first, upto) if is_found else _all(store, first, upto)
+        for moment in moments:
+            looked += is_found
             if moment.actor:
                 actors[moment.actor] = actors.get(moment.actor, 0) + 1
             if asked.takes(moment, inside):
                 found.append(moment)
             if len(found) == PER_PAGE or looked == LOOKED_MAX:
                 return found, Position(moment.position - 1), actors
+        looked += 0 if is_found else upto - first  # Also what this store does not show: it must not cost more.
         upto = first
-        window *= 4 if asked.chooses else 1
+        window *= 4 if is_found else 1
     return found, Position(upto), actors
 
 
-def _moments(store: MemoryStore, asked: TimelineAsked, first: int, upto: int) -> Iterator[Moment]:
-    """Yield the events between two positions, newest first. Those of a kind or a session are found without decoding."""
-    if not asked.chooses:
-        yield from reversed(list(store.audit.timeline(after=first, upto=upto)))
-        return
+def _all(store: MemoryStore, first: int, upto: int) -> Iterator[Moment]:
+    """Yield the events between two positions, newest first."""
+    yield from reversed(list(store.audit.timeline(after=first, upto=upto)))
+
+
+def _found(store: MemoryStore, asked: TimelineAsked, first: int, upto: int) -> Iterator[Moment]:
+    """Yield the events of a session or a kind between two positions, newest first, found without decoding others."""
     stream = session_stream(asked.session) if asked.session else ""
     topics = (asked.kind,) if asked.kind else ()
     rows = store.parts.log.stored_events(after=first, upto=upto, prefix=stream, topics=topics, limit=upto - first)

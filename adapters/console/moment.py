@@ -88,7 +88,8 @@ def recorded_at(store: MemoryStore, position: Position) -> datetime | None:
     log, sessions = store.parts.log, store.parts.sessions
     if position == ORIGIN:
         return None
-    if sessions.boundary.scope != ROOT and ((event := log.event_at(position)) is None or not sessions.shows(event)):
+    own = sessions.read(after=Position(position - 1), upto=position)
+    if sessions.boundary.scope != ROOT and not any(shown for _, shown in own):
         return None
     return to_datetime(log.recorded_at(position))
 

@@ -22,7 +22,10 @@ from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.head import Head
+from mnemolog.domain.moments import position_at
+from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.result import Results
+from mnemolog.domain.scope import ROOT
 from mnemolog.domain.values import MISSING
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
@@ -32,6 +35,8 @@ from mnemolog.store import MemoryStore
 
 PAGE_BYTES: Final = 8 * 2**20
 """A page ends with the item that reaches this size as JSON."""
+POSITIONS: Final = 10_000
+"""How many events of the log a page is looked for in, where a caller does not see all of them."""
 PART: Final = 200
 """How many items of a page are read at once."""
 WAIT_MAX_S: Final = 60.0
@@ -159,7 +164,8 @@ def _page_of(operation: Operation) -> Callable[[MemoryStore, Arguments], Outcome
     def page(store: MemoryStore, arguments: Arguments) -> Outcome:
         limit = _checked_limit(arguments.pop("limit", PAGE))
         if is_read_on:
-            return _page(call(store, arguments), limit)
+            end = None if store.parts.boundary.scope == ROOT else _end_of_part(store, arguments)
+            return _page(call(store, arguments), limit, end=end)
         if operation.method is MemoryStore.sessions:
             after = arguments.pop("after", 0)
             found = call(store, arguments)
@@ -170,8 +176,22 @@ def _page_of(operation: Operation) -> Callable[[MemoryStore, Arguments], Outcome
     return page
 
 
-def _page(items: Iterable[Any], limit: int, *, of: Any = None) -> Outcome:
-    """Return the first items, at most `limit` and about `PAGE_BYTES`, as a list like `of`."""
+def _end_of_part(store: MemoryStore, arguments: Arguments) -> int | None:
+    """Bound a call to the first `POSITIONS` events of its range. Return where that ends, None if it has no more."""
+    log = store.parts.log
+    upto = log.head().position if (asked := arguments.get("upto")) is None else position_at("upto", asked, log)
+    end = position_at("after", arguments.get("after", ORIGIN), log) + POSITIONS
+    if end >= upto:
+        return None
+    arguments["upto"] = end
+    return end
+
+
+def _page(items: Iterable[Any], limit: int, *, of: Any = None, end: int | None = None) -> Outcome:
+    """Return the first items, at most `limit` and about `PAGE_BYTES`, as a list like `of`.
+
+    After `end` more may follow: the next page begins there if this one is not full.
+    """
     found, size, is_full = Results[Any](), 0, False
     for item in items:
         found.append(item)
@@ -179,7 +199,7 @@ def _page(items: Iterable[Any], limit: int, *, of: Any = None) -> Outcome:
         if is_full := len(found) == limit or size >= PAGE_BYTES:
             break
     found.stale = getattr(of, "stale", None)
-    return Outcome(found, next=_place(found[-1]) if is_full else None)
+    return Outcome(found, next=_place(found[-1]) if is_full else end)
 
 
 def _read_on(call: Callable[[Arguments], Any], arguments: Arguments, part: Any, limit: int) -> Iterator[Any]:

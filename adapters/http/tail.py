@@ -40,6 +40,8 @@ HEARTBEAT_S: Final = 15.0
 BATCH_MAX: Final = 500
 UNREAD_MAX: Final = 1_000
 """Events that wait for a slow caller. With more, it reads the log separately."""
+READ_MAX: Final = 10_000
+"""Events of the log that are looked through at once for a caller that is behind."""
 RETRY_S: Final = 1.0
 TOKENS_S: Final = 1.0
 """How often the tokens of callers are looked at, in seconds, besides when one is revoked."""
@@ -307,6 +309,7 @@ class _Following:
 
     def _read(self, store: MemoryStore, upto: Position) -> list[_Entry]:
         after = min(self._position, upto)
+        upto = min(upto, Position(after + READ_MAX))
         moments = store.audit.timeline(after=after, upto=upto, session=self._wanted.session)
         found = _entries(islice(moments, BATCH_MAX))
         if len(found) < BATCH_MAX:
@@ -376,6 +379,6 @@ def _checked(store: MemoryStore, after: When) -> Position:
 
 
 def _position(last: bytes) -> int:
-    if not last.isdigit() or int(last) > INTEGER_MAX:
+    if not last.isdigit() or len(last) > len(str(INTEGER_MAX)) or int(last) > INTEGER_MAX:
         raise InvalidInput("last-event-id", "is not a position; leave it out to follow from now on")
     return int(last)

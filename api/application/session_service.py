@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Required, TypedDict, TypeVar, Unpack
 
@@ -13,7 +13,7 @@ import msgspec
 from mnemolog.application import commands
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors, pending_undo, session
-from mnemolog.domain.agent import AgentState, agent_stream
+from mnemolog.domain.agent import AgentState, agent_of, agent_stream
 from mnemolog.domain.checkpoints import find_checkpoint
 from mnemolog.domain.clock import Clock, local_time, to_datetime
 from mnemolog.domain.closest import closest
@@ -107,6 +107,24 @@ class Sessions:
     def boundary(self) -> Boundary:
         """The scope that the store was opened for."""
         return self.states.boundary
+
+    def read(
+        self, *, after: Position, upto: Position, batch_max: int = 500
+    ) -> Iterator[tuple[Position, list[RecordedEvent]]]:
+        """Yield the events of `(after, upto]` that may be shown, in batches, each with the position it was read up to.
+
+        Of other events only the stream is read: how long this takes says how many there are, and no more.
+        """
+        if self.boundary.scope == ROOT:
+            for batch in self.log.read(after=after, upto=upto, batch_max=batch_max):
+                yield batch[-1].position, batch
+            return
+        while rows := self.log.streams(after=after, upto=upto, limit=batch_max):
+            streams = {stream for _, stream in rows}
+            shown = {item for item in streams if self.shows_stream(item) or agent_of(item) is not None}
+            found = self.log.read_at([position for position, stream in rows if stream in shown])
+            after = Position(rows[-1][0])
+            yield after, [recorded for recorded in found if self.shows(recorded)]
 
     def shows(self, recorded: RecordedEvent) -> bool:
         """Whether an event may be shown: with a boundary, those of sessions inside, and switches between them."""

@@ -71,11 +71,11 @@ def diff(
 ) -> Diff:
     """Return what changed from `before` to `after`. Of the recorded turns at most `turns_max` are listed."""
     between = _Between(turns_max=turns_max)
-    for batch in log.read(after=before, upto=after, batch_max=BATCH_MAX):
-        for recorded in filter(sessions.shows, batch):
+    for read_upto, batch in sessions.read(after=before, upto=after, batch_max=BATCH_MAX):
+        for recorded in batch:
             between.apply(recorded)
         if progress is not None:
-            progress(batch[-1].position - before, after - before)
+            progress(read_upto - before, after - before)
     then, now, states = log.recorded_at(before), log.recorded_at(after), sessions.states
     return Diff(
         before=_head_at(log, before),

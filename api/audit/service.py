@@ -97,12 +97,12 @@ class AuditService:
             begin = end = None
         return timeline(
             self._log,
+            self._sessions.read,
             after=first,
             upto=last,
             session=of,
             said_since=begin,
             said_until=end,
-            shows=self._sessions.shows,
             progress=progress,
         )
 

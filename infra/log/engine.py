@@ -109,6 +109,14 @@ class LogReader(Protocol):
         """Return event rows in order."""
         ...
 
+    def events_at(self, positions: Sequence[int]) -> list[EventRow]:
+        """Return the event rows at positions, in order."""
+        ...
+
+    def streams(self, *, after: int, upto: int, limit: int) -> list[tuple[int, str]]:
+        """Return position and stream of events in order. Must not read more of them."""
+        ...
+
     def stored(self, *, after: int, upto: int, limit: int) -> list[tuple[Any, ...]]:
         """Return every column as stored, texts as bytes: an event row with the digest as eighth column."""
         ...

@@ -312,6 +312,16 @@ class EventLog(fork_guard.OfOneProcess):
             yield events
             after = self._last_of(rows, after)
 
+    def read_at(self, positions: Sequence[int]) -> list[RecordedEvent]:
+        """Return the events at these positions, in order. Raises `UndecodableEvent`."""
+        with self._reading() as reads:
+            return self._fitting.of(reads, self._codec.recorded_events(reads.events_at(positions)))
+
+    def streams(self, *, after: Position, upto: Position, limit: int) -> list[tuple[int, str]]:
+        """Return position and stream of the first `limit` events of `(after, upto]`, whose content is not read."""
+        with self._reading() as reads:
+            return reads.streams(after=after, upto=upto, limit=limit)
+
     def stored_rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows of `(after, upto]` undecoded: every column, texts as bytes."""
         while after < upto:
@@ -412,10 +422,7 @@ class EventLog(fork_guard.OfOneProcess):
     def stored_events(
         self, *, after: int, upto: int | None, prefix: str, topics: Sequence[str], limit: int
     ) -> list[EventRow]:
-        """Return the event rows in `(after, upto]` of the streams whose names begin with `prefix`, undecoded.
-
-        `topics` narrows them to these; empty means all.
-        """
+        """Return event rows of `(after, upto]`, undecoded: of streams that begin with `prefix`, of `topics` or all."""
         with self._reading() as reads:
             return reads.selected(after=after, upto=upto, prefix=prefix, topics=topics, limit=limit)
 
@@ -541,14 +548,12 @@ def prepare_database(url: str, *, keys: str | None = None) -> bool:
     `keys` is the URL of the database for keys if that is another one. Raises `LogUnreachable`, `StoreNotWritable` for
     a user who may not make them, `FormatTooNew`, `ExtraMissing`.
     """
-    made: bool = _postgres().prepare(url, keys)
-    return made
+    return bool(_postgres().prepare(url, keys))
 
 
 def database_script(*, apart: bool) -> str:
     """Return the SQL that `prepare_database` runs. `apart`: the keys are in another database. Raises `ExtraMissing`."""
-    script: str = _postgres().script(apart=apart)
-    return script
+    return str(_postgres().script(apart=apart))
 
 
 def keys_of(

@@ -20,6 +20,9 @@ SELECT_TURN_HEADS: Final = f"SELECT position, version, substr(state, 1, 3) {OF_T
 _SELECT_DIGEST: Final = "SELECT digest FROM events WHERE position = ?"
 _SELECT_RECORDED_AT: Final = "SELECT recorded_at FROM events WHERE position <= ? ORDER BY position DESC LIMIT 1"
 _SELECT_RANGE: Final = f"{SELECT} WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
+_SELECT_STREAM_NAMES: Final = (
+    "SELECT position, stream FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
+)
 _SELECT_STREAM: Final = f"{SELECT} WHERE stream = ? AND version > ? AND position <= ? ORDER BY version LIMIT ?"
 _SELECT_AT: Final = f"{SELECT} WHERE position = ?"
 _SELECT_FIRST: Final = f"{SELECT} WHERE stream = ? AND version = 1"
@@ -75,6 +78,16 @@ class SqlReader:
     def events(self, *, after: int, upto: int, limit: int) -> list[Any]:
         """See `LogReader`."""
         return self._all(_SELECT_RANGE, (after, upto, limit))
+
+    def events_at(self, positions: Sequence[int]) -> list[Any]:
+        """See `LogReader`."""
+        places = ", ".join("?" * len(positions))
+        query = f"{SELECT} WHERE position IN ({places}) ORDER BY position"
+        return self._all(query, tuple(positions)) if positions else []
+
+    def streams(self, *, after: int, upto: int, limit: int) -> list[tuple[int, str]]:
+        """See `LogReader`."""
+        return self._all(_SELECT_STREAM_NAMES, (after, upto, limit))
 
     def stream(self, stream: str, *, after: int, upto: int, limit: int) -> list[Any]:
         """See `LogReader`."""

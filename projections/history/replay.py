@@ -15,7 +15,7 @@ from mnemolog.domain.result import Result, Results, brief
 from mnemolog.domain.session import session_of
 from mnemolog.projections.history.timeline import Moment, moments_of
 from mnemolog.projections.history.turn_plot import plot_turns
-from mnemolog.projections.ports import Log, Progress, Shows
+from mnemolog.projections.ports import Log, Progress, ShownEvents
 from mnemolog.projections.read_models import Turn, turn_of
 
 BATCH_MAX: Final = 1_000
@@ -122,24 +122,23 @@ class _Session:
 
 def replay(
     log: Log,
+    shown: ShownEvents,
     *,
     to: Position,
     session: str | None = None,
-    shows: Shows = lambda _: True,
     progress: Progress | None = None,
 ) -> Replay:
-    """Fold every event up to `to` (included), of one session or of all; `shows` leaves events out.
+    """Fold every event up to `to` (included), of one session or of all those that are `shown`.
 
     The state is that at the last event at or before `to`, and `Replay.position` is where that is.
     """
     sessions: dict[str, _Session] = {}
     position, events = ORIGIN, list[RecordedEvent]()
-    for batch in log.read(after=ORIGIN, upto=to, batch_max=BATCH_MAX):
+    for position, batch in shown(after=ORIGIN, upto=to, batch_max=BATCH_MAX):
         for recorded in batch:
-            if (session is None or session_of(recorded.stream) == session) and shows(recorded):
+            if session is None or session_of(recorded.stream) == session:
                 _apply(sessions, recorded)
                 events.append(recorded)
-        position = batch[-1].position
         if progress is not None:
             progress(position, to)
     digest = log.digest_at(position) or b""

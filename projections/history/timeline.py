@@ -16,7 +16,7 @@ from mnemolog.domain.result import Result, brief
 from mnemolog.domain.session import session_of
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.history.event_descriptions import describe, signed
-from mnemolog.projections.ports import Progress, Shows, StreamLog
+from mnemolog.projections.ports import Progress, ShownEvents, StreamLog
 
 BATCH_MAX: Final = 1_000
 TITLES_KEPT_MAX: Final = 10_000
@@ -62,29 +62,29 @@ class Moment(Result, frozen=True, kw_only=True):
 
 def timeline(
     log: StreamLog,
+    events: ShownEvents,
     *,
     after: Position,
     upto: Position,
     session: str | None = None,
     said_since: Micros | None = None,
     said_until: Micros | None = None,
-    shows: Shows = lambda _: True,
     progress: Progress | None = None,
 ) -> Iterator[Moment]:
-    """Yield the events of `(after, upto]` in order, of one session or of all, a batch in memory at a time.
+    """Yield those of `events` in `(after, upto]` in order, of one session or of all, a batch in memory at a time.
 
     Turns are those said at `said_since` or later and before `said_until`; what has no said time counts as said when it
-    was recorded. `shows` leaves events out. Raises `UndecodableEvent`, naming the position.
+    was recorded. Raises `UndecodableEvent`, naming the position.
     """
     titles: LruCache[str, str] = LruCache(TITLES_KEPT_MAX)
-    for batch in log.read(after=after, upto=upto, batch_max=BATCH_MAX):
+    for read_upto, batch in events(after=after, upto=upto, batch_max=BATCH_MAX):
         for recorded in batch:
             if isinstance(recorded.event, SessionStarted):
                 titles.put(recorded.stream, recorded.event.title)
-            if _is_asked(recorded, session=session, since=said_since, until=said_until) and shows(recorded):
+            if _is_asked(recorded, session=session, since=said_since, until=said_until):
                 yield _moment(recorded, who=_who(log, titles, recorded))
         if progress is not None:
-            progress(batch[-1].position - after, upto - after)
+            progress(read_upto - after, upto - after)
 
 
 def moments_of(events: Iterable[RecordedEvent]) -> Iterator[Moment]:

@@ -15,6 +15,7 @@ import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, errors
 from mnemolog.audit.service import AuditService
+from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.session import Session
@@ -263,6 +264,28 @@ def test_what_is_inside_works_in_a_store_that_was_opened_for_it(folder):
     """As in a part of a store."""
     with MemoryStore.open(folder, model=None, scope=ALICE) as store:
         works_as_ever(store)
+
+
+def test_the_history_of_a_part_decodes_nothing_of_others(tmp_path, monkeypatch):
+    """However much they recorded, and however large: of each of their sessions the first event alone is read, once."""
+    with MemoryStore.open(tmp_path / "memory", model=None) as whole:
+        alice = whole.session("alice", scope=ALICE, agent="hers")
+        for number in range(3):
+            alice.record("user", f"tea {number}")
+            whole.session("bob", scope=BOB).record("user", f"{SECRET} {number}")
+        part, head, decoded = whole.within(ALICE), whole.head().position, []
+        decode = EventCodec.recorded_event
+
+        def counted(self, *row):
+            decoded.append((row[1], row[2]))
+            return decode(self, *row)
+
+        monkeypatch.setattr(EventCodec, "recorded_event", counted)
+        assert [moment.session for moment in part.audit.timeline()] == ["alice"] * 4
+        assert len(list(part.events())) == 4
+        assert part.replay().position == head
+        assert [item.session for item in part.audit.diff(0).sessions] == ["alice"]
+        assert [row for row in decoded if "bob" in row[0]] == [("session/bob", 1)]
 
 
 @pytest.fixture

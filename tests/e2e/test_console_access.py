@@ -9,10 +9,13 @@ import pytest
 from httpx2 import ASGITransport, AsyncClient
 
 from mnemolog import AsyncMemoryStore, MemoryStore
+from mnemolog.adapters.console import audit_page
 from mnemolog.adapters.http import authentication
 from mnemolog.adapters.http.config import ServerConfig
 from mnemolog.adapters.http.metrics import Metrics
 from mnemolog.adapters.server import application
+from mnemolog.infra.log.event_codec import EventCodec
+from mnemolog.infra.log.sql_reader import SqlReader
 from tests.e2e.test_console import PATHS, at
 
 pytestmark = pytest.mark.local
@@ -128,6 +131,54 @@ def test_a_token_of_one_scope_sees_nothing_of_others_on_any_page(tmp_path, secre
             assert seen.status_code == missing.status_code in (403, 404)
             last = unknown.rpartition("=")[2]
             assert seen.text.replace(outside.rpartition("=")[2], "X") == missing.text.replace(last, "X")
+
+    visit(tmp_path / "store", journey)
+
+
+def test_the_audit_reads_as_much_for_what_others_have_as_for_what_nobody_has(tmp_path, secrets, monkeypatch):
+    """A session outside is refused like an unknown one, and how many events others have of a kind is not counted."""
+    monkeypatch.setattr(authentication, "REFUSED_S", 1e-6)
+    monkeypatch.setattr(audit_page, "LOOKED_MAX", 20)
+    with MemoryStore.open(tmp_path / "store", model=None) as store:
+        other = store.session("northwind/order")
+        for number in range(30):
+            other.record("user", f"{OTHERS} {number}")
+    rows, stored, decode = [], SqlReader.selected, EventCodec.recorded_event
+
+    async def journey(browser, store):
+        await browser.log_in(secrets["acme"])
+        await browser.json("/audit?session=northwind/none")  # From now on it is known where sessions are.
+
+        def counted_rows(self, *arguments, **options):
+            rows.append(arguments)
+            return stored(self, *arguments, **options)
+
+        def counted_events(self, *row):
+            rows.append(row[1])
+            return decode(self, *row)
+
+        monkeypatch.setattr(SqlReader, "selected", counted_rows)
+        monkeypatch.setattr(EventCodec, "recorded_event", counted_events)
+
+        async def read_for(path):
+            rows.clear()
+            answer = await browser.json(path)
+            return answer, len(rows)
+
+        (foreign, of_foreign), (unknown, of_unknown) = (
+            await read_for("/audit?session=northwind/order"),
+            await read_for("/audit?session=northwind/nobody"),
+        )
+        assert (foreign.status_code, unknown.status_code) == (404, 404)
+        assert foreign.json()["title"] == unknown.json()["title"]
+        assert of_foreign == of_unknown
+        await browser.json("/audit")
+        for kind in ("turn.recorded.v1", "session.started.v1", "value.set.v1", ""):
+            page, count = await read_for(f"/audit?kind={kind}")
+            assert page.json()["looked_to"] - page.json()["looked_from"] == 20, kind
+            assert count == 0, kind
+        page = (await read_for(f"/audit?kind=turn.recorded.v1&before={page.json()['older']}"))[0].json()
+        assert [event["session"] for event in page["events"]] == ["acme/bad"]
 
     visit(tmp_path / "store", journey)
 

@@ -738,7 +738,7 @@ def test_a_caller_of_a_scope_sees_its_own_and_is_told_where_a_page_is_about_ever
     audit = alice.json("/audit")
     assert {event["session"] for event in audit["events"]} == {"trip"}
     assert (audit["head"], audit["witnesses"]) == (None, [])
-    assert alice.json("/audit?session=bad")["events"] == []
+    assert alice.json("/audit?session=bad")["status"] == 404
     assert alice.json("/context?q=tea")["context"]["text"].count("script") == 0
     for url in ("/recall?q=tea&session=bad", "/context?q=tea&session=bad", "/forgetting?sessions=bad"):
         assert alice.get(url).status_code == 404, url

@@ -13,6 +13,7 @@ import pytest
 from starlette.middleware import Middleware
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.http import calls
 from mnemolog.adapters.http.app import make_app
 from mnemolog.adapters.http.authentication import REFUSED_S, Authentication, Callers
 from mnemolog.adapters.http.operations import OPERATIONS
@@ -312,3 +313,28 @@ def test_nobody_follows_what_others_record(tmp_path):
             assert b"verbena" in sent
 
     asyncio.run(follow())
+
+
+def test_a_page_of_the_history_is_looked_for_in_a_bounded_part_of_the_log(tmp_path, monkeypatch):
+    """However much others recorded. Such a page may be empty, and the next one goes on from there."""
+    monkeypatch.setattr(calls, "POSITIONS", 7)
+    about = {"own": ["acme/ada"], "foreign": ["acme/bob", "acme/cem", "globex/ada"], "verbs": ["read"]}
+
+    async def page_on():
+        async with Tenants(tmp_path / "memory", ghost="ghost", **about) as tenants:
+            part = tenants.store.within("acme/ada")
+            for path, expected in (("/timeline", part.audit.timeline()), ("/events", part.events())):
+                found, lengths, after = [], [], 0
+                while after is not None:
+                    page = (await tenants.ask(("GET", path, None, {"after": after}))).json()
+                    found += [item["position"] for item in page["items"]]
+                    lengths.append(len(page["items"]))
+                    assert page["next"] is None or page["next"] == after + 7
+                    after = page["next"]
+                assert found == [item.position for item in expected]
+                assert 0 in lengths[:-1]
+                assert max(lengths) <= 7
+            last = await tenants.ask(("GET", "/timeline", None, {"after": 8, "upto": 12}))
+            assert last.json()["next"] is None
+
+    asyncio.run(page_on())
