@@ -162,7 +162,7 @@ class Authentication:
         sent = headers.get(b"authorization")
         if sent is not None:
             return sent[len(BEARER) :].strip().decode("latin-1") if sent[: len(BEARER)].lower() == BEARER else ""
-        if self._cookie and (scope["method"] in SAFE or not _is_program(scope["path"])):
+        if self._cookie and (scope["method"] in SAFE or not is_program(scope["path"])):
             return _cookie_in(headers, self._cookie)
         return None
 
@@ -178,7 +178,7 @@ class Authentication:
             await send_problem(send, members, (b"retry-after", str(wait_s).encode()))
         elif is_public:
             await self._app(scope, receive, send)
-        elif self._login and not _is_program(path) and b"text/html" in headers.get(b"accept", b""):
+        elif self._login and not is_program(path) and b"text/html" in headers.get(b"accept", b""):
             asked = path + (f"?{query}" if (query := scope["query_string"].decode("latin-1")) else "")
             back = asked if scope["method"] in SAFE else "/"
             location = f"{self._login}?next={quote(back, safe='')}"
@@ -215,7 +215,7 @@ def _is_refusal(message: Any) -> bool:
     return bool(message.get("body", b"").startswith(b"event: error"))
 
 
-def _is_program(path: str) -> bool:
+def is_program(path: str) -> bool:
     """Whether a path is of the API or of MCP, which programs use, and not of a page."""
     return path in (PREFIX, MCP_PATH, "/metrics") or path.startswith((f"{PREFIX}/", f"{MCP_PATH}/"))
 

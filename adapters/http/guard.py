@@ -12,6 +12,7 @@ from ipaddress import ip_address
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
+from mnemolog.adapters.http.authentication import is_program
 from mnemolog.adapters.http.config import ServerConfig
 from mnemolog.adapters.http.exchange import EVENT_STREAM
 from mnemolog.adapters.http.metrics import Metrics
@@ -38,6 +39,18 @@ SECURITY: Final[Mapping[bytes, bytes]] = {
     b"cache-control": b"no-store",
 }
 """Added to each answer that does not have them."""
+PREFLIGHT: Final = (
+    (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
+    (
+        b"access-control-allow-headers",
+        b"Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, "
+        b"MCP-Protocol-Version, Mnemolog-Scope",
+    ),
+    (b"access-control-max-age", b"600"),
+)
+"""What a page of an allowed origin may send. Cookies are not allowed."""
+READABLE: Final = ((b"access-control-expose-headers", b"ETag, Retry-After"), (b"vary", b"origin"))
+"""Sent with each answer to such a page, which may read these headers besides the body."""
 OVER_TLS: Final[Mapping[bytes, bytes]] = {b"strict-transport-security": b"max-age=31536000"}
 
 
@@ -100,6 +113,15 @@ class Guard:
         length = headers.get(b"content-length", b"0")
         return problem_of(self.too_large(int(length))) if length.isdigit() and int(length) > self.body_max else None
 
+    def cross_origin(self, scope: Any) -> list[tuple[bytes, bytes]]:
+        """Return the headers with which a browser lets a page of an allowed origin use the API; none for others."""
+        if not self._origins or not is_program(scope["path"]):
+            return []
+        origin = next((value for name, value in scope["headers"] if name == b"origin"), b"")
+        if origin.decode("latin-1") not in self._origins:
+            return []
+        return [(b"access-control-allow-origin", origin), *READABLE]
+
     def too_large(self, size: int) -> LimitExceeded:
         """Return the error of a body that is larger than it may be."""
         return LimitExceeded("body", limit=self.body_max, actual=size, unit="bytes (see --body-max)")
@@ -143,6 +165,9 @@ class _Guarded:
         try:
             if (refused := guard.refusal(self.scope)) is not None:
                 await self._refuse(refused)
+            elif self.scope["method"] == "OPTIONS" and guard.cross_origin(self.scope):
+                await self.send({"type": "http.response.start", "status": 204, "headers": PREFLIGHT})
+                await self.send({"type": "http.response.body"})
             elif guard.tracing is None:
                 await self._answer()
             else:
@@ -188,6 +213,7 @@ class _Guarded:
             headers = message["headers"] = list(message.get("headers", ()))
             names = {name.lower(): value for name, value in headers}
             headers.extend((name, value) for name, value in SECURITY.items() if name not in names)
+            headers.extend(self._guard.cross_origin(self.scope))
             if self.scope["scheme"] == "https":
                 headers.extend(OVER_TLS.items())
             if self.scope["method"] == "GET" and names.get(b"content-type", b"").startswith(EVENT_STREAM):

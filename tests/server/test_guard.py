@@ -86,6 +86,39 @@ def test_pages_of_other_origins_are_refused(served):
     assert ask(url, headers=from_elsewhere | {"sec-fetch-mode": "navigate"}).status_code == 200
 
 
+def preflight(url, path, **headers):
+    """What a browser is told that asks whether a page may send a request."""
+    asking = {"origin": "https://app.example.org", "access-control-request-method": "PUT"}
+    return ask(url, path, "OPTIONS", headers=asking | headers)
+
+
+def test_a_browser_is_told_what_pages_of_an_allowed_origin_may_send_and_read(served):
+    """Never with cookies, for the API and MCP alone, and also of a refusal."""
+    url, _ = served
+    allowed = preflight(url, "/v1/sessions/trip")
+    assert (allowed.status_code, allowed.content) == (204, b"")
+    assert "PUT" in allowed.headers["access-control-allow-methods"]
+    assert "Idempotency-Key" in allowed.headers["access-control-allow-headers"]
+    too_large = {"origin": "https://app.example.org", "content-type": "application/json"}
+    for answer in (
+        allowed,
+        ask(url, "/v1/none", headers=too_large),
+        ask(url, "/v1/sessions", "POST", content=b" " * 5_000, headers=too_large),
+    ):
+        assert answer.headers["access-control-allow-origin"] == "https://app.example.org"
+        assert "origin" in answer.headers["vary"]
+        assert "access-control-allow-credentials" not in answer.headers
+    others = (
+        preflight(url, "/"),
+        preflight(url, "/v1/head", origin="https://evil.example.org"),
+        preflight(url, "/v1/head", origin=url),
+        ask(url, headers={"origin": url}),
+        ask(url),
+    )
+    for answer in others:
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
 @pytest.mark.parametrize("path", ["/v1/head", "/", "/healthz", "/v1/none", "/none", "/metrics"])
 def test_every_answer_has_security_headers(served, path):
     """Whatever answers it."""
