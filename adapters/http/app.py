@@ -39,6 +39,7 @@ from mnemolog.audit.service import AuditService
 from mnemolog.domain.errors import InvalidInput, MnemologError
 from mnemolog.domain.idempotency import keyed_request
 from mnemolog.domain.session import checked_key
+from mnemolog.operations.service import AdminService
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
@@ -79,7 +80,12 @@ class Route:
         self._arguments, self._answers = Arguments(operation), Answers(operation)
         self._outcome_of, self._pool = outcome_of(operation, folders), pool_for(operation)
         self._reports = reports_progress(operation)
-        self._compares = operation.method in (MemoryStore.record, MemoryStore.record_many, MemoryStore.switch)
+        self._compares = operation.method in (
+            MemoryStore.record,
+            MemoryStore.record_many,
+            MemoryStore.switch,
+            AdminService.create_token,
+        )
 
     async def __call__(self, exchange: Exchange, path: Sequence[str]) -> None:
         """Answer a request whose path has these arguments."""
@@ -114,9 +120,13 @@ class Route:
     def _key(self, exchange: Exchange, body: bytes) -> str | None:
         """Return the key of the request's event. A turn or a switch is compared with the one under that key.
 
-        Other events are not: their key names the request, so that another one with the same key is no retry.
+        A second token is refused. Other events are not compared: their key names the request, so that another one with
+        the same key is no retry. Raises `InvalidInput` where the key of a request would be ignored.
         """
         given = exchange.header(KEY_HEADER.encode()).decode("latin-1")
+        if given and self.operation.http == "POST" and self.operation.verb != "read" and not self.operation.takes_key:
+            why = f"is not for {self.operation.name}: sent again, it is carried out again; leave it out"
+            raise InvalidInput(KEY_HEADER, why)
         if not given or self._compares:
             return checked_key(given) if given else None
         asked = b"\n".join((exchange.scope["raw_path"], exchange.scope["query_string"], body))

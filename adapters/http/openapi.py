@@ -148,8 +148,8 @@ def _headers(operation: Operation) -> list[dict[str, Any]]:
     text = {"type": "string"}
     if operation.of_log_alone:
         return [{"name": "If-None-Match", "in": "header", "schema": text}]
-    if operation.verb == "record":
-        why = "A retry with the same key writes nothing and returns the first answer."
+    if operation.takes_key:
+        why = "A retry with the same key writes nothing and returns the first answer; a token is refused with 409."
         return [{"name": "Idempotency-Key", "in": "header", "description": why, "schema": text}]
     return []
 

@@ -57,6 +57,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return OWNERS[self.owner] + self.method.__name__
 
     @property
+    def takes_key(self) -> bool:
+        """Whether a request with an `Idempotency-Key` writes nothing when it is sent again."""
+        return self.verb == "record" or self.method is AdminService.create_token
+
+    @property
     def of_session(self) -> bool:
         """Whether it is a method of a session, which the path names as `{session}`."""
         return self.owner is Session

@@ -31,6 +31,16 @@ from mnemolog.domain.tokens import (
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 
+
+def _already_created(key: str, position: Position) -> errors.DuplicateKey:
+    error = errors.DuplicateKey(stream=TOKENS_STREAM, key=key, position=position)
+    error.args = (
+        f"a token was created with the key {key!r}, at position {position}; its secret cannot be shown again",
+    )
+    error.hint = "revoke that token, and create another one with a new key"
+    return error
+
+
 _NONE: Final[TokensState] = TokensState()
 
 
@@ -57,7 +67,7 @@ class Tokens:
 
         def create(tx: Transaction) -> None:
             if key is not None and (taken := tx.position_of(TOKENS_STREAM, key)) is not None:
-                raise errors.DuplicateKey(stream=TOKENS_STREAM, key=key, position=Position(taken))
+                raise _already_created(key, Position(taken))
             tx.append(TOKENS_STREAM, created, key=key)
 
         self._log.transact(create)

@@ -283,6 +283,32 @@ def test_another_request_with_the_same_key_is_no_retry(server, store):
     assert (refused.status_code, refused.json()["title"]) == (409, "DuplicateKey")
 
 
+def test_a_token_is_created_once_with_a_key_and_its_secret_is_not_shown_again(server, store):
+    """The refusal says so, names the key of the caller, and what to do."""
+    once = {"idempotency-key": "once"}
+    first = server("POST", "/tokens", json={"actor": "alice"}, headers=once)
+    again = server("POST", "/tokens", json={"actor": "alice"}, headers=once)
+    assert (first.status_code, again.status_code) == (200, 409)
+    problem = again.json()
+    assert (problem["title"], problem["key"]) == ("DuplicateKey", "once")
+    assert "'once'" in problem["detail"]
+    assert "cannot be shown again" in problem["detail"]
+    assert "new key" in problem["hint"]
+    assert len(store.admin.tokens()) == 1
+
+
+@pytest.mark.parametrize("name", ["backup", "forget", "rebuild", "admin.doctor"])
+def test_a_key_is_refused_where_a_retry_would_be_carried_out_again(server, store, folders, name):
+    """It is not ignored: the caller would count on it."""
+    item, example = BY_NAME[name], EXAMPLES[name]
+    head = store.head()
+    refused = server(item.http, example.path, json=example.json or {}, headers={"idempotency-key": "once"})
+    assert (refused.status_code, refused.json()["field"]) == (400, "idempotency-key")
+    assert "leave it out" in refused.json()["detail"]
+    assert store.head() == head
+    assert not list(folders.backups.iterdir())
+
+
 def test_ids_and_keys_may_hold_slashes_and_anything_else(server, store):
     """They are percent-encoded whole."""
     for name in ("a/b", "a//b", "..", "ä ö", "%2F", "a?b#c", "a+b"):
