@@ -15,7 +15,6 @@ step sessions "$store"
 step recall "$store" "what is her new address?" --scope acme/support --k 4
 step recall "$store" "why was the database upgrade put off?" --scope acme/engineering --k 3
 step status "$store"
-step record "$store" demo "The demo ran to this point." --start --scope acme/demo
 noted=$("$mnemolog" head "$store")
 step head "$store"
 step rebuild "$store" all

@@ -33,8 +33,8 @@ class TimeOfTheSample:
         self._now = 0
 
     def set(self, time: str) -> None:
-        """Set it to a time in ISO 8601."""
-        self._now = round(datetime.fromisoformat(time).timestamp() * 1_000_000)
+        """Set it to a time in ISO 8601, but never back."""
+        self._now = max(self._now, round(datetime.fromisoformat(time).timestamp() * 1_000_000))
 
     def now(self) -> Micros:
         """Return a time that is a millisecond later at each call."""
@@ -46,8 +46,8 @@ def make(folder: Path, *, model: Any = DEFAULT_MODEL) -> None:
     """Make the store in the new folder `folder`."""
     clock = TimeOfTheSample()
     turns = sorted(map(json.loads, SAMPLE.read_text().splitlines()), key=lambda turn: str(turn["time"]))
+    clock.set(turns[0]["time"])
     with MemoryStore.open(folder, model=model, clock=clock, background=False) as store:
-        clock.set(turns[0]["time"])
         store.models.activate(model)
         for turn in turns:
             clock.set(turn["time"])
