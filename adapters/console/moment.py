@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from itertools import accumulate
+from typing import Final, Literal, Protocol
 
-from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.moments import checked_position
+import msgspec
+
+from mnemolog.adapters.console.rendering import moment
+from mnemolog.domain.clock import to_datetime, to_micros
+from mnemolog.domain.moments import checked_position, parse_time, position_at
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.store import MemoryStore
 
 BUCKETS: Final = 100
@@ -18,7 +24,11 @@ BUCKETS: Final = 100
 CROWDED: Final = 0.6
 """Where one bar would have a larger part of all events, as after an import, bars have as many events each instead."""
 POSITION_DIGITS_MAX: Final = 18
-"""A longer number is read as a time, and refused as one."""
+"""A longer number is refused."""
+AT: Final = "Moment"
+"""How a page names the moment that it shows."""
+_UNITS: Final = (60_000_000, 1_000_000)
+"""Bars that are this long, in microseconds, end at a whole minute or a whole second: such times are short to write."""
 
 
 class AsOf(Result, frozen=True, kw_only=True):
@@ -26,6 +36,8 @@ class AsOf(Result, frozen=True, kw_only=True):
 
     asked: str
     """The moment as the URL has it: a position, or a time; empty for now."""
+    time: datetime | None
+    """The time that was asked for. UTC. None where a position was, and for now."""
     position: Position
     """The last event that counts, 0 before the first one."""
     recorded_at: datetime | None
@@ -45,11 +57,13 @@ class AsOf(Result, frozen=True, kw_only=True):
 
 
 class Bucket(Result, frozen=True, kw_only=True):
-    """A bar of the histogram."""
+    """A bar of the histogram. Its end is a step of the slider."""
 
     until: datetime
-    position: Position
-    """The last event recorded in it or before."""
+    at: str
+    """The moment at its end for a URL: a time, or a position where bars have as many events each; empty for now."""
+    position: Position | None
+    """The last event recorded in it or before. None in the bar of a scope, where it would tell what others recorded."""
     events: int
     """How many were recorded in it."""
 
@@ -57,30 +71,111 @@ class Bucket(Result, frozen=True, kw_only=True):
 class TimeBar(Result, frozen=True, kw_only=True):
     """What the time bar shows."""
 
+    of: Literal["event", "turn"]
+    """What is counted: all events, or the turns of the scope that the store is open for."""
     first: datetime
-    """When the first event was recorded."""
+    """When the first one was recorded."""
     last: datetime
     buckets: tuple[Bucket, ...]
-    """At most `BUCKETS` of them."""
+    """At most `BUCKETS` of them. The last one ends now."""
     by_time: bool
     """Whether all bars are as long in time. Otherwise they have as many events, as far as that can be."""
     step: int
-    """Number of the bucket that the moment lies in, from 1; 0 before the first event."""
-    tallest: int
-    """The most events of one bucket."""
+    """Number of the bucket that the moment lies in, from 1; 0 before the first event.
+
+    The last one only where there is nothing after the moment: from everywhere else the slider can go on to now.
+    """
+    events: int
+    """How many had been recorded at the moment."""
+    previous: Position | None
+    """The moment with one event less; None if there is none to leave out."""
+    next: Position | None
+    """The moment with one event more; None if there are no more."""
+
+    @property
+    def tallest(self) -> int:
+        """The most events of one bucket."""
+        return max(item.events for item in self.buckets)
+
+    @property
+    def steps(self) -> list[tuple[str, str, str]]:
+        """The steps of the slider: each moment for the URL, and its time and its position in words."""
+        ends = ((item.at, moment(item.until, exact=True), _in_words(item.position)) for item in self.buckets)
+        return [("0", "before the first event", ""), *ends]
+
+    @property
+    def growth(self) -> list[tuple[datetime, int]]:
+        """Times up to the moment, and how many events had been recorded until then."""
+        counts = accumulate(item.events for item in self.buckets)
+        found = [(item.until, count) for item, count in zip(self.buckets, counts, strict=True)]
+        return [(until, count) for until, count in found[: self.step] if count <= self.events]
+
+
+class _Recorded(Protocol):
+    """What a bar is about: events in the order of the log, numbered from 1."""
+
+    def __len__(self) -> int: ...
+
+    def position(self, number: int) -> Position:
+        """Return the position of an event; 0 for number 0."""
+        ...
+
+    def recorded_at(self, number: int) -> Micros:
+        """Return when an event was recorded."""
+        ...
+
+    def until(self, time: Micros) -> int:
+        """Return how many were recorded at or before a time."""
+        ...
+
+    def up_to(self, position: Position) -> int:
+        """Return how many have this position or an earlier one."""
+        ...
+
+
+class _WholeLog:
+    """All events of the log."""
+
+    def __init__(self, log: EventLog, head: Position) -> None:
+        self._log, self._head = log, head
+
+    def __len__(self) -> int:
+        return self._head
+
+    def position(self, number: int) -> Position:
+        return Position(number)
+
+    def recorded_at(self, number: int) -> Micros:
+        return self._log.recorded_at(Position(number))
+
+    def until(self, time: Micros) -> int:
+        return self._log.position_at(time)
+
+    def up_to(self, position: Position) -> int:
+        return position
 
 
 def as_of(store: MemoryStore, asked: str) -> AsOf:
     """Return the moment that `?at=` names: a position, a time, or now if it is empty. Raises `InvalidInput`."""
-    log, wanted = store.parts.log, asked.strip()
-    head = log.head().position
-    if not wanted:
-        position = head
-    elif wanted.isdecimal() and len(wanted) <= POSITION_DIGITS_MAX and not _is_date(wanted, head):
-        position = checked_position("at", int(wanted), head=head)
-    else:
-        position = store.position_at(wanted)
-    return AsOf(asked=wanted, position=position, recorded_at=recorded_at(store, position), head=head)
+    wanted, head = asked.strip(), store.parts.log.head().position
+    position = position_of(store, AT, wanted) if wanted else head
+    time = None if not wanted or _is_position(wanted) else to_datetime(parse_time(AT, wanted))
+    return AsOf(asked=wanted, time=time, position=position, recorded_at=recorded_at(store, position), head=head)
+
+
+def position_of(store: MemoryStore, field: str, text: str) -> Position:
+    """Return the position that a text names: digits alone are a position, everything else is a time.
+
+    Raises `InvalidInput`, naming the field, for what is neither, and for a position that is not in the log.
+    """
+    log = store.parts.log
+    if _is_position(text):
+        return checked_position(field, int(text), head=log.head().position)
+    return position_at(field, text, log)
+
+
+def _is_position(text: str) -> bool:
+    return text.isdecimal() and len(text) <= POSITION_DIGITS_MAX
 
 
 def recorded_at(store: MemoryStore, position: Position) -> datetime | None:
@@ -94,61 +189,98 @@ def recorded_at(store: MemoryStore, position: Position) -> datetime | None:
     return to_datetime(log.recorded_at(position))
 
 
-def _is_date(text: str, head: Position) -> bool:
-    """Whether a number is a date such as 20260316 rather than a position of this log."""
-    return len(text) == 8 and int(text) > head
-
-
 def time_bar(store: MemoryStore, at: AsOf) -> TimeBar | None:
-    """Return the bar over the whole log, None for an empty one.
+    """Return the bar over the whole log, or over the turns of the scope that the store is open for; None without any.
 
-    Looks up `BUCKETS` times in the log, and reads no events. A store that is bound to a scope has none: it would count
-    events outside of it.
+    Looks up some times for each of `BUCKETS`, and reads no events. Of a scope only turns are counted, because other
+    events have no index by scope. Nothing in its bar depends on what was recorded outside of it.
     """
-    log = store.parts.log
-    if at.head == ORIGIN or store.parts.boundary.scope != ROOT:
+    if store.parts.boundary.scope == ROOT:
+        return _bar(_WholeLog(store.parts.log, at.head), at, of="event")
+    with store.parts.session_list.turn_times() as turns:
+        return _bar(turns, at, of="turn")
+
+
+def _bar(recorded: _Recorded, at: AsOf, *, of: Literal["event", "turn"]) -> TimeBar | None:
+    count = len(recorded)
+    if not count:
         return None
-    first, last = log.recorded_at(Position(1)), log.recorded_at(at.head)
-    last = max(first, last)
-    ends = [Micros(first + (last - first) * (number + 1) // BUCKETS) for number in range(BUCKETS)]
-    buckets = _buckets(ends, _positions_at(store, ends, at.head))
-    by_time = max(item.events for item in buckets) <= at.head * CROWDED
+    is_whole, reached = of == "event", recorded.up_to(at.position)
+    first = recorded.recorded_at(1)
+    last = max(first, recorded.recorded_at(count))
+    ends = _ends(first, last)
+    counts = _counts(recorded, ends)
+    by_time = not is_whole or max(_differences(counts)) <= count * CROWDED
     if not by_time:
-        count = min(BUCKETS, at.head)
-        positions = [Position(at.head * (number + 1) // count) for number in range(count)]
-        buckets = _buckets([log.recorded_at(position) for position in positions], positions)
-    step = next((number for number, item in enumerate(buckets, 1) if item.position >= at.position), len(buckets))
+        number = min(BUCKETS, count)
+        counts = [count * (end + 1) // number for end in range(number)]
+        ends = [recorded.recorded_at(end) for end in counts]
+    buckets = [
+        Bucket(
+            until=to_datetime(end),
+            at=_url_time(end) if by_time else str(recorded.position(total)),
+            position=recorded.position(total) if is_whole else None,
+            events=events,
+        )
+        for end, total, events in zip(ends, counts, _differences(counts), strict=True)
+    ]
+    buckets[-1] = msgspec.structs.replace(buckets[-1], at="")
+    if reached in (0, count):
+        step = len(buckets) if reached else 0
+    else:
+        time = recorded.recorded_at(reached) if at.time is None else to_micros(AT, at.time)
+        step = min((bisect_left(ends, time) if by_time else bisect_left(counts, reached)) + 1, len(buckets) - 1)
     return TimeBar(
+        of=of,
         first=to_datetime(first),
         last=to_datetime(last),
         buckets=tuple(buckets),
         by_time=by_time,
-        step=step if at.position else 0,
-        tallest=max(item.events for item in buckets),
+        step=step,
+        events=reached,
+        previous=recorded.position(reached - 1) if reached else None,
+        next=recorded.position(reached + 1) if reached < count else None,
     )
 
 
-def _buckets(ends: Sequence[Micros], positions: Sequence[Position]) -> list[Bucket]:
-    return [
-        Bucket(until=to_datetime(end), position=position, events=max(position - before, 0))
-        for end, position, before in zip(ends, positions, [ORIGIN, *positions], strict=False)
-    ]
+def _ends(first: Micros, last: Micros) -> list[Micros]:
+    """Return the ends of up to `BUCKETS` spans of time that are as long as each other."""
+    if first == last:
+        return [last]
+    unit = next((unit for unit in _UNITS if (last - first) // BUCKETS >= unit), 1)
+    ends = [first + (last - first) * (number + 1) // BUCKETS for number in range(BUCKETS - 1)]
+    return [*(Micros(end - end % unit) for end in ends), last]
 
 
-def _positions_at(store: MemoryStore, times: list[Micros], head: Position) -> list[Position]:
-    """Return the position at each of rising times. What lies between two equal positions is not looked up."""
-    log, found = store.parts.log, {len(times) - 1: head}
+def _counts(recorded: _Recorded, times: list[Micros]) -> list[int]:
+    """Return how many were recorded until each of rising times. Between two equal numbers nothing is looked up."""
+    found = {len(times) - 1: len(recorded)}
 
-    def fill(low: int, high: int, below: Position) -> None:
+    def fill(low: int, high: int, below: int) -> None:
         if low >= high:
             return
         if below == found[high]:
             found.update(dict.fromkeys(range(low, high), below))
             return
         middle = (low + high - 1) // 2
-        found[middle] = min(max(log.position_at(times[middle]), below), found[high])
+        found[middle] = min(max(recorded.until(times[middle]), below), found[high])
         fill(low, middle, below)
         fill(middle + 1, high, found[middle])
 
-    fill(0, len(times) - 1, ORIGIN)
+    fill(0, len(times) - 1, 0)
     return [found[number] for number in range(len(times))]
+
+
+def _differences(counts: Sequence[int]) -> list[int]:
+    return [count - before for count, before in zip(counts, [0, *counts], strict=False)]
+
+
+def _in_words(position: Position | None) -> str:
+    return "" if position is None else f"position {position:,}"
+
+
+def _url_time(time: Micros) -> str:
+    """Return a time in UTC as short as it is exact, such as `2026-03-16T12:04Z`."""
+    found = to_datetime(time)
+    exact = "auto" if found.second or found.microsecond else "minutes"
+    return f"{found.replace(tzinfo=None).isoformat(timespec=exact)}Z"

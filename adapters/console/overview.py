@@ -38,10 +38,11 @@ class Size(Result, frozen=True, kw_only=True):
 
 
 class Growth(Result, frozen=True, kw_only=True):
-    """How many events the log had at a time."""
+    """How much there was at a time."""
 
     at: datetime
-    events: Position
+    events: int
+    """Events of the log; for a caller who sees only a part of the store, the turns of that."""
 
 
 class Happened(Result, frozen=True, kw_only=True):
@@ -94,11 +95,16 @@ class Overview(Result, frozen=True, kw_only=True):
     """None for a caller who sees only a part of the store."""
 
     @property
+    def growth_of(self) -> str:
+        """What the growth counts."""
+        return "Turns" if self.health is None else "Events"
+
+    @property
     def chart(self) -> dict[str, Any]:
         """The growth as the script draws it."""
         return {
             "x": [item.at.timestamp() for item in self.growth],
-            "series": [{"label": "Events", "values": [item.events for item in self.growth]}],
+            "series": [{"label": self.growth_of, "values": [item.events for item in self.growth]}],
         }
 
 
@@ -112,7 +118,7 @@ async def overview(request: Request, caller: Caller, at: AsOf) -> Overview:
         scopes = pages.groups("scope", scope=scope, as_of=at.position)
         agents = pages.groups("agent", scope=scope, as_of=at.position)
         bar = time_bar(store, at)
-        growth = [] if bar is None else [Growth(at=item.until, events=item.position) for item in bar.buckets]
+        growth = [] if bar is None else bar.growth
         return Overview(
             position=at.position,
             head=at.head,
@@ -123,7 +129,7 @@ async def overview(request: Request, caller: Caller, at: AsOf) -> Overview:
             scopes_left_out=max(len(scopes) - GROUPS_MAX, 0),
             agents=_largest(agents),
             agents_left_out=max(len(agents) - GROUPS_MAX, 0),
-            growth=tuple(item for item in growth if item.events <= at.position),
+            growth=tuple(Growth(at=time, events=events) for time, events in growth),
             latest=_latest(store, at),
             health=health,
         )

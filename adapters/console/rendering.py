@@ -63,9 +63,11 @@ def size(count: int) -> str:
     return f"{count} bytes" if units[0] == "bytes" else f"{amount:.1f} {units[0]}"
 
 
-def moment(value: datetime | None) -> str:
-    """Return a time to the second in the server's zone; empty for None."""
-    return "" if value is None else dated(value, seconds=True)
+def moment(value: datetime | None, *, exact: bool = False) -> str:
+    """Return a time in the server's zone, to the second, or `exact` with the parts of one; empty for None."""
+    if value is None:
+        return ""
+    return local_time(value).replace(tzinfo=None).isoformat(" ") if exact else dated(value, seconds=True)
 
 
 def utc_offset() -> int:
@@ -73,13 +75,12 @@ def utc_offset() -> int:
     return round((local_time(datetime.now(UTC)).utcoffset() or timedelta()).total_seconds())
 
 
-def when(value: datetime | None) -> Markup:
-    """Return a time as an element that has it in full for machines, to the second in the server's zone for people."""
+def when(value: datetime | None, *, exact: bool = False) -> Markup:
+    """Return a time as an element that has it in full for machines, and as `moment` does for people."""
     if value is None:
         return Markup()
-    exact = value.astimezone(UTC).isoformat()
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        exact, local_time(value).isoformat(), moment(value)
+        value.astimezone(UTC).isoformat(), local_time(value).isoformat(), moment(value, exact=exact)
     )
 
 

@@ -13,7 +13,7 @@ from mnemolog.adapters.console.parameters import position
 from mnemolog.adapters.console.session_marks import Mark, hidden_by, marks_of
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.spans import Spans, cut
@@ -116,8 +116,11 @@ def view_of(
     if at.position < now.started_position:
         return SessionView(**about, begun=False)
     state = now if at.is_now else sessions.state_at(session_id, at.position)
-    # Values expire while nothing is recorded: now is the time of the clock, then that of the event.
-    moment = sessions.clock.now() if at.is_now else store.parts.log.recorded_at(at.position)
+    # Values expire while nothing is recorded: at the time that was asked for, they are those that were left then.
+    if at.time is not None:
+        moment = to_micros("at", at.time)
+    else:
+        moment = sessions.clock.now() if at.is_now else store.parts.log.recorded_at(at.position)
     values = [
         KeptValue(
             key=key,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mnemolog.application.session_service import Sessions
 from mnemolog.domain import errors
@@ -20,6 +20,9 @@ from mnemolog.domain.scope import ROOT, parse_scope
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import AgentSummary, ScopeSummary, SessionSummary
 from mnemolog.projections.sql import queries, session_pages
+
+if TYPE_CHECKING:
+    from mnemolog.projections.sql.turn_times import TurnTimes
 
 _SILENT: Final[ContextVar[bool]] = ContextVar("mnemolog_no_scope_warnings", default=False)
 
@@ -117,6 +120,15 @@ class SessionList:
             else:
                 found = session_pages.families(connection, scope=within, as_of=moment, before=before, limit=limit)
         return found._replace(sessions=[item for item in found.sessions if self._sessions.shows_session(item.session)])
+
+    @contextmanager
+    def turn_times(self) -> Iterator[TurnTimes]:
+        """Yield the turns that the store's own scope shows, with the times when they were recorded."""
+        from mnemolog.projections.sql.turn_times import TurnTimes  # Imports numpy.
+
+        views, _, _ = self._projections.to_answer()
+        with views.database.reading() as connection:
+            yield TurnTimes(connection, self._sessions.boundary.scope)
 
     def _moment(self, as_of: When | None) -> session_pages.AsOf:
         log = self._sessions.log

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -209,11 +210,77 @@ def test_the_histogram_covers_the_whole_log_without_reading_it(tmp_path, monkeyp
             bar = time_bar(opened, as_of(opened, str(position)))
             assert (len(bar.buckets), bar.by_time) == (BUCKETS, True)
             assert sum(bucket.events for bucket in bar.buckets) == 301
-            assert bar.buckets[bar.step - 1].position >= position
+            in_last = position > bar.buckets[-2].position
+            assert in_last or bar.buckets[bar.step - 1].position >= position
+            assert bar.step == BUCKETS or not in_last or position < 301
             assert all(bucket.position < position for bucket in bar.buckets[: bar.step - 1])
         for bucket in bar.buckets[:-1]:
             recorded = sum(to_datetime(time) <= bucket.until for time in times)
             assert bucket.position == recorded
+
+
+@pytest.mark.parametrize("seconds", [86_400 * 30, 1_000, 10, 0.001], ids=["days", "minutes", "seconds", "instants"])
+def test_each_step_of_the_slider_stays_where_it_is_put(tmp_path, seconds):
+    """The moment of a step is on that step again, before and after a long time in which nothing was recorded."""
+    clock = FakeClock(step=1)
+    with MemoryStore.open(tmp_path / "store", model=None, clock=clock) as opened:
+        for part in (0.1, 0.9):
+            for number in range(10):
+                opened.session("a").record("user", f"turn {number}")
+                clock.advance(seconds=seconds * part / 10)
+        bar = time_bar(opened, as_of(opened, ""))
+        assert (bar.by_time, bar.step) == (True, BUCKETS)
+        assert [time_bar(opened, as_of(opened, at)).step for at, _, _ in bar.steps] == list(range(BUCKETS + 1))
+        texts = [time for _, time, _ in bar.steps]
+        assert len(set(texts)) == len(texts)
+        longest = max(len(at) for at, _, _ in bar.steps)
+        assert longest == len("2024-01-01T00:00Z") or seconds < 10_000
+        times = {at: text for at, text, _ in bar.steps[1:-1]}
+        assert all(datetime.fromisoformat(at) == datetime.fromisoformat(times[at]).astimezone() for at in times)
+
+
+def test_the_slider_reaches_now_from_every_earlier_moment(tmp_path):
+    """A moment among the last events is not on the last step, which is now; one after all events is."""
+    clock = FakeClock(step=1_000_000)
+    with MemoryStore.open(tmp_path / "store", model=None, clock=clock) as opened:
+        opened.session("a").record("user", "early")
+        clock.advance(seconds=10_000)
+        opened.session("b").record("user", "late")
+        asked = {"2001-01-01": 0, "0": 0, "1": 1, "3": BUCKETS - 1, "4": BUCKETS, "2030-01-01": BUCKETS, "": BUCKETS}
+        assert {at: time_bar(opened, as_of(opened, at)).step for at in asked} == asked
+
+
+def test_a_moment_keeps_the_time_that_was_asked_for(store, folder):
+    """With the position and the time of the last event until then; a position is no time."""
+    with MemoryStore.open(folder, model=None) as opened:
+        recorded = opened.audit.event(3).at
+        later = as_of(opened, (recorded + timedelta(days=3, microseconds=5)).isoformat())
+        assert (later.position, later.time) == (4, recorded + timedelta(days=3, microseconds=5))
+        assert as_of(opened, recorded.isoformat()).time == recorded
+        assert [as_of(opened, asked).time for asked in ("", "3", "0")] == [None] * 3
+
+
+def test_a_page_says_the_day_that_was_asked_for_and_the_event_before(tmp_path):
+    """A day without events is not shown as that of the last event, nor before the first event as nothing."""
+    clock = FakeClock(round(datetime(2026, 3, 5, 13, 17, 51, tzinfo=UTC).timestamp() * 1_000_000))
+    with MemoryStore.open(tmp_path / "store", model=None, clock=clock) as opened:
+        opened.session("a").record("user", "x")
+    again = asyncio.run(_opened(tmp_path / "store"))
+    try:
+        shown = Browser(console_app(again))
+
+        def said(moment):
+            (found,) = re.findall(r'<p class="as-of" role="status">(.*?)</p>', shown.get(f"/?at={moment}").text, re.S)
+            return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", found)).partition(". Nothing")[0].strip()
+
+        there = datetime(2026, 3, 5, 13, 17, 51, tzinfo=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        assert said("2026-03-16") == f"As of 2026-03-16 00:00:00 · position 2 of 2, recorded {there}"
+        assert said("2026-03-16T10:00:00.25") == f"As of 2026-03-16 10:00:00.250000 · position 2 of 2, recorded {there}"
+        assert said("2") == f"As of {there} · position 2 of 2"
+        assert said("2026-03-01") == "As of 2026-03-01 00:00:00, before the first event"
+        assert said("0") == "As of the beginning, before the first event"
+    finally:
+        asyncio.run(again.close())
 
 
 def test_where_most_was_recorded_at_once_the_slider_goes_event_by_event(tmp_path):

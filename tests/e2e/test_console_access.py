@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from datetime import timedelta
 
 import pytest
 from httpx2 import ASGITransport, AsyncClient
@@ -14,9 +15,11 @@ from mnemolog.adapters.http import authentication
 from mnemolog.adapters.http.config import ServerConfig
 from mnemolog.adapters.http.metrics import Metrics
 from mnemolog.adapters.server import application
+from mnemolog.domain.clock import to_datetime
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.sql_reader import SqlReader
 from tests.e2e.test_console import PATHS, at
+from tests.support import FakeClock
 
 pytestmark = pytest.mark.local
 
@@ -116,7 +119,6 @@ def test_a_token_of_one_scope_sees_nothing_of_others_on_any_page(tmp_path, secre
                     assert answer.status_code < 500, path
                     assert OTHERS not in answer.text, path
                     assert "northwind" not in answer.text, path
-                    assert 'class="histogram"' not in answer.text, path
         page = (await browser.get("/")).text
         recorded = (await store.audit.event(head)).at
         assert recorded.isoformat() not in page  # Others did something at that time.
@@ -179,6 +181,70 @@ def test_the_audit_reads_as_much_for_what_others_have_as_for_what_nobody_has(tmp
             assert count == 0, kind
         page = (await read_for(f"/audit?kind=turn.recorded.v1&before={page.json()['older']}"))[0].json()
         assert [event["session"] for event in page["events"]] == ["acme/bad"]
+
+    visit(tmp_path / "store", journey)
+
+
+def bars_of_a_scope(folder, *, others):
+    """What a token of `acme` sees of the bar and of growth, at several moments, with and without turns of others."""
+    clock = FakeClock(step=0)
+
+    def others_record(store, hours):
+        for number in range(40 * others):
+            clock.advance(seconds=hours * 90)
+            store.session("northwind/order", scope="northwind").record("user", f"number {number}")
+        clock.advance(seconds=hours * 3_600 * (not others))
+
+    with MemoryStore.open(folder, model=None, clock=clock) as store:
+        others_record(store, 100)
+        begin = to_datetime(clock.now())
+        for number in range(4):
+            store.session("acme/tea", scope="acme/deep").record("user", f"cup {number}")
+            others_record(store, 25)
+        secret = store.admin.create_token("ann", verbs=["read"], scopes=["acme"]).secret
+    times = [f"{begin + timedelta(hours=hours):%Y-%m-%dT%H:%MZ}" for hours in (-1, 0, 24, 74, 75)]
+    seen = []
+
+    async def journey(browser, store):
+        await browser.log_in(secret)
+        for moment in ("", *times, "0"):
+            page = (await browser.get(f"/?at={moment}")).text
+            bar = re.search(r'<div class="timeline">.*?<div class="controls">', page, re.S)[0]
+            seen.append((bar, (await browser.json(f"/?at={moment}")).json()["growth"]))
+        (earlier,) = re.findall(
+            r'rel="prev" href="/\?at=(\d+)" title="One turn earlier"', (await browser.get("/")).text
+        )
+        assert (await store.audit.event(int(earlier))).event.text == "cup 2"
+        assert 'rel="next"' not in (await browser.get("/")).text
+
+    visit(folder, journey)
+    return seen
+
+
+def test_the_bar_of_a_scope_is_that_of_its_own_turns(tmp_path):
+    """It begins and ends with them, and is the same, however much others recorded before, between and after."""
+    seen = bars_of_a_scope(tmp_path / "alone", others=False)
+    assert bars_of_a_scope(tmp_path / "shared", others=True) == seen
+    bars = [bar for bar, _ in seen]
+    assert [re.search(r' value="(\d+)"', bar)[1] for bar in bars] == ["100", "0", "1", "32", "99", "100", "0"]
+    assert [bar.count('<rect class="bar') for bar in bars] == [4] * 7
+    assert [bar.count('class="bar later"') for bar in bars] == [0, 4, 3, 3, 1, 0, 4]
+    assert "position " not in bars[0]
+    assert [max((item["events"] for item in growth), default=0) for _, growth in seen] == [4, 0, 1, 1, 3, 4, 0]
+
+
+def test_a_scope_without_turns_has_no_bar(tmp_path):
+    """Only somebody else has recorded something. The page is that of an empty memory."""
+    with MemoryStore.open(tmp_path / "store", model=None) as store:
+        store.session("northwind/order", scope="northwind").record("user", OTHERS)
+        secret = store.admin.create_token("ann", verbs=["read"], scopes=["acme"]).secret
+
+    async def journey(browser, store):
+        await browser.log_in(secret)
+        page = (await browser.get("/?at=1")).text
+        assert 'class="histogram"' not in page
+        assert "One turn" not in page
+        assert "One event" not in page
 
     visit(tmp_path / "store", journey)
 

@@ -113,6 +113,10 @@ def test_a_session_is_shown_as_it_was(browse, clock):
     late = browser.json("/session?id=trip&at=5")
     assert [item["expired"] for item in late["values"]] == [True]
     assert "the agent did not see it" in browser.get("/session?id=trip&at=5").text
+    between = clock.time - timedelta(minutes=30)
+    for moment, expired in ((between, True), (clock.time - timedelta(minutes=59, seconds=30), False)):
+        (value,) = browser.json(f"/session?id=trip&at={moment:%Y-%m-%dT%H:%M:%SZ}")["values"]
+        assert (value["value"], value["expired"]) == ("Porto", expired)
 
 
 def test_a_session_that_had_not_begun_says_when_it_did(browse):

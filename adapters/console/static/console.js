@@ -7,42 +7,65 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 let dragging = false;
 let waiting = 0;
 
+// Of each step: the moment for the URL, empty for now; its time; its position, empty where that is not told.
+const step = (slider) => JSON.parse(slider.dataset.steps)[Number(slider.value)];
+
 function target(slider) {
-  const step = Number(slider.value);
   const url = new URL(slider.dataset.now, location.href);
-  if (step !== Number(slider.max)) url.searchParams.set("at", slider.dataset.positions.trim().split(" ")[step]);
+  const [at] = step(slider);
+  if (at) url.searchParams.set("at", at);
   return url.pathname + url.search;
 }
 
 function follow(slider) {
-  const step = Number(slider.value);
-  const positions = slider.dataset.positions.trim().split(" ");
-  const moment = slider.dataset.times.split("|")[step];
-  const isNow = step === Number(slider.max);
+  const [at, time, position] = step(slider);
   const bar = slider.closest(".time");
-  const said = `${moment}, position ${Number(positions[step]).toLocaleString("en")}`;
-  bar.classList.toggle("past", !isNow);
-  bar.querySelector(".moment .what").textContent = isNow ? "Now" : "As of";
-  bar.querySelector(".moment .where").textContent = said;
-  slider.setAttribute("aria-valuetext", isNow ? `now, ${said}` : said);
+  bar.classList.toggle("past", Boolean(at));
+  bar.querySelector(".moment .what").textContent = at ? "As of" : "Now";
+  bar.querySelector(".moment .where").replaceChildren(time, " ", element("span", { class: "position" }, position));
   for (const drawn of bar.querySelectorAll(".histogram .bar")) {
-    drawn.classList.toggle("later", Number(drawn.getAttribute("x")) >= step);
+    drawn.classList.toggle("later", Number(drawn.getAttribute("x")) >= Number(slider.value));
   }
+  describe(slider);
 }
 
-async function show(slider) {
-  const url = target(slider);
-  await htmx.ajax("GET", url, { target: "#main", select: "#main", swap: "outerHTML" });
+// A screen reader says of the slider what is written beside it.
+function describe(slider) {
+  const moment = slider.closest(".time").querySelector(".moment");
+  slider.setAttribute("aria-valuetext", moment.textContent.trim().replace(/\s+/g, " "));
 }
 
-// What surrounds the slider (links to the moments before and after, forms, the menu) has the moment too.
+function show(slider) {
+  htmx.ajax("GET", target(slider), { source: slider, target: "#main", select: "#main", swap: "outerHTML" });
+}
+
+// What surrounds the slider (links to the moments before and after, forms, the menu) has the moment too. One page is
+// fetched at a time: where the thumb was moved on in the meantime, the next one is that of where it is then.
+let wanted = null;
+
 async function settle(slider) {
   clearTimeout(waiting);
-  const url = target(slider);
-  await htmx.ajax("GET", url, { target: "body", swap: "innerHTML" });
-  history.pushState(null, "", url);
-  address = withoutPart(location.href);
-  document.querySelector(".slider")?.focus({ preventScroll: true });
+  const isUnderWay = wanted !== null;
+  wanted = slider.value;
+  if (isUnderWay) return;
+  try {
+    for (let reached = null; slider && reached !== wanted;) {
+      reached = wanted;
+      const url = target(slider);
+      await htmx.ajax("GET", url, { target: "body", swap: "innerHTML" });
+      slider = document.querySelector(".slider");
+      slider?.focus({ preventScroll: true });
+      if (slider && reached !== wanted) {
+        slider.value = wanted;
+        follow(slider);
+      } else {
+        history.pushState(null, "", url);
+        address = withoutPart(location.href);
+      }
+    }
+  } finally {
+    wanted = null;
+  }
 }
 
 document.addEventListener("input", (event) => {
@@ -166,8 +189,7 @@ function followLog(place) {
 function begin(root) {
   for (const slider of root.querySelectorAll(".slider[hidden]")) {
     slider.hidden = false;
-    const step = Number(slider.value);
-    slider.setAttribute("aria-valuetext", slider.dataset.times.split("|")[step]);
+    describe(slider);
   }
   root.querySelectorAll(".chart[data-chart]").forEach(draw);
   root.querySelectorAll(".tail[data-tail]").forEach(followLog);
