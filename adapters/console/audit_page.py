@@ -14,14 +14,13 @@ from starlette.responses import FileResponse
 from mnemolog.adapters.console import parameters
 from mnemolog.adapters.console.event_words import KINDS
 from mnemolog.adapters.console.jobs import jobs_of, owner_of
-from mnemolog.adapters.console.moment import AsOf
+from mnemolog.adapters.console.moment import AsOf, position_of
 from mnemolog.adapters.console.page import Redirect, action, page
 from mnemolog.adapters.console.private_files import PrivateFiles
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.head import Head
-from mnemolog.domain.moments import When
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT
@@ -263,7 +262,8 @@ async def verify(request: Request, caller: Caller, form: FormData) -> Redirect:
 async def export(request: Request, caller: Caller, form: FormData) -> Redirect:
     """Write the log to a file, in the background, which waits a few minutes to be fetched. Changes nothing."""
     jobs, store = jobs_of(request), caller.store
-    after, upto = parameters.when(form, "after") or ORIGIN, parameters.when(form, "upto")
+    asked = parameters.text(form, "after", "0"), parameters.text(form, "upto")
+    after, upto = await read(store, lambda blocking: _bounds(blocking, *asked))
 
     async def work(progress: Progress) -> ExportMade:
         return await make_export(store, jobs.files, owner_of(caller), after=after, upto=upto, progress=progress)
@@ -271,13 +271,17 @@ async def export(request: Request, caller: Caller, form: FormData) -> Redirect:
     return await jobs.start(request, caller, "Exporting the log", work, back="/audit")
 
 
+def _bounds(store: MemoryStore, after: str, upto: str) -> tuple[Position, Position | None]:
+    return position_of(store, "After", after), position_of(store, "Up to", upto) if upto else None
+
+
 async def make_export(
     store: AsyncMemoryStore,
     files: PrivateFiles,
     owner: tuple[object, ...],
     *,
-    after: When,
-    upto: When | None,
+    after: Position,
+    upto: Position | None,
     progress: Progress,
 ) -> ExportMade:
     """Export the log into a private file. Raises as `AuditService.export` does: then no file is kept."""

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from mnemolog.adapters.console import parameters
 from mnemolog.adapters.console.event_words import kind_of
-from mnemolog.adapters.console.moment import AsOf, recorded_at
+from mnemolog.adapters.console.moment import AsOf, position_of, recorded_at
 from mnemolog.adapters.console.page import page
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
@@ -22,7 +22,6 @@ from mnemolog.audit.results import Diff, SessionDiff
 from mnemolog.domain.display import counted
 from mnemolog.domain.embedding_model import Activation, activation_of
 from mnemolog.domain.events import EVENT_TYPES, ModelActivated, SessionSwitched, TurnRecorded
-from mnemolog.domain.moments import When, position_at
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT, Scope, covers, parse_scope
@@ -45,18 +44,18 @@ _STORE_TOPICS: Final = frozenset({SessionSwitched.topic, ModelActivated.topic})
 class DiffAsked(Result, frozen=True, kw_only=True):
     """Which two moments the page compares. JSON names them `from` and `to`, as the URL does."""
 
-    from_: When | None = None
-    """None: `USUAL_EVENTS` events before the other."""
-    to: When | None = None
-    """None: the moment that the page shows."""
+    from_: str = ""
+    """A position or a time; empty: `USUAL_EVENTS` events before the other."""
+    to: str = ""
+    """A position or a time; empty: the moment that the page shows."""
     page: int = 1
 
     @classmethod
     def of(cls, asked: parameters.Asked) -> DiffAsked:
         """Return what a URL asks for. Raises `InvalidInput`."""
         return cls(
-            from_=parameters.when(asked, "from"),
-            to=parameters.when(asked, "to"),
+            from_=parameters.text(asked, "from"),
+            to=parameters.text(asked, "to"),
             page=parameters.whole(asked, "page", 1, least=1, most=1_000_000),
         )
 
@@ -107,10 +106,8 @@ async def diff_page(store: AsyncMemoryStore, asked: DiffAsked, *, at: Position, 
     With `scope`, only the sessions at or below it are listed. Raises `InvalidInput` for a position that is not in the
     log.
     """
-    later = at if asked.to is None else await _position(store, "to", asked.to)
-    earlier = (
-        Position(max(later - USUAL_EVENTS, 0)) if asked.from_ is None else await _position(store, "from", asked.from_)
-    )
+    later = await _position(store, "To", asked.to) if asked.to else at
+    earlier = await _position(store, "From", asked.from_) if asked.from_ else Position(max(later - USUAL_EVENTS, 0))
     first, last = sorted((earlier, later))
     if last - first > FAR_EVENTS:
         far = await read(store, lambda blocking: far_apart(blocking, first, last, scope=scope, page=asked.page))
@@ -141,8 +138,8 @@ def _near(store: MemoryStore, first: Position, last: Position) -> tuple[Diff, da
     return found, recorded_at(store, first), recorded_at(store, last)
 
 
-async def _position(store: AsyncMemoryStore, name: str, when: When) -> Position:
-    return await read(store, lambda blocking: position_at(name, when, blocking.parts.log))
+async def _position(store: AsyncMemoryStore, field: str, text: str) -> Position:
+    return await read(store, lambda blocking: position_of(blocking, field, text))
 
 
 def _summary(found: Diff) -> Iterator[str]:

@@ -10,7 +10,6 @@ from starlette.datastructures import FormData, QueryParams
 
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import quoted
-from mnemolog.domain.moments import When
 from mnemolog.domain.position import Position
 
 POSITIONS_MAX: Final = 10_000
@@ -36,12 +35,6 @@ def several(asked: Asked, name: str) -> tuple[str, ...]:
 def lines(asked: Asked, name: str) -> tuple[str, ...]:
     """Return the values of a parameter that is given several times, or has one on each line. They may hold commas."""
     return _parts(asked, name, r"\n")
-
-
-def when(asked: Asked, name: str) -> When | None:
-    """Return a moment, a position or a time; None if the parameter is missing or empty."""
-    value = text(asked, name)
-    return None if not value else int(value) if _DIGITS.fullmatch(value) else value
 
 
 def position(asked: Asked, name: str) -> Position | None:

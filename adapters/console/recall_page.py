@@ -12,14 +12,14 @@ from typing import Any, Final, NamedTuple
 from starlette.requests import Request
 
 from mnemolog.adapters.console import parameters
-from mnemolog.adapters.console.moment import AsOf, recorded_at
+from mnemolog.adapters.console.moment import AsOf, position_of, recorded_at
 from mnemolog.adapters.console.page import page
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.display import counted, one_line
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language
-from mnemolog.domain.moments import By, When
+from mnemolog.domain.moments import By
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.recall.answer import RERANKER, Hit, Recall
@@ -33,6 +33,8 @@ HITS: Final = 10
 HITS_MAX: Final = 100
 WEIGHED: Final = ("words", "neighbours", "vector", "speaker", "date", "role", "recency")
 """The parts of a score whose weight can be changed on the page."""
+THEN: Final = "Compare with the answer of"
+"""How the page names the other moment."""
 _BYS: Final[tuple[By, ...]] = ("said", "recorded")
 _TEXT_CHARACTERS: Final = 160
 _WORD: Final = re.compile(r"\w+")
@@ -67,8 +69,8 @@ class RecallAsked(Result, frozen=True, kw_only=True):
     min_relevance: float = 0.0
     weights: Weights = DEFAULT
     at: Position | None = None
-    then: When | None = None
-    """The moment to compare the answer with."""
+    then: str = ""
+    """The moment to compare the answer with, a position or a time; empty for none."""
 
     @classmethod
     def of(cls, asked: parameters.Asked, *, at: Position | None) -> RecallAsked:
@@ -90,7 +92,7 @@ class RecallAsked(Result, frozen=True, kw_only=True):
             min_relevance=parameters.decimal(asked, "min_relevance", 0.0, most=1.0),
             weights=_weights(asked),
             at=at,
-            then=parameters.when(asked, "then"),
+            then=parameters.text(asked, "then"),
         )
 
     def call(self) -> dict[str, Any]:
@@ -215,9 +217,10 @@ async def recall_page(store: AsyncMemoryStore, asked: RecallAsked) -> RecallPage
     """Answer a question and explain the answer. Leaves no receipt. Raises as `MemoryStore.recall` does."""
     if not asked.q:
         return RecallPage(asked=asked)
+    as_of = await read(store, lambda blocking: position_of(blocking, THEN, asked.then)) if asked.then else None
     ask = partial(store.recall, asked.q, receipt=False, **asked.call())
     now = ask(as_of=asked.at)
-    other = None if asked.then is None else ask(as_of=asked.then)
+    other = None if as_of is None else ask(as_of=as_of)
     changed = None if asked.weights == DEFAULT else ask(as_of=asked.at, weights=asked.weights)
     answer, *others = await asyncio.gather(*(call for call in (now, other, changed) if call is not None))
     then = others.pop(0) if other is not None else None

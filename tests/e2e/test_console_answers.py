@@ -569,6 +569,38 @@ def test_the_history_is_verified_with_progress_and_against_a_head_that_was_noted
     assert "The history is not sound" in reader.get(f"/jobs/{wrong['id']}").text
 
 
+MOMENT_FIELDS = {
+    "/?at={}": "Moment",
+    "/recall?q=tea&then={}": "Compare with the answer of",
+    "/diff?from={}": "From",
+    "/diff?to={}": "To",
+}
+
+
+@pytest.mark.parametrize("url", MOMENT_FIELDS)
+def test_a_moment_is_read_in_one_way_wherever_it_is_typed(reader, url):
+    """A position, or a time; anything else is refused with the name of the field and the forms that are understood."""
+    for moment in ("3", "003", "2026-03-16", "2026-03-16T14:00:00.5Z", "+2026-03-16+"):
+        assert reader.get(url.format(moment)).status_code == 200, moment
+    refused = reader.json(url.format("Tuesday"))
+    assert refused["status"] == 400
+    forms = "expected a position such as 1200, or a time such as '2026-03-16T14:00' or '2026-03-16'"
+    assert refused["detail"] == f"{MOMENT_FIELDS[url]}: 'Tuesday' is not a time; {forms}"
+    for number in ("20260316", "9" * 30, "٣" * 5):
+        assert reader.json(url.format(number))["status"] == 400, number
+    assert "which ends at" in reader.json(url.format("20260316"))["detail"]
+
+
+def test_the_bounds_of_an_export_are_read_as_every_moment(reader):
+    """And refused before anything is written."""
+    made = reader.follow(reader.submit("/audit/export", {"after": "2001-01-01", "upto": "9"}))["result"]
+    assert (made["after"], made["events"]) == (0, 9)
+    for field, label in (("after", "After"), ("upto", "Up to")):
+        refused = reader.submit("/audit/export", {field: "Tuesday"})
+        assert refused.status_code == 400
+        assert f"{label}: &#39;Tuesday&#39; is not a time" in refused.text
+
+
 def test_an_export_has_the_digest_of_the_head_and_is_deleted_after_a_while(reader, store, tmp_path, monkeypatch):
     """It can be verified without the store. Only the one who made it can fetch it."""
     job = reader.follow(reader.submit("/audit/export", {"upto": "9"}))
