@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
-from datetime import datetime
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
@@ -12,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse
 
 from mnemolog.adapters.console import parameters
+from mnemolog.adapters.console.event_search import EventFilter, EventLine, newest_events
 from mnemolog.adapters.console.event_words import KINDS
 from mnemolog.adapters.console.jobs import jobs_of, owner_of
 from mnemolog.adapters.console.moment import AsOf, position_of
@@ -24,19 +24,14 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT
-from mnemolog.domain.session import session_stream
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.operations.known_backups import backup_witnesses
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.health.witnesses import witnesses_of
-from mnemolog.projections.history.timeline import Moment
 from mnemolog.projections.ports import Progress
 from mnemolog.store import MemoryStore
 
 PER_PAGE: Final = 100
-WINDOW: Final = 1_000
-"""Positions that are looked through together; more and more where events are chosen by kind or session."""
-LOOKED_MAX: Final = 5_000
-"""Events that one page looks at. Where a filter leaves few, the next page goes on from there."""
 WITNESSES_MAX: Final = 100
 
 
@@ -64,32 +59,9 @@ class TimelineAsked(Result, frozen=True, kw_only=True):
         )
 
     @property
-    def filters(self) -> bool:
-        """Whether some events are left out."""
-        return bool(self.kind or self.session or self.actor or self.scope)
-
-    def takes(self, moment: Moment, inside: Container[str] | None) -> bool:
-        """Whether an event is one of those that are shown. `inside` has the sessions of the scope, if there is one."""
-        return (
-            (inside is None or moment.session in inside)
-            and (not self.kind or moment.topic == self.kind)
-            and (not self.session or moment.session == self.session)
-            and (not self.actor or moment.actor == self.actor)
-        )
-
-
-class ShownEvent(Result, frozen=True, kw_only=True):
-    """An event of the timeline."""
-
-    position: Position
-    at: datetime
-    session: str | None
-    who: str
-    """The title of the session, or its id, or the agent, or else the stream."""
-    actor: str
-    """Who acted; empty if that was not recorded."""
-    topic: str
-    what: str
+    def filter(self) -> EventFilter:
+        """What to look for."""
+        return EventFilter(topic=self.kind, session=self.session, actor=self.actor, scope=self.scope)
 
 
 class ShownWitness(Result, frozen=True, kw_only=True):
@@ -115,7 +87,7 @@ class AuditPage(Result, frozen=True, kw_only=True):
     """Position and digest at the moment; None for a store that is open for one scope."""
     log_id: str
     witnesses: tuple[ShownWitness, ...]
-    events: tuple[ShownEvent, ...]
+    events: tuple[EventLine, ...]
     """Newest first."""
     looked_from: Position
     """The events of the page are after this position, up to `looked_to`."""
@@ -139,83 +111,27 @@ async def audit_page(store: AsyncMemoryStore, asked: TimelineAsked, *, at: Posit
 
     def look(blocking: MemoryStore) -> AuditPage:
         last = at if asked.before is None else Position(min(max(asked.before - 1, ORIGIN), at))
-        moments, reached, actors = _look_back(blocking, asked, last)
+        found = newest_events(blocking, asked.filter, upto=last, limit=PER_PAGE)
         whole = blocking.parts.boundary.scope == ROOT
         return AuditPage(
             asked=asked,
-            head=_head_at(blocking, at) if whole else None,
+            head=head_at(blocking.parts.log, at) if whole else None,
             log_id=blocking.parts.log.log_id if whole else "",
             witnesses=tuple(islice(_witnesses(blocking), WITNESSES_MAX)) if whole else (),
-            events=tuple(map(_shown, moments)),
-            looked_from=reached,
+            events=found.lines,
+            looked_from=found.after,
             looked_to=last,
-            older=reached + 1 if reached else None,
-            actors=tuple(ActorCount(actor=name, events=events) for name, events in sorted(actors.items())),
+            older=found.after + 1 if found.after else None,
+            actors=tuple(ActorCount(actor=name, events=events) for name, events in sorted(found.actors.items())),
             kinds=dict(KINDS),
         )
 
     return await read(store, look)
 
 
-def _look_back(
-    store: MemoryStore, asked: TimelineAsked, last: Position
-) -> tuple[list[Moment], Position, dict[str, int]]:
-    """Return up to `PER_PAGE` events up to `last`, newest first; where the look ended; and what each actor did."""
-    if asked.session:
-        store.parts.sessions.state(asked.session)
-    is_whole = store.parts.boundary.scope == ROOT
-    # The log itself finds the events of a session or a kind; those of a kind only for who may see all of them.
-    is_found = bool(asked.session or (asked.kind and is_whole))
-    inside = {item.session for item in store.sessions(scope=asked.scope)} if asked.scope else None
-    found: list[Moment] = []
-    actors: dict[str, int] = {}
-    upto, looked, window = int(last), 0, WINDOW if asked.filters or not is_whole else PER_PAGE
-    while upto > ORIGIN and len(found) < PER_PAGE and looked < LOOKED_MAX:
-        first = max(upto - (window if is_found else min(window, LOOKED_MAX - looked)), ORIGIN)
-        moments = _found(store, asked, first, upto) if is_found else _all(store, first, upto)
-        for moment in moments:
-            looked += is_found
-            if moment.actor:
-                actors[moment.actor] = actors.get(moment.actor, 0) + 1
-            if asked.takes(moment, inside):
-                found.append(moment)
-            if len(found) == PER_PAGE or looked == LOOKED_MAX:
-                return found, Position(moment.position - 1), actors
-        looked += 0 if is_found else upto - first  # Also what this store does not show: it must not cost more.
-        upto = first
-        window *= 4 if is_found else 1
-    return found, Position(upto), actors
-
-
-def _all(store: MemoryStore, first: int, upto: int) -> Iterator[Moment]:
-    """Yield the events between two positions, newest first."""
-    yield from reversed(list(store.audit.timeline(after=first, upto=upto)))
-
-
-def _found(store: MemoryStore, asked: TimelineAsked, first: int, upto: int) -> Iterator[Moment]:
-    """Yield the events of a session or a kind between two positions, newest first, found without decoding others."""
-    stream = session_stream(asked.session) if asked.session else ""
-    topics = (asked.kind,) if asked.kind else ()
-    rows = store.parts.log.stored_events(after=first, upto=upto, prefix=stream, topics=topics, limit=upto - first)
-    for position in reversed([row[0] for row in rows if not stream or row[1] == stream]):
-        yield from store.audit.timeline(after=position - 1, upto=position)
-
-
-def _shown(moment: Moment) -> ShownEvent:
-    return ShownEvent(
-        position=moment.position,
-        at=moment.at,
-        session=moment.session,
-        who=moment.who,
-        actor=moment.actor,
-        topic=moment.topic,
-        what=moment.what,
-    )
-
-
-def _head_at(store: MemoryStore, position: Position) -> Head:
-    log = store.parts.log
-    return Head(position=position, digest=(log.digest_at(position) or b"").hex())
+def head_at(log: EventLog, position: int) -> Head:
+    """Return a position with the digest of the log up to there."""
+    return Head(position=Position(position), digest=(log.digest_at(Position(position)) or b"").hex())
 
 
 def _witnesses(store: MemoryStore) -> Iterator[ShownWitness]:

@@ -12,6 +12,7 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 
 from mnemolog.adapters.console import parameters
+from mnemolog.adapters.console.audit_page import head_at
 from mnemolog.adapters.console.console import Problem, Refused
 from mnemolog.adapters.console.event_words import kind_of
 from mnemolog.adapters.console.jobs import jobs_of
@@ -345,8 +346,8 @@ def _certificate(store: MemoryStore, asked: Asked) -> Certificate:
         events=sum(counts.values()),
         counts=_in_words(counts),
         streams=tuple(_streams(event)),
-        before=_head_at(log, recorded.position - 1),
-        after=_head_at(log, reached),
+        before=head_at(log, recorded.position - 1),
+        after=head_at(log, reached),
         erased_at=None if asked.erased_at is None else to_datetime(log.recorded_at(asked.erased_at)),
         completed_at=None if done is None else to_datetime(log.recorded_at(done)),
         pending_nodes=pending,
@@ -421,10 +422,6 @@ def _streams(event: ForgetRequested) -> Iterable[tuple[str, int]]:
     for target in event.targets[:PER_PAGE]:
         name = session_of(target.stream)
         yield (f"session {name}" if name is not None else target.stream), sum(target.counts.values())
-
-
-def _head_at(log: EventLog, position: int) -> Head:
-    return Head(position=Position(position), digest=(log.digest_at(Position(position)) or b"").hex())
 
 
 _CHANGED: Final = Problem(

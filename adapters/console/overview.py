@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from itertools import islice
 from typing import Any, Final
 
 from starlette.requests import Request
 
+from mnemolog.adapters.console.event_search import EventFilter, EventLine, newest_events
 from mnemolog.adapters.console.health_page import Part, parts_of
 from mnemolog.adapters.console.moment import AsOf, time_bar
 from mnemolog.adapters.console.page import page, query
@@ -18,23 +18,13 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.errors import OutsideScope
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.projections.history.timeline import Moment
 from mnemolog.projections.sql.session_pages import Group
+from mnemolog.results import Model
 from mnemolog.store import MemoryStore
 
 GROUPS_MAX: Final = 12
 """Scopes, and agents, that are listed: those with the most turns."""
 LATEST_MAX: Final = 10
-LATEST_READ_MAX: Final = 200
-"""Events that are read to find the latest ones that the caller may see."""
-
-
-class Size(Result, frozen=True, kw_only=True):
-    """The sessions and turns of one scope or agent."""
-
-    name: str
-    sessions: int
-    turns: int
 
 
 class Growth(Result, frozen=True, kw_only=True):
@@ -45,26 +35,7 @@ class Growth(Result, frozen=True, kw_only=True):
     """Events of the log; for a caller who sees only a part of the store, the turns of that."""
 
 
-class Happened(Result, frozen=True, kw_only=True):
-    """An event in words."""
-
-    position: Position
-    at: datetime
-    session: str | None
-    who: str
-    what: str
-
-
-class ModelLine(Result, frozen=True, kw_only=True):
-    """A model that finds turns by meaning."""
-
-    name: str
-    active: bool
-    vectors: int
-    covers: Position
-
-
-class Wellbeing(Result, frozen=True, kw_only=True):
+class HealthSummary(Result, frozen=True, kw_only=True):
     """The health of the whole store, now."""
 
     warnings: tuple[str, ...]
@@ -72,7 +43,7 @@ class Wellbeing(Result, frozen=True, kw_only=True):
     """What cannot be used as it is, with what mends it."""
     behind: tuple[Part, ...]
     """What has not read the newest events yet."""
-    models: tuple[ModelLine, ...]
+    models: tuple[Model, ...]
 
 
 class Overview(Result, frozen=True, kw_only=True):
@@ -84,14 +55,14 @@ class Overview(Result, frozen=True, kw_only=True):
     """The log's digest at its head."""
     sessions: int
     turns: int
-    scopes: tuple[Size, ...]
+    scopes: tuple[Group, ...]
     scopes_left_out: int
-    agents: tuple[Size, ...]
+    agents: tuple[Group, ...]
     agents_left_out: int
     growth: tuple[Growth, ...]
-    latest: tuple[Happened, ...]
+    latest: tuple[EventLine, ...]
     """Newest first."""
-    health: Wellbeing | None
+    health: HealthSummary | None
     """None for a caller who sees only a part of the store."""
 
     @property
@@ -130,43 +101,26 @@ async def overview(request: Request, caller: Caller, at: AsOf) -> Overview:
             agents=_largest(agents),
             agents_left_out=max(len(agents) - GROUPS_MAX, 0),
             growth=tuple(Growth(at=time, events=events) for time, events in growth),
-            latest=_latest(store, at),
+            latest=newest_events(store, EventFilter(), upto=at.position, limit=LATEST_MAX).lines,
             health=health,
         )
 
     return await read(caller.store, found)
 
 
-def _largest(groups: Sequence[Group]) -> tuple[Size, ...]:
-    chosen = sorted(groups, key=lambda item: (-item.turns, item.name))[:GROUPS_MAX]
-    return tuple(Size(name=item.name, sessions=item.sessions, turns=item.turns) for item in chosen)
+def _largest(groups: Sequence[Group]) -> tuple[Group, ...]:
+    return tuple(sorted(groups, key=lambda item: (-item.turns, item.name))[:GROUPS_MAX])
 
 
-def _latest(store: MemoryStore, at: AsOf) -> tuple[Happened, ...]:
-    """Return the last events up to a moment, of those read last."""
-    after = Position(max(at.position - (LATEST_MAX if store.parts.boundary.scope == "" else LATEST_READ_MAX), 0))
-    return tuple(happened(reversed(list(store.audit.timeline(after=after, upto=at.position))), limit=LATEST_MAX))
-
-
-def happened(moments: Iterable[Moment], *, limit: int) -> list[Happened]:
-    """Return up to `limit` events in words."""
-    return [
-        Happened(position=item.position, at=item.at, session=item.session, who=item.who, what=item.what)
-        for item in islice(moments, limit)
-    ]
-
-
-async def _health(store: AsyncMemoryStore) -> Wellbeing | None:
+async def _health(store: AsyncMemoryStore) -> HealthSummary | None:
     try:
         status, models = await store.status(), await store.models.list()
     except OutsideScope:
         return None
     parts = tuple(parts_of(status))
-    return Wellbeing(
+    return HealthSummary(
         warnings=status.warnings,
         stale=tuple(part for part in parts if not part.good),
         behind=tuple(part for part in parts if part.good and part.behind_events),
-        models=tuple(
-            ModelLine(name=item.name, active=item.active, vectors=item.vectors, covers=item.covers) for item in models
-        ),
+        models=tuple(models),
     )

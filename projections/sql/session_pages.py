@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from mnemolog.domain.clock import to_micros
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT, Scope
 from mnemolog.projections.read_models import SessionSummary
 from mnemolog.projections.sql import queries
@@ -34,7 +35,7 @@ class AsOf(NamedTuple):
     """When the event at that position was recorded."""
 
 
-class Group(NamedTuple):
+class Group(Result, frozen=True, kw_only=True):
     """The sessions of one scope, or of one agent, that had started at a moment."""
 
     name: str
@@ -125,7 +126,7 @@ def groups(connection: sa.Connection, *, by: By, scope: Scope = ROOT, upto: Posi
     for name, session in connection.execute(crossing).all():
         sessions, number = counted[name]
         counted[name] = (sessions, number + turns_until(connection, session, upto))
-    return [Group(name, *numbers) for name, numbers in sorted(counted.items())]
+    return [Group(name=name, sessions=sessions, turns=turns) for name, (sessions, turns) in sorted(counted.items())]
 
 
 class Families(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 from httpx2 import ASGITransport, AsyncClient
 
 from mnemolog import AsyncMemoryStore, MemoryStore
-from mnemolog.adapters.console import audit_page
+from mnemolog.adapters.console import event_search
 from mnemolog.adapters.http import authentication
 from mnemolog.adapters.http.config import ServerConfig
 from mnemolog.adapters.http.metrics import Metrics
@@ -140,7 +140,7 @@ def test_a_token_of_one_scope_sees_nothing_of_others_on_any_page(tmp_path, secre
 def test_the_audit_reads_as_much_for_what_others_have_as_for_what_nobody_has(tmp_path, secrets, monkeypatch):
     """A session outside is refused like an unknown one, and how many events others have of a kind is not counted."""
     monkeypatch.setattr(authentication, "REFUSED_S", 1e-6)
-    monkeypatch.setattr(audit_page, "LOOKED_MAX", 20)
+    monkeypatch.setattr(event_search, "LOOKED_MAX", 20)
     with MemoryStore.open(tmp_path / "store", model=None) as store:
         other = store.session("northwind/order")
         for number in range(30):

@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 
 from mnemolog import AsyncMemoryStore, MemoryStore, acting_as
-from mnemolog.adapters.console import audit_page, diff_page, event_words, import_page, jobs, private_files
+from mnemolog.adapters.console import diff_page, event_search, event_words, import_page, jobs, private_files
 from mnemolog.adapters.console.app import console_app, console_routes
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.http.authentication import Authentication, Callers
@@ -661,13 +661,13 @@ def test_the_timeline_is_filtered_and_comes_in_pages_of_a_hundred(folder, clock)
 
 def test_a_page_of_the_timeline_looks_through_a_bounded_part_of_the_log(browser, monkeypatch):
     """A filter that leaves little says how far it looked, and the next page goes on from there."""
-    monkeypatch.setattr(audit_page, "LOOKED_MAX", 4)
+    monkeypatch.setattr(event_search, "LOOKED_MAX", 4)
     page = browser.json("/audit?actor=nobody")
     head = page["looked_to"]
     assert (page["events"], page["looked_from"], page["older"]) == ([], head - 4, head - 3)
     further = browser.json(f"/audit?actor=nobody&before={page['older']}")
     assert further["looked_to"] == page["looked_from"]
-    monkeypatch.setattr(audit_page, "LOOKED_MAX", 5_000)
+    monkeypatch.setattr(event_search, "LOOKED_MAX", 5_000)
     assert browser.json("/audit?actor=nobody")["older"] is None
 
 

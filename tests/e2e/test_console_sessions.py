@@ -34,15 +34,16 @@ def clock():
 @pytest.fixture
 def browse(tmp_path, clock):
     """Fill a store, and return a browser of its console."""
-    opened = []
+    opened: list[AsyncMemoryStore] = []
 
-    def filled(fill):
+    def browse(fill):
         with MemoryStore.open(tmp_path / "store", model=None, clock=clock, synchronous="NORMAL") as store:
             fill(store)
         opened.append(asyncio.run(_opened(tmp_path / "store", clock)))
         return Browser(console_app(opened[-1]))
 
-    yield filled
+    browse.opened = opened
+    yield browse
     for store in opened:
         asyncio.run(store.close())
 
@@ -250,18 +251,42 @@ def test_a_hundred_thousand_turns_do_not_slow_a_page(browse, monkeypatch):
         monkeypatch.setattr(kind, name, call)
 
     def fill(store):
-        store.session("short").record("user", "x")
+        store.session("short", scope="small").record("user", "x")
         for _ in range(3):
             store.session("long").record_many([{"role": "user", "text": f"turn {n}"} for n in range(1_500)])
             store.session("long").rewind(turns=1)
         store.session("long").branch("branch")
+        store.session("later", scope="small").record("user", "turn of a small scope")
 
     browser = browse(fill)
+    scoped = Browser(console_app(browse.opened[-1].within("small", own_names=True)))
+    asked = {
+        browser: (
+            *("/", "/sessions", "/session?id=long", "/session?id=branch", "/lineage", "/event/2000"),
+            *("/live", "/live?scope=small", "/live?session=short", "/live?topic=session.started.v1"),
+            *("/audit", "/audit?scope=small", "/audit?session=short", "/audit?kind=session.started.v1"),
+            *("/recall?q=turn", "/context?q=turn", "/diff", "/health", "/forgetting?sessions=long"),
+        ),
+        scoped: (
+            "/",
+            "/sessions",
+            "/live",
+            "/live?scope=small",
+            "/audit",
+            "/recall?q=turn",
+            "/context?q=turn",
+            "/diff",
+        ),
+    }
     browser.get("/")
     counted(queries, "_turn")
-    counted(EventCodec, "recorded_events")
-    for path in ("/", "/sessions", "/session?id=long", "/session?id=branch", "/lineage", "/event/2000", "/live"):
-        for moment in ("", "&at=3000" if "?" in path else "?at=3000"):
-            read.clear()
-            assert browser.get(path + moment).status_code == 200
-            assert len(read) <= 1_100, path
+    counted(EventCodec, "recorded_event")
+    for someone, paths in asked.items():
+        for path in paths:
+            for moment in ("", "&at=3000" if "?" in path else "?at=3000"):
+                read.clear()
+                assert someone.get(path + moment).status_code == 200
+                assert len(read) <= 1_100, (path, len(read))
+    here = browser.json("/live?scope=small")
+    assert [item["session"] for item in here["events"]] == ["later", "later", "short", "short"]
+    assert (here["events"], here["complete"]) == (scoped.json("/live")["events"], True)
