@@ -16,9 +16,8 @@ from urllib.parse import quote
 import msgspec
 
 from mnemolog.adapters.client.connection import Call
-from mnemolog.adapters.http.calls import reports_progress
 from mnemolog.adapters.http.operations import LEFT_OUT_ARGUMENTS, Operation
-from mnemolog.adapters.http.wire import answer_types, is_paged, parameters
+from mnemolog.adapters.http.wire import WAITS, answer_types, is_paged, parameters, reports_progress
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import InvalidInput
@@ -32,8 +31,6 @@ from mnemolog.results import Checkpoint
 KEY_BYTES: Final = 16
 _WITH_EVENTS: Final = frozenset({"events", "preview_switch", "audit.timeline", "audit.event"})
 """Operations whose answers hold events."""
-_WAITS: Final = ("timeout_s", "wait_s")
-"""Arguments that say how long the server may wait, in seconds."""
 _JSON_VALUES: Final = frozenset({"value", "metadata", "tool_calls"})
 
 
@@ -78,7 +75,7 @@ class ClientOperation:
             body=body,
             key=secrets.token_hex(KEY_BYTES) if self.writes else None,
             repeatable=self.is_repeatable,
-            lasts_s=sum(given[name] for name in _WAITS if isinstance(given.get(name), int | float)),
+            lasts_s=sum(given[name] for name in WAITS if isinstance(given.get(name), int | float)),
             reports=self.reports,
         )
 

@@ -21,7 +21,6 @@ from mnemolog.adapters.http.calls import (
     outcome_of,
     pool_for,
     prefetch_result,
-    reports_progress,
     require_short_waits,
 )
 from mnemolog.adapters.http.exchange import EVENT_STREAM, NO_STORE, REVALIDATED, Exchange
@@ -31,7 +30,7 @@ from mnemolog.adapters.http.problems import internal_error, problem, problem_of,
 from mnemolog.adapters.http.protocol import KEY_HEADER, MCP_PATH
 from mnemolog.adapters.http.streaming import answer_with_export, answer_with_progress
 from mnemolog.adapters.http.tail import TAIL, TailRoute
-from mnemolog.adapters.http.wire import Answers, Arguments
+from mnemolog.adapters.http.wire import Answers, Arguments, reports_progress
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_list import without_scope_warnings

@@ -20,7 +20,7 @@ from mnemolog.adapters.http.access import SCOPE_HEADER, Caller, local_caller, to
 from mnemolog.adapters.http.operations import PREFIX
 from mnemolog.adapters.http.problems import problem, problem_of, send_problem
 from mnemolog.adapters.http.protocol import MCP_PATH
-from mnemolog.adapters.http.rate import Buckets
+from mnemolog.adapters.http.rate import TokenBuckets
 from mnemolog.adapters.support.store_access import clock_of, read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.actor import acting_as
@@ -128,7 +128,7 @@ class Authentication:
         """
         self._app, self._callers, self._local = app, callers, None if needs_token else local_caller(store)
         self._cookie, self._public, self._login = cookie, tuple(public), login
-        self._failures = Buckets(failures_per_minute)
+        self._failures = TokenBuckets(failures_per_minute)
         self._time, self._sleep = time, sleep
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -145,7 +145,7 @@ class Authentication:
                 await self._let_in_or_refuse(scope, headers, receive, send, is_wrong=given is not None)
                 return
             if caller.scopes:
-                send = _Padded(send, began, self._time, self._sleep)
+                send = _DelayedRefusals(send, began, self._time, self._sleep)
             if (wanted := _wanted_scope(caller, scope, headers)) is not None:
                 caller = await self._callers.within(caller, wanted)
             elif scope["path"] == MCP_PATH:
@@ -171,7 +171,9 @@ class Authentication:
     ) -> None:
         path, address = scope["path"], (scope.get("client") or ("", 0))[0]
         is_public = path.startswith(self._public) and b"authorization" not in headers
-        is_try = path == self._login and scope["method"] not in SAFE if is_public else is_wrong
+        is_try = is_wrong
+        if is_public:
+            is_try = path == self._login and scope["method"] not in SAFE
         if is_try and (wait_s := self._failures.wait_s(address)):
             why = "too many requests with an invalid token came from this address"
             members = problem("TooManyRequests", 429, why, f"wait {wait_s} s and send a valid one")
@@ -194,7 +196,12 @@ class Authentication:
             )
 
 
-class _Padded:
+def until_refusal_s(began: float, now: float) -> float:
+    """Return how long to wait before a refusal is sent, in seconds, so that the work before it cannot be timed."""
+    return REFUSED_S - (now - began) % REFUSED_S
+
+
+class _DelayedRefusals:
     """Sends refusals at a fixed time after the request came, or a multiple of it: their work cannot be timed."""
 
     def __init__(
@@ -205,7 +212,7 @@ class _Padded:
     async def __call__(self, message: Any) -> None:
         """Send a message."""
         if _is_refusal(message):
-            await self._sleep(REFUSED_S - (self._time() - self._began) % REFUSED_S)
+            await self._sleep(until_refusal_s(self._began, self._time()))
         await self._send(message)
 
 

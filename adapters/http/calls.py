@@ -13,7 +13,8 @@ from typing import Any, Final, get_origin, get_type_hints
 import msgspec
 
 from mnemolog.adapters.http.operations import Operation
-from mnemolog.adapters.http.wire import PAGE, PAGE_MAX, is_paged
+from mnemolog.adapters.http.wire import PAGE, PAGE_MAX, WAITS, is_paged
+from mnemolog.adapters.support.store_access import known_session
 from mnemolog.aio.services import AsyncAdminService, AsyncAuditService, AsyncModelService, AsyncQuarantine
 from mnemolog.aio.session import AsyncSession
 from mnemolog.aio.store import AsyncMemoryStore
@@ -26,6 +27,7 @@ from mnemolog.domain.moments import position_at
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import ROOT
+from mnemolog.domain.session import checked_session_id
 from mnemolog.domain.values import MISSING
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
@@ -40,7 +42,6 @@ POSITIONS: Final = 10_000
 PART: Final = 200
 """How many items of a page are read at once."""
 WAIT_MAX_S: Final = 60.0
-WAITS: Final = frozenset({"timeout_s", "wait_s"})
 
 Arguments = dict[str, Any]
 Call = Callable[[MemoryStore, Arguments], Any]
@@ -88,12 +89,6 @@ def pool_for(operation: Operation) -> Pool:
     return pool_of(getattr(_TWINS[operation.owner], operation.method.__name__))
 
 
-def reports_progress(operation: Operation) -> bool:
-    """Whether a call may take long and reports how far it is."""
-    returns = get_type_hints(operation.method)["return"]
-    return "progress" in inspect.signature(operation.method).parameters and get_origin(returns) is not Iterator
-
-
 def outcome_of(operation: Operation, folders: Folders) -> Callable[[MemoryStore, Arguments, str | None], Outcome]:
     """Return the function that makes a call; its last argument is the `If-None-Match` of the request."""
     call = _page_of(operation) if is_paged(operation) else partial(_whole, _call_of(operation, folders))
@@ -101,12 +96,8 @@ def outcome_of(operation: Operation, folders: Folders) -> Callable[[MemoryStore,
 
 
 def existing_session(store: MemoryStore, session: str) -> Session:
-    """Return a handle on a session. Raises `UnknownSession`, with the ids that resemble it."""
-    found = store.find_session(session)
-    if found is None:
-        store.parts.sessions.state(session)
-        raise errors.UnknownSession(session)
-    return found
+    """Return a handle on a session. Raises `UnknownSession`, with the ids that resemble it, and `InvalidInput`."""
+    return known_session(store, checked_session_id(session))
 
 
 def etag_of(head: Head) -> str:

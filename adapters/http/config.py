@@ -11,15 +11,11 @@ from typing import Final
 
 import msgspec
 
-from mnemolog.adapters.extras import require
-
-require("server", "starlette", "uvicorn", "jinja2", "python_multipart", "prometheus_client")
-
-from mnemolog.adapters.http.calls import Folders  # noqa: E402
-from mnemolog.adapters.http.connections import Limits  # noqa: E402
-from mnemolog.adapters.http.listen import LOOPBACK, bracketed, is_loopback, listen  # noqa: E402
-from mnemolog.defaults import BODY_MAX, DEFAULT_PORT  # noqa: E402
-from mnemolog.domain.errors import InvalidInput  # noqa: E402
+from mnemolog.adapters.http.calls import Folders
+from mnemolog.adapters.http.connections import Limits
+from mnemolog.adapters.http.listen import LOOPBACK, bracketed, is_loopback, listen
+from mnemolog.defaults import BODY_MAX, DEFAULT_PORT
+from mnemolog.domain.errors import InvalidInput
 
 LOOPBACK_ADDRESSES: Final = ("127.0.0.1", "::1")
 CONNECTIONS: Final = 4096

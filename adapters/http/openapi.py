@@ -9,13 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
-from mnemolog.adapters.http.calls import reports_progress
 from mnemolog.adapters.http.exchange import EVENT_STREAM, JSON, JSON_LINES, NO_STORE, Exchange
 from mnemolog.adapters.http.operations import OPERATIONS, PREFIX, Operation
 from mnemolog.adapters.http.problems import Problem
 from mnemolog.adapters.http.protocol import PROBLEM_JSON
 from mnemolog.adapters.http.tail import TAIL
-from mnemolog.adapters.http.wire import Answers, Arguments
+from mnemolog.adapters.http.wire import Answers, Arguments, reports_progress
 from mnemolog.audit.service import AuditService
 from mnemolog.domain.encoding import to_json
 from mnemolog.infra.version import this_version

@@ -12,26 +12,25 @@ from mnemolog.infra.runtime.lru_cache import LruCache
 
 MINUTE_S: Final = 60.0
 KEPT_MAX: Final = 10_000
-"""Of so many it is remembered how often they did it."""
 
 
-class Buckets:
-    """Counts what each of many does: `per_minute` times at once, and then so often in each minute."""
+class TokenBuckets:
+    """A token bucket for each key; `KEPT_MAX` keys are kept. Each has `per_minute` tokens, and fills in a minute."""
 
     def __init__(self, per_minute: int, *, time: Callable[[], float] = monotonic) -> None:
         self._per_minute, self._time = per_minute, time
         self._left: LruCache[str, tuple[float, float]] = LruCache(KEPT_MAX)
-        """How often somebody may still do it, and when that was."""
+        """How many tokens were left, and when that was."""
 
-    def wait_s(self, who: str) -> int:
-        """Count once. Return 0, or in how many seconds it may be done."""
+    def wait_s(self, key: str) -> int:
+        """Take a token. Return 0, or in how many seconds there will be one."""
         now = self._time()
-        left, since = self._left.get(who) or (float(self._per_minute), now)
+        left, since = self._left.get(key) or (float(self._per_minute), now)
         left = min(self._per_minute, left + (now - since) * self._per_minute / MINUTE_S)
         if left < 1:
-            self._left.put(who, (left, now))
+            self._left.put(key, (left, now))
             return ceil((1 - left) * MINUTE_S / self._per_minute)
-        self._left.put(who, (left - 1, now))
+        self._left.put(key, (left - 1, now))
         return 0
 
 
@@ -39,7 +38,7 @@ class RateLimit:
     """Lets each caller make `per_minute` requests at once, and then so many in each minute."""
 
     def __init__(self, app: Any, *, per_minute: int) -> None:
-        self._app, self._per_minute, self._buckets = app, per_minute, Buckets(per_minute)
+        self._app, self._per_minute, self._buckets = app, per_minute, TokenBuckets(per_minute)
 
     async def __call__(
         self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]

@@ -20,10 +20,10 @@ from mnemolog.domain import structured_log
 async def serve(guard: Guard, config: ServerConfig, *, started: Callable[[str], object]) -> None:
     """Answer requests until SIGINT or SIGTERM. `started` is called with the URL. Raises `InvalidInput`.
 
-    At the signal the server stops accepting connections, ends streams of events, and completes the requests that run,
-    for `config.drain_s` at most. The caller closes the store: then all that was acknowledged is durable.
+    `config` was checked. At the signal the server stops accepting connections, ends streams of events, and completes
+    the requests that run, for `config.drain_s` at most. The caller closes the store: then all that was acknowledged is
+    durable.
     """
-    config.check()
     quieten()
     _open_more_files()
     with config.listen() as listening:

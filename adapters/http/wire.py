@@ -36,6 +36,8 @@ from mnemolog.session import Session, SessionAt
 PAGE: Final = 1_000
 """Items on a page, unless the caller gives a `limit`."""
 PAGE_MAX: Final = 10_000
+WAITS: Final = frozenset({"timeout_s", "wait_s"})
+"""Arguments that say how long the server may wait, in seconds."""
 
 Item = TypeVar("Item")
 
@@ -200,8 +202,14 @@ def is_paged(operation: Operation) -> bool:
     return listed or ("limit" in hints and get_origin(hints["return"]) is Results)
 
 
+def reports_progress(operation: Operation) -> bool:
+    """Whether a call may take long and reports how far it is."""
+    returns = get_type_hints(operation.method)["return"]
+    return "progress" in inspect.signature(operation.method).parameters and get_origin(returns) is not Iterator
+
+
 class Arguments:
-    """Reads the arguments of an operation from a request, and writes them into one."""
+    """Reads the arguments of an operation from a request."""
 
     def __init__(self, operation: Operation) -> None:
         self.operation = operation

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from mnemolog.adapters.http.access import Caller
-from mnemolog.adapters.http.authentication import REFUSED_S
+from mnemolog.adapters.http.authentication import until_refusal_s
 from mnemolog.adapters.http.problems import problem, send_problem
 from mnemolog.adapters.http.protocol import MCP_PATH
 from mnemolog.adapters.mcp.server import make_server
@@ -69,7 +69,7 @@ class _Part(Memory):
     async def before_refusal(self, began: float) -> None:
         """Wait so that a refusal comes at a fixed time after the call, or a multiple of it."""
         if self._is_bound:
-            await asyncio.sleep(REFUSED_S - (monotonic() - began) % REFUSED_S)
+            await asyncio.sleep(until_refusal_s(began, monotonic()))
 
     @property
     def folder(self) -> Path:

@@ -9,12 +9,15 @@ from typing import Annotated
 
 import typer
 
+from mnemolog.adapters.extras import require
 from mnemolog.cli.address import ADDRESS, AllowHost, AllowOrigin, Host, Port
 from mnemolog.cli.app import ModelName, Receipts, StoreCommand, UsageError, app, chosen_model
 from mnemolog.defaults import BODY_MAX, DEFAULT_MODEL, DEFAULT_PORT
 from mnemolog.domain.structured_log import ROOT
 
 LIMITS = "Limits"
+PACKAGES = ("starlette", "uvicorn", "jinja2", "python_multipart", "prometheus_client")
+"""Of the extra `server`."""
 
 Served = Annotated[
     str, typer.Argument(metavar="DIR", help="Folder of the store, or URL of the PostgreSQL database of its log.")
@@ -107,6 +110,7 @@ def serve(
     """
     if write and read_only:
         raise UsageError("use --write without --read-only")
+    require("server", *PACKAGES)
     from mnemolog.adapters.http.calls import Folders
     from mnemolog.adapters.http.config import LOOPBACK_ADDRESSES, ServerConfig
     from mnemolog.adapters.server import serve_store
