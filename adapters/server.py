@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from mnemolog.adapters.console.app import console_routes
+from mnemolog.adapters.console.console import LOGIN, PUBLIC
 from mnemolog.adapters.console.security import LOGIN_COOKIE
 from mnemolog.adapters.http.app import make_app
 from mnemolog.adapters.http.authentication import Authentication, Callers
@@ -27,10 +28,6 @@ from mnemolog.adapters.support.agent_tools import Memory
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.extras import install_command
 from mnemolog.observability.telemetry import NO_TELEMETRY, Telemetry
-
-LOGIN: Final = "/login"
-PUBLIC: Final = (LOGIN, "/logout", "/theme", "/static/")
-"""Pages and files without content."""
 
 
 async def serve_store(

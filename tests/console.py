@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from httpx2 import ASGITransport, AsyncClient, Response
+from httpx2 import ASGITransport, AsyncClient
+from httpx2 import Response as Answer
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mnemolog import AsyncMemoryStore
+from mnemolog.adapters.console.app import console_routes
+from mnemolog.adapters.http.access import Caller, local_caller
 
 OPEN: list[Browser] = []
 """Those that the test of this moment has opened."""
@@ -23,7 +33,7 @@ class Browser:
         if token:
             self._client.headers["Authorization"] = f"Bearer {token}"
 
-    def get(self, url: str, **headers: str) -> Response:
+    def get(self, url: str, **headers: str) -> Answer:
         """Return the answer to a request for a page."""
         return self._send("GET", url, headers=headers)
 
@@ -31,12 +41,12 @@ class Browser:
         """Return the data of a page."""
         return self._send("GET", url, headers={"Accept": "application/json"}).json()
 
-    def submit(self, url: str, fields: dict[str, Any], *, files: Any = None, seen_at: str = "/diff") -> Response:
+    def submit(self, url: str, fields: dict[str, Any], *, files: Any = None, seen_at: str = "/diff") -> Answer:
         """Send a form with the token that the page at `seen_at` shows."""
         token = re.search(r'name="csrf" value="([^"]+)"', self.get(seen_at).text)
         return self._send("POST", url, data={"csrf": token[1] if token else "", **fields}, files=files)
 
-    def follow(self, response: Response) -> Any:
+    def follow(self, response: Answer) -> Any:
         """Return the data of the page that an answer redirects to. A job is waited for."""
         assert response.status_code == 303, response.text
         where = response.headers["location"]
@@ -54,8 +64,21 @@ class Browser:
         self._runner.run(self._client.aclose())
         self._runner.close()
 
-    def _send(self, method: str, url: str, **how: Any) -> Response:
+    def _send(self, method: str, url: str, **how: Any) -> Answer:
         return self._runner.run(self._client.request(method, url, **how))
+
+
+def console_app(store: AsyncMemoryStore, *, write: bool = False, caller: Caller | None = None) -> Starlette:
+    """Return the console for one caller; without one, for the local user, who may do everything."""
+
+    async def let_in(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
+        request.state.caller = caller or local_caller(store)
+        return await call(request)
+
+    return Starlette(
+        routes=console_routes(name=store.path.name, write=write),
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=let_in)],
+    )
 
 
 def close_all() -> None:

@@ -1,15 +1,8 @@
-"""The console's pages and actions, and the console as an application of its own."""
+"""The console's pages and actions."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
-
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware
-from starlette.requests import Request
-from starlette.responses import Response
 
 from mnemolog.adapters.console import (
     audit_page,
@@ -31,8 +24,6 @@ from mnemolog.adapters.console import (
 )
 from mnemolog.adapters.console.console import Console, LogIn
 from mnemolog.adapters.console.page import Action, Page
-from mnemolog.adapters.http.access import VERBS, Caller
-from mnemolog.aio.store import AsyncMemoryStore
 
 PAGES: Final[tuple[Page, ...]] = (
     overview.overview,
@@ -79,17 +70,3 @@ def console_routes(*, name: str = "", write: bool = False, log_in: LogIn | None 
     token stands for, None for an invalid one; without it there is no login page.
     """
     return Console(PAGES, ACTIONS, name=name, write=write, log_in=log_in).routes()
-
-
-def console_app(store: AsyncMemoryStore, *, write: bool = False) -> Starlette:
-    """Return the console alone, for the local user, who may do everything."""
-    local = Caller(actor="local", verbs=VERBS, store=store)
-
-    async def let_in(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
-        request.state.caller = local
-        return await call(request)
-
-    return Starlette(
-        routes=console_routes(name=store.path.name, write=write),
-        middleware=[Middleware(BaseHTTPMiddleware, dispatch=let_in)],
-    )

@@ -11,7 +11,8 @@ from starlette.routing import Route
 
 from mnemolog.adapters.console.assets import send_asset
 from mnemolog.adapters.console.moment import AsOf, TimeBar, as_of, time_bar
-from mnemolog.adapters.console.page import Action, Page, Redirect, query
+from mnemolog.adapters.console.page import Action, Page, Redirect
+from mnemolog.adapters.console.parameters import text
 from mnemolog.adapters.console.rendering import environment, url
 from mnemolog.adapters.console.security import (
     CSRF_FIELD,
@@ -22,7 +23,8 @@ from mnemolog.adapters.console.security import (
     local_target,
 )
 from mnemolog.adapters.http.access import Caller
-from mnemolog.adapters.http.problems import hint_of, status_of
+from mnemolog.adapters.http.problems import Problem, hint_of, status_of
+from mnemolog.adapters.http.protocol import PROBLEM_JSON
 from mnemolog.adapters.support.store_access import read, with_pools
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
@@ -32,6 +34,12 @@ from mnemolog.domain.scope import ROOT
 LogIn = Callable[[str], Awaitable[Caller | None]]
 """Returns the caller that a token stands for, None for an invalid one."""
 
+LOGIN: Final = "/login"
+LOGOUT: Final = "/logout"
+THEME: Final = "/theme"
+STATIC: Final = "/static/"
+PUBLIC: Final = (LOGIN, LOGOUT, THEME, STATIC)
+"""Where paths begin that are open to all: they have no content."""
 NAVIGATION: Final = (
     ("Look", (("/", "Overview"), ("/sessions", "Sessions"), ("/lineage", "Lineage"), ("/live", "Live"))),
     ("Ask", (("/recall", "Recall"), ("/context", "Context"), ("/diff", "What changed"))),
@@ -47,7 +55,6 @@ FORM_FILES_MAX: Final = 1
 COOKIE_AGE_S: Final = 30 * 24 * 3600
 _HIDDEN: Final = (errors.UnknownSession, errors.OutsideScope, errors.OutsideSession)
 """What is not there and what may not be seen look the same."""
-PROBLEM_JSON: Final = "application/problem+json"
 _IN_WORDS: Final[Mapping[type[errors.MnemologError], tuple[str, str]]] = {
     errors.UnknownSession: ("There is no such session", "The page of sessions lists all that there are."),
     errors.OutsideScope: ("This is not for you to see", "Use a token for the whole store."),
@@ -56,15 +63,6 @@ _IN_WORDS: Final[Mapping[type[errors.MnemologError], tuple[str, str]]] = {
     errors.StoreClosed: ("The server is stopping", "Try again in a moment."),
 }
 """What happened and what to do, for a person at a page. The messages of the errors say the rest."""
-
-
-class Problem(Result, frozen=True, kw_only=True):
-    """Why a page cannot be shown, and what to do."""
-
-    status: int
-    title: str
-    detail: str
-    hint: str = ""
 
 
 class Refused(Exception):
@@ -76,7 +74,10 @@ class Refused(Exception):
 
 
 class Console:
-    """Pages over the store of whoever calls: `request.state.caller`."""
+    """Pages over the store of whoever calls, `request.state.caller`: `Authentication` lets nobody else in.
+
+    In an application that does not set it, every page fails.
+    """
 
     def __init__(
         self,
@@ -97,23 +98,21 @@ class Console:
         return [
             *(Route(page.path, self._show(page), methods=["GET"]) for page in self._pages),
             *(Route(action.path, self._do(action), methods=["POST"]) for action in self._actions),
-            Route("/login", self._login, methods=["GET", "POST"]),
-            Route("/logout", self._logout, methods=["POST"]),
-            Route("/theme", self._theme, methods=["POST"]),
-            Route("/static/{name:path}", send_asset, methods=["GET"]),
+            Route(LOGIN, self._login, methods=["GET", "POST"]),
+            Route(LOGOUT, self._logout, methods=["POST"]),
+            Route(THEME, self._theme, methods=["POST"]),
+            Route(f"{STATIC}{{name:path}}", send_asset, methods=["GET"]),
             Route("/{path:path}", self._no_page, methods=["GET"]),
         ]
 
     def _show(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            caller = await self._caller(request)
-            if caller is None:
-                return self._to_login(request)
+            caller: Caller = request.state.caller
             bar: TimeBar | None = None
             try:
                 if (refusal := _refusal(caller, page)) is not None:
                     raise Refused(refusal)
-                asked = query(request, "at")
+                asked = text(request.query_params, "at")
                 at = await read(caller.store, lambda store: as_of(store, asked))
                 data = await page.show(request, caller, at)
                 if isinstance(data, Response):
@@ -121,16 +120,14 @@ class Console:
                 if not wants_json(request):
                     bar = await read(caller.store, lambda store: time_bar(store, at))
             except (errors.MnemologError, Refused) as error:
-                return self._failed(request, caller, problem_of(error))
+                return self._failed(request, caller, page_problem(error))
             return self._page(request, caller, page.template, page.title, data, at=at, bar=bar)
 
         return answer
 
     def _do(self, action: Action) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            caller = await self._caller(request)
-            if caller is None:
-                return self._to_login(request)
+            caller: Caller = request.state.caller
             try:
                 _require(self._write or not action.needs_write, _READ_ONLY)
                 if (refusal := _refusal(caller, action)) is not None:
@@ -143,36 +140,23 @@ class Console:
                     at = await read(caller.store, lambda store: as_of(store, ""))
                     bar = await read(caller.store, lambda store: time_bar(store, at))
             except (errors.MnemologError, Refused) as error:
-                return self._failed(request, caller, problem_of(error))
+                return self._failed(request, caller, page_problem(error))
             return self._page(request, caller, action.template, action.title, done, at=at, bar=bar)
 
         return answer
 
-    async def _caller(self, request: Request) -> Caller | None:
-        """Return who calls: whoever the server let in, else whoever the login cookie stands for."""
-        caller: Caller | None = getattr(request.state, "caller", None)
-        token = str(request.cookies.get(LOGIN_COOKIE, ""))
-        if caller is None and self._log_in is not None and token:
-            caller = request.state.caller = await self._log_in(token)
-        return caller
-
     async def _no_page(self, request: Request) -> Response:
-        caller = await self._caller(request)
-        return self._to_login(request) if caller is None else self._failed(request, caller, _NO_PAGE)
-
-    def _to_login(self, request: Request) -> Response:
-        if wants_json(request) or self._log_in is None:
-            return self._failed(request, None, _NO_TOKEN)
-        back = url(request.url.path, request.query_params) if request.method == "GET" else "/"
-        return self._headed(RedirectResponse(url("/login", {"next": back}), status_code=303))
+        return self._failed(request, _caller(request), _NO_PAGE)
 
     async def _login(self, request: Request) -> Response:
         if self._log_in is None:  # No token is needed; the cookie may be that of another server of this machine.
-            response = RedirectResponse(local_target(query(request, "next") or "/"), status_code=303)
+            response = RedirectResponse(local_target(text(request.query_params, "next") or "/"), status_code=303)
             response.delete_cookie(LOGIN_COOKIE)
             return self._headed(response)
         if request.method == "GET":
-            return self._page(request, None, "login.html", "Log in", Login(next=query(request, "next"), wrong=False))
+            return self._page(
+                request, None, "login.html", "Log in", Login(next=text(request.query_params, "next"), wrong=False)
+            )
         async with request.form(max_fields=FORM_FIELDS_MAX) as form:
             token, target = str(form.get("token", "")).strip(), str(form.get("next", ""))
             if not self._forms.accepts(request, form):
@@ -187,7 +171,7 @@ class Console:
     async def _logout(self, request: Request) -> Response:
         async with request.form() as form:
             if not self._forms.accepts(request, form):
-                return self._failed(request, await self._caller(request), _FORGED)
+                return self._failed(request, _caller(request), _FORGED)
         response = RedirectResponse("/", status_code=303)
         response.delete_cookie(LOGIN_COOKIE)
         return self._headed(response)
@@ -195,7 +179,7 @@ class Console:
     async def _theme(self, request: Request) -> Response:
         async with request.form() as form:
             if not self._forms.accepts(request, form):
-                return self._failed(request, await self._caller(request), _FORGED)
+                return self._failed(request, _caller(request), _FORGED)
             theme, target = str(form.get("theme", "")), local_target(str(form.get("next", "")))
         response = RedirectResponse(target, status_code=303)
         self._set_cookie(request, response, THEME_COOKIE, theme if theme in THEMES else THEMES[0])
@@ -252,7 +236,6 @@ class Console:
             "params": params,
             "caller": caller,
             "write": self._write,
-            "has_login": self._log_in is not None,
             "logged_in": LOGIN_COOKIE in request.cookies,
             "theme": theme if theme in THEMES else THEMES[0],
             "themes": THEMES,
@@ -285,10 +268,12 @@ class Login(Result, frozen=True, kw_only=True):
 def wants_json(request: Request) -> bool:
     """Return whether a request asks for the data of a page instead of the page."""
     accepted = request.headers.get("accept", "")
-    return query(request, "format") == "json" or ("application/json" in accepted and "text/html" not in accepted)
+    return text(request.query_params, "format") == "json" or (
+        "application/json" in accepted and "text/html" not in accepted
+    )
 
 
-def problem_of(error: errors.MnemologError | Refused) -> Problem:
+def page_problem(error: errors.MnemologError | Refused) -> Problem:
     """Return an error as the console shows it."""
     if isinstance(error, Refused):
         return error.problem
@@ -296,6 +281,12 @@ def problem_of(error: errors.MnemologError | Refused) -> Problem:
     title, hint = ("This could not be done", hint_of(error)) if of is None else _IN_WORDS[of]
     status = 404 if isinstance(error, _HIDDEN) else status_of(error)
     return Problem(status=status, title=title, detail=str(error), hint=hint)
+
+
+def _caller(request: Request) -> Caller | None:
+    """Return who calls; None on a public path for whoever has not logged in."""
+    caller: Caller | None = getattr(request.state, "caller", None)
+    return caller
 
 
 def _menu(may_open: Set[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
@@ -344,9 +335,6 @@ _FORGED: Final = Problem(
     title="This form has expired",
     detail="It was not sent by a page of this server as it runs now. Nothing was changed.",
     hint="Go back, reload the page, and send it again.",
-)
-_NO_TOKEN: Final = Problem(
-    status=401, title="A token is needed", detail="This server shows nothing without a token.", hint="Log in with one."
 )
 _NO_PAGE: Final = Problem(
     status=404,

@@ -11,10 +11,11 @@ from starlette.requests import Request
 from mnemolog.adapters.console import parameters
 from mnemolog.adapters.console.moment import AsOf, recorded_at
 from mnemolog.adapters.console.page import page
+from mnemolog.adapters.console.rendering import excerpt
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import known_async_session, read
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.domain.display import counted, one_line
+from mnemolog.domain.display import counted
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
@@ -27,7 +28,6 @@ from mnemolog.store import MemoryStore
 TOKENS_MAX: Final = 1_000_000
 LEFT_OUT_MAX: Final = 100
 """How many of the things that were left out are listed."""
-_TEXT_CHARACTERS: Final = 160
 _KINDS: Final = {
     BlockKind.TASK: "the task",
     BlockKind.VALUE: "a value",
@@ -157,7 +157,7 @@ def _shown(store: MemoryStore, item: LeftOut) -> ShownLeftOut:
         kind=made.kind,
         why=made.why,
         who=turn.speaker or turn.role,
-        text=one_line(turn.text, characters_max=_TEXT_CHARACTERS),
+        text=excerpt(turn.text),
         session=session_of(recorded.stream) or "",
     )
 

@@ -13,17 +13,19 @@ from starlette.requests import Request
 
 from mnemolog.adapters.console import parameters
 from mnemolog.adapters.console.audit_page import head_at
-from mnemolog.adapters.console.console import Problem, Refused
+from mnemolog.adapters.console.console import Refused
 from mnemolog.adapters.console.event_words import kind_of
 from mnemolog.adapters.console.jobs import jobs_of
 from mnemolog.adapters.console.moment import AsOf
 from mnemolog.adapters.console.page import Redirect, action, page
+from mnemolog.adapters.console.rendering import EXCERPT_CHARACTERS_MAX, excerpt
 from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.http.problems import Problem
 from mnemolog.adapters.support.store_access import known_session, read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.display import counted, one_line
+from mnemolog.domain.display import counted
 from mnemolog.domain.events import ForgetCompleted, ForgetRequested
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
@@ -41,7 +43,6 @@ from mnemolog.store import MemoryStore
 PER_PAGE: Final = 100
 LINES_OF_EACH: Final = 5
 """Turns that are shown of each session, if there are several."""
-_TEXT_CHARACTERS: Final = 160
 
 
 class ForgetAsked(Result, frozen=True, kw_only=True):
@@ -78,7 +79,7 @@ class ForgetAsked(Result, frozen=True, kw_only=True):
         return named[0] if len(named) == 1 and not self.positions else ""
 
 
-class Line(Result, frozen=True, kw_only=True):
+class PreviewLine(Result, frozen=True, kw_only=True):
     """Something that would become unreadable."""
 
     position: Position | None
@@ -96,7 +97,7 @@ class SessionPreview(Result, frozen=True, kw_only=True):
     scope: str
     agent: str
     turns: int
-    lines: tuple[Line, ...]
+    lines: tuple[PreviewLine, ...]
     """Its first turns, then what its working memory holds."""
     more: bool
     """Whether more turns follow those that are listed."""
@@ -113,7 +114,7 @@ class ForgetPreview(Result, frozen=True, kw_only=True):
     """By kind of event, in words."""
     sessions: tuple[SessionPreview, ...]
     sessions_more: int
-    events: tuple[Line, ...]
+    events: tuple[PreviewLine, ...]
     """Single events that were named."""
     confirm: tuple[str, ...]
     """What may be typed to confirm: the name, or the number of events."""
@@ -208,7 +209,7 @@ async def preview_of(store: AsyncMemoryStore, asked: ForgetAsked, *, after: int 
     shown = report.sessions[:PER_PAGE]
     lines = PER_PAGE if len(shown) == 1 else LINES_OF_EACH
 
-    def look(blocking: MemoryStore) -> tuple[tuple[SessionPreview, ...], tuple[Line, ...]]:
+    def look(blocking: MemoryStore) -> tuple[tuple[SessionPreview, ...], tuple[PreviewLine, ...]]:
         turns = {item.session: item.turns for item in blocking.sessions()} if shown else {}
         begin = after if len(shown) == 1 else ORIGIN
         previews = (
@@ -238,14 +239,14 @@ def _session_preview(store: MemoryStore, session_id: str, *, turns: int, after: 
     found = store.turns(session_id, after=after, limit=most + 1)
     listed = found[:most]
     lines = [
-        Line(position=turn.position, kind="turn", who=turn.speaker or turn.role.value, text=_cut(turn.text))
+        PreviewLine(position=turn.position, kind="turn", who=turn.speaker or turn.role.value, text=excerpt(turn.text))
         for turn in listed
     ]
     if (task := session.task()) is not None:
-        lines.append(Line(position=None, kind="task", who="", text=_cut(task.description)))
+        lines.append(PreviewLine(position=None, kind="task", who="", text=excerpt(task.description)))
     values = list(session.all().items())[:most]
-    lines += [Line(position=None, kind="value", who=key, text=_cut(repr(value))) for key, value in values]
-    lines += [Line(position=None, kind="note", who="", text=_cut(note)) for note in session.notes()[:most]]
+    lines += [PreviewLine(position=None, kind="value", who=key, text=excerpt(repr(value))) for key, value in values]
+    lines += [PreviewLine(position=None, kind="note", who="", text=excerpt(note)) for note in session.notes()[:most]]
     return SessionPreview(
         session=session_id,
         title=session.title,
@@ -258,16 +259,12 @@ def _session_preview(store: MemoryStore, session_id: str, *, turns: int, after: 
     )
 
 
-def _event(log: EventLog, position: int) -> Line:
+def _event(log: EventLog, position: int) -> PreviewLine:
     recorded = log.event_at(Position(position))
     if recorded is None:
-        return Line(position=Position(position), kind="event", who="", text="")
-    what = describe(recorded.event, characters_max=_TEXT_CHARACTERS)
-    return Line(position=recorded.position, kind="event", who=session_of(recorded.stream) or "", text=what)
-
-
-def _cut(text: str) -> str:
-    return one_line(text, characters_max=_TEXT_CHARACTERS)
+        return PreviewLine(position=Position(position), kind="event", who="", text="")
+    what = describe(recorded.event, characters_max=EXCERPT_CHARACTERS_MAX)
+    return PreviewLine(position=recorded.position, kind="event", who=session_of(recorded.stream) or "", text=what)
 
 
 def _summary(report: ForgetReport) -> Iterator[str]:

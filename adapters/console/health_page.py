@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from starlette.datastructures import FormData
 from starlette.requests import Request
 
-from mnemolog.adapters.console.console import Problem, Refused
+from mnemolog.adapters.console.console import Refused
 from mnemolog.adapters.console.jobs import jobs_of
 from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import Redirect, action, page, query
+from mnemolog.adapters.console.page import Redirect, action, page
+from mnemolog.adapters.console.parameters import text
 from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.http.problems import Problem
 from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.display import counted
@@ -91,7 +93,7 @@ class HealthPage(Result, frozen=True, kw_only=True):
 @page("/health", title="Health", template="health.html", whole=True)
 async def health(request: Request, caller: Caller, _at: AsOf) -> HealthPage:
     """Show the health of the whole store. It is that of now: projections have no past."""
-    return await health_page(caller.store, model=query(request, "model"), ask_doctor=caller.may("admin"))
+    return await health_page(caller.store, model=text(request.query_params, "model"), ask_doctor=caller.may("admin"))
 
 
 async def health_page(store: AsyncMemoryStore, *, model: str = "", ask_doctor: bool = True) -> HealthPage:

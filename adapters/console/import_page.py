@@ -11,12 +11,13 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
 from mnemolog.adapters.console import parameters
-from mnemolog.adapters.console.console import Problem, Refused
+from mnemolog.adapters.console.console import Refused
 from mnemolog.adapters.console.jobs import Jobs, jobs_of, owner_of
 from mnemolog.adapters.console.moment import AsOf
 from mnemolog.adapters.console.page import Redirect, action, page
 from mnemolog.adapters.console.rendering import url
 from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.http.problems import Problem
 from mnemolog.adapters.importers.detection import FORMATS
 from mnemolog.adapters.importers.formats import chroma
 from mnemolog.adapters.importers.import_files import ImportReport, import_files_async

@@ -13,12 +13,14 @@ from typing import Any, Final, Literal
 import msgspec
 from starlette.requests import Request
 
-from mnemolog.adapters.console.console import Problem, Refused
+from mnemolog.adapters.console.console import Refused
 from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import Redirect, page, query
+from mnemolog.adapters.console.page import Redirect, page
+from mnemolog.adapters.console.parameters import text
 from mnemolog.adapters.console.private_files import PrivateFiles
 from mnemolog.adapters.console.rendering import url
 from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.http.problems import Problem
 from mnemolog.aio.worker_pools import BACKGROUND_MAX
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.result import Result
@@ -138,7 +140,7 @@ class Jobs:
             await asyncio.wait_for(asyncio.shield(job.task), QUICK_S)
         shown = job.page()
         # A caller who may see several scopes works within one of them, which the address names.
-        return Redirect(url(shown.result_path or f"/jobs/{job.id}", {"scope": query(request, "scope")}))
+        return Redirect(url(shown.result_path or f"/jobs/{job.id}", {"scope": text(request.query_params, "scope")}))
 
     def find(self, caller: Caller, job_id: str) -> Job:
         """Return a job of this caller. Raises `Refused` for one that is not known, or of somebody else."""

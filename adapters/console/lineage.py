@@ -10,8 +10,8 @@ from starlette.requests import Request
 
 from mnemolog.adapters.console.lineage_drawing import Drawing, Line, draw
 from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import page, query
-from mnemolog.adapters.console.parameters import position
+from mnemolog.adapters.console.page import page
+from mnemolog.adapters.console.parameters import position, text
 from mnemolog.adapters.console.session_marks import Mark, marks_of
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
@@ -90,8 +90,8 @@ class Lineage(Result, frozen=True, kw_only=True):
 async def lineage(request: Request, caller: Caller, at: AsOf) -> Lineage:
     """Show the family of one session, or the newest families that have branches."""
     session, scope, before = (
-        query(request, "session"),
-        query(request, "scope"),
+        text(request.query_params, "session"),
+        text(request.query_params, "scope"),
         position(request.query_params, "before"),
     )
 

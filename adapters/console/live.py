@@ -9,7 +9,8 @@ from starlette.requests import Request
 from mnemolog.adapters.console.event_search import EventFilter, EventLine, newest_events
 from mnemolog.adapters.console.event_words import KINDS
 from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import page, query
+from mnemolog.adapters.console.page import page
+from mnemolog.adapters.console.parameters import text
 from mnemolog.adapters.console.rendering import url
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
@@ -44,7 +45,7 @@ class Live(Result, frozen=True, kw_only=True):
 @page("/live", title="Live", template="live.html")
 async def live(request: Request, caller: Caller, at: AsOf) -> Live:
     """Show the newest events up to a moment."""
-    scope, session, topic = (query(request, name) for name in ("scope", "session", "topic"))
+    scope, session, topic = (text(request.query_params, name) for name in ("scope", "session", "topic"))
     filters = {"after": at.position, "scope": scope, "session": session, "topics": topic}
 
     def look(store: MemoryStore) -> Live:

@@ -11,7 +11,8 @@ from starlette.requests import Request
 from mnemolog.adapters.console.event_search import EventFilter, EventLine, newest_events
 from mnemolog.adapters.console.health_page import Part, parts_of
 from mnemolog.adapters.console.moment import AsOf, time_bar
-from mnemolog.adapters.console.page import page, query
+from mnemolog.adapters.console.page import page
+from mnemolog.adapters.console.parameters import text
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
@@ -82,7 +83,7 @@ class Overview(Result, frozen=True, kw_only=True):
 @page("/", title="Overview", template="overview.html")
 async def overview(request: Request, caller: Caller, at: AsOf) -> Overview:
     """Show what the store held at a moment, in numbers and in words."""
-    scope, health = query(request, "scope"), await _health(caller.store)
+    scope, health = text(request.query_params, "scope"), await _health(caller.store)
 
     def found(store: MemoryStore) -> Overview:
         pages = store.parts.session_list

@@ -62,8 +62,3 @@ def action(
 ) -> Callable[[Callable[[Request, Caller, FormData], Awaitable[Any]]], Action]:
     """Make an action of a function, which is called with a form that was posted to `path` and is not forged."""
     return lambda do: Action(path, title, template, verb, whole, do, needs_write)
-
-
-def query(request: Request, name: str) -> str:
-    """Return a parameter of the URL without white space around it; empty if it is missing."""
-    return str(request.query_params.get(name, "")).strip()

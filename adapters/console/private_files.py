@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from mnemolog.adapters.console.console import Problem, Refused
+from mnemolog.adapters.console.console import Refused
+from mnemolog.adapters.http.problems import Problem
 from mnemolog.domain import errors
 from mnemolog.infra.runtime.atomic_files import ScratchFolder, write_pieces
 

@@ -14,10 +14,11 @@ from starlette.requests import Request
 from mnemolog.adapters.console import parameters
 from mnemolog.adapters.console.moment import AsOf, position_of, recorded_at
 from mnemolog.adapters.console.page import page
+from mnemolog.adapters.console.rendering import excerpt
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.domain.display import counted, one_line
+from mnemolog.domain.display import counted
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language
 from mnemolog.domain.moments import By
 from mnemolog.domain.position import Position
@@ -36,7 +37,6 @@ WEIGHED: Final = ("words", "neighbours", "vector", "speaker", "date", "role", "r
 THEN: Final = "Compare with the answer of"
 """How the page names the other moment."""
 _BYS: Final[tuple[By, ...]] = ("said", "recorded")
-_TEXT_CHARACTERS: Final = 160
 _WORD: Final = re.compile(r"\w+")
 _START: Final = "base"
 _START_SAYS: Final = "to begin with"
@@ -162,7 +162,7 @@ class Leg(Result, frozen=True, kw_only=True):
     says: str
 
 
-class Placed(Result, frozen=True, kw_only=True):
+class ComparedHit(Result, frozen=True, kw_only=True):
     """A hit in one of two answers that are compared."""
 
     place: int
@@ -180,8 +180,8 @@ class Placed(Result, frozen=True, kw_only=True):
 class Comparison(Result, frozen=True, kw_only=True):
     """Two answers to the same question, side by side."""
 
-    here: tuple[Placed, ...]
-    there: tuple[Placed, ...]
+    here: tuple[ComparedHit, ...]
+    there: tuple[ComparedHit, ...]
     there_head: Position
     there_at: datetime | None
     says: tuple[str, ...]
@@ -252,16 +252,16 @@ def compare(here: Recall, there: Recall, *, at: datetime | None, when: str) -> C
     )
 
 
-def _placed(answer: Recall, others: dict[Position, int], *, other_head: Position) -> Iterator[Placed]:
+def _placed(answer: Recall, others: dict[Position, int], *, other_head: Position) -> Iterator[ComparedHit]:
     for place, hit in enumerate(answer.hits, 1):
         other = others.get(hit.position)
         lacking = "not yet" if hit.position > other_head else "only here"
-        yield Placed(
+        yield ComparedHit(
             place=place,
             position=hit.position,
             session=hit.session,
             who=hit.speaker or hit.role.value,
-            text=one_line(hit.passage.text, characters_max=_TEXT_CHARACTERS),
+            text=excerpt(hit.passage.text),
             relevance=hit.relevance,
             elsewhere=other,
             change=lacking if other is None else "same" if other == place else "up" if place < other else "down",

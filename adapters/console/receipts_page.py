@@ -12,13 +12,13 @@ from starlette.requests import Request
 from mnemolog.adapters.console import parameters
 from mnemolog.adapters.console.moment import AsOf
 from mnemolog.adapters.console.page import page
+from mnemolog.adapters.console.rendering import excerpt
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import log_of, read, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.audit.recall_audit import AuditedRecall
 from mnemolog.audit.receipt_audit import Verdict
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.display import one_line
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RecallServed, RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Position, Version
@@ -29,7 +29,6 @@ from mnemolog.projections.recall.receipts import RECALLS_STREAM
 from mnemolog.store import MemoryStore
 
 PER_PAGE: Final = 100
-_TEXT_CHARACTERS: Final = 160
 
 
 class Receipt(Result, frozen=True, kw_only=True):
@@ -178,7 +177,7 @@ def _turn(log: EventLog, position: Position, *, went: bool = False) -> AnsweredT
         position=position,
         session=None if recorded is None else session_of(recorded.stream),
         who="" if turn is None else turn.speaker or turn.role,
-        text="" if turn is None else one_line(turn.text, characters_max=_TEXT_CHARACTERS),
+        text="" if turn is None else excerpt(turn.text),
         forgotten=turn is None,
         went=went,
     )

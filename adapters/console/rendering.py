@@ -20,6 +20,7 @@ from mnemolog.domain.encoding import to_printable_json
 FOLDER: Final = Path(__file__).parent
 TEXT_CHARACTERS_MAX: Final = 4_000
 """A longer text of a turn is cut; the page of its event has all of it."""
+EXCERPT_CHARACTERS_MAX: Final = 160
 RAW_CHARACTERS_MAX: Final = 64_000
 """A longer event is cut on its page; the page as JSON has all of it."""
 
@@ -47,6 +48,11 @@ def environment() -> Environment:
     made.globals.update(counted=counted, asset=address_of, url=url, utc_offset=utc_offset)
     made.globals.update(text_max=TEXT_CHARACTERS_MAX, raw_max=RAW_CHARACTERS_MAX)
     return made
+
+
+def excerpt(text: str) -> str:
+    """Return the beginning of a text, on one line, for a list."""
+    return one_line(text, characters_max=EXCERPT_CHARACTERS_MAX)
 
 
 def url(path: str, query: Mapping[str, Any]) -> str:

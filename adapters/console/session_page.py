@@ -8,8 +8,8 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import page, query
-from mnemolog.adapters.console.parameters import position
+from mnemolog.adapters.console.page import page
+from mnemolog.adapters.console.parameters import position, text
 from mnemolog.adapters.console.session_marks import Mark, hidden_by, marks_of
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
@@ -88,7 +88,7 @@ class SessionView(Result, frozen=True, kw_only=True):
 async def session(request: Request, caller: Caller, at: AsOf) -> SessionView:
     """Show the session `id`: `TURNS_MAX` turns, the last ones first seen, and its working memory."""
     wanted, before, after = (
-        query(request, "id"),
+        text(request.query_params, "id"),
         position(request.query_params, "before"),
         position(request.query_params, "after"),
     )

@@ -8,8 +8,8 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import page, query
-from mnemolog.adapters.console.parameters import position
+from mnemolog.adapters.console.page import page
+from mnemolog.adapters.console.parameters import position, text
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.domain.position import Position
@@ -53,7 +53,11 @@ class SessionPage(Result, frozen=True, kw_only=True):
 async def sessions(request: Request, caller: Caller, at: AsOf) -> SessionPage:
     """Show the sessions that had started at a moment, `ROWS_MAX` at a time."""
     before, after = position(request.query_params, "before"), position(request.query_params, "after")
-    agent, title, scope = query(request, "agent"), query(request, "title"), query(request, "scope")
+    agent, title, scope = (
+        text(request.query_params, "agent"),
+        text(request.query_params, "title"),
+        text(request.query_params, "scope"),
+    )
 
     def found(store: MemoryStore) -> SessionPage:
         pages = store.parts.session_list

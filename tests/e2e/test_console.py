@@ -12,15 +12,19 @@ from pathlib import Path
 import pytest
 from httpx2 import ASGITransport, AsyncClient
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 
 from mnemolog import AsyncMemoryStore
-from mnemolog.adapters.console.app import PAGES, console_app, console_routes
+from mnemolog.adapters.console.app import PAGES, console_routes
 from mnemolog.adapters.console.assets import STATIC
+from mnemolog.adapters.console.console import LOGIN, PUBLIC
 from mnemolog.adapters.console.moment import BUCKETS, as_of, time_bar
 from mnemolog.adapters.console.security import LOGIN_COOKIE
 from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.http.authentication import Authentication
 from mnemolog.domain.clock import to_datetime
 from mnemolog.store import MemoryStore
+from tests.console import console_app
 from tests.support import FakeClock
 
 pytestmark = pytest.mark.local
@@ -355,24 +359,28 @@ class Door:
     def __init__(self, store):
         self.caller = Caller(actor="ann", verbs=frozenset({"read"}), store=store)
 
-    async def log_in(self, token):
+    async def caller_of(self, token):
         return self.caller if token == "sesame" else None
 
 
 @pytest.fixture
 def stranger(store):
-    return Browser(Starlette(routes=console_routes(name="store", log_in=Door(store).log_in)))
+    door = Door(store)
+    lets_in = Middleware(
+        Authentication, callers=door, store=store, needs_token=True, cookie=LOGIN_COOKIE, public=PUBLIC, login=LOGIN
+    )
+    return Browser(Starlette(routes=console_routes(name="store", log_in=door.caller_of), middleware=[lets_in]))
 
 
 def test_no_page_is_reachable_without_a_token(stranger):
     """Without a token a browser is sent to the login page, and a program gets 401."""
     for path in PATHS:
-        sent = stranger.get(path)
+        sent = stranger.get(path, Accept="text/html")
         assert sent.status_code == 303
         assert sent.headers["location"].startswith("/login")
         assert stranger.get(path, Accept="application/json").status_code == 401
         stranger.cookies = {LOGIN_COOKIE: "wrong"}
-        assert stranger.get(path).status_code == 303
+        assert stranger.get(path, Accept="text/html").status_code == 303
 
 
 def test_a_token_logs_in_and_out(stranger):
@@ -390,7 +398,18 @@ def test_a_token_logs_in_and_out(stranger):
     assert "ann" in stranger.get("/").text
     assert stranger.post("/logout", {"csrf": form["csrf"]}).status_code == 403  # the token of another login
     assert stranger.post("/logout", {"csrf": stranger.token()}).status_code == 303
-    assert stranger.get("/").status_code == 303
+    assert stranger.get("/", Accept="text/html").status_code == 303
+
+
+def test_a_console_without_authentication_shows_nothing():
+    """Who mounts the routes and forgets who may see them gets an error on every page."""
+    browser = Browser(Starlette(routes=console_routes(name="store", write=True)))
+    for path in PATHS:
+        with pytest.raises(AttributeError, match="caller"):
+            browser.get(path)
+    token = browser.token("/nowhere")
+    with pytest.raises(AttributeError, match="caller"):
+        browser.post("/tokens", {"csrf": token, "actor": "eve", "verb": "admin"})
 
 
 def test_a_server_without_tokens_forgets_the_cookie_of_another_one(browser):
@@ -404,7 +423,7 @@ def test_a_server_without_tokens_forgets_the_cookie_of_another_one(browser):
 
 def test_the_login_cookie_is_only_sent_over_tls_behind_it(store):
     """Behind TLS the cookie is Secure."""
-    app = Starlette(routes=console_routes(log_in=Door(store).log_in))
+    app = Starlette(routes=console_routes(log_in=Door(store).caller_of))
 
     async def send():
         async with AsyncClient(transport=ASGITransport(app=app), base_url="https://memory.example") as client:

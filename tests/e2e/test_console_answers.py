@@ -9,18 +9,17 @@ import threading
 import pytest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware
 
 from mnemolog import AsyncMemoryStore, MemoryStore, acting_as
 from mnemolog.adapters.console import diff_page, event_search, event_words, import_page, jobs, private_files
-from mnemolog.adapters.console.app import console_app, console_routes
+from mnemolog.adapters.console.app import console_routes
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.http.authentication import Authentication, Callers
 from mnemolog.audit.verification import verify_export
 from mnemolog.domain.events import EVENT_TYPES
 from mnemolog.domain.position import Position
 from mnemolog.domain.scope import ROOT, parse_scope
-from tests.console import Browser, close_all
+from tests.console import Browser, close_all, console_app
 from tests.support import WAIT_S, HashEncoder
 
 pytestmark = pytest.mark.local
@@ -120,12 +119,7 @@ def as_caller(store, *, verbs=("read",), scope="", write=True):
         store=store.within(scope) if scope else store,
     )
 
-    async def let_in(request, call):
-        request.state.caller = caller
-        return await call(request)
-
-    routes = console_routes(write=write)
-    return Browser(Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=let_in)]))
+    return Browser(console_app(store, write=write, caller=caller))
 
 
 # The recall debugger

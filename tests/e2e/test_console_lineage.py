@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import xml.etree.ElementTree as ElementTree
 from datetime import UTC, datetime
 
 import pytest
 
-from mnemolog import MemoryStore
+from mnemolog import AsyncMemoryStore, MemoryStore
 from mnemolog.adapters.console.lineage_drawing import Line, draw
 from mnemolog.projections.read_models import Switch
+from tests.console import console_app
 from tests.e2e.test_console import Browser, browser, store  # noqa: F401
 
 pytestmark = pytest.mark.local
@@ -121,10 +123,6 @@ def test_a_reason_is_left_out_where_the_next_switch_is_too_near():
 
 def test_a_long_chain_of_sessions_is_cut(tmp_path):
     """A family with more sessions than a page shows its first ones."""
-    import asyncio
-
-    from mnemolog import AsyncMemoryStore
-    from mnemolog.adapters.console.app import console_app
 
     async def opened():
         return await AsyncMemoryStore.open(tmp_path / "long", model=None)
