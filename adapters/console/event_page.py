@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
+from mnemolog.adapters.console import parameters
 from mnemolog.adapters.console.moment import AsOf
 from mnemolog.adapters.console.page import page
 from mnemolog.adapters.http.access import Caller
@@ -43,10 +44,10 @@ class EventView(Result, frozen=True, kw_only=True):
     unreadable: str | None
 
 
-@page("/event/{position:int}", title="Event", template="event.html")
+@page("/event/{position}", title="Event", template="event.html")
 async def event(request: Request, caller: Caller, at: AsOf) -> EventView:
     """Show the event at a position."""
-    found = await caller.store.audit.event(int(request.path_params["position"]))
+    found = await caller.store.audit.event(parameters.position_in_path(request))
     return view_of(found, head=at.head)
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 from starlette.datastructures import FormData, QueryParams
+from starlette.requests import Request
 
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import quoted
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import ORIGIN, Position
 
 POSITIONS_MAX: Final = 10_000
 """How many positions one page takes."""
@@ -43,6 +44,11 @@ def position(asked: Asked, name: str) -> Position | None:
     if value and not _DIGITS.fullmatch(value):
         raise InvalidInput(name, f"{quoted(value)} is not a position such as 1200")
     return Position(int(value)) if value else None
+
+
+def position_in_path(request: Request) -> Position:
+    """Return the position that the path of a page names. Raises `InvalidInput`."""
+    return position(QueryParams(request.path_params), "position") or ORIGIN
 
 
 def one_of(name: str, value: str, choice: Sequence[Choice]) -> Choice:

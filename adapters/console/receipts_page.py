@@ -122,10 +122,10 @@ def _receipt(recorded: RecordedEvent) -> Receipt:
     )
 
 
-@page("/recall/receipts/{position:int}", title="A recorded recall", template="receipt.html", whole=True)
+@page("/recall/receipts/{position}", title="A recorded recall", template="receipt.html", whole=True)
 async def receipt(request: Request, caller: Caller, _at: AsOf) -> ReceiptPage:
     """Show what was answered then, whether that is reproduced, and what would be answered today."""
-    return await receipt_page(caller.store, request.path_params["position"])
+    return await receipt_page(caller.store, parameters.position_in_path(request))
 
 
 async def receipt_page(store: AsyncMemoryStore, position: int) -> ReceiptPage:

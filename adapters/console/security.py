@@ -51,6 +51,9 @@ class FormTokens:
 
 def local_target(target: str) -> str:
     """Return a path with its query if it is one of this server, else the start page."""
-    parts = urlsplit(target.replace("\\", "/"))
+    try:
+        parts = urlsplit(target.replace("\\", "/"))
+    except ValueError:
+        return "/"
     is_local = target.startswith("/") and not target.startswith(("//", "/\\")) and not parts.netloc
     return target if is_local and target.isprintable() else "/"

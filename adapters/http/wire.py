@@ -244,7 +244,7 @@ class Arguments:
         for name in self._durations & given.keys():
             given[name] = _duration(name, given[name])
         if "messages" in given:
-            given["messages"] = [_message(item) for item in given["messages"]]
+            given["messages"] = [_message(item, number) for number, item in enumerate(given["messages"])]
         return given
 
     def sessions_in(self, given: Mapping[str, Any]) -> Iterator[str]:
@@ -309,10 +309,13 @@ def _invalid(message: str) -> InvalidInput:
     return InvalidInput(named, why.replace("`", ""))
 
 
-def _message(message: dict[str, Any]) -> dict[str, Any] | NewTurn:
+def _message(message: dict[str, Any], number: int) -> dict[str, Any] | NewTurn:
     if message.get("original") is None:
         return message
-    original = msgspec.convert(message["original"], Original)
+    try:
+        original = msgspec.convert(message["original"], Original)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"messages[{number}].original", str(error).replace("`", "")) from error
     return NewTurn.of({name: value for name, value in message.items() if name != "original"}, original=original)
 
 

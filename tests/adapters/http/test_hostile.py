@@ -6,6 +6,7 @@ from typing import Any, get_args, get_origin
 
 import pytest
 
+from mnemolog import NewTurn
 from mnemolog.adapters.http.operations import OPERATIONS
 from mnemolog.adapters.http.wire import parameters
 from tests.adapters.http.examples import EXAMPLES
@@ -49,6 +50,20 @@ def test_no_argument_makes_the_server_fail(server, known, name):
                     how["json"].setdefault("timeout_s", 0.01)
             answer = server(item.http, example.path.format(**known), **how)
             assert answer.status_code < 500, (parameter.name, value, answer.text)
+
+
+@pytest.mark.parametrize("field", NewTurn.__struct_fields__)
+def test_no_field_of_a_message_makes_the_server_fail(server, known, field):
+    """With values that are nasty themselves, or hold such."""
+    nasty = [value for values in NASTY.values() for value in values]
+    for value in (*nasty, *({"form": inner, "data": inner} for inner in nasty), {"form": "a", "bad": 1}, {"bad": 1}):
+        message = {"session": "other", "role": "user", "text": "a", field: value}
+        answer = server(
+            "POST", "/turns", json={"messages": [{"role": "user", "text": "b", "session": "other"}, message]}
+        )
+        assert answer.status_code < 500, (value, answer.text)
+    if field == "original":
+        assert (answer.status_code, answer.json()["field"]) == (400, "messages[1].original")
 
 
 @pytest.mark.parametrize(

@@ -305,6 +305,7 @@ def test_the_log_is_read_once_for_all_followers_and_not_without_any(server, stor
         ("session=nowhere", None, "UnknownSession"),
         ("after=100000", None, "InvalidInput"),
         ("", 100_000, "InvalidInput"),
+        ("", "9" * 5_000, "InvalidInput"),
         ("scope=%2F", None, "InvalidInput"),
     ],
 )
