@@ -178,6 +178,7 @@ async def verify(request: Request, caller: Caller, form: FormData) -> Redirect:
 async def export(request: Request, caller: Caller, form: FormData) -> Redirect:
     """Write the log to a file, in the background, which waits a few minutes to be fetched. Changes nothing."""
     jobs, store = jobs_of(request), caller.store
+    jobs.files.require_room(owner_of(caller))
     asked = parameters.text(form, "after", "0"), parameters.text(form, "upto")
     after, upto = await read(store, lambda blocking: _bounds(blocking, *asked))
 

@@ -18,6 +18,8 @@ KEPT_S: Final = 900.0
 """How long a file is kept."""
 FILES_MAX: Final = 16
 """Files that are kept at the same time."""
+FILES_OF_ONE_MAX: Final = 2
+"""Files of one owner among them."""
 PIECE_BYTES: Final = 1 << 20
 Owner = tuple[object, ...]
 
@@ -36,10 +38,16 @@ class PrivateFiles:
             self._folder = ScratchFolder()
         return self._folder.path
 
+    def require_room(self, owner: Owner) -> None:
+        """Raise `Refused` if there are too many files for one more of this owner."""
+        if sum(whose == owner for whose, _ in self._kept.values()) >= FILES_OF_ONE_MAX:
+            raise Refused(_too_many(f"{FILES_OF_ONE_MAX} files of yours"))
+        if len(self._kept) >= FILES_MAX:
+            raise Refused(_too_many(f"{FILES_MAX} files"))
+
     def place(self, owner: Owner, *, suffix: str = "") -> tuple[str, Path]:
         """Return a new id and the path of a file, which is still to be written. Raises `Refused` for too many files."""
-        if len(self._kept) >= FILES_MAX:
-            raise Refused(_TOO_MANY)
+        self.require_room(owner)
         name = secrets.token_urlsafe(18)
         path = self.folder / f"{name}{suffix}"
         self._kept[name] = owner, path
@@ -82,12 +90,15 @@ def _pieces(upload: BinaryIO, bytes_max: int) -> Iterator[bytes]:
         yield piece
 
 
-_TOO_MANY: Final = Problem(
-    status=503,
-    title="Too many files",
-    detail=f"{FILES_MAX} files wait to be imported or fetched.",
-    hint=f"Try again in {KEPT_S / 60:.0f} minutes: until then they are deleted.",
-)
+def _too_many(files: str) -> Problem:
+    return Problem(
+        status=503,
+        title="Too many files",
+        detail=f"{files} wait to be imported or fetched.",
+        hint=f"Try again in {KEPT_S / 60:.0f} minutes: until then they are deleted.",
+    )
+
+
 _GONE: Final = Problem(
     status=404,
     title="The file is gone",

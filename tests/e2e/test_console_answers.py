@@ -595,6 +595,16 @@ def test_the_bounds_of_an_export_are_read_as_every_moment(reader):
         assert f"{label}: &#39;Tuesday&#39; is not a time" in refused.text
 
 
+def test_nobody_takes_the_room_for_the_files_of_others(reader):
+    """A caller keeps a few files at a time: with more, the next one is refused, and others are not."""
+    for _ in range(private_files.FILES_OF_ONE_MAX):
+        assert reader.follow(reader.submit("/audit/export", {}))["state"] == "done"
+    refused = reader.submit("/audit/export", {})
+    assert refused.status_code == 503
+    assert "2 files of yours wait" in refused.text
+    reader.app.state.jobs.files.require_room(("somebody else",))
+
+
 def test_an_export_has_the_digest_of_the_head_and_is_deleted_after_a_while(reader, store, tmp_path, monkeypatch):
     """It can be verified without the store. Only the one who made it can fetch it."""
     job = reader.follow(reader.submit("/audit/export", {"upto": "9"}))
