@@ -51,7 +51,6 @@ THEMES: Final = ("auto", "light", "dark")
 KEPT: Final = ("at", "scope")
 """Parameters of the URL that links keep."""
 FORM_FIELDS_MAX: Final = 1_000
-FORM_FILES_MAX: Final = 1
 COOKIE_AGE_S: Final = 30 * 24 * 3600
 _HIDDEN: Final = (errors.UnknownSession, errors.OutsideScope, errors.OutsideSession)
 """What is not there and what may not be seen look the same."""
@@ -132,7 +131,7 @@ class Console:
                 _require(self._write or not action.needs_write, _READ_ONLY)
                 if (refusal := _refusal(caller, action)) is not None:
                     raise Refused(refusal)
-                async with request.form(max_files=FORM_FILES_MAX, max_fields=FORM_FIELDS_MAX) as form:
+                async with request.form(max_files=action.files_max, max_fields=FORM_FIELDS_MAX) as form:
                     _require(self._forms.accepts(request, form), _FORGED)
                     done = await action.do(request, caller, form)
                     if isinstance(done, Redirect):
@@ -157,7 +156,7 @@ class Console:
             return self._page(
                 request, None, "login.html", "Log in", Login(next=text(request.query_params, "next"), wrong=False)
             )
-        async with request.form(max_fields=FORM_FIELDS_MAX) as form:
+        async with request.form(max_files=0, max_fields=FORM_FIELDS_MAX) as form:
             token, target = str(form.get("token", "")).strip(), str(form.get("next", ""))
             if not self._forms.accepts(request, form):
                 return self._failed(request, None, _FORGED)
@@ -169,7 +168,7 @@ class Console:
         return self._headed(response)
 
     async def _logout(self, request: Request) -> Response:
-        async with request.form() as form:
+        async with request.form(max_files=0, max_fields=FORM_FIELDS_MAX) as form:
             if not self._forms.accepts(request, form):
                 return self._failed(request, _caller(request), _FORGED)
         response = RedirectResponse("/", status_code=303)
@@ -177,7 +176,7 @@ class Console:
         return self._headed(response)
 
     async def _theme(self, request: Request) -> Response:
-        async with request.form() as form:
+        async with request.form(max_files=0, max_fields=FORM_FIELDS_MAX) as form:
             if not self._forms.accepts(request, form):
                 return self._failed(request, _caller(request), _FORGED)
             theme, target = str(form.get("theme", "")), local_target(str(form.get("next", "")))

@@ -190,7 +190,7 @@ def _named(found: FilePreview, upload: Upload) -> list[str]:
     return [line.replace(str(upload.path), upload.name) for line in found.refused]
 
 
-@action("/import/upload", title="Import", verb="record", whole=True)
+@action("/import/upload", title="Import", verb="record", whole=True, files_max=1)
 async def upload(request: Request, caller: Caller, form: FormData) -> Redirect:
     """Keep an upload for a few minutes and show what would be recorded of it."""
     given = form.get("upload")

@@ -48,6 +48,8 @@ class Action(NamedTuple):
     do: Callable[[Request, Caller, FormData], Awaitable[msgspec.Struct | Redirect]]
     needs_write: bool
     """Whether it is refused unless the console may write."""
+    files_max: int
+    """Files that the form may have."""
 
 
 def page(
@@ -58,7 +60,14 @@ def page(
 
 
 def action(
-    path: str, *, title: str, verb: Verb, template: str = "", whole: bool = False, needs_write: bool = True
+    path: str,
+    *,
+    title: str,
+    verb: Verb,
+    template: str = "",
+    whole: bool = False,
+    needs_write: bool = True,
+    files_max: int = 0,
 ) -> Callable[[Callable[[Request, Caller, FormData], Awaitable[Any]]], Action]:
     """Make an action of a function, which is called with a form that was posted to `path` and is not forged."""
-    return lambda do: Action(path, title, template, verb, whole, do, needs_write)
+    return lambda do: Action(path, title, template, verb, whole, do, needs_write, files_max)

@@ -11,6 +11,8 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -26,7 +28,7 @@ from mnemolog.adapters.http.calls import (
 from mnemolog.adapters.http.exchange import EVENT_STREAM, NO_STORE, REVALIDATED, Exchange
 from mnemolog.adapters.http.openapi import DocumentRoute
 from mnemolog.adapters.http.operations import OPERATIONS, PREFIX, Operation
-from mnemolog.adapters.http.problems import internal_error, problem, problem_of, to_body
+from mnemolog.adapters.http.problems import internal_error, problem, problem_of, problem_response, to_body
 from mnemolog.adapters.http.protocol import KEY_HEADER, MCP_PATH
 from mnemolog.adapters.http.streaming import answer_with_export, answer_with_progress
 from mnemolog.adapters.http.tail import TAIL, TailRoute
@@ -35,7 +37,7 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_list import without_scope_warnings
 from mnemolog.audit.service import AuditService
-from mnemolog.domain.errors import InvalidInput, MnemologError
+from mnemolog.domain.errors import InvalidInput, LimitExceeded, MnemologError
 from mnemolog.domain.idempotency import keyed_request
 from mnemolog.domain.session import checked_key
 from mnemolog.operations.service import AdminService
@@ -54,7 +56,11 @@ def make_app(
 
     `middleware` sets `request.state.caller` and refuses what may not come in; by default everybody is the local user.
     """
-    api, rest = Api(store, folders or Folders()), Starlette(routes=routes)
+    # A body that is found too large while it is read: without a handler, Starlette would answer 500.
+    api, rest = (
+        Api(store, folders or Folders()),
+        Starlette(routes=routes, exception_handlers={LimitExceeded: _too_large}),
+    )
 
     async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
         # Starlette would look at each request five times before the API sees it.
@@ -69,6 +75,10 @@ def make_app(
     for one in reversed(default if middleware is None else middleware):
         app = one.cls(app, *one.args, **one.kwargs)
     return app
+
+
+def _too_large(_: Request, error: Any) -> Response:
+    return problem_response(problem_of(error))
 
 
 class Route:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
-from http.cookies import CookieError, SimpleCookie
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote
 
+from starlette.requests import cookie_parser
 from starlette.responses import Response
 
 from mnemolog.adapters.http.access import SCOPE_HEADER, Caller, local_caller, token_caller
@@ -25,7 +25,7 @@ from mnemolog.adapters.support.store_access import clock_of, read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.actor import acting_as
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.errors import MnemologError
+from mnemolog.domain.errors import LimitExceeded, MnemologError
 from mnemolog.domain.scope import Scope, parse_scope
 from mnemolog.domain.tokens import Token, TokensState, find_token
 from mnemolog.infra.runtime.lru_cache import LruCache
@@ -35,6 +35,8 @@ REFUSED_S: Final = 0.05
 """A refusal for a caller with scopes is sent so long after its request came, or a multiple of it, in seconds."""
 FAILURES_PER_MINUTE: Final = 60
 """How many requests with an invalid token an address may make before it is told to wait."""
+PUBLIC_BODY_MAX: Final = 16 * 1024
+"""Bytes of the body of a request that anybody may make."""
 CALLERS_MAX: Final = 1_000
 """Holders of tokens for whom parts of the store are kept."""
 PARTS_MAX: Final = 1_000
@@ -171,15 +173,11 @@ class Authentication:
     ) -> None:
         path, address = scope["path"], (scope.get("client") or ("", 0))[0]
         is_public = path.startswith(self._public) and b"authorization" not in headers
-        is_try = is_wrong
         if is_public:
-            is_try = path == self._login and scope["method"] not in SAFE
-        if is_try and (wait_s := self._failures.wait_s(address)):
-            why = "too many requests with an invalid token came from this address"
-            members = problem("TooManyRequests", 429, why, f"wait {wait_s} s and send a valid one")
-            await send_problem(send, members, (b"retry-after", str(wait_s).encode()))
-        elif is_public:
-            await self._app(scope, receive, send)
+            is_login = path == self._login and scope["method"] not in SAFE
+            await self._app(scope, _Short(receive), _LogIn(send, self._failures, address) if is_login else send)
+        elif is_wrong and (wait_s := self._failures.wait_s(address)):
+            await _send_wait(send, wait_s)
         elif self._login and not is_program(path) and b"text/html" in headers.get(b"accept", b""):
             asked = path + (f"?{query}" if (query := scope["query_string"].decode("latin-1")) else "")
             back = asked if scope["method"] in SAFE else "/"
@@ -201,6 +199,38 @@ def until_refusal_s(began: float, now: float) -> float:
     return REFUSED_S - (now - began) % REFUSED_S
 
 
+class _Short:
+    """Receives the body of a request that anybody may make. Raises `LimitExceeded` for a large one."""
+
+    def __init__(self, receive: Any) -> None:
+        self._receive, self._size = receive, 0
+
+    async def __call__(self) -> Any:
+        """Receive a message."""
+        message = await self._receive()
+        self._size += len(message.get("body", b""))
+        if self._size > PUBLIC_BODY_MAX:
+            raise LimitExceeded("body", limit=PUBLIC_BODY_MAX, actual=self._size, unit="bytes")
+        return message
+
+
+class _LogIn:
+    """Sends the answer to a login. One with an invalid token counts, and with too many of them is told to wait."""
+
+    def __init__(self, send: Any, failures: TokenBuckets, address: str) -> None:
+        self._send, self._failures, self._address = send, failures, address
+        self._is_refused = False
+
+    async def __call__(self, message: Any) -> None:
+        """Send a message."""
+        is_wrong = message.get("status") == 401
+        if is_wrong and (wait_s := self._failures.wait_s(self._address)):
+            self._is_refused = True
+            await _send_wait(self._send, wait_s)
+        elif not self._is_refused:
+            await self._send(message)
+
+
 class _DelayedRefusals:
     """Sends refusals at a fixed time after the request came, or a multiple of it: their work cannot be timed."""
 
@@ -214,6 +244,12 @@ class _DelayedRefusals:
         if _is_refusal(message):
             await self._sleep(until_refusal_s(self._began, self._time()))
         await self._send(message)
+
+
+async def _send_wait(send: Any, wait_s: int) -> None:
+    why = "too many requests with an invalid token came from this address"
+    members = problem("TooManyRequests", 429, why, f"wait {wait_s} s and send a valid one")
+    await send_problem(send, members, (b"retry-after", str(wait_s).encode()))
 
 
 def _is_refusal(message: Any) -> bool:
@@ -237,8 +273,6 @@ def _wanted_scope(caller: Caller, scope: Any, headers: dict[bytes, bytes]) -> st
 
 
 def _cookie_in(headers: dict[bytes, bytes], name: str) -> str | None:
-    try:
-        found = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(name)
-    except CookieError:
-        return None
-    return None if found is None else found.value
+    # Not `http.cookies`, which ends at a cookie of another program that has, for example, JSON as its value.
+    found: str | None = cookie_parser(headers.get(b"cookie", b"").decode("latin-1")).get(name)
+    return found

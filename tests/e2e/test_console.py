@@ -94,7 +94,7 @@ def writer(store):
     return Browser(console_app(store, write=True))
 
 
-EXAMPLES = {"/session": "/session?id=bad", "/event/{position:int}": "/event/4"}
+EXAMPLES = {"/session": "/session?id=bad", "/event/{position}": "/event/4"}
 PATHS = [EXAMPLES.get(page.path, page.path) for page in PAGES if page.path in EXAMPLES or "{" not in page.path]
 """Each page, with what it needs to be told; not those about something that a test has to make first."""
 
@@ -187,6 +187,9 @@ def test_a_moment_outside_of_the_log_is_refused_with_what_to_do(browser):
     assert page.status_code == 400
     assert "ends at 4" in page.text
     assert browser.get("/?at=nonsense").status_code == 400
+    for position in ("99", "nonsense", "0", "-1", "9" * 5_000):
+        for path in ("/event", "/recall/receipts"):
+            assert browser.get(f"{path}/{position}").status_code in (400, 404), (path, position[:10])
 
 
 def test_what_is_not_there_is_said_in_words(browser):
@@ -324,7 +327,7 @@ def test_a_forged_form_changes_nothing(browser):
 
 def test_a_form_sends_nobody_to_another_site(browser):
     """Where to go after a form is a path of this server."""
-    for target in ("https://evil.example/", "//evil.example", "/\\evil.example", "\\\\evil.example"):
+    for target in ("https://evil.example/", "//evil.example", "/\\evil.example", "\\\\evil.example", "//[", "/\\["):
         sent = browser.post("/theme", {"theme": "dark", "csrf": browser.token(), "next": target})
         assert sent.headers["location"] == "/", target
 
@@ -419,6 +422,14 @@ def test_a_server_without_tokens_forgets_the_cookie_of_another_one(browser):
     assert (sent.status_code, sent.headers["location"]) == (303, "/sessions")
     assert f'{LOGIN_COOKIE}=""; ' in sent.headers["set-cookie"]
     assert "max-age=0" in sent.headers["set-cookie"].lower()
+    assert browser.get("/login?next=//[").headers["location"] == "/"
+
+
+@pytest.mark.parametrize("path", ["/login", "/logout", "/theme"])
+def test_a_form_that_anybody_may_send_takes_no_file(stranger, path):
+    """It would be kept on the disk until all of it has come."""
+    with_file = stranger._send("POST", path, data={"csrf": "x"}, files={"file": ("a", b"x")})
+    assert with_file.status_code == 400
 
 
 def test_the_login_cookie_is_only_sent_over_tls_behind_it(store):

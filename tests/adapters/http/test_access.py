@@ -98,6 +98,8 @@ def serve(store, time):
 
     async def page(request):
         caller = getattr(request.state, "caller", None)
+        if request.url.path == "/login" and request.method == "POST":
+            return PlainTextResponse(status_code=303 if await request.body() == b"valid" else 401)
         return PlainTextResponse("nobody" if caller is None else caller.actor)
 
     yield serve
@@ -223,7 +225,7 @@ def test_a_cookie_opens_pages_and_reads_but_appends_nothing_through_the_api(serv
     """A form of another site could send it."""
     server = serve(cookie="mnemolog_token", login="/login", public=("/login",))
     secret = token("alice")["authorization"].removeprefix("Bearer ")
-    cookie = {"cookie": f"other=1; mnemolog_token={secret}"}
+    cookie = {"cookie": f'other={{"a": 1}}; mnemolog_token={secret}'}
 
     async def call(method, path, **headers):
         async with server.client() as client:
@@ -242,11 +244,28 @@ def test_tries_to_log_in_are_limited(serve, store):
     """As requests with an invalid token are."""
     server = serve(login="/login", public=("/login",), failures_per_minute=3)
 
-    async def log_in():
+    async def log_in(secret="wrong"):
         async with server.client() as client:
-            return (await client.post("http://memory.test/login")).status_code
+            return (await client.post("http://memory.test/login", content=secret)).status_code
 
-    assert [server.run(log_in()) for _ in range(4)] == [200, 200, 200, 429]
+    assert [server.run(log_in()) for _ in range(4)] == [401, 401, 401, 429]
+    assert server.run(log_in("valid")) == 303, "a valid token, as for requests that carry one"
+    assert server.run(log_in()) == 429
+
+
+def test_anybody_may_send_a_little_only(serve, store, token):
+    """Before a token was seen, so that bodies of strangers take no memory."""
+    server = serve(login="/login", public=("/login",), cookie="mnemolog_token")
+    secret = token("alice")["authorization"].removeprefix("Bearer ")
+
+    async def post(size, **headers):
+        async with server.client() as client:
+            return await client.post("http://memory.test/login", content=b"x" * size, headers=headers)
+
+    assert server.run(post(16 * 1024)).status_code == 401
+    refused = server.run(post(16 * 1024 + 1))
+    assert (refused.status_code, refused.json()["title"]) == (413, "LimitExceeded")
+    assert server.run(post(100_000, cookie=f"mnemolog_token={secret}")).status_code != 413
 
 
 def test_a_token_for_one_scope_works_within_it(serve, store, token):
