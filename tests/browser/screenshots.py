@@ -30,7 +30,7 @@ PAGES: Final = {
     "overview-then": at("/", at=THEN),
     "sessions": "/sessions",
     "session": at("/session", id="support-2026-03-02"),
-    "session-then": at("/session", id="deploy-2026-03-05", at="2026-03-05T13:30:00Z"),
+    "session-then": at("/session", id="deploy-2026-03-05", at="2026-03-05T13:30Z"),
     "event": "/event/12",
     "lineage": "/lineage",
     "live": "/live",

@@ -211,11 +211,12 @@ def bars_of_a_scope(folder, *, others):
             page = (await browser.get(f"/?at={moment}")).text
             bar = re.search(r'<div class="timeline">.*?<div class="controls">', page, re.S)[0]
             seen.append((bar, (await browser.json(f"/?at={moment}")).json()["growth"]))
-        (earlier,) = re.findall(
-            r'rel="prev" href="/\?at=(\d+)" title="One turn earlier"', (await browser.get("/")).text
-        )
+        now, then = (await browser.get("/")).text, (await browser.get(f"/?at={times[2]}")).text
+        (earlier,) = re.findall(r'rel="prev" href="/\?at=(\d+)" title="One turn earlier"', now)
         assert (await store.audit.event(int(earlier))).event.text == "cup 2"
-        assert 'rel="next"' not in (await browser.get("/")).text
+        assert "One turn later" not in now
+        (later,) = re.findall(r'rel="next" href="/\?at=(\d+)" title="One turn later"', then)
+        assert (await store.audit.event(int(later))).event.text == "cup 1"
 
     visit(folder, journey)
     return seen
