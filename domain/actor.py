@@ -36,6 +36,6 @@ def current_actor() -> str:
     return _ACTOR.get()
 
 
-def by_anyone(event: E) -> E:
+def without_actor(event: E) -> E:
     """Return an event without its actor, to compare what happened: a retry may come from somebody else."""
     return msgspec.structs.replace(event, actor="") if event.actor else event

@@ -9,13 +9,13 @@ from contextvars import ContextVar
 _KEY: ContextVar[str | None] = ContextVar("mnemolog_request_key", default=None)
 
 
-def request_key() -> str | None:
+def current_request_key() -> str | None:
     """Return the key of the request that is being answered; None outside of one, and for one without a key."""
     return _KEY.get()
 
 
 @contextmanager
-def keyed_request(key: str | None) -> Iterator[None]:
+def request_key(key: str | None) -> Iterator[None]:
     """Give the writes of the block a key, so that a retry of the block with the same key writes nothing.
 
     The key is stored with the event. A block makes one call that writes.

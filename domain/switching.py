@@ -39,7 +39,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from mnemolog.domain import session
-from mnemolog.domain.actor import by_anyone
+from mnemolog.domain.actor import without_actor
 from mnemolog.domain.agent import AgentState, agent_stream
 from mnemolog.domain.errors import InvalidInput, OutsideSession, SessionExists, SwitchRefused
 from mnemolog.domain.events import Event, SessionEnded, SessionStarted, SessionSwitched
@@ -138,7 +138,11 @@ def switch(
     else:
         started = _started(asked, old, new, head=head)
         if new is not None:
-            if by_anyone(new.started) == started and agent is not None and by_anyone(agent.last) == _switched(asked):
+            if (
+                without_actor(new.started) == started
+                and agent is not None
+                and without_actor(agent.last) == _switched(asked)
+            ):
                 return []
             raise SessionExists(asked.to)
         changes = [Addressed(session.session_stream(asked.to), started)]
@@ -159,7 +163,7 @@ def branch(
     _check_combination(asked)
     started = _started(asked, session.known(asked.from_ or "", old), new, head=head)
     if new is not None:
-        if by_anyone(new.started) == started:
+        if without_actor(new.started) == started:
             return []
         raise SessionExists(asked.to)
     return [Addressed(session.session_stream(asked.to), started)]

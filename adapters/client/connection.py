@@ -25,7 +25,8 @@ CONNECTIONS_MAX: Final = 64
 CONNECT_TIMEOUT_S: Final = 10.0
 IDLE_S: Final = 4.0
 """How long an unused connection is kept, in seconds: less than a server keeps it."""
-FIRST_WAIT_S: Final = 0.05
+FIRST_WAIT_S: Final = 0.1
+"""The longest wait before the second try, in seconds. It doubles with each try."""
 WAIT_MAX_S: Final = 5.0
 """The longest wait before a try, in seconds, unless the server asks for more."""
 
@@ -266,7 +267,7 @@ def _cause(error: httpx2.TransportError) -> str:
 
 def _pause_s(tried: int) -> float:
     """Return how long to wait after a try: twice as long each time, and between half and all of it by chance."""
-    return min(FIRST_WAIT_S * 2.0**tried, WAIT_MAX_S) * random.uniform(0.5, 1.0)
+    return min(FIRST_WAIT_S * 2.0 ** (tried - 1), WAIT_MAX_S) * random.uniform(0.5, 1.0)
 
 
 def checked_url(url: str, *, has_token: bool, allow_http: bool) -> str:

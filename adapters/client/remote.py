@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial, update_wrapper
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -13,13 +13,12 @@ import msgspec
 from mnemolog.adapters.client.connection import Connection, result_after, whole
 from mnemolog.adapters.client.operation import ClientOperation
 from mnemolog.adapters.client.results import decoded
-from mnemolog.adapters.http.operations import BY_METHOD, LEFT_OUT, OPERATIONS, Operation
-from mnemolog.adapters.http.wire import PAGE_MAX, Page, Value
+from mnemolog.adapters.http.operations import BY_METHOD, LEFT_OUT, OPERATIONS, Method, Operation
+from mnemolog.adapters.http.wire import PAGE_MAX, ListPage, Value
 from mnemolog.domain import errors
 from mnemolog.domain.result import Results
 
 Class = TypeVar("Class", bound=type)
-Method = Callable[..., Any]
 
 BY_NAME: Final = {operation.name: ClientOperation(operation) for operation in OPERATIONS}
 _AS_OF: Final = {operation.method.__name__: operation for operation in OPERATIONS if operation.as_of}
@@ -48,7 +47,7 @@ class Remote:
         receive = partial(result_after, progress=progress) if operation.reports else whole
         answer = decoded(operation, self._connection.send(operation.call(arguments), receive))
         match answer:
-            case Page():
+            case ListPage():
                 listed = Results(map(self._result, answer.items))
                 listed.stale = answer.stale
                 return listed if operation.is_results else list(listed)
@@ -60,7 +59,7 @@ class Remote:
         """Return what a method returns for a value of an answer."""
         return value
 
-    def _pages(self, operation: ClientOperation, arguments: dict[str, Any]) -> Iterator[Page[Any]]:
+    def _pages(self, operation: ClientOperation, arguments: dict[str, Any]) -> Iterator[ListPage[Any]]:
         """Yield the pages of a list up to its `limit`, or to its end."""
         left = arguments.get("limit", operation.limit)
         cursor = "before" if arguments.get("newest_first") else "after"

@@ -18,9 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mnemolog.adapters.http.authentication import Authentication, Callers
 from mnemolog.adapters.http.calls import (
+    CallResult,
     Folders,
-    Outcome,
-    outcome_of,
+    call_for,
     pool_for,
     prefetch_result,
     require_short_waits,
@@ -38,7 +38,7 @@ from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_list import without_scope_warnings
 from mnemolog.audit.service import AuditService
 from mnemolog.domain.errors import InvalidInput, LimitExceeded, MnemologError
-from mnemolog.domain.idempotency import keyed_request
+from mnemolog.domain.idempotency import request_key
 from mnemolog.domain.session import checked_key
 from mnemolog.operations.service import AdminService
 from mnemolog.session import Session
@@ -87,7 +87,7 @@ class Route:
     def __init__(self, operation: Operation, folders: Folders) -> None:
         self.operation = operation
         self._arguments, self._answers = Arguments(operation), Answers(operation)
-        self._outcome_of, self._pool = outcome_of(operation, folders), pool_for(operation)
+        self._call, self._pool = call_for(operation, folders), pool_for(operation)
         self._reports = reports_progress(operation)
         self._compares = operation.method in (
             MemoryStore.record,
@@ -141,13 +141,13 @@ class Route:
         asked = b"\n".join((exchange.scope["raw_path"], exchange.scope["query_string"], body))
         return checked_key(f"{given}#{hashlib.sha256(asked).hexdigest()[:16]}")
 
-    async def _made(self, exchange: Exchange, arguments: dict[str, Any], key: str | None) -> Outcome:
+    async def _made(self, exchange: Exchange, arguments: dict[str, Any], key: str | None) -> CallResult:
         if self.operation.method is Session.prefetch_result:
             return await prefetch_result(exchange.caller.store, arguments)
         known = exchange.header(b"if-none-match").decode("latin-1") or None
         pool = "read" if self._pool == "recall" and arguments.get("mode") == "text" else self._pool
-        with keyed_request(key):
-            return await run_in(pool, exchange.caller.store, lambda store: self._outcome_of(store, arguments, known))
+        with request_key(key):
+            return await run_in(pool, exchange.caller.store, lambda store: self._call(store, arguments, known))
 
     def _last_event(self, call: asyncio.Future[Any]) -> tuple[str, bytes]:
         try:

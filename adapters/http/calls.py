@@ -43,8 +43,8 @@ PART: Final = 200
 """How many items of a page are read at once."""
 WAIT_MAX_S: Final = 60.0
 
-Arguments = dict[str, Any]
-Call = Callable[[MemoryStore, Arguments], Any]
+
+Call = Callable[[MemoryStore, dict[str, Any]], Any]
 
 _TWINS: Final[dict[type, type]] = {
     MemoryStore: AsyncMemoryStore,
@@ -72,7 +72,7 @@ class Folders(msgspec.Struct, frozen=True, kw_only=True):
     """The folder that the keys of the content are copied to, apart from the backups. None: they are not copied."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class CallResult(msgspec.Struct, frozen=True):
     """What a call returned."""
 
     result: Any
@@ -89,7 +89,7 @@ def pool_for(operation: Operation) -> Pool:
     return pool_of(getattr(_TWINS[operation.owner], operation.method.__name__))
 
 
-def outcome_of(operation: Operation, folders: Folders) -> Callable[[MemoryStore, Arguments, str | None], Outcome]:
+def call_for(operation: Operation, folders: Folders) -> Callable[[MemoryStore, dict[str, Any], str | None], CallResult]:
     """Return the function that makes a call; its last argument is the `If-None-Match` of the request."""
     call = _page_of(operation) if is_paged(operation) else partial(_whole, _call_of(operation, folders))
     return partial(_of_log, call) if operation.of_log_alone else lambda store, arguments, _: call(store, arguments)
@@ -105,20 +105,23 @@ def etag_of(head: Head) -> str:
     return f'"{head.position}.{head.digest[:12]}"'
 
 
-def _whole(call: Call, store: MemoryStore, arguments: Arguments) -> Outcome:
-    return Outcome(call(store, arguments))
+def _whole(call: Call, store: MemoryStore, arguments: dict[str, Any]) -> CallResult:
+    return CallResult(call(store, arguments))
 
 
 def _of_log(
-    call: Callable[[MemoryStore, Arguments], Outcome], store: MemoryStore, arguments: Arguments, known: str | None
-) -> Outcome:
+    call: Callable[[MemoryStore, dict[str, Any]], CallResult],
+    store: MemoryStore,
+    arguments: dict[str, Any],
+    known: str | None,
+) -> CallResult:
     try:
         # Read first: what is appended meanwhile may be in the answer, and then the tag is that of an older one.
         etag = etag_of(store.head())
     except errors.LogUnreachable:  # The answer comes from projections alone.
         return call(store, arguments)
     if known is not None and (known.strip() == "*" or etag in known):
-        return Outcome(None, etag=etag, is_unchanged=True)
+        return CallResult(None, etag=etag, is_unchanged=True)
     return msgspec.structs.replace(call(store, arguments), etag=etag)
 
 
@@ -136,7 +139,7 @@ def _call_of(operation: Operation, folders: Folders) -> Call:
     return lambda store, arguments: getattr(owner(store), name)(**arguments)
 
 
-def _on_session(operation: Operation, store: MemoryStore, arguments: Arguments) -> Any:
+def _on_session(operation: Operation, store: MemoryStore, arguments: dict[str, Any]) -> Any:
     name, session = operation.method.__name__, existing_session(store, arguments.pop("session"))
     if name == "get":
         arguments["default"] = MISSING
@@ -148,11 +151,11 @@ def _on_session(operation: Operation, store: MemoryStore, arguments: Arguments) 
     return getattr(session.at(at), name)(**arguments)
 
 
-def _page_of(operation: Operation) -> Callable[[MemoryStore, Arguments], Outcome]:
+def _page_of(operation: Operation) -> Callable[[MemoryStore, dict[str, Any]], CallResult]:
     call = _call_of(operation, Folders())
     is_read_on = get_origin(get_type_hints(operation.method)["return"]) is Iterator
 
-    def page(store: MemoryStore, arguments: Arguments) -> Outcome:
+    def page(store: MemoryStore, arguments: dict[str, Any]) -> CallResult:
         limit = _checked_limit(arguments.pop("limit", PAGE))
         if is_read_on:
             end = None if store.parts.boundary.scope == ROOT else _end_of_part(store, arguments)
@@ -167,7 +170,7 @@ def _page_of(operation: Operation) -> Callable[[MemoryStore, Arguments], Outcome
     return page
 
 
-def _end_of_part(store: MemoryStore, arguments: Arguments) -> int | None:
+def _end_of_part(store: MemoryStore, arguments: dict[str, Any]) -> int | None:
     """Bound a call to the first `POSITIONS` events of its range. Return where that ends, None if it has no more."""
     log = store.parts.log
     upto = log.head().position if (asked := arguments.get("upto")) is None else position_at("upto", asked, log)
@@ -178,7 +181,7 @@ def _end_of_part(store: MemoryStore, arguments: Arguments) -> int | None:
     return end
 
 
-def _page(items: Iterable[Any], limit: int, *, of: Any = None, end: int | None = None) -> Outcome:
+def _page(items: Iterable[Any], limit: int, *, of: Any = None, end: int | None = None) -> CallResult:
     """Return the first items, at most `limit` and about `PAGE_BYTES`, as a list like `of`.
 
     After `end` more may follow: the next page begins there if this one is not full.
@@ -190,10 +193,10 @@ def _page(items: Iterable[Any], limit: int, *, of: Any = None, end: int | None =
         if is_full := len(found) == limit or size >= PAGE_BYTES:
             break
     found.stale = getattr(of, "stale", None)
-    return Outcome(found, next=_place(found[-1]) if is_full else end)
+    return CallResult(found, next=_place(found[-1]) if is_full else end)
 
 
-def _read_on(call: Callable[[Arguments], Any], arguments: Arguments, part: Any, limit: int) -> Iterator[Any]:
+def _read_on(call: Callable[[dict[str, Any]], Any], arguments: dict[str, Any], part: Any, limit: int) -> Iterator[Any]:
     """Yield the items of a list part by part, so that no more is read than a page has room for."""
     left, cursor = limit, "before" if arguments.get("newest_first") else "after"
     while True:
@@ -215,7 +218,7 @@ def _place(item: Any) -> int:
     return place
 
 
-def _back_up(folders: Folders, store: MemoryStore, arguments: Arguments) -> Any:
+def _back_up(folders: Folders, store: MemoryStore, arguments: dict[str, Any]) -> Any:
     store.parts.boundary.require_none("backup")  # First: the refusal below names the folder of the server.
     if folders.backups is None:
         raise errors.BackupRefused(store.path, "this server was started without a folder for backups")
@@ -223,7 +226,7 @@ def _back_up(folders: Folders, store: MemoryStore, arguments: Arguments) -> Any:
     return store.backup(folders.backups / name, keys=folders.backup_keys, **arguments)
 
 
-def _on_model(name: str, store: MemoryStore, arguments: Arguments) -> Any:
+def _on_model(name: str, store: MemoryStore, arguments: dict[str, Any]) -> Any:
     model: str = arguments["model"]
     # The library also takes folders: a caller is not to open those of the server.
     if not any(model == item.name or item.fingerprint.startswith(model) for item in store.models.list()):
@@ -231,15 +234,15 @@ def _on_model(name: str, store: MemoryStore, arguments: Arguments) -> Any:
     return getattr(store.models, name)(**arguments)
 
 
-async def prefetch_result(store: AsyncMemoryStore, arguments: Arguments) -> Outcome:
+async def prefetch_result(store: AsyncMemoryStore, arguments: dict[str, Any]) -> CallResult:
     """Return what `Session.prefetch_result` does, without a thread that waits."""
     session = await store.find_session(given := arguments.pop("session"))
     if session is None:
         raise errors.UnknownSession(given)
-    return Outcome(await session.prefetch_result(**arguments))
+    return CallResult(await session.prefetch_result(**arguments))
 
 
-def require_short_waits(arguments: Arguments) -> None:
+def require_short_waits(arguments: dict[str, Any]) -> None:
     """Raise `InvalidInput` if a caller wants to wait for longer than `WAIT_MAX_S`: a thread of the server waits too."""
     for name in WAITS & arguments.keys():
         if not arguments[name] <= WAIT_MAX_S:

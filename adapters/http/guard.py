@@ -78,14 +78,14 @@ class Guard:
         self._origins = frozenset(config.origins)
         self.running = 0
         """Requests that run. Those that follow the log are not counted: they wait for events, not for work."""
-        self.streams: set[_Guarded] = set()
+        self.streams: set[_GuardedRequest] = set()
         metrics.gauge("mnemolog_http_running", "Requests that run.", lambda: self.running)
         metrics.gauge("mnemolog_http_followers", "Streams that follow the log.", lambda: len(self.streams))
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] == "http":
-            await _Guarded(self, scope, receive, send).run()
+            await _GuardedRequest(self, scope, receive, send).run()
         else:
             await self.app(scope, receive, send)
 
@@ -145,7 +145,7 @@ def _other_origin() -> dict[str, Any]:
 _READ: Final = frozenset((b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"content-length"))
 
 
-class _Guarded:
+class _GuardedRequest:
     """A request and its answer."""
 
     __slots__ = (

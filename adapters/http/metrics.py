@@ -18,7 +18,7 @@ from mnemolog.observability.telemetry import INSTRUMENTS, NO_TELEMETRY, Facts, G
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
-CALLERS: Final = (1, 2, 4, 8, 16, 32)
+GROUP_SIZE_BUCKETS: Final = (1, 2, 4, 8, 16, 32)
 _LABELS: Final = {
     "mnemolog.recall.duration": ("mode", "outcome"),
     "mnemolog.recall.leg.duration": ("leg", "outcome"),
@@ -97,7 +97,7 @@ class Metrics:
         if item.kind == "counter":
             counter = Counter(_named(name, item), item.means, labels, registry=self._registry)
             return lambda value, facts: _of(counter, labels, facts).inc(value)
-        buckets = SECONDS if item.unit == "s" else CALLERS
+        buckets = SECONDS if item.unit == "s" else GROUP_SIZE_BUCKETS
         histogram = Histogram(_named(name, item), item.means, labels, buckets=buckets, registry=self._registry)
         return lambda value, facts: _of(histogram, labels, facts).observe(value)
 

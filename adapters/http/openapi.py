@@ -34,7 +34,7 @@ _STATUSES: Final = {
 
 def _openapi(self: MemoryStore) -> dict[str, Any]:
     """Return this document."""
-    raise NotImplementedError
+    raise NotImplementedError  # Never called: its signature and docstring describe the route.
 
 
 OPENAPI: Final = Operation(http="GET", path="/openapi.json", owner=MemoryStore, method=_openapi, verb="read")
@@ -55,7 +55,7 @@ class DocumentRoute:
         return to_json(document())
 
 
-class _Described:
+class _OperationSchemas:
     """An operation with its schemas."""
 
     def __init__(self, operation: Operation) -> None:
@@ -72,7 +72,7 @@ class _Described:
 
 def document() -> dict[str, Any]:
     """Return the document."""
-    described = [_Described(operation) for operation in (*OPERATIONS, TAIL, OPENAPI)]
+    described = [_OperationSchemas(operation) for operation in (*OPERATIONS, TAIL, OPENAPI)]
     kinds: dict[Any, None] = dict.fromkeys(kind for item in described for kind in item.all_types())
     kinds[Problem] = None
     found, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
@@ -102,7 +102,7 @@ def document() -> dict[str, Any]:
     }
 
 
-def _operation(item: _Described, schemas: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
+def _operation(item: _OperationSchemas, schemas: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
     operation = item.operation
     summary, _, description = inspect.cleandoc((operation.same_as or operation.method).__doc__ or "").partition("\n")
     of_body = _resolved(schemas[item.arguments.struct], components)
@@ -153,7 +153,7 @@ def _headers(operation: Operation) -> list[dict[str, Any]]:
     return []
 
 
-def _answers(item: _Described, schemas: dict[Any, Any]) -> dict[str, Any]:
+def _answers(item: _OperationSchemas, schemas: dict[Any, Any]) -> dict[str, Any]:
     operation = item.operation
     answers: dict[str, Any] = {
         status: {"$ref": "#/components/responses/Problem", "description": why} for status, why in _STATUSES.items()

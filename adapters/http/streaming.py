@@ -7,7 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, BinaryIO, Final, cast
 
-from mnemolog.adapters.http.calls import Arguments
 from mnemolog.adapters.http.exchange import EVENT_STREAM, JSON_LINES, Exchange, sent_event
 from mnemolog.adapters.http.problems import to_body
 from mnemolog.aio.wrappers import run_in, stopping
@@ -24,8 +23,8 @@ LOOK_S: Final = 0.5
 
 async def answer_with_progress(
     exchange: Exchange,
-    made: Callable[[Arguments], Any],
-    arguments: Arguments,
+    made: Callable[[dict[str, Any]], Any],
+    arguments: dict[str, Any],
     *,
     ended: Callable[[asyncio.Future[Any]], tuple[str, bytes]],
 ) -> None:
@@ -53,7 +52,7 @@ async def answer_with_progress(
         await _end(call, gone)
 
 
-async def answer_with_export(exchange: Exchange, arguments: Arguments) -> None:
+async def answer_with_export(exchange: Exchange, arguments: dict[str, Any]) -> None:
     """Send an export of the log as it is written. It ends with its trailer; one that breaks off has none."""
     chunks: asyncio.Queue[bytes] = asyncio.Queue(CHUNKS_AHEAD)
     file = _Chunks(chunks, asyncio.get_running_loop())

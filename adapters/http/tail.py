@@ -61,7 +61,7 @@ def _tail(
     events of sessions at or below `scope`, of `session`, and of the given `topics` are sent. A message without data
     says every 15 seconds how far the caller has read.
     """
-    raise NotImplementedError
+    raise NotImplementedError  # Never called: its signature and docstring describe the route.
 
 
 TAIL: Final = Operation(http="GET", path="/tail", owner=MemoryStore, method=_tail, verb="read")
@@ -88,8 +88,8 @@ class _Subscriber:
         self.channel, self.store, self.token = channel, store, token
         self.is_ended = False
         """Whether the token of the caller was revoked, or has expired."""
-        self.has_missed_upto = self.position = position
-        """The log was read up to `position`; what is not after `has_missed_upto` does not wait here."""
+        self.missed_upto = self.position = position
+        """The log was read up to `position`; what is not after `missed_upto` does not wait here."""
         self.news = asyncio.Event()
         self._waiting: list[_Entry] = []
 
@@ -100,7 +100,7 @@ class _Subscriber:
         self.position = position
         if len(self._waiting) > UNREAD_MAX:
             self._waiting.clear()
-            self.has_missed_upto = position
+            self.missed_upto = position
         if new:
             self.news.set()
 
@@ -242,7 +242,7 @@ class TailRoute:
         given = self._arguments.read(path, exchange.query(), b"")
         if last := exchange.header(b"last-event-id"):
             given["after"] = _position(last)
-        wanted = _Wanted(
+        wanted = _TailFilter(
             scope=parse_scope(given.get("scope", "")),
             session=given.get("session"),
             topics=frozenset(given.get("topics", ())),
@@ -251,12 +251,12 @@ class TailRoute:
         boundary = await run_in("read", store, lambda of: of.parts.boundary.scope)
         subscriber = await self._tail.subscribe((boundary, wanted.scope), store, token=exchange.caller.token)
         try:
-            await _Following(exchange, subscriber, wanted).run(given.get("after"))
+            await _TailStream(exchange, subscriber, wanted).run(given.get("after"))
         finally:
             self._tail.unsubscribe(subscriber)
 
 
-class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class _TailFilter(msgspec.Struct, frozen=True, kw_only=True):
     """What a caller asked for."""
 
     scope: Scope
@@ -270,10 +270,10 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class _Following:
+class _TailStream:
     """Sends events to one caller."""
 
-    def __init__(self, exchange: Exchange, subscriber: _Subscriber, wanted: _Wanted) -> None:
+    def __init__(self, exchange: Exchange, subscriber: _Subscriber, wanted: _TailFilter) -> None:
         self._exchange, self._subscriber, self._wanted = exchange, subscriber, wanted
         self._position = ORIGIN
         self._sent_at = asyncio.get_running_loop().time()
@@ -291,7 +291,7 @@ class _Following:
         gone.add_done_callback(lambda _: self._subscriber.news.set())
         try:
             while not gone.done() and not self._subscriber.is_ended:
-                if self._position < self._subscriber.has_missed_upto:
+                if self._position < self._subscriber.missed_upto:
                     await self._send(await self._page())
                 else:
                     await self._send_news()
@@ -302,7 +302,7 @@ class _Following:
 
     async def _page(self) -> list[_Entry]:
         """Return a page of the events that this caller missed, from the log."""
-        upto = self._subscriber.has_missed_upto
+        upto = self._subscriber.missed_upto
         if upto <= self._position and self._wanted.session is None:
             return []
         return await run_in("read", self._subscriber.store, lambda store: self._read(store, upto))
@@ -321,7 +321,7 @@ class _Following:
     async def _send_news(self) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._subscriber.news.wait(), HEARTBEAT_S)
-        if self._subscriber.is_ended or self._position < self._subscriber.has_missed_upto:
+        if self._subscriber.is_ended or self._position < self._subscriber.missed_upto:
             return  # With too many events at once, they are read from the log.
         entries = [item for item in self._subscriber.taken() if item.position > self._position]
         self._position = max(self._position, self._subscriber.position)
@@ -348,7 +348,7 @@ def _entries(moments: Any) -> list[_Entry]:
                 position=moment.position,
                 stream=moment.stream,
                 version=moment.version,
-                recorded_at=Micros(0),
+                recorded_at=Micros(0),  # Whether an event may be seen does not depend on it.
                 key=moment.key,
                 event=moment.event,
             ),

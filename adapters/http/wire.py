@@ -42,7 +42,7 @@ WAITS: Final = frozenset({"timeout_s", "wait_s"})
 Item = TypeVar("Item")
 
 
-class Page(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
+class ListPage(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
     """A list, or a page of one."""
 
     items: list[Item]
@@ -122,7 +122,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it names sessions that there are."""
 
 
-_AS: Final[dict[Any, Any]] = {
+_ARGUMENT_TYPES: Final[dict[Any, Any]] = {
     datetime: str,
     date: str,
     timedelta: float,
@@ -136,8 +136,8 @@ _AS: Final[dict[Any, Any]] = {
 
 def travels_as(hint: Any) -> Any:
     """Return the type that a value of a type hint has in JSON."""
-    if hint in _AS:
-        return _AS[hint]
+    if hint in _ARGUMENT_TYPES:
+        return _ARGUMENT_TYPES[hint]
     kind = get_origin(hint)
     if kind in (Union, UnionType):
         parts = {travels_as(part): None for part in get_args(hint)}
@@ -334,7 +334,7 @@ class Answers:
         return to_printable_json(answer_of(result, self.types[0], more), enc_hook=repr)
 
 
-_TRAVEL_AS: Final[dict[Any, Any]] = {
+_RESULT_TYPES: Final[dict[Any, Any]] = {
     Session: SessionFound,
     SessionAt: SessionThen,
     Ticket: Prefetch,
@@ -350,14 +350,14 @@ def answer_types(hint: Any) -> tuple[Any, ...]:
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     known = [part for part in parts if part is not NoneType]
     if known and all(get_origin(part) in _LISTS for part in known):
-        items = reduce(or_, ((_TRAVEL_AS.get(item, item)) for part in known for item in get_args(part)))
-        return (Page[items],)  # type: ignore[valid-type]
+        items = reduce(or_, ((_RESULT_TYPES.get(item, item)) for part in known for item in get_args(part)))
+        return (ListPage[items],)  # type: ignore[valid-type]
     found = tuple(_answer_type(part) for part in known)
     return found if len(known) == len(parts) else tuple(Union[item, None] for item in found)  # noqa: UP007
 
 
 def _answer_type(hint: Any) -> Any:
-    kind: Any = _TRAVEL_AS.get(hint, hint)
+    kind: Any = _RESULT_TYPES.get(hint, hint)
     of: Any = Value  # Not `Value[kind]`, which type checkers read as a type.
     return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else of[kind]
 
@@ -384,9 +384,9 @@ def answer_of(result: Any, kind: Any, more: int | None = None) -> Any:
                 key=result.key,
                 event=result.event,
             )
-    if get_origin(kind) is Page:
+    if get_origin(kind) is ListPage:
         items = [answer_of(item, None) for item in result]
-        return Page(items=items, next=more, stale=getattr(result, "stale", None))
+        return ListPage(items=items, next=more, stale=getattr(result, "stale", None))
     if get_origin(kind) is Value:
         return Value(value=msgspec.UNSET if result is MISSING else result)
     return result

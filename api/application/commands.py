@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from mnemolog.domain import checkpoints, embedding_model, errors, lineage, pending_undo, session, switching
-from mnemolog.domain.actor import by_anyone
+from mnemolog.domain.actor import without_actor
 from mnemolog.domain.agent import AgentState, agent_stream, evolve_agent
 from mnemolog.domain.events import (
     Event,
@@ -130,7 +130,7 @@ def record_turn(
     if key is not None and (known := tx.find(stream, key)) is not None:
         if isinstance(known.event, Forgotten):
             raise errors.ContentForgotten(stream=stream, key=key, position=known.position)
-        if by_anyone(known.event) != turn:
+        if without_actor(known.event) != turn:
             raise errors.DuplicateKey(stream=stream, key=key, position=known.position)
         return Recorded(known, session_id, scope, True)
     session.opened(session_id, state)

@@ -18,7 +18,7 @@ from mnemolog.domain.checkpoints import find_checkpoint
 from mnemolog.domain.clock import Clock, local_time, to_datetime
 from mnemolog.domain.closest import closest
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, SessionSwitched, TurnRecorded, TurnsRewound
-from mnemolog.domain.idempotency import request_key
+from mnemolog.domain.idempotency import current_request_key
 from mnemolog.domain.limits import (
     INTEGER_MAX,
     LABEL_BYTES_MAX,
@@ -284,7 +284,7 @@ class Sessions:
         """Start a session; return its id, random if none is given, and its start. Raises `SessionExists`."""
         chosen, started = self._startable(given, about)
 
-        stream, key = session.session_stream(chosen), request_key()
+        stream, key = session.session_stream(chosen), current_request_key()
 
         def start(tx: Transaction) -> SessionStarted:
             state = commands.new_state_in(tx, chosen, self.states)
@@ -339,7 +339,7 @@ class Sessions:
                 session_id=session_id,
                 states=self.states,
                 decision=lambda state: decision(state, self.clock.now()),
-                key=request_key(),
+                key=current_request_key(),
             )
         )
 
@@ -353,7 +353,7 @@ class Sessions:
         **about: Unpack[About],
     ) -> commands.Recorded:
         """Record a turn, given as a role and a text or as one message. See `Session.record`."""
-        key = request_key() if key is None else key
+        key = current_request_key() if key is None else key
         if not isinstance(role, str):
             return self._transact(self._recording(NewTurn.of(role, session=session_id, text=text, key=key, **about)))
         if text is None:
@@ -379,7 +379,7 @@ class Sessions:
         if len(messages) > TURNS_PER_CALL_MAX:
             raise errors.LimitExceeded("messages", limit=TURNS_PER_CALL_MAX, actual=len(messages), unit="messages")
         works: list[tuple[str, Callable[[Transaction], commands.Recorded]]] = []
-        key = request_key()
+        key = current_request_key()
         for place, message in enumerate(messages):
             try:
                 new = NewTurn.of(message, session=session_id)
@@ -421,7 +421,7 @@ class Sessions:
         """Hide turns of a session, and return how many; with `dry_run` only count them."""
         _check_one_of(turns, to)
         target = None if to is None else self._place(session_id, "to", to, rewinds=True)
-        stream, key = session.session_stream(session_id), None if dry_run else request_key()
+        stream, key = session.session_stream(session_id), None if dry_run else current_request_key()
         rewind = self._rewind(session_id, to=target, turns=turns, key=key)
         made: list[RecordedEvent] = []
 
@@ -494,7 +494,7 @@ class Sessions:
             at=None if at is None else self._branch_point(state, at),
             title=title,
         )
-        return self._transact(partial(commands.branch, asked=asked, states=self.states, key=request_key()))
+        return self._transact(partial(commands.branch, asked=asked, states=self.states, key=current_request_key()))
 
     def _branch_point(self, state: SessionState, at: When) -> Position:
         if not isinstance(at, str):
@@ -540,7 +540,7 @@ class Sessions:
         )
         self._keep_states_of(asked)
         in_place = to is None and reason in (SwitchReason.COMPRESS, SwitchReason.REWIND)
-        given = request_key() if how.get("key") is None else how["key"]
+        given = current_request_key() if how.get("key") is None else how["key"]
         key = None if given is None else session.checked_key(given)
         return partial(
             commands.switch,
@@ -587,7 +587,7 @@ def checked_turn(new: NewTurn) -> tuple[TurnRecorded, str | None]:
 
 def new_session_id() -> str:
     """Return an id for a session: a random one, or for a request with a key one that a retry gets again."""
-    key = request_key()
+    key = current_request_key()
     return secrets.token_hex(8) if key is None else hashlib.sha256(key.encode()).hexdigest()[:16]
 
 

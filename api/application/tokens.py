@@ -10,7 +10,7 @@ from typing import Final
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock, to_datetime, to_micros
 from mnemolog.domain.events import TokenRevoked
-from mnemolog.domain.idempotency import request_key
+from mnemolog.domain.idempotency import current_request_key
 from mnemolog.domain.limits import quoted
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.stream_fold import FoldedState
@@ -63,7 +63,7 @@ class Tokens:
         secret = secret_of(id, secrets.token_urlsafe(SECRET_BYTES))
         expires_at = None if expires_in is None else self._end_of(expires_in)
         created = new_token(id, secret, actor=actor, verbs=verbs, scopes=scopes, expires_at=expires_at)
-        key = request_key()
+        key = current_request_key()
 
         def create(tx: Transaction) -> None:
             if key is not None and (taken := tx.position_of(TOKENS_STREAM, key)) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnemolog.domain import errors
-from mnemolog.domain.idempotency import keyed_request
+from mnemolog.domain.idempotency import request_key
 
 pytestmark = pytest.mark.local
 
@@ -53,7 +53,7 @@ WRITES = {
 @pytest.mark.parametrize("between", [False, True], ids=["at once", "after other events"])
 def test_a_retry_with_the_key_of_its_request_writes_nothing(store, trip, write, between):
     """It returns what the first try returned, whatever others wrote in between."""
-    with keyed_request("r1"):
+    with request_key("r1"):
         first = write(store, trip)
     head = store.head()
     if between:
@@ -61,7 +61,7 @@ def test_a_retry_with_the_key_of_its_request_writes_nothing(store, trip, write, 
         if not trip.at(head.position).ended:
             trip.record("user", "meanwhile, here")
         head = store.head()
-    with keyed_request("r1"):
+    with request_key("r1"):
         assert write(store, trip) == first
     assert store.head() == head
 
@@ -69,14 +69,14 @@ def test_a_retry_with_the_key_of_its_request_writes_nothing(store, trip, write, 
 def test_another_key_is_another_write(store, trip):
     """Two notes of the same words, wanted twice, are two notes."""
     for key in ("r1", "r2", "r2"):
-        with keyed_request(key):
+        with request_key(key):
             trip.note("again")
     assert trip.notes() == ["window seat", "again", "again"]
 
 
 def test_a_key_of_ones_own_comes_before_that_of_the_request(store, trip):
     """A turn keeps the key that its caller gave."""
-    with keyed_request("r1"):
+    with request_key("r1"):
         assert trip.record("user", "four", key="mine").key == "mine"
         with pytest.raises(errors.DuplicateKey):
             trip.record("user", "five", key="mine")
@@ -84,8 +84,8 @@ def test_a_key_of_ones_own_comes_before_that_of_the_request(store, trip):
 
 def test_a_refused_write_takes_no_key(store, trip):
     """The same request may succeed later."""
-    with keyed_request("r1"), pytest.raises(errors.CheckpointExists):
+    with request_key("r1"), pytest.raises(errors.CheckpointExists):
         trip.checkpoint("booked")
     trip.delete_checkpoint("booked")
-    with keyed_request("r1"):
+    with request_key("r1"):
         assert trip.checkpoint("booked").name == "booked"

@@ -12,7 +12,7 @@ import pytest
 
 from mnemolog import AsyncMemoryStore, DuplicateKey, InvalidInput, LimitExceeded, MemoryStore, acting_as, import_log
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.domain.idempotency import keyed_request
+from mnemolog.domain.idempotency import request_key
 from mnemolog.domain.tokens import PREFIX, SCOPES_MAX, TOKENS_STREAM, find_token
 
 NOW = datetime(2024, 1, 2, tzinfo=UTC)
@@ -165,7 +165,7 @@ def test_an_unknown_id_is_refused_without_repeating_what_was_pasted(store):
 @pytest.mark.local
 def test_a_repeated_request_to_create_a_token_is_refused(store):
     """Its secret cannot be shown a second time, and a second token would be one too many."""
-    with keyed_request("k1"):
+    with request_key("k1"):
         store.admin.create_token("alice")
         with pytest.raises(DuplicateKey):
             store.admin.create_token("alice")
