@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mnemolog.adapters.http.authentication import is_program
 from mnemolog.adapters.http.config import ServerConfig
 from mnemolog.adapters.http.exchange import EVENT_STREAM
+from mnemolog.adapters.http.listen import is_loopback
 from mnemolog.adapters.http.metrics import Metrics
 from mnemolog.adapters.http.problems import STOPPING, internal_error, problem, problem_of, send_problem
 from mnemolog.domain import structured_log
@@ -76,6 +77,9 @@ class Guard:
         self._requests_max = config.limits.requests
         self._hosts = frozenset(config.names())
         self._origins = frozenset(config.origins)
+        self._is_here = is_loopback(config.host) and not config.behind_proxy
+        """Whether only this machine reaches the server, as far as it knows."""
+        self._needs_token = config.needs_token
         self.running = 0
         """Requests that run. Those that follow the log are not counted: they wait for events, not for work."""
         self.streams: set[_GuardedRequest] = set()
@@ -108,8 +112,12 @@ class Guard:
             text = origin.decode("latin-1")
             if text != f"{scope['scheme']}://{host}" and text not in self._origins:
                 return _other_origin()
-        elif headers.get(b"sec-fetch-site") == b"cross-site" and headers.get(b"sec-fetch-mode") != b"navigate":
+        elif _is_of_other_site(scope["method"], headers):
             return _other_origin()
+        if not self._needs_token and any(name.startswith(_FORWARDED) for name, _ in scope["headers"]):
+            why = "a proxy or a tunnel passed the request on, and all of its users would be the local user"
+            hint = "start the server with --behind-proxy: then every request needs a token"
+            return problem("ForwardedNotAllowed", 403, why, hint)
         length = headers.get(b"content-length", b"0")
         return problem_of(self.too_large(int(length))) if length.isdigit() and int(length) > self.body_max else None
 
@@ -132,17 +140,30 @@ class Guard:
         if bare in self._hosts or host in self._hosts or f"{bare}:*" in self._hosts:
             return True
         try:
-            ip_address(bare.strip("[]"))
+            address = ip_address(bare.strip("[]"))
         except ValueError:
             return False
-        return True  # No foreign name server can make a page whose name is an address.
+        return address.is_loopback or not self._is_here  # No name server can make a page whose name is an address.
 
 
 def _other_origin() -> dict[str, Any]:
     return problem("OriginNotAllowed", 403, "pages of that origin may not use this server", "see --allow-origin")
 
 
-_READ: Final = frozenset((b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"content-length"))
+def _is_of_other_site(method: str, headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a page of another site made a request that has no origin. One may link to pages of this server."""
+    site = headers.get(b"sec-fetch-site", b"none")
+    if method not in ("GET", "HEAD"):
+        return site not in (b"same-origin", b"none")
+    is_link = headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-dest", _PAGE) == _PAGE
+    return site == b"cross-site" and not is_link
+
+
+_PAGE: Final = b"document"
+_FORWARDED: Final = (b"forwarded", b"x-forwarded-")
+_READ: Final = frozenset(
+    (b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", b"content-length")
+)
 
 
 class _GuardedRequest:

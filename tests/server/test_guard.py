@@ -60,14 +60,16 @@ def test_a_body_over_the_limit_is_refused_with_413(served):
     assert ask(url).status_code == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example.org", "evil.example.org:8900", "localhost.evil.org", "", "a:b:c"])
+@pytest.mark.parametrize(
+    "host", ["evil.example.org", "evil.example.org:8900", "localhost.evil.org", "", "a:b:c", "10.0.0.7:8900"]
+)
 def test_a_name_that_is_not_the_servers_is_refused(served, host):
-    """A name that a foreign name server resolves to this machine (DNS rebinding)."""
+    """A name that a foreign name server resolves to this machine (DNS rebinding), or an address of another one."""
     refused = raw(served[0], f"GET /v1/head HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
     assert refused.startswith(b"HTTP/1.1 421 ")
 
 
-@pytest.mark.parametrize("host", ["localhost", "localhost:1", "[::1]:80", "10.0.0.7:8900", "memory.example.org:443"])
+@pytest.mark.parametrize("host", ["localhost", "localhost:1", "[::1]:80", "127.0.0.7", "memory.example.org:443"])
 def test_own_names_addresses_and_allowed_hosts_are_let_in(served, host):
     """With any port. An address cannot be rebound."""
     assert raw(served[0], f"GET /v1/head HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).startswith(b"HTTP/1.1 200 ")
@@ -83,7 +85,39 @@ def test_pages_of_other_origins_are_refused(served):
     assert ask(url, headers={"origin": "https://app.example.org"}).status_code == 200
     from_elsewhere = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
     assert ask(url, headers=from_elsewhere).status_code == 403
-    assert ask(url, headers=from_elsewhere | {"sec-fetch-mode": "navigate"}).status_code == 200
+    followed = from_elsewhere | {"sec-fetch-mode": "navigate"}
+    assert ask(url, headers=followed).status_code == 200
+    assert ask(url, "/", "HEAD", headers=followed | {"sec-fetch-dest": "document"}).status_code != 403
+    assert ask(url, headers=followed | {"sec-fetch-dest": "iframe"}).status_code == 403
+    for method, site in (("POST", "cross-site"), ("POST", "same-site"), ("DELETE", "cross-site"), ("PUT", "same-site")):
+        refused = ask(url, "/v1/sessions/trip", method, headers=followed | {"sec-fetch-site": site})
+        assert (refused.status_code, refused.json()["title"]) == (403, "OriginNotAllowed"), (method, site)
+    for site in ("same-origin", "none"):
+        made = ask(url, "/v1/sessions", "POST", json={"id": "trip"}, headers={"sec-fetch-site": site})
+        assert made.status_code == 200, site
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "[::ffff:127.0.0.1]", "192.168.1.2"])
+def test_an_address_beyond_loopback_is_no_name_of_a_server_on_loopback(served, host):
+    """Only this machine reaches it, so no request is for another address, unless a proxy passes requests on."""
+    assert ask(served[0], headers={"host": host}).status_code == 421
+
+
+def test_an_address_is_a_name_of_a_server_behind_a_proxy(folder):
+    """An address cannot be rebound, and whoever sends it needs a token."""
+    with server(folder, "--behind-proxy") as (url, _):
+        assert ask(url, headers={"host": "192.168.1.2"}).status_code == 401
+
+
+@pytest.mark.parametrize("name", ["forwarded", "x-forwarded-for", "x-forwarded-host", "X-Forwarded-Proto"])
+def test_what_a_proxy_passes_on_is_not_of_the_local_user(served, folder, name):
+    """Else a tunnel on this machine would let everybody in as that user."""
+    refused = ask(served[0], headers={name: "for=203.0.113.9"})
+    assert (refused.status_code, refused.json()["title"]) == (403, "ForwardedNotAllowed")
+    assert "--behind-proxy" in refused.json()["hint"]
+    assert ask(served[0], "/healthz", headers={name: "for=203.0.113.9"}).status_code == 200
+    with server(folder, "--require-token") as (url, _):
+        assert ask(url, headers={name: "for=203.0.113.9"}).status_code == 401
 
 
 def preflight(url, path, **headers):
@@ -216,7 +250,7 @@ def test_forwarded_headers_are_believed_from_a_known_proxy_only(folder):
         assert ask(url, headers=forwarded | own).json().get("title") != "OriginNotAllowed"
     with server(folder, "--behind-proxy", "--proxy-address", "10.0.0.0/8", *name) as (url, _):
         assert ask(url, headers=forwarded | own).json()["title"] == "OriginNotAllowed"
-    with server(folder, *name) as (url, _):
+    with server(folder, "--require-token", *name) as (url, _):
         assert ask(url, headers=forwarded | own).json()["title"] == "OriginNotAllowed"
 
 
