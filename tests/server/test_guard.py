@@ -93,7 +93,7 @@ def test_pages_of_other_origins_are_refused(served):
         refused = ask(url, "/v1/sessions/trip", method, headers=followed | {"sec-fetch-site": site})
         assert (refused.status_code, refused.json()["title"]) == (403, "OriginNotAllowed"), (method, site)
     for site in ("same-origin", "none"):
-        made = ask(url, "/v1/sessions", "POST", json={"id": "trip"}, headers={"sec-fetch-site": site})
+        made = ask(url, "/v1/sessions/trip", "PUT", json={}, headers={"sec-fetch-site": site})
         assert made.status_code == 200, site
 
 
