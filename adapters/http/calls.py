@@ -43,7 +43,6 @@ PART: Final = 200
 """How many items of a page are read at once."""
 WAIT_MAX_S: Final = 60.0
 
-
 Call = Callable[[MemoryStore, dict[str, Any]], Any]
 
 _TWINS: Final[dict[type, type]] = {
