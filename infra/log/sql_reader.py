@@ -81,9 +81,12 @@ class SqlReader:
 
     def events_at(self, positions: Sequence[int]) -> list[Any]:
         """See `LogReader`."""
-        places = ", ".join("?" * len(positions))
-        query = f"{SELECT} WHERE position IN ({places}) ORDER BY position"
-        return self._all(query, tuple(positions)) if positions else []
+        if not positions:
+            return []
+        # The last one is repeated up to a power of two, so that there are few queries: each is prepared and kept.
+        given = [*positions, *[positions[-1]] * ((1 << (len(positions) - 1).bit_length()) - len(positions))]
+        places = ", ".join("?" * len(given))
+        return self._all(f"{SELECT} WHERE position IN ({places}) ORDER BY position", tuple(given))
 
     def streams(self, *, after: int, upto: int, limit: int) -> list[tuple[int, str]]:
         """See `LogReader`."""

@@ -77,6 +77,19 @@ class EventLogContract:
             versions = [event.version for event in events if event.stream == session_stream(name)]
             assert versions == list(range(1, len(versions) + 1))
 
+    def test_events_are_read_at_positions_that_their_streams_lead_to(self, log):
+        """Any number of positions, and the streams of any part of the log."""
+        for name in ("a", "b"):
+            log.transact(start(name))
+        for n in range(10):
+            log.transact(append("ab"[n % 2], str(n)))
+        events = read_all(log)
+        streams = [(event.position, event.stream) for event in events]
+        assert log.streams(after=0, upto=log.head().position, limit=100) == streams
+        assert log.streams(after=streams[1][0], upto=streams[6][0], limit=3) == streams[2:5]
+        for count in range(len(events) + 1):
+            assert log.read_at([position for position, _ in streams[:count]]) == events[:count]
+
     def test_what_is_read_is_what_was_appended(self, log):
         """Every field comes back as it went in."""
         told = turn(
