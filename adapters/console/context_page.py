@@ -105,21 +105,17 @@ class ContextPage(Result, frozen=True, kw_only=True):
 
 @page("/context", title="Context", template="context.html")
 async def context(request: Request, caller: Caller, at: AsOf) -> ContextPage:
-    """Show what a prompt would get."""
-    return await context_page(caller.store, ContextAsked.of(request.query_params, at=at.when))
-
-
-async def context_page(store: AsyncMemoryStore, asked: ContextAsked) -> ContextPage:
-    """Build a context as a prompt would get it. Leaves no receipt. Raises as `MemoryStore.context` does."""
+    """Show what a prompt would get. Leaves no receipt."""
+    store, asked = caller.store, ContextAsked.of(request.query_params, at=at.when)
     if not asked.q:
         return ContextPage(asked=asked)
     found = await _context(store, asked)
     shown = found.left_out[:LEFT_OUT_MAX]
-    at, left_out = await read(store, lambda blocking: (recorded_at(blocking, found.head), _left_out(blocking, shown)))
+    time, left_out = await read(store, lambda blocking: (recorded_at(blocking, found.head), _left_out(blocking, shown)))
     return ContextPage(
         asked=asked,
         context=found,
-        at=at,
+        at=time,
         blocks=tuple(
             ShownBlock(
                 number=number,

@@ -177,23 +177,13 @@ async def forgetting(request: Request, caller: Caller, at: AsOf) -> ForgettingPa
     """Show what would become unreadable, and what was forgotten up to the moment."""
     asked = ForgetAsked.of(request.query_params)
     after = parameters.whole(request.query_params, "after", ORIGIN, most=10**15)
-    return await forgetting_page(caller.store, asked, after=after, at=at.position)
-
-
-async def forgetting_page(
-    store: AsyncMemoryStore, asked: ForgetAsked, *, after: int = ORIGIN, at: Position | None = None
-) -> ForgettingPage:
-    """Return what would become unreadable. Writes nothing. Raises as `MemoryStore.forget` does.
-
-    Of a single session the turns after position `after` are listed.
-    """
-    preview = await preview_of(store, asked, after=after) if asked else None
+    preview = await _preview(caller.store, asked, after=after) if asked else None
 
     def past(blocking: MemoryStore) -> tuple[bool, list[PastErasure]]:
         log = blocking.parts.log
-        return log.keyring is not None, [_past(item) for item in _visible(blocking, at)]
+        return log.keyring is not None, [_past(item) for item in _visible(blocking, at.position)]
 
-    encrypted, found = await read(store, past)
+    encrypted, found = await read(caller.store, past)
     return ForgettingPage(
         asked=asked,
         preview=preview,
@@ -203,8 +193,8 @@ async def forgetting_page(
     )
 
 
-async def preview_of(store: AsyncMemoryStore, asked: ForgetAsked, *, after: int = ORIGIN) -> ForgetPreview:
-    """Return what would become unreadable, with names and lines."""
+async def _preview(store: AsyncMemoryStore, asked: ForgetAsked, *, after: int) -> ForgetPreview:
+    """Return what would become unreadable. Of a single session the turns after position `after` are listed."""
     report = await _rehearsed(store, asked)
     shown = report.sessions[:PER_PAGE]
     lines = PER_PAGE if len(shown) == 1 else LINES_OF_EACH
@@ -311,19 +301,14 @@ def certificate_path(report: ForgetReport) -> str:
 @page("/forgetting/{request}", title="Certificate of an erasure", template="certificate.html")
 async def certificate(request: Request, caller: Caller, _at: AsOf) -> Certificate:
     """Show the certificate of an erasure."""
-    return await certificate_of(caller.store, request.path_params["request"])
-
-
-async def certificate_of(store: AsyncMemoryStore, request_id: str) -> Certificate:
-    """Return the certificate of an erasure. Raises `Refused` if there is no such erasure within the store's scope."""
 
     def look(blocking: MemoryStore) -> Certificate:
         for asked in _visible(blocking, None):
-            if asked.event.id == request_id:
+            if asked.event.id == request.path_params["request"]:
                 return _certificate(blocking, asked)
         raise Refused(_NO_ERASURE)
 
-    return await read(store, look)
+    return await read(caller.store, look)
 
 
 def _certificate(store: MemoryStore, asked: Asked) -> Certificate:

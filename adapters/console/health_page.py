@@ -93,11 +93,7 @@ class HealthPage(Result, frozen=True, kw_only=True):
 @page("/health", title="Health", template="health.html", whole=True)
 async def health(request: Request, caller: Caller, _at: AsOf) -> HealthPage:
     """Show the health of the whole store. It is that of now: projections have no past."""
-    return await health_page(caller.store, model=text(request.query_params, "model"), ask_doctor=caller.may("admin"))
-
-
-async def health_page(store: AsyncMemoryStore, *, model: str = "", ask_doctor: bool = True) -> HealthPage:
-    """Return the health of a store. Raises `OutsideScope` for one that is open for one scope."""
+    store, model, ask_doctor = caller.store, text(request.query_params, "model"), caller.may("admin")
     status, report = await asyncio.gather(store.status(), _diagnosed(store, ask_doctor))
     quarantined = await (await store.admin.quarantine()).items() if ask_doctor else ()
     models = await model_rows(store)

@@ -17,7 +17,6 @@ from mnemolog.adapters.console.page import page
 from mnemolog.adapters.console.rendering import excerpt
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
-from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.display import counted
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language
 from mnemolog.domain.moments import By
@@ -209,12 +208,8 @@ class RecallPage(Result, frozen=True, kw_only=True):
 
 @page("/recall", title="Recall", template="recall.html")
 async def recall(request: Request, caller: Caller, at: AsOf) -> RecallPage:
-    """Show what a question is answered with, and why."""
-    return await recall_page(caller.store, RecallAsked.of(request.query_params, at=at.when))
-
-
-async def recall_page(store: AsyncMemoryStore, asked: RecallAsked) -> RecallPage:
-    """Answer a question and explain the answer. Leaves no receipt. Raises as `MemoryStore.recall` does."""
+    """Show what a question is answered with, and why. Leaves no receipt."""
+    store, asked = caller.store, RecallAsked.of(request.query_params, at=at.when)
     if not asked.q:
         return RecallPage(asked=asked)
     as_of = await read(store, lambda blocking: position_of(blocking, THEN, asked.then)) if asked.then else None

@@ -15,7 +15,6 @@ from mnemolog.adapters.console.page import page
 from mnemolog.adapters.console.rendering import excerpt
 from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import log_of, read, with_pools
-from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.audit.recall_audit import AuditedRecall
 from mnemolog.audit.receipt_audit import Verdict
 from mnemolog.domain.clock import to_datetime
@@ -85,19 +84,13 @@ class ReceiptPage(Result, frozen=True, kw_only=True):
 async def receipts(request: Request, caller: Caller, at: AsOf) -> ReceiptsPage:
     """Show the recorded recalls up to the moment."""
     before = parameters.whole(request.query_params, "before", 0, most=10**15)
-    return await receipts_page(caller.store, before=before or None, at=at.when)
+    return await read(caller.store, partial(_receipts, before=before or None, upto=at.position))
 
 
-async def receipts_page(store: AsyncMemoryStore, *, before: int | None, at: Position | None) -> ReceiptsPage:
-    """Return a page of recorded recalls. Raises `OutsideScope` for a store that is open for one scope."""
-    return await read(store, partial(_receipts, before=before, at=at))
-
-
-def _receipts(store: MemoryStore, *, before: int | None, at: Position | None) -> ReceiptsPage:
+def _receipts(store: MemoryStore, *, before: int | None, upto: Position) -> ReceiptsPage:
     log = log_of(store)
     last = log.version(RECALLS_STREAM) if before is None else max(before - 1, 0)
     first = max(last - PER_PAGE, 0)
-    upto = log.head().position if at is None else at
     found: list[Receipt] = []
     for batch in log.read_stream(RECALLS_STREAM, after=Version(first), upto=upto):
         found += [_receipt(item) for item in batch if item.version <= last and isinstance(item.event, RecallServed)]
@@ -125,21 +118,13 @@ def _receipt(recorded: RecordedEvent) -> Receipt:
 @page("/recall/receipts/{position}", title="A recorded recall", template="receipt.html", whole=True)
 async def receipt(request: Request, caller: Caller, _at: AsOf) -> ReceiptPage:
     """Show what was answered then, whether that is reproduced, and what would be answered today."""
-    return await receipt_page(caller.store, parameters.position_in_path(request))
-
-
-async def receipt_page(store: AsyncMemoryStore, position: int) -> ReceiptPage:
-    """Repeat one recorded recall, as of then and now.
-
-    Raises `InvalidInput` if there is no receipt of a recall at `position`, or if its question was forgotten, and
-    `OutsideScope` for a store that is open for one scope.
-    """
-    blocking, pools = with_pools(store)
+    position = parameters.position_in_path(request)
+    blocking, pools = with_pools(caller.store)
     audit = await pools.recall(partial(blocking.audit.recalls, after=max(position - 1, 0), limit=1))
     found = [item for item in audit.recalls if item.position == position]
     if not found:
         raise InvalidInput("position", f"no recall that could be repeated is recorded at {position}")
-    return await read(store, partial(_receipt_page, audited=found[0]))
+    return await read(caller.store, partial(_receipt_page, audited=found[0]))
 
 
 def _receipt_page(store: MemoryStore, audited: AuditedRecall) -> ReceiptPage:
