@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, BinaryIO, Final, cast
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from mnemolog.adapters.http.exchange import EVENT_STREAM, JSON_LINES, Exchange, sent_event
 from mnemolog.adapters.http.problems import to_body
+from mnemolog.adapters.support.store_access import exported_lines
 from mnemolog.aio.wrappers import run_in, stopping
-from mnemolog.infra.runtime import cancellation
 
 PROGRESS_S: Final = 0.1
 """How often a long call reports its progress, in seconds."""
 CHUNK_BYTES: Final = 65_536
-CHUNKS_AHEAD: Final = 8
-"""How many chunks of an export wait for the caller to read them."""
-LOOK_S: Final = 0.5
-"""How often an export whose caller reads nothing looks whether the caller is still there, in seconds."""
 
 
 async def answer_with_progress(
@@ -53,71 +48,27 @@ async def answer_with_progress(
 
 
 async def answer_with_export(exchange: Exchange, arguments: dict[str, Any]) -> None:
-    """Send an export of the log as it is written. It ends with its trailer; one that breaks off has none."""
-    chunks: asyncio.Queue[bytes] = asyncio.Queue(CHUNKS_AHEAD)
-    file = _Chunks(chunks, asyncio.get_running_loop())
+    """Send an export of the log as it is written. It ends with its trailer; one that breaks off has none.
 
-    async def export() -> None:
-        target = cast(BinaryIO, file)
-        await run_in(
-            "background",
-            exchange.caller.store,
-            lambda store: store.audit.export(target, progress=stopping(None), **arguments),
-        )
-        await chunks.put(file.rest())
-        await chunks.put(b"")
-
-    writing = asyncio.ensure_future(export())
-    gone = asyncio.ensure_future(exchange.gone())
-    try:
-        while not gone.done():
-            chunk = asyncio.ensure_future(chunks.get())
-            await asyncio.wait({chunk, writing, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not chunk.done() and writing.done():
-                chunk.cancel()
-                writing.result()  # Raises why it broke off; what was written was sent.
-                chunk = asyncio.ensure_future(chunks.get())
-            if gone.done():
-                chunk.cancel()
-                return
-            part = await chunk
-            if not exchange.is_begun:
-                await exchange.begin(JSON_LINES)
-            await exchange.send(part, is_last=not part)
-            if not part:
-                return
-    finally:
-        await _end(writing, gone)
+    No thread waits for a caller who reads slowly: each chunk is made when the one before was taken.
+    """
+    store = exchange.caller.store
+    lines = await run_in("read", store, lambda of: exported_lines(of, **arguments))
+    while chunk := await run_in("read", store, lambda _: _chunk(lines)):
+        if not exchange.is_begun:
+            await exchange.begin(JSON_LINES)
+        await exchange.send(chunk)
+    await exchange.send(b"", is_last=True)
 
 
-class _Chunks:
-    """A file to write to in another thread. What is written is read from a queue of the event loop."""
-
-    def __init__(self, queue: asyncio.Queue[bytes], loop: asyncio.AbstractEventLoop) -> None:
-        self._queue, self._loop = queue, loop
-        self._buffer = bytearray()
-
-    def write(self, data: bytes) -> int:
-        """Take bytes; wait while `CHUNKS_AHEAD` chunks are unread."""
-        self._buffer += data
-        if len(self._buffer) >= CHUNK_BYTES:
-            self._put(asyncio.run_coroutine_threadsafe(self._queue.put(self.rest()), self._loop))
-        return len(data)
-
-    def rest(self) -> bytes:
-        """Return what is not in the queue yet."""
-        found = bytes(self._buffer)
-        self._buffer.clear()
-        return found
-
-    def _put(self, waiting: Future[None]) -> None:
-        while True:
-            try:
-                waiting.result(LOOK_S)
-            except TimeoutError:
-                cancellation.check()
-            else:
-                return
+def _chunk(lines: Iterator[bytes]) -> bytes:
+    """Return the next lines, about `CHUNK_BYTES`; none at the end."""
+    chunk = bytearray()
+    for line in lines:
+        chunk += line
+        if len(chunk) >= CHUNK_BYTES:
+            break
+    return bytes(chunk)
 
 
 async def _end(*tasks: asyncio.Future[Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -12,7 +12,11 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_service import Sessions
+from mnemolog.audit.log_export import export_lines
 from mnemolog.domain.clock import Clock
+from mnemolog.domain.export import encoded
+from mnemolog.domain.moments import When
+from mnemolog.domain.position import ORIGIN
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.recall.service import Recalls
@@ -31,6 +35,13 @@ def log_of(store: MemoryStore) -> EventLog:
     """Return the log of a store, for streams of the adapter's own. Raises `OutsideScope` if it is open for a scope."""
     store.parts.boundary.require_none("the log")
     return store.parts.log
+
+
+def exported_lines(store: MemoryStore, *, after: When = ORIGIN, upto: When | None = None) -> Iterator[bytes]:
+    """Return what `store.audit.export` writes, line by line. The lines raise `LogDamaged`; this as that method does."""
+    store.parts.boundary.require_none("audit.export")
+    first, last = store.audit._range("after", after, "upto", upto)
+    return map(encoded, export_lines(store.parts.log, after=first, upto=last))
 
 
 def sessions_of(of: MemoryStore | Session) -> Sessions:

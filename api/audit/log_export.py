@@ -41,7 +41,7 @@ def export_log(
 
 def _write(log: EventLog, file: BinaryIO, *, after: Position, upto: Position, progress: Progress | None) -> LogExport:
     written, end = 0, None
-    for line in _lines(log, after=after, upto=upto, progress=progress):
+    for line in export_lines(log, after=after, upto=upto, progress=progress):
         written += file.write(encoded(line))
         end = line
     if not isinstance(end, ExportTrailer):
@@ -50,7 +50,10 @@ def _write(log: EventLog, file: BinaryIO, *, after: Position, upto: Position, pr
     return LogExport(log_id=log.log_id, after=after, events=end.events, head=head, bytes=written)
 
 
-def _lines(log: EventLog, *, after: Position, upto: Position, progress: Progress | None) -> Iterator[ExportLine]:
+def export_lines(
+    log: EventLog, *, after: Position, upto: Position, progress: Progress | None = None
+) -> Iterator[ExportLine]:
+    """Yield the lines of an export of the events of `(after, upto]`, the trailer last. Raises `LogDamaged`."""
     digest = log.digest_at(after)
     if digest is None:
         raise errors.LogDamaged("the event that was here is gone", position=after)
