@@ -21,8 +21,9 @@ from mnemolog.adapters.http.operations import PREFIX
 from mnemolog.adapters.http.problems import problem, problem_of, send_problem
 from mnemolog.adapters.http.protocol import MCP_PATH
 from mnemolog.adapters.http.rate import TokenBuckets
-from mnemolog.adapters.support.store_access import clock_of, read
+from mnemolog.adapters.support.store_access import clock_of
 from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.aio.wrappers import run_in
 from mnemolog.domain.actor import acting_as
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import LimitExceeded, MnemologError
@@ -94,7 +95,7 @@ class Callers:
         if before is not None:
             await asyncio.wait([before])
         self._reading, self._next = self._next, None
-        return await read(self._store, _known)
+        return await run_in("access", self._store, _known)
 
 
 async def _close(callers: Iterable[Caller]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from mnemolog.domain import errors
+from mnemolog.domain.actor import current_actor
 from mnemolog.infra.runtime import cancellation, fork_guard, shutdown
 
 WRITERS_MAX: Final = 32
@@ -24,6 +25,8 @@ WRITERS_MAX: Final = 32
 READERS_MAX: Final = 4
 RECALLERS_MAX: Final = 4
 BACKGROUND_MAX: Final = 2
+ACCESS_MAX: Final = 1
+"""Requests that wait for it at the same time share one read."""
 LINGER_S: Final = 5.0
 """How long a thread waits for more work before it ends."""
 CLOSE_TIMEOUT_S: Final = 1.0
@@ -37,11 +40,12 @@ Result = TypeVar("Result")
 class Job(Generic[Result]):
     """Work queued or running in a pool, and the future that waits for it, if any."""
 
-    __slots__ = ("_context", "_future", "_work", "given_up")
+    __slots__ = ("_context", "_future", "_work", "actor", "given_up")
 
     def __init__(self, work: Callable[[], Result], future: asyncio.Future[Result] | None = None) -> None:
         self._work, self._future = work, future
         self._context = copy_context()
+        self.actor = current_actor()
         self.given_up = False
         """Whether its caller no longer waits for it."""
 
@@ -75,10 +79,12 @@ class Job(Generic[Result]):
 
 
 class WorkerPool:
-    """Up to `threads_max` threads that run jobs in the order they arrive. Threads start when needed.
+    """Up to `threads_max` threads that run jobs. Threads start when needed.
 
-    With `stops`, work gets a stop request (`infra.runtime.cancellation`) when it is given up or the pool is shut. The
-    queue has no limit of its own: each job in it has a waiting task.
+    Of the jobs that wait, one of the actor with the fewest running jobs is next, the oldest first: however many jobs
+    an actor has, those of others wait only until a thread is free. With `stops`, work gets a stop request
+    (`infra.runtime.cancellation`) when it is given up or the pool is shut. The queue has no limit of its own: each job
+    in it has a waiting task.
     """
 
     def __init__(self, name: str, *, threads_max: int, stops: bool = False, linger_s: float = LINGER_S) -> None:
@@ -193,7 +199,8 @@ class WorkerPool:
             gate.acquire()
             with self._mutex:
                 if self._queue:
-                    job, _ = self._queue.popitem(last=False)
+                    job = self._oldest_of_fewest()
+                    del self._queue[job]
                     self._running.add(job)
                     return job
                 if self._shut:
@@ -208,6 +215,10 @@ class WorkerPool:
                     self._idle.remove(gate)
                     lingered = True
 
+    def _oldest_of_fewest(self) -> Job[Any]:
+        running = Counter(job.actor for job in self._running)
+        return min(self._queue, key=lambda job: running[job.actor])
+
     def _must_stop(self, job: Job[Any]) -> bool:
         return job.given_up or self._shut
 
@@ -220,6 +231,7 @@ class WorkerPools:
         self._reads = WorkerPool("reads", threads_max=READERS_MAX)
         self._recalls = WorkerPool("recalls", threads_max=RECALLERS_MAX, stops=True)
         self._background = WorkerPool("background", threads_max=BACKGROUND_MAX, stops=True)
+        self._access = WorkerPool("access", threads_max=ACCESS_MAX)
         self._startup = WorkerPool("startup", threads_max=1, linger_s=0.0)
         self._origin = fork_guard.Origin()
         fork_guard.watch(self)
@@ -249,6 +261,11 @@ class WorkerPools:
         """Run work that may take minutes."""
         self._origin.require_here()
         return await self._background.call(work)
+
+    async def access(self, work: Callable[[], Result]) -> Result:
+        """Run the short read that decides who makes a request: it must not wait for the reads of others."""
+        self._origin.require_here()
+        return await self._access.call(work)
 
     async def startup(self, work: Callable[[], Result], undo: Callable[[Result], None]) -> Result:
         """Run the work that opens the store. If its caller is cancelled, `undo` is called with the result."""
@@ -292,7 +309,7 @@ class WorkerPools:
 
     @property
     def _all(self) -> tuple[WorkerPool, ...]:
-        return self._writes, self._reads, self._recalls, self._background
+        return self._writes, self._reads, self._recalls, self._background, self._access
 
     def _shut(self) -> None:
         for pool in self._all:
@@ -304,7 +321,7 @@ class WorkerPools:
 
     def _join(self, timeout_s: float | None, stopping_timeout_s: float) -> list[threading.Thread]:
         end = time.monotonic() + stopping_timeout_s
-        left = self._writes.join(timeout_s) + self._reads.join(timeout_s)
+        left = self._writes.join(timeout_s) + self._reads.join(timeout_s) + self._access.join(timeout_s)
         for pool in (self._recalls, self._background):
             left += pool.join(max(0.0, end - time.monotonic()))
         return left

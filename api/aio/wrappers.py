@@ -19,7 +19,7 @@ from mnemolog.projections.ports import Progress
 ITEMS_PER_CALL: Final = 500
 """Equal to the number of events that the log reads at once."""
 
-Pool = Literal["write", "read", "recall", "background"]
+Pool = Literal["write", "read", "recall", "background", "access"]
 """A pool of `WorkerPools`."""
 _POOL: Final = "pool"
 
