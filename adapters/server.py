@@ -22,7 +22,7 @@ from mnemolog.adapters.http.metrics import Metrics
 from mnemolog.adapters.http.probes import metrics_route, probes
 from mnemolog.adapters.http.problems import problem, problem_response
 from mnemolog.adapters.http.protocol import MCP_PATH
-from mnemolog.adapters.http.rate import RateLimit
+from mnemolog.adapters.http.rate import RateLimit, RunningLimit
 from mnemolog.adapters.http.serving import serve
 from mnemolog.adapters.support.agent_tools import Memory
 from mnemolog.aio.store import AsyncMemoryStore
@@ -78,7 +78,8 @@ async def application(
             cookie=LOGIN_COOKIE,
             public=PUBLIC,
             login=LOGIN,
-        )
+        ),
+        Middleware(RunningLimit),
     ]
     if config.requests_per_minute is not None:
         middleware.append(Middleware(RateLimit, per_minute=config.requests_per_minute))
@@ -88,7 +89,7 @@ async def application(
 
 def _mcp_route(memory: Memory) -> BaseRoute:
     if find_spec("mcp") is None:
-        return Route(MCP_PATH, _no_mcp, methods=["GET", "POST", "DELETE"])
+        return Route(MCP_PATH, _no_mcp, methods=["POST"])
     from mnemolog.adapters.mcp.mounted import mcp_route
 
     return mcp_route(memory)

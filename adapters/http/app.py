@@ -44,6 +44,9 @@ from mnemolog.operations.service import AdminService
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
+STOPPABLE: Final = ("recall", "background")
+"""Pools whose work ends at its next step when its caller hangs up; that of other pools is short, or appends."""
+
 
 def make_app(
     store: AsyncMemoryStore,
@@ -110,6 +113,8 @@ class Route:
             # Some expressions never end on some texts, and nothing else of the process runs meanwhile.
             await exchange.refuse(_forbidden("admin", "a regular expression"))
             return
+        if self._pool in STOPPABLE:
+            exchange.stop_when_gone()
         if self.operation.method is AuditService.export:
             await answer_with_export(exchange, arguments)
             return

@@ -7,12 +7,14 @@ or the disk of the holder of the token.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
 import signal
 import socket
 import ssl
 import sys
+import termios
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -26,9 +28,11 @@ from mnemolog.domain.display import visible
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 PLACES_MIN: Final = 4
+RUNNING: Final = "running"
+"""The name in the state of a scope of what learns that its client has hung up."""
 WATCH_S: Final = 1.0
 RATE_MIN: Final = 4096
-"""Bytes in each second of a watch that a client takes of an answer, else it counts as not reading."""
+"""Bytes of an answer that a client reads in a second, else it counts as not reading in it."""
 RETRY_S: Final = 0.1
 MINUTE_S: Final = 60.0
 PROVOKED: Final = (
@@ -51,12 +55,20 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Until a request has come with all its headers, counted from the connection or the answer before."""
     body_s: float = 30.0
     """From the headers until the body of a request is complete."""
+    strangers_body_s: float = 5.0
+    """The same for a request without the token, where there is one."""
     answer_s: float = 60.0
     """How long a client may leave an answer unread."""
     connections: int = 256
     """At most so many at a time; fewer when the process may open few files. Half of them for those without a token."""
     requests: int = 256
-    """At most so many are answered at a time; streams of events are not counted."""
+    """At most so many are answered at a time; those that follow the log are not counted."""
+    requests_of_token: int = 64
+    """At most so many of each token, and in a server with few places a quarter of them."""
+    requests_of_strangers: int = 16
+    """At most so many without a token, where every request needs one."""
+    followers_of_token: int = 64
+    """At most so many streams of each token follow the log; of all callers, as many as half of the places."""
 
 
 DEFAULT_LIMITS: Final = Limits()
@@ -73,9 +85,14 @@ class Connections:
         """`descriptors` are those the process may still open; the store keeps half of them."""
         self._limits = limits
         self._tls = tls
-        self._places = max(PLACES_MIN, min(limits.connections, descriptors // 2))
+        self.places: Final = max(PLACES_MIN, min(limits.connections, descriptors // 2))
+        """How many may be open at a time."""
         self._token = token
-        self._strangers = self._places // 2 if token else self._places
+        self._strangers = self.places // 2 if token else self.places
+        self._limits_of_strangers = limits
+        if token:
+            shorter_s = min(limits.body_s, limits.strangers_body_s)
+            self._limits_of_strangers = msgspec.structs.replace(limits, body_s=shorter_s)
         self._open: dict[_Connection | _Handshake, None] = {}  # In the order in which they were opened.
         self._accepting: asyncio.Task[None] | None = None
 
@@ -145,13 +162,14 @@ class Connections:
         while True:
             await asyncio.sleep(WATCH_S)
             for connection in list(self._open):
-                if connection.too_slow(self._limits, loop.time()):
+                limits = self._limits if connection.known else self._limits_of_strangers
+                if connection.too_slow(limits, loop.time()):
                     self._drop(connection)
 
     def _has_place(self) -> bool:
         """Make room for one more connection. False when all of them wait for their answers."""
         strangers = [connection for connection in self._open if not connection.known]
-        if len(self._open) >= self._places:
+        if len(self._open) >= self.places:
             return self._drop_one(self._open)
         return len(strangers) < self._strangers or self._drop_one(strangers)
 
@@ -222,7 +240,8 @@ class _Connection(H11Protocol):
         self.phase: Literal["head", "body", "answer"] = "head"
         self._since: float = self.loop.time()
         self._read_at = self._since
-        self._unread = 0
+        self._read = 0
+        self._scope: Any = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(cast(asyncio.Transport, _OneWrite(transport, self.loop)))
@@ -231,6 +250,8 @@ class _Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._open.pop(self, None)
         super().connection_lost(exc)
+        if self._scope is not None and (running := self._scope["state"].get(RUNNING)) is not None:
+            running.hang_up()
 
     def drop(self) -> None:
         """Close the connection."""
@@ -243,10 +264,11 @@ class _Connection(H11Protocol):
 
     def too_slow(self, limits: Limits, now: float) -> bool:
         """Whether the client takes longer than it may. To be called once in `WATCH_S`."""
-        unread: int = self.transport.get_write_buffer_size()
-        if unread == 0 or unread <= self._unread - RATE_MIN * WATCH_S:
+        transport = cast(_OneWrite, self.transport)
+        unread, read = transport.get_write_buffer_size(), transport.read()
+        if unread == 0 or read >= self._read + RATE_MIN * WATCH_S:
             self._read_at = now
-        self._unread = unread
+        self._read = read
         if unread:
             self._since = now
             return bool(now - self._read_at > limits.answer_s)
@@ -257,6 +279,7 @@ class _Connection(H11Protocol):
         self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
     ) -> None:
         self._enter("body" if _has_body(scope["headers"]) else "answer")
+        self._scope = scope
 
         async def received() -> Any:  # Called when the token has been verified.
             self.known = self.known or _has_shown_token(scope)
@@ -270,6 +293,7 @@ class _Connection(H11Protocol):
             await send(message)
             if message["type"] == "http.response.body" and not message.get("more_body", False):
                 self._enter("head")
+                self._scope = None
 
         await self._answered(scope, received, sent)
 
@@ -290,6 +314,7 @@ class _OneWrite:
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
         self._parts: list[bytes] = []
+        self._written = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -299,6 +324,7 @@ class _OneWrite:
         if not self._parts:
             self._loop.call_soon(self._send)
         self._parts.append(data)
+        self._written += len(data)
 
     def close(self) -> None:
         """Close the connection when everything was sent."""
@@ -309,11 +335,26 @@ class _OneWrite:
         """Return how many bytes wait."""
         return self._transport.get_write_buffer_size() + sum(map(len, self._parts))
 
+    def read(self) -> int:
+        """Return how many bytes the client has taken, of all that were written.
+
+        Without what the operating system still has to send: its buffer hides a client that reads slowly.
+        """
+        return self._written - self.get_write_buffer_size() - _unsent(self._transport.get_extra_info("socket"))
+
     def _send(self) -> None:
         if self._parts:
             data = b"".join(self._parts)
             self._parts.clear()
             self._transport.write(data)
+
+
+def _unsent(connected: socket.socket) -> int:
+    """Return how many bytes the client has not acknowledged; 0 where the operating system does not say so."""
+    try:
+        return int.from_bytes(fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    except OSError:
+        return 0
 
 
 def _has_shown_token(scope: Any) -> bool:

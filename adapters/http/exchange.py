@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 from starlette.types import Message, Receive, Scope, Send
 
 from mnemolog.adapters.http.access import Caller
+from mnemolog.adapters.http.connections import RUNNING
 from mnemolog.adapters.http.problems import send_problem
 from mnemolog.domain.errors import InvalidInput
 
@@ -60,6 +61,16 @@ class Exchange:
         if found and self.header(b"content-type").partition(b";")[0].strip().lower() != JSON:
             raise InvalidInput("content-type", "is not application/json")
         return found
+
+    def follow(self) -> dict[str, Any] | None:
+        """Count the request as one that follows the log. Return why it is refused as a problem, None if it is not."""
+        running = self.scope["state"].get(RUNNING)
+        return None if running is None else running.follow()
+
+    def stop_when_gone(self) -> None:
+        """Drop the request when its caller hangs up, as those are dropped that read by GET."""
+        if (running := self.scope["state"].get(RUNNING)) is not None:
+            running.can_stop = True
 
     async def gone(self) -> None:
         """Return when the caller has hung up."""

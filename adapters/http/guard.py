@@ -7,14 +7,18 @@ route, and the id of its token.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import ip_address
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+from starlette.requests import ClientDisconnect
+
 from mnemolog.adapters.http.authentication import is_program
 from mnemolog.adapters.http.config import ServerConfig
-from mnemolog.adapters.http.exchange import EVENT_STREAM
+from mnemolog.adapters.http.connections import RUNNING
 from mnemolog.adapters.http.listen import is_loopback
 from mnemolog.adapters.http.metrics import Metrics
 from mnemolog.adapters.http.problems import STOPPING, internal_error, problem, problem_of, send_problem
@@ -29,6 +33,9 @@ Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Any, Receive, Send], Awaitable[None]]
 
 LAST_COMMENT: Final = b": the server stops\n\n"
+HUNG_UP: Final = 499
+"""The status in metrics and logs of a request whose client hung up before it was answered."""
+SAFE: Final = frozenset(("GET", "HEAD"))
 METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 SECURITY: Final[Mapping[bytes, bytes]] = {
     b"x-content-type-options": b"nosniff",
@@ -74,7 +81,8 @@ class Guard:
         """`probes` answer by path, to anybody from any host name: they hold no content."""
         self.app, self.metrics, self.probes, self.tracing = app, metrics, probes, tracing
         self.body_max = config.body_max
-        self._requests_max = config.limits.requests
+        self.limits = config.limits
+        self.followers_max = config.limits.connections // 2
         self._hosts = frozenset(config.names())
         self._origins = frozenset(config.origins)
         self._is_here = is_loopback(config.host) and not config.behind_proxy
@@ -82,7 +90,11 @@ class Guard:
         self._needs_token = config.needs_token
         self.running = 0
         """Requests that run. Those that follow the log are not counted: they wait for events, not for work."""
+        self.running_of: Counter[str] = Counter()
+        """How many of them each token has, and under an empty name callers without one."""
         self.streams: set[_GuardedRequest] = set()
+        """Requests that follow the log."""
+        self.streams_of: Counter[str] = Counter()
         metrics.gauge("mnemolog_http_running", "Requests that run.", lambda: self.running)
         metrics.gauge("mnemolog_http_followers", "Streams that follow the log.", lambda: len(self.streams))
 
@@ -93,17 +105,21 @@ class Guard:
         else:
             await self.app(scope, receive, send)
 
+    def fit(self, places: int) -> None:
+        """Fit the limits of tokens and followers to the connections that the process can have."""
+        of_token = max(1, min(self.limits.requests_of_token, places // 4))
+        self.limits = msgspec.structs.replace(self.limits, requests_of_token=of_token)
+        self.followers_max = places // 2
+
     async def end_streams(self) -> None:
         """End all streams that follow the log, with a last comment. Other streams are the answers of calls."""
         await asyncio.gather(*(stream.end() for stream in list(self.streams)), return_exceptions=True)
 
     def refusal(self, scope: Any) -> dict[str, Any] | None:
         """Return why a request is refused before its body is read, as a problem. None if it is not."""
-        if self.running > self._requests_max:
-            why = f"the server answers {self._requests_max} requests already"
+        if self.running > self.limits.requests:
+            why = f"the server answers {self.limits.requests} requests already"
             return problem("TooBusy", 503, why, "send the request again later")
-        if scope["path"] in self.probes:
-            return None
         headers = {name: value for name, value in scope["headers"] if name in _READ}
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if not self._is_allowed(host):
@@ -146,6 +162,17 @@ class Guard:
         return address.is_loopback or not self._is_here  # No name server can make a page whose name is an address.
 
 
+def _too_many(why: str) -> dict[str, Any]:
+    return problem("TooManyRequests", 429, why, "send the request again when one of them has ended")
+
+
+def _uncount(counts: Counter[str], whose: str | None) -> None:
+    if whose is not None:
+        counts[whose] -= 1
+        if not counts[whose]:
+            del counts[whose]
+
+
 def _other_origin() -> dict[str, Any]:
     return problem("OriginNotAllowed", 403, "pages of that origin may not use this server", "see --allow-origin")
 
@@ -170,21 +197,26 @@ class _GuardedRequest:
     """A request and its answer."""
 
     __slots__ = (
-        "_began", "_complete", "_ended", "_guard", "_is_stream", "_receive", "_send", "_size", "_status", "_task",
-        "scope",
+        "_began", "_complete", "_ended", "_guard", "_has_hung_up", "_is_stream", "_receive", "_send", "_size",
+        "_status", "_task", "_whose", "can_stop", "scope",
     )  # fmt: skip
 
     def __init__(self, guard: Guard, scope: Any, receive: Receive, send: Send) -> None:
         self._guard, self.scope, self._receive, self._send = guard, scope, receive, send
         self._began, self._size, self._status = perf_counter(), 0, 0
-        self._complete = self._ended = self._is_stream = False
+        self._complete = self._ended = self._has_hung_up = self._is_stream = False
+        self._whose: str | None = None
         self._task: asyncio.Task[Any] | None = None
+        self.can_stop = scope["method"] in SAFE
+        """Whether the request is dropped when its client hangs up: it changes nothing, or ends at its next step."""
 
     async def run(self) -> None:
-        guard = self._guard
-        guard.running += 1
+        guard, is_probe = self._guard, self.scope["path"] in self._guard.probes
+        self._task = asyncio.current_task()
+        self.scope.setdefault("state", {})[RUNNING] = self
+        guard.running += not is_probe
         try:
-            if (refused := guard.refusal(self.scope)) is not None:
+            if not is_probe and (refused := guard.refusal(self.scope)) is not None:
                 await self._refuse(refused)
             elif self.scope["method"] == "OPTIONS" and guard.cross_origin(self.scope):
                 await self.send({"type": "http.response.start", "status": 204, "headers": PREFLIGHT})
@@ -198,8 +230,10 @@ class _GuardedRequest:
         finally:
             if self._is_stream:
                 guard.streams.discard(self)
+                _uncount(guard.streams_of, self._whose)
             else:
-                guard.running -= 1
+                guard.running -= not is_probe
+                _uncount(guard.running_of, self._whose)
             self._report()
 
     async def _answer(self) -> None:
@@ -207,8 +241,12 @@ class _GuardedRequest:
             await self._guard.probes.get(self.scope["path"], self._guard.app)(self.scope, self.receive, self.send)
         except LimitExceeded as error:
             await self._refuse(problem_of(error))
-        except asyncio.CancelledError:  # The server stops: it has waited for this request, or its stream has ended.
-            if not self._ended:
+        except ClientDisconnect:  # Starlette has made a 500 of it, which the client does not see.
+            self._status = HUNG_UP
+        except asyncio.CancelledError:
+            if self._has_hung_up:
+                self._status = self._status or HUNG_UP
+            elif not self._ended:  # The server stops, and has waited for this request.
                 why = "the server stops, and this call took too long; it may have been completed"
                 await self._refuse(problem(STOPPING, 503, why, "send the request again, a write with its key"))
         except Exception as error:
@@ -217,6 +255,40 @@ class _GuardedRequest:
                 await self._refuse(members)
             elif not self._complete:
                 raise AnswerCut from None  # Without what the error says of the content.
+
+    def enter(self) -> dict[str, Any] | None:
+        """Count the request for its caller, who is known now. Return why it is refused, None if it is not."""
+        guard, caller = self._guard, self.scope["state"].get("caller")
+        if caller is not None and not caller.token:
+            return None
+        whose = "" if caller is None else caller.token
+        most = guard.limits.requests_of_token if whose else guard.limits.requests_of_strangers
+        if guard.running_of[whose] >= most:
+            return _too_many(f"{most} requests {'of this token' if whose else 'without a token'} run already")
+        guard.running_of[whose] += 1
+        self._whose = whose
+        return None
+
+    def follow(self) -> dict[str, Any] | None:
+        """Count the request as one that follows the log. Return why it is refused, None if it is not."""
+        guard, most = self._guard, self._guard.limits.followers_of_token
+        if len(guard.streams) >= guard.followers_max:
+            return _too_many(f"{guard.followers_max:,} streams follow the log already")
+        if self._whose and guard.streams_of[self._whose] >= most:
+            return _too_many(f"{most} streams of this token follow the log already")
+        guard.running -= 1
+        _uncount(guard.running_of, self._whose)
+        guard.streams.add(self)
+        if self._whose:
+            guard.streams_of[self._whose] += 1
+        self._is_stream = True
+        return None
+
+    def hang_up(self) -> None:
+        """Take note that the client has hung up."""
+        if self.can_stop and not self._complete and self._task is not None:
+            self._has_hung_up = True
+            self._task.cancel()
 
     async def receive(self) -> Any:
         message = await self._receive()
@@ -237,23 +309,19 @@ class _GuardedRequest:
             headers.extend(self._guard.cross_origin(self.scope))
             if self.scope["scheme"] == "https":
                 headers.extend(OVER_TLS.items())
-            if self.scope["method"] == "GET" and names.get(b"content-type", b"").startswith(EVENT_STREAM):
-                self._is_stream = True
-                self._task = asyncio.current_task()
-                self._guard.running -= 1
-                self._guard.streams.add(self)
         elif not message.get("more_body", False):
             self._complete = True
         await self._send(message)
 
     async def end(self) -> None:
-        """End a stream."""
+        """End a stream. One that has not begun is refused, because the server stops."""
         if self._complete or self._ended:
             return
-        self._ended = True
+        self._ended = self._status > 0
         if self._task is not None:
             self._task.cancel()
-        await self._send({"type": "http.response.body", "body": LAST_COMMENT, "more_body": False})
+        if self._ended:
+            await self._send({"type": "http.response.body", "body": LAST_COMMENT, "more_body": False})
 
     async def _refuse(self, members: dict[str, Any]) -> None:
         if self._status:

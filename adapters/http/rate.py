@@ -1,4 +1,4 @@
-"""How many requests each caller may make."""
+"""How many requests each caller may make, in a minute and at a time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from math import ceil
 from time import monotonic
 from typing import Any, Final
 
-from mnemolog.adapters.http.problems import problem, send_problem
+from mnemolog.adapters.http.connections import RUNNING
+from mnemolog.adapters.http.problems import RETRY_AFTER_S, problem, send_problem
 from mnemolog.infra.runtime.lru_cache import LruCache
 
 MINUTE_S: Final = 60.0
+RETRY_SOON: Final = (b"retry-after", str(RETRY_AFTER_S).encode())
 KEPT_MAX: Final = 10_000
 
 
@@ -53,3 +55,20 @@ class RateLimit:
         why = f"this caller has made {self._per_minute} requests in a minute"
         members = problem("TooManyRequests", 429, why, f"send it again in {wait_s} s")
         await send_problem(send, members, (b"retry-after", str(wait_s).encode()))
+
+
+class RunningLimit:
+    """Refuses a request while its caller has as many running as may be. `Guard` counts them."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(
+        self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        """Answer a request, or refuse it."""
+        running = scope.get("state", {}).get(RUNNING)
+        if running is not None and (refused := running.enter()) is not None:
+            await send_problem(send, refused, RETRY_SOON)
+        else:
+            await self._app(scope, receive, send)

@@ -30,6 +30,7 @@ async def serve(guard: Guard, config: ServerConfig, *, started: Callable[[str], 
         connections = Connections(
             config.limits, descriptors=descriptors_left(listening.fileno()), token=config.needs_token, tls=config.tls()
         )
+        guard.fit(connections.places)
         guard.metrics.gauge("mnemolog_http_connections", "Connections that are open.", lambda: connections.count)
         host, port = bracketed(config.host) if config.host else "0.0.0.0", listening.getsockname()[1]
         await connections.serve(

@@ -18,6 +18,7 @@ import msgspec
 
 from mnemolog.adapters.http.exchange import EVENT_STREAM, Exchange
 from mnemolog.adapters.http.operations import Operation
+from mnemolog.adapters.http.rate import RETRY_SOON
 from mnemolog.adapters.http.wire import Arguments
 from mnemolog.adapters.support.store_access import clock_of
 from mnemolog.aio.store import AsyncMemoryStore
@@ -248,6 +249,9 @@ class TailRoute:
             topics=frozenset(given.get("topics", ())),
         )
         store = (await exchange.caller.for_call(given, self._arguments.sessions_in(given))).store
+        if (refused := exchange.follow()) is not None:
+            await exchange.refuse(refused, RETRY_SOON)
+            return
         boundary = await run_in("read", store, lambda of: of.parts.boundary.scope)
         subscriber = await self._tail.subscribe((boundary, wanted.scope), store, token=exchange.caller.token)
         try:

@@ -25,8 +25,9 @@ def mcp_route(served: Memory) -> Route:
     """Return the route of MCP, for an application that sets `request.state.caller`.
 
     A caller gets the tools that its verbs allow, on its part of the memory; `?tools=full` offers all of them.
+    There are no sessions, so that a stream (GET) would say nothing, and there is none to end (DELETE): both are 405.
     """
-    return Route(MCP_PATH, endpoint=_Endpoint(served), methods=["GET", "POST", "DELETE"])
+    return Route(MCP_PATH, endpoint=_Endpoint(served), methods=["POST"])
 
 
 class _Endpoint:

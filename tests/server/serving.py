@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+from starlette.responses import PlainTextResponse
+
+from mnemolog.adapters.http.config import ServerConfig
+from mnemolog.adapters.http.connections import Connections
+from mnemolog.adapters.http.guard import Guard
+from mnemolog.adapters.http.metrics import Metrics
+from mnemolog.adapters.http.serving import _Server
 from tests.support import WAIT_S, wait_until
 
 
@@ -34,3 +42,29 @@ def server(folder, *options, run=command):
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
             assert process.wait(WAIT_S) in (0, -signal.SIGKILL), err.read_text()
+
+
+@asynccontextmanager
+async def in_process(app, *, limits=None, **options):
+    """A server in this event loop that answers with an ASGI application: gives its port, and its guard."""
+    config = ServerConfig(port=0, limits=limits or ServerConfig().limits, **options)
+    guard, started = Guard(app, config, Metrics(), probes={"/healthz": PlainTextResponse("ok\n")}), asyncio.Event()
+    with config.listen() as listening:
+        connections = Connections(config.limits, descriptors=1_000_000, token=config.needs_token)
+        guard.fit(connections.places)
+        guard.metrics.gauge("mnemolog_http_connections", "Connections that are open.", lambda: connections.count)
+        running = _Server(guard, config, connections, listening)
+        task = asyncio.create_task(connections.serve(running, listening, started=started.set))
+        try:
+            await started.wait()
+            yield listening.getsockname()[1], guard
+        finally:
+            running.should_exit = True
+            await task
+
+
+async def until(condition):
+    """Wait until a condition holds, while the event loop runs."""
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.01)

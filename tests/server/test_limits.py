@@ -1,0 +1,354 @@
+"""What one client takes of a server leaves room for the others: requests, threads, streams, connections, log lines."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from contextlib import ExitStack, asynccontextmanager, closing
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+from mnemolog import MemoryStore
+from mnemolog.adapters.http.config import ServerConfig
+from mnemolog.adapters.http.connections import Limits
+from mnemolog.adapters.http.metrics import Metrics
+from mnemolog.adapters.server import application
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.aio.worker_pools import READERS_MAX
+from mnemolog.aio.wrappers import run_in
+from tests.server.serving import in_process, server, until
+from tests.support import WAIT_S, wait_until
+
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.fixture
+def secrets(folder):
+    """Tokens of two people who may read and of one who may do everything."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.session("trip", scope="acme").record("user", "The train to Porto leaves at nine.")
+        create = store.admin.create_token
+        everything = create("ops", verbs=["read", "record", "forget", "admin"])
+        found = {"ops": everything, "ann": create("ann", verbs=["read"]), "bob": create("bob", verbs=["read"])}
+    return {name: created.secret for name, created in found.items()}
+
+
+@asynccontextmanager
+async def serving(folder, **limits):
+    """A server with tokens over a folder."""
+    config = ServerConfig(require_token=True)
+    async with (
+        AsyncMemoryStore.open(folder, model=None) as store,
+        application(store, config, Metrics(), read_only=False) as app,
+        in_process(app, limits=Limits(**{"connections": 1_000} | limits), require_token=True) as (port, guard),
+    ):
+        served = Served(port, guard, store)
+        try:
+            yield served
+        finally:
+            for client in served.clients:
+                client.hang_up()
+
+
+class Served:
+    """A server, its guard and its store, and the clients that sent it requests."""
+
+    def __init__(self, port, guard, store):
+        self._port, self.guard, self.store = port, guard, store
+        self.clients = []
+
+    async def send(self, path, secret="", *, method="GET", body=b"", length=None, headers=""):
+        """Send a request, with the beginning of its body if `length` is more."""
+        client = Client(*await asyncio.open_connection("127.0.0.1", self._port))
+        self.clients.append(client)
+        if secret:
+            headers += f"Authorization: Bearer {secret}\r\n"
+        if body or length:
+            kind = "application/json" if body else FORM
+            headers += f"Content-Type: {kind}\r\nContent-Length: {length or len(body)}\r\n"
+        client.writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode() + body)
+        return client
+
+    async def status(self, path, secret="", **how):
+        """Send a request; return the status of its answer."""
+        return await (await self.send(path, secret, **how)).status()
+
+
+class Client:
+    """A connection on which a request was sent."""
+
+    def __init__(self, reader, writer):
+        self.reader, self.writer = reader, writer
+
+    async def status(self):
+        """The status of the answer, when it comes."""
+        line = await asyncio.wait_for(self.reader.readline(), WAIT_S)
+        return int(line.split()[1])
+
+    def hang_up(self):
+        self.writer.transport.abort()
+
+
+class Busy:
+    """Fills a pool of a store with work, until the end of the block."""
+
+    def __init__(self, store, pool="read", jobs=READERS_MAX):
+        self._store, self._pool, self._jobs = store, pool, jobs
+        self._begun, self._free = threading.Semaphore(0), threading.Event()
+
+    async def __aenter__(self):
+        self._tasks = [asyncio.ensure_future(self._job()) for _ in range(self._jobs)]
+        for _ in range(self._jobs):
+            await asyncio.to_thread(self._begun.acquire, timeout=WAIT_S)
+
+    async def __aexit__(self, *_):
+        self._free.set()
+        await asyncio.gather(*self._tasks)
+
+    async def _job(self):
+        def wait(_):
+            self._begun.release()
+            assert self._free.wait(WAIT_S)
+
+        await run_in(self._pool, self._store, wait)
+
+
+def test_who_calls_is_known_while_all_threads_that_read_are_busy(folder, secrets):
+    """A token that is invalid is refused, and a call that reads nothing is answered."""
+
+    async def main():
+        async with serving(folder) as at, Busy(at.store):
+            assert await at.status("/v1/openapi.json", secrets["ann"]) == 200
+            assert await at.status("/v1/openapi.json", "wrong") == 401
+
+    asyncio.run(main())
+
+
+def test_a_token_has_a_limit_of_requests_that_run_and_the_others_have_theirs(folder, secrets):
+    """429 with Retry-After, until one of its requests has ended."""
+
+    async def main():
+        async with serving(folder, requests_of_token=3) as at:
+            async with Busy(at.store):
+                slow = [await at.send("/v1/head", secrets["ann"]) for _ in range(3)]
+                await until(lambda: at.guard.running == 3)
+                refused = await at.send("/v1/head", secrets["ann"])
+                assert await refused.status() == 429
+                assert b"retry-after: 1" in await refused.reader.readuntil(b"\r\n\r\n")
+                assert await at.status("/v1/openapi.json", secrets["bob"]) == 200
+            assert [await client.status() for client in slow] == [200] * 3
+            assert await at.status("/v1/head", secrets["ann"]) == 200
+            assert not at.guard.running_of
+
+    asyncio.run(main())
+
+
+def test_a_read_that_has_not_begun_is_dropped_when_its_caller_hangs_up(folder, secrets):
+    """Of the API, by GET and by POST, and of the console. It is no answer of the server, and no error."""
+    asked = (
+        ("/v1/head", "GET", b""),
+        ("/audit", "GET", b""),
+        ("/v1/recall", "POST", b'{"query": "train", "mode": "text"}'),
+        ("/v1/verify", "POST", b"{}"),
+    )
+
+    async def main():
+        async with (
+            serving(folder) as at,
+            Busy(at.store),
+            Busy(at.store, "background", 2),
+            Busy(at.store, "recall"),
+        ):
+            for path, method, body in asked:
+                client = await at.send(path, secrets["ops"], method=method, body=body)
+                await until(lambda: at.guard.running == 1)
+                await until(lambda: at.guard.running_of)
+                client.hang_up()
+                await until(lambda: at.guard.running == 0)
+            text = at.guard.metrics.text().decode()
+            assert text.count('status="499"} 1.0') == len(asked)
+
+    asyncio.run(main())
+
+
+def test_a_write_is_completed_when_its_caller_hangs_up(folder, secrets):
+    """Whoever sent it may know it as sent."""
+
+    async def main():
+        async with serving(folder) as at:
+            async with Busy(at.store, "write", 32):
+                body = b'{"role": "user", "text": "It is late."}'
+                path = "/v1/sessions/trip/turns"
+                client = await at.send(path, secrets["ops"], method="POST", body=body)
+                await until(lambda: at.guard.running_of)
+                client.hang_up()
+                await until(lambda: "mnemolog_http_connections 0.0" in at.guard.metrics.text().decode())
+                assert at.guard.running == 1
+            await until(lambda: at.guard.running == 0)
+            assert [turn.text for turn in await at.store.turns("trip")][-1] == "It is late."
+
+    asyncio.run(main())
+
+
+def test_callers_without_a_token_take_no_places_of_those_with_one(folder, secrets):
+    """However many leave their bodies unsent, and not for long."""
+
+    async def main():
+        async with serving(folder, requests=20, requests_of_strangers=4, strangers_body_s=0.5) as at:
+            sent = [await at.send("/theme", method="POST", length=100) for _ in range(12)]
+            refused = [await client.status() for client in sent[4:]]
+            assert refused == [429] * 8
+            assert at.guard.running == 4
+            assert await at.status("/v1/head", secrets["ann"]) == 200
+            assert await sent[0].reader.read() == b""  # Long before the 30 seconds of a caller with a token.
+            await until(lambda: at.guard.running == 0)
+
+    asyncio.run(main())
+
+
+def test_probes_are_answered_while_all_places_for_requests_are_taken(folder, secrets):
+    """An orchestrator would end a server that is only busy."""
+
+    async def main():
+        async with serving(folder, requests=2) as at, Busy(at.store):
+            for name in ("ann", "bob"):
+                await at.send("/v1/head", secrets[name])
+            await until(lambda: at.guard.running == 2)
+            assert await at.status("/v1/head", secrets["ops"]) == 503
+            assert await at.status("/healthz") == 200
+
+    asyncio.run(main())
+
+
+def test_a_caller_without_a_token_who_hangs_up_leaves_no_line_in_the_log(folder, secrets):
+    """256 of them would be 256 errors."""
+    with server(folder, "--require-token") as (url, process):
+        where = urlsplit(url)
+        with closing(socket.create_connection((where.hostname, where.port), timeout=WAIT_S)) as client:
+            head = f"POST /theme HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FORM}\r\nContent-Length: 100\r\n\r\n"
+            client.sendall(head.encode())
+            wait_until(lambda: metric(url, secrets, "mnemolog_http_running") == 2, what="the request to run")
+        wait_until(lambda: metric(url, secrets, "mnemolog_http_running") == 1, what="the request to end")
+        text = httpx2.get(f"{url}/metrics", headers=bearer(secrets["ops"]), timeout=WAIT_S).text
+        assert 'route="/theme",status="499"} 1.0' in text
+        assert 'status="500"' not in text
+        assert process.errors() == ""
+
+
+def bearer(secret):
+    return {"authorization": f"Bearer {secret}"}
+
+
+def metric(url, secrets, name):
+    text = httpx2.get(f"{url}/metrics", headers=bearer(secrets["ops"]), timeout=WAIT_S).text
+    return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
+
+
+def test_followers_of_a_token_have_a_limit_and_those_of_all_callers(folder, secrets):
+    """429 beyond it. A stream that ends makes room."""
+
+    async def main():
+        async with serving(folder, connections=10, followers_of_token=3) as at:
+            assert [await at.status("/v1/tail", secrets["ann"]) for _ in range(4)] == [200, 200, 200, 429]
+            assert [await at.status("/v1/tail", secrets["bob"]) for _ in range(3)] == [200, 200, 429]
+            await until(lambda: at.guard.running == 0)
+            at.clients[0].hang_up()
+            await until(lambda: len(at.guard.streams) == 4)
+            assert await at.status("/v1/tail", secrets["bob"]) == 200
+            for client in at.clients:
+                client.hang_up()
+            await until(lambda: not at.guard.streams)
+            assert not at.guard.streams_of
+
+    asyncio.run(main())
+
+
+def test_followers_of_one_token_keep_nobody_out_of_a_process_that_may_open_few_files(folder, secrets):
+    """Half of the places are for requests."""
+
+    def few_files(at):
+        from tests.server.serving import command
+
+        return ["sh", "-c", f"ulimit -n 100; exec {' '.join(command(at, '--require-token'))}"]
+
+    with server(folder, run=few_files) as (url, _), ExitStack() as following:
+        where = urlsplit(url)
+        for _ in range(60):
+            client = following.enter_context(socket.create_connection((where.hostname, where.port), timeout=WAIT_S))
+            client.sendall(
+                f"GET /v1/tail HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secrets['ann']}\r\n\r\n".encode()
+            )
+        for _ in range(3):
+            assert httpx2.get(f"{url}/v1/head", headers=bearer(secrets["bob"]), timeout=WAIT_S).status_code == 200
+
+
+def test_a_call_that_reports_its_progress_by_get_is_no_follower(folder, secrets):
+    """It is counted among the requests that run, and a stop completes it."""
+
+    async def main():
+        async with serving(folder) as at:
+            async with Busy(at.store, "background", 2):
+                stream = "Accept: text/event-stream\r\n"
+                client = await at.send("/v1/diff?before=1&after=2", secrets["ann"], headers=stream)
+                assert await client.status() == 200
+                assert at.guard.running == 1
+                assert not at.guard.streams
+                await at.guard.end_streams()
+            assert b"event: result" in await asyncio.wait_for(client.reader.readuntil(b"event: result"), WAIT_S)
+
+    asyncio.run(main())
+
+
+def test_a_client_that_reads_steadily_is_not_cut_off(folder):
+    """However little at a time, and though the server always has more to send: what counts is that it reads."""
+    part = b"x" * 65_536
+
+    async def endless(scope, receive, send):
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            while True:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+                await asyncio.sleep(0)
+
+    async def main():
+        async with in_process(endless, limits=Limits(answer_s=2.0)) as (port, guard):
+            loop = asyncio.get_running_loop()
+            steady, idle = [socket.socket() for _ in range(2)]
+            with closing(steady), closing(idle):
+                for client in (steady, idle):
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+                    client.setblocking(False)
+                    await loop.sock_connect(client, ("127.0.0.1", port))
+                    await loop.sock_sendall(client, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                await until(lambda: guard.running == 2)
+                idle_since = loop.time()
+                while (
+                    guard.running == 2 or loop.time() < idle_since + 4.0
+                ):  # The idle one is cut off.
+                    assert await loop.sock_recv(steady, 4_096)
+                    await asyncio.sleep(0.2)
+                    assert guard.running > 0
+
+    asyncio.run(main())
+
+
+def test_exports_that_are_read_slowly_delay_no_other_long_call(folder, secrets):
+    """However many there are: no thread waits for who reads them."""
+    with MemoryStore.open(folder, model=None) as store:
+        for _ in range(30):
+            store.session("trip").record("user", "x" * 400_000)
+
+    async def main():
+        async with serving(folder) as at:
+            slow = [await at.send("/v1/export", secrets["ann"]) for _ in range(6)]
+            assert [await client.status() for client in slow] == [200] * 6
+            for path in ("/v1/verify", "/v1/forget"):
+                body = b'{"session": "trip", "dry_run": true}' if path == "/v1/forget" else b"{}"
+                assert await at.status(path, secrets["ops"], method="POST", body=body) == 200
+            for client in slow:
+                client.hang_up()
+
+    asyncio.run(main())
