@@ -89,7 +89,7 @@ async def application(
 
 def _mcp_route(memory: Memory) -> BaseRoute:
     if find_spec("mcp") is None:
-        return Route(MCP_PATH, _no_mcp, methods=["POST"])
+        return Route(MCP_PATH, _no_mcp, methods=["GET", "POST", "DELETE"])
     from mnemolog.adapters.mcp.mounted import mcp_route
 
     return mcp_route(memory)

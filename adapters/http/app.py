@@ -34,7 +34,7 @@ from mnemolog.adapters.http.streaming import answer_with_export, answer_with_pro
 from mnemolog.adapters.http.tail import TAIL, TailRoute
 from mnemolog.adapters.http.wire import Answers, Arguments, reports_progress
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.aio.wrappers import run_in
+from mnemolog.aio.wrappers import run_in, stopping
 from mnemolog.application.session_list import without_scope_warnings
 from mnemolog.audit.service import AuditService
 from mnemolog.domain.errors import InvalidInput, LimitExceeded, MnemologError
@@ -151,6 +151,8 @@ class Route:
             return await prefetch_result(exchange.caller.store, arguments)
         known = exchange.header(b"if-none-match").decode("latin-1") or None
         pool = "read" if self._pool == "recall" and arguments.get("mode") == "text" else self._pool
+        if self._reports:  # Also where it reports to nobody: a call whose caller has hung up ends at its next step.
+            arguments = {"progress": stopping(None)} | arguments
         with request_key(key):
             return await run_in(pool, exchange.caller.store, lambda store: self._call(store, arguments, known))
 

@@ -27,7 +27,7 @@ def mcp_route(served: Memory) -> Route:
     A caller gets the tools that its verbs allow, on its part of the memory; `?tools=full` offers all of them.
     There are no sessions, so that a stream (GET) would say nothing, and there is none to end (DELETE): both are 405.
     """
-    return Route(MCP_PATH, endpoint=_Endpoint(served), methods=["POST"])
+    return Route(MCP_PATH, endpoint=_Endpoint(served), methods=["GET", "POST", "DELETE"])
 
 
 class _Endpoint:
@@ -39,6 +39,10 @@ class _Endpoint:
         caller: Caller = request.state.caller
         if (refused := _refusal(caller)) is not None:
             await send_problem(send, refused)
+            return
+        if scope["method"] != "POST":
+            members = problem("MethodNotAllowed", 405, "there is no stream and no session here: this path takes POST")
+            await send_problem(send, members, (b"allow", b"POST"))
             return
         memory = _Part(self._served, caller)
         tools: Toolset = "full" if request.query_params.get("tools") == "full" else "core"

@@ -325,9 +325,7 @@ def test_a_client_that_reads_steadily_is_not_cut_off(folder):
                     await loop.sock_sendall(client, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 await until(lambda: guard.running == 2)
                 idle_since = loop.time()
-                while (
-                    guard.running == 2 or loop.time() < idle_since + 4.0
-                ):  # The idle one is cut off.
+                while guard.running == 2 or loop.time() < idle_since + 4.0:  # The idle one is cut off.
                     assert await loop.sock_recv(steady, 4_096)
                     await asyncio.sleep(0.2)
                     assert guard.running > 0

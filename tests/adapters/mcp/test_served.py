@@ -52,6 +52,13 @@ def test_several_clients_at_once_lose_nothing_to_one_another(folder):
             assert sorted(turn["text"] for turn in turns) == sorted(texts)
 
 
+def test_a_stream_that_would_say_nothing_is_refused(folder):
+    """It would hold a connection for as long as its client likes."""
+    with server(folder) as (url, _):
+        asked = {"accept": "text/event-stream"}
+        assert httpx2.get(f"{url}/mcp", headers=asked, timeout=WAIT_S).status_code == 405
+
+
 def test_a_client_asks_for_all_tools_in_the_url(folder):
     """By default the six that a model needs; of a read-only server those that read."""
 
