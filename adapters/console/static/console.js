@@ -1,7 +1,14 @@
 // What works only with a script: dragging the slider, charts, and the live tail. Everything else is plain HTML.
 "use strict";
 
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+// A colour of the style as a canvas understands it: the variables have one for light and one for dark.
+function colour(name) {
+  const probe = document.body.appendChild(document.createElement("span"));
+  probe.style.color = `var(${name})`;
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
 
 // The slider: while it is dragged, the page below follows; when it is let go, the URL has the moment.
 let dragging = false;
