@@ -71,12 +71,15 @@ class IndexerLock:
             self._acquire(max(0.0, end - time.monotonic()))
             yield
         finally:
-            # Also if the lock was taken and the note of its holder could not be written. Does nothing if it was not.
-            self._lock.release()
+            # Also if the lock was taken and the note of its holder could not be written.
+            if self._lock.is_locked:
+                with suppress(OSError):  # A note that stays is one of a process that did not end well.
+                    self._note.unlink(missing_ok=True)
+                self._lock.release()
             self._thread.release()
 
     def holder(self) -> str:
-        """Return a description of the current or last holder."""
+        """Return a description of the current holder, or of one that was killed."""
         try:
             return str(read_holder(self._note))
         except (OSError, *UNDECODABLE):

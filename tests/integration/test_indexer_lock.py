@@ -18,3 +18,10 @@ def test_a_note_that_cannot_be_written_does_not_keep_the_lock(tmp_path, monkeypa
             assert IndexerLock(tmp_path, "f" * 64).holder() == "another process"
     with IndexerLock(tmp_path, "f" * 64).held(wait_s=0):
         pass
+
+
+def test_who_gives_the_lock_back_leaves_no_note(tmp_path):
+    """A note that is left is for doctor to report: its process was killed."""
+    with IndexerLock(tmp_path, "f" * 64).held(wait_s=0):
+        (note,) = tmp_path.glob("*.holder.json")
+    assert not note.exists()
