@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import log
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
+from mnemolog.domain import errors
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.sql import blocks
@@ -190,7 +192,10 @@ def best(
 
 
 def _lengths(connection: sa.Connection, turns: Positions) -> Lengths:
-    """Return the lengths of turns (ascending) in words, as the text index counts them."""
+    """Return the lengths of turns (ascending) in words, as the text index counts them.
+
+    Raises `ProjectionUnreadable` for a turn whose length is missing.
+    """
     lengths = np.full(len(turns), LENGTH_MAX, dtype=np.int64)
     stored = _stored_lengths(connection)
     closed = int(np.searchsorted(turns, len(stored)))
@@ -200,7 +205,11 @@ def _lengths(connection: sa.Connection, turns: Positions) -> Lengths:
     if len(unknown):
         positions = turns[unknown].tolist()
         exact = blocks.lengths_of(connection, positions)
-        lengths[unknown] = [exact[position] for position in positions]
+        try:
+            lengths[unknown] = [exact[position] for position in positions]
+        except KeyError as error:
+            path = Path(connection.engine.url.database or "views.db")
+            raise errors.ProjectionUnreadable(path, f"its text index has no length of turn {error}") from error
     return lengths
 
 

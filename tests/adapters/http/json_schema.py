@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ KINDS = {
 KNOWN = {
     *("$ref", "anyOf", "type", "properties", "required", "additionalProperties", "items", "enum", "title"),
     *("description", "default", "format", "contentEncoding", "minItems", "maxItems", "prefixItems", "const"),
+    *("minimum", "maximum", "pattern"),
 }
 
 
@@ -32,6 +34,10 @@ def misfits(value: Any, schema: Mapping[str, Any], components: Mapping[str, Any]
     kind = schema.get("type")
     if kind is not None and (not isinstance(value, KINDS[kind]) or (kind != "boolean" and isinstance(value, bool))):
         yield f"{at}: {value!r} is no {kind}"
+    elif kind == "integer" and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
+        yield f"{at}: {value!r} is too small or too large"
+    elif kind == "string" and not re.search(schema.get("pattern", ""), value):
+        yield f"{at}: {value!r} does not match {schema['pattern']}"
     elif kind == "object":
         known = schema.get("properties", {})
         yield from (f"{at}: {name} is missing" for name in schema.get("required", ()) if name not in value)
