@@ -120,6 +120,14 @@ def test_a_session_is_shown_as_it_was(browse, clock):
         assert (value["value"], value["expired"]) == ("Porto", expired)
 
 
+@pytest.mark.parametrize(("earlier", "is_shown"), [(timedelta(milliseconds=1), False), (timedelta(days=1), True)])
+def test_when_a_turn_was_recorded_is_shown_where_it_was_said_at_another_time(browse, clock, earlier, is_shown):
+    clock.time += timedelta(milliseconds=500)
+    console = browse(lambda store: store.session("s").record("user", "Hello.", said_at=clock.time - earlier))
+    page = console.get("/session?id=s")
+    assert ('<span class="recorded">' in page.text) is is_shown
+
+
 def test_a_session_that_had_not_begun_says_when_it_did(browse):
     """Going back beyond the start of a session is no error."""
     browser = browse(lambda store: [store.session("a").record("user", "x"), store.session("b").record("user", "y")])
