@@ -61,7 +61,7 @@ def test_an_interrupted_import_says_how_much_is_recorded_and_continues(memory, c
 INTERRUPTED = {
     "verify": ("_walk", 1, "nothing was changed"),
     "backup": ("_copy", 1, "no backup was made"),
-    "export": ("_lines", 1, "no file was written"),
+    "export": ("export_lines", 1, "no file was written"),
     "replay": ("replay", 1, "to continue"),
 }
 
