@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final, Literal
@@ -20,7 +19,7 @@ from mnemolog.adapters.console.parameters import text
 from mnemolog.adapters.console.private_files import PrivateFiles
 from mnemolog.adapters.console.rendering import url
 from mnemolog.adapters.http.access import Caller
-from mnemolog.adapters.http.problems import Problem
+from mnemolog.adapters.http.problems import FAILED, REPORT_IT, Problem, place_of
 from mnemolog.aio.worker_pools import BACKGROUND_MAX
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.result import Result
@@ -169,10 +168,9 @@ async def _run(job: Job, work: Work) -> None:
         job.ended(None, errors.StoreClosed())
         raise
     except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        structured_log.error("console.job_failed", job=job.id, error=error, file=frame.filename, line=frame.lineno)
-        failed = errors.StoreError("the server failed")
-        failed.hint = "report it as a bug, with what the server logged"
+        structured_log.error("console.job_failed", job=job.id, error=error, **place_of(error))
+        failed = errors.StoreError(FAILED)
+        failed.hint = REPORT_IT
         job.ended(None, failed)
 
 

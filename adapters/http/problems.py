@@ -28,6 +28,8 @@ RETRY_AFTER_S: Final = 1
 """When a request that was answered with 503 may succeed, in seconds."""
 STOPPING: Final = "Stopping"
 """The title of the answer to a call that a stop of the server has ended. It may have been completed."""
+FAILED: Final = "the server failed"
+REPORT_IT: Final = "report it as a bug, with what the server logged"
 
 _STATUS: Final[dict[type[Exception], int]] = {
     errors.InvalidInput: 400,
@@ -143,9 +145,14 @@ def problem(title: str, status: int, detail: str, hint: str = "") -> dict[str, A
 
 def internal_error(error: Exception, operation: str) -> dict[str, Any]:
     """Return the members of the problem that a fault of the server is, and log its class and place, not its message."""
+    structured_log.error("http.failed", operation=operation, error=error, **place_of(error))
+    return problem("InternalError", 500, FAILED, REPORT_IT)
+
+
+def place_of(error: BaseException) -> dict[str, Any]:
+    """Return the file and the line in which an error was raised, for a log that must not hold its message."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    structured_log.error("http.failed", operation=operation, error=error, file=frame.filename, line=frame.lineno)
-    return problem("InternalError", 500, "the server failed", "report it as a bug, with what the server logged")
+    return {"file": frame.filename, "line": frame.lineno}
 
 
 def problem_headers(members: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
