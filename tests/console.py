@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mnemolog import AsyncMemoryStore
-from mnemolog.adapters.console.app import console_routes
-from mnemolog.adapters.http.access import Caller, local_caller
+from mnemolog.server.console.app import console_routes
+from mnemolog.server.http.access import Caller, local_caller
 
 OPEN: list[Browser] = []
 """Those that the test of this moment has opened."""

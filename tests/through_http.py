@@ -13,9 +13,9 @@ from contextlib import contextmanager
 import uvicorn
 
 from mnemolog import AsyncMemoryStore, MemoryStore, connect
-from mnemolog.adapters.http.app import make_app
 from mnemolog.aio.store import Opening
 from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.server.http.app import make_app
 
 OPEN = MemoryStore.open
 

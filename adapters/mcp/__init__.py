@@ -11,12 +11,9 @@ from mnemolog.adapters.extras import require
 
 require("mcp", "mcp", "uvicorn")
 
-from mnemolog.adapters.http.connections import Limits as Limits  # noqa: E402
-from mnemolog.adapters.mcp.bind import BindConfig as BindConfig  # noqa: E402
-from mnemolog.adapters.mcp.http import serve_http as serve_http  # noqa: E402
 from mnemolog.adapters.mcp.opening import OpeningMemory as OpeningMemory  # noqa: E402
 from mnemolog.adapters.mcp.server import make_server as make_server  # noqa: E402
 from mnemolog.adapters.mcp.server import serve_stdio as serve_stdio  # noqa: E402
 from mnemolog.adapters.support.agent_tools import Memory as Memory  # noqa: E402
 
-__all__ = ["BindConfig", "Limits", "Memory", "OpeningMemory", "make_server", "serve_http", "serve_stdio"]
+__all__ = ["Memory", "OpeningMemory", "make_server", "serve_stdio"]

@@ -34,8 +34,8 @@ def connect(
     message says whether the call may have been carried out. Raises `InvalidInput`, `ExtraMissing` without `httpx2`.
     """
     require("client", "httpx2")
-    from mnemolog.adapters.client.connection import Connection, Settings
-    from mnemolog.adapters.client.store import RemoteStore
+    from mnemolog.server.client.connection import Connection, Settings
+    from mnemolog.server.client.store import RemoteStore
 
     if tries < 1:
         raise InvalidInput("tries", f"{tries} is less than 1; a call is sent at least once")

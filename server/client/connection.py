@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
-from mnemolog.adapters.http.operations import PREFIX
-from mnemolog.adapters.http.problems import STOPPING, Problem, error_of, hint_of
-from mnemolog.adapters.http.protocol import KEY_HEADER, PROBLEM_JSON
 from mnemolog.domain import errors
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.version import this_version
 from mnemolog.projections.ports import Progress
+from mnemolog.server.http.operations import PREFIX
+from mnemolog.server.http.problems import STOPPING, Problem, error_of, hint_of
+from mnemolog.server.http.protocol import KEY_HEADER, PROBLEM_JSON
 
 CONNECTIONS_MAX: Final = 64
 CONNECT_TIMEOUT_S: Final = 10.0

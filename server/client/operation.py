@@ -15,9 +15,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from mnemolog.adapters.client.connection import Call
-from mnemolog.adapters.http.operations import LEFT_OUT_ARGUMENTS, Operation
-from mnemolog.adapters.http.wire import WAITS, answer_types, is_paged, parameters, reports_progress
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import InvalidInput
@@ -27,6 +24,9 @@ from mnemolog.domain.moments import Time, parse_time, position_at
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import SessionHandle, session_id_of
 from mnemolog.results import Checkpoint
+from mnemolog.server.client.connection import Call
+from mnemolog.server.http.operations import LEFT_OUT_ARGUMENTS, Operation
+from mnemolog.server.http.wire import WAITS, answer_types, is_paged, parameters, reports_progress
 
 KEY_BYTES: Final = 16
 _WITH_EVENTS: Final = frozenset({"events", "preview_switch", "audit.timeline", "audit.event"})

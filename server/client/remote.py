@@ -10,13 +10,13 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from mnemolog.adapters.client.connection import Connection, result_after, whole
-from mnemolog.adapters.client.operation import ClientOperation
-from mnemolog.adapters.client.results import decoded
-from mnemolog.adapters.http.operations import BY_METHOD, LEFT_OUT, OPERATIONS, Method, Operation
-from mnemolog.adapters.http.wire import PAGE_MAX, ListPage, Value
 from mnemolog.domain import errors
 from mnemolog.domain.result import Results
+from mnemolog.server.client.connection import Connection, result_after, whole
+from mnemolog.server.client.operation import ClientOperation
+from mnemolog.server.client.results import decoded
+from mnemolog.server.http.operations import BY_METHOD, LEFT_OUT, OPERATIONS, Method, Operation
+from mnemolog.server.http.wire import PAGE_MAX, ListPage, Value
 
 Class = TypeVar("Class", bound=type)
 

@@ -9,8 +9,6 @@ from typing import Any, BinaryIO, Final
 import httpx2
 import msgspec
 
-from mnemolog.adapters.client.operation import ClientOperation
-from mnemolog.adapters.http.wire import LogEvent, Prefetched
 from mnemolog.audit.results import LogExport
 from mnemolog.domain.errors import InvalidInput, LogUnreachable, StoreError
 from mnemolog.domain.events import EVENT_TYPES, Event, ForeignEvent, Forgotten, RecordedEvent, UnfitEvent
@@ -20,6 +18,8 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.results import SwitchPreview
+from mnemolog.server.client.operation import ClientOperation
+from mnemolog.server.http.wire import LogEvent, Prefetched
 
 _STAND_INS: Final[tuple[type[Event], ...]] = (ForeignEvent, UnfitEvent, Forgotten)
 """Events that are shown in the place of one that cannot be, those with the most fields first."""

@@ -12,10 +12,6 @@ from typing import Any, BinaryIO, Final, NoReturn
 
 import msgspec
 
-from mnemolog.adapters.client.connection import Connection
-from mnemolog.adapters.client.remote import BY_NAME, Remote, remote
-from mnemolog.adapters.client.results import exported_into
-from mnemolog.adapters.http.wire import Prefetch, Prefetched, SessionFound, SessionThen
 from mnemolog.application.session_list import scope_warning
 from mnemolog.application.session_service import checked_turn
 from mnemolog.audit.results import LogExport
@@ -53,6 +49,10 @@ from mnemolog.projections.recall.prefetch_ticket import (
 )
 from mnemolog.projections.recall.question import Mode
 from mnemolog.results import NewTurn
+from mnemolog.server.client.connection import Connection
+from mnemolog.server.client.remote import BY_NAME, Remote, remote
+from mnemolog.server.client.results import exported_into
+from mnemolog.server.http.wire import Prefetch, Prefetched, SessionFound, SessionThen
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
 

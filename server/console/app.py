@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mnemolog.adapters.console import (
+from mnemolog.server.console import (
     audit_page,
     context_page,
     diff_page,
@@ -22,8 +22,8 @@ from mnemolog.adapters.console import (
     sessions,
     tokens,
 )
-from mnemolog.adapters.console.console import Console, LogIn
-from mnemolog.adapters.console.page import Action, Page
+from mnemolog.server.console.console import Console, LogIn
+from mnemolog.server.console.page import Action, Page
 
 PAGES: Final[tuple[Page, ...]] = (
     overview.overview,

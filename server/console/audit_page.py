@@ -10,14 +10,6 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import FileResponse
 
-from mnemolog.adapters.console import parameters
-from mnemolog.adapters.console.event_search import EventFilter, EventLine, newest_events
-from mnemolog.adapters.console.event_words import KINDS
-from mnemolog.adapters.console.jobs import jobs_of, owner_of
-from mnemolog.adapters.console.moment import AsOf, position_of
-from mnemolog.adapters.console.page import Redirect, action, page
-from mnemolog.adapters.console.private_files import PrivateFiles
-from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.head import Head
@@ -29,6 +21,14 @@ from mnemolog.operations.known_backups import backup_witnesses
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.ports import Progress
+from mnemolog.server.console import parameters
+from mnemolog.server.console.event_search import EventFilter, EventLine, newest_events
+from mnemolog.server.console.event_words import KINDS
+from mnemolog.server.console.jobs import jobs_of, owner_of
+from mnemolog.server.console.moment import AsOf, position_of
+from mnemolog.server.console.page import Redirect, action, page
+from mnemolog.server.console.private_files import PrivateFiles
+from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
 PER_PAGE: Final = 100

@@ -9,12 +9,17 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from mnemolog.adapters.console.assets import send_asset
-from mnemolog.adapters.console.moment import AsOf, TimeBar, as_of, time_bar
-from mnemolog.adapters.console.page import Action, Page, Redirect
-from mnemolog.adapters.console.parameters import text
-from mnemolog.adapters.console.rendering import environment, url
-from mnemolog.adapters.console.security import (
+from mnemolog.adapters.support.store_access import read, with_pools
+from mnemolog.domain import errors
+from mnemolog.domain.encoding import to_printable_json
+from mnemolog.domain.result import Result
+from mnemolog.domain.scope import ROOT
+from mnemolog.server.console.assets import send_asset
+from mnemolog.server.console.moment import AsOf, TimeBar, as_of, time_bar
+from mnemolog.server.console.page import Action, Page, Redirect
+from mnemolog.server.console.parameters import text
+from mnemolog.server.console.rendering import environment, url
+from mnemolog.server.console.security import (
     CSRF_FIELD,
     HEADERS,
     LOGIN_COOKIE,
@@ -22,14 +27,9 @@ from mnemolog.adapters.console.security import (
     FormTokens,
     local_target,
 )
-from mnemolog.adapters.http.access import Caller
-from mnemolog.adapters.http.problems import Problem, hint_of, status_of
-from mnemolog.adapters.http.protocol import PROBLEM_JSON
-from mnemolog.adapters.support.store_access import read, with_pools
-from mnemolog.domain import errors
-from mnemolog.domain.encoding import to_printable_json
-from mnemolog.domain.result import Result
-from mnemolog.domain.scope import ROOT
+from mnemolog.server.http.access import Caller
+from mnemolog.server.http.problems import Problem, hint_of, status_of
+from mnemolog.server.http.protocol import PROBLEM_JSON
 
 LogIn = Callable[[str], Awaitable[Caller | None]]
 """Returns the caller that a token stands for, None for an invalid one."""

@@ -8,11 +8,6 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from mnemolog.adapters.console import parameters
-from mnemolog.adapters.console.moment import AsOf, recorded_at
-from mnemolog.adapters.console.page import page
-from mnemolog.adapters.console.rendering import excerpt
-from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import known_async_session, read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.display import counted
@@ -23,6 +18,11 @@ from mnemolog.domain.session import session_of
 from mnemolog.projections.context.answer import BlockKind, Context, ContextBlock, LeftOut, WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
 from mnemolog.projections.recall.rules import MIN_RELEVANCE
+from mnemolog.server.console import parameters
+from mnemolog.server.console.moment import AsOf, recorded_at
+from mnemolog.server.console.page import page
+from mnemolog.server.console.rendering import excerpt
+from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
 TOKENS_MAX: Final = 1_000_000

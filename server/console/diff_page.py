@@ -10,11 +10,6 @@ from typing import Final
 import msgspec
 from starlette.requests import Request
 
-from mnemolog.adapters.console import parameters
-from mnemolog.adapters.console.event_words import kind_of
-from mnemolog.adapters.console.moment import AsOf, position_of, recorded_at
-from mnemolog.adapters.console.page import page
-from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.audit.diff import session_diff, switch_of
@@ -27,6 +22,11 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT, Scope, covers, parse_scope
 from mnemolog.domain.session import session_of, session_stream
 from mnemolog.projections.read_models import Switch
+from mnemolog.server.console import parameters
+from mnemolog.server.console.event_words import kind_of
+from mnemolog.server.console.moment import AsOf, position_of, recorded_at
+from mnemolog.server.console.page import page
+from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
 PER_PAGE: Final = 100

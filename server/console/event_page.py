@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
-from mnemolog.adapters.console import parameters
-from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import page
-from mnemolog.adapters.http.access import Caller
 from mnemolog.audit.results import StoredEvent
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of
 from mnemolog.projections.history.event_descriptions import describe
+from mnemolog.server.console import parameters
+from mnemolog.server.console.moment import AsOf
+from mnemolog.server.console.page import page
+from mnemolog.server.http.access import Caller
 
 
 class EventView(Result, frozen=True, kw_only=True):

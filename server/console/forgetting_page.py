@@ -11,16 +11,6 @@ from urllib.parse import quote
 from starlette.datastructures import FormData
 from starlette.requests import Request
 
-from mnemolog.adapters.console import parameters
-from mnemolog.adapters.console.audit_page import head_at
-from mnemolog.adapters.console.console import Refused
-from mnemolog.adapters.console.event_words import kind_of
-from mnemolog.adapters.console.jobs import jobs_of
-from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import Redirect, action, page
-from mnemolog.adapters.console.rendering import EXCERPT_CHARACTERS_MAX, excerpt
-from mnemolog.adapters.http.access import Caller
-from mnemolog.adapters.http.problems import Problem
 from mnemolog.adapters.support.store_access import known_session, read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import errors
@@ -38,6 +28,16 @@ from mnemolog.forgetting.results import ForgetReport, NodeStatus
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.ports import Progress
+from mnemolog.server.console import parameters
+from mnemolog.server.console.audit_page import head_at
+from mnemolog.server.console.console import Refused
+from mnemolog.server.console.event_words import kind_of
+from mnemolog.server.console.jobs import jobs_of
+from mnemolog.server.console.moment import AsOf
+from mnemolog.server.console.page import Redirect, action, page
+from mnemolog.server.console.rendering import EXCERPT_CHARACTERS_MAX, excerpt
+from mnemolog.server.http.access import Caller
+from mnemolog.server.http.problems import Problem
 from mnemolog.store import MemoryStore
 
 PER_PAGE: Final = 100

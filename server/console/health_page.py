@@ -10,13 +10,6 @@ from msgspec.structs import replace
 from starlette.datastructures import FormData
 from starlette.requests import Request
 
-from mnemolog.adapters.console.console import Refused
-from mnemolog.adapters.console.jobs import jobs_of
-from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import Redirect, action, page
-from mnemolog.adapters.console.parameters import text
-from mnemolog.adapters.http.access import Caller
-from mnemolog.adapters.http.problems import Problem
 from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.display import counted
@@ -29,6 +22,13 @@ from mnemolog.projections.drift import MEANS, Drift
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import QuarantinedItem
 from mnemolog.results import Model, ModelActivation
+from mnemolog.server.console.console import Refused
+from mnemolog.server.console.jobs import jobs_of
+from mnemolog.server.console.moment import AsOf
+from mnemolog.server.console.page import Redirect, action, page
+from mnemolog.server.console.parameters import text
+from mnemolog.server.http.access import Caller
+from mnemolog.server.http.problems import Problem
 from mnemolog.store import MemoryStore
 
 QUARANTINED_MAX: Final = 100

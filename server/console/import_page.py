@@ -10,14 +10,6 @@ import msgspec
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
-from mnemolog.adapters.console import parameters
-from mnemolog.adapters.console.console import Refused
-from mnemolog.adapters.console.jobs import Jobs, jobs_of, owner_of
-from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import Redirect, action, page
-from mnemolog.adapters.console.rendering import url
-from mnemolog.adapters.http.access import Caller
-from mnemolog.adapters.http.problems import Problem
 from mnemolog.adapters.importers.detection import FORMATS
 from mnemolog.adapters.importers.formats import chroma
 from mnemolog.adapters.importers.import_files import ImportReport, import_files_async
@@ -29,6 +21,14 @@ from mnemolog.domain import errors
 from mnemolog.domain.display import counted, one_line
 from mnemolog.domain.result import Result
 from mnemolog.projections.ports import Progress
+from mnemolog.server.console import parameters
+from mnemolog.server.console.console import Refused
+from mnemolog.server.console.jobs import Jobs, jobs_of, owner_of
+from mnemolog.server.console.moment import AsOf
+from mnemolog.server.console.page import Redirect, action, page
+from mnemolog.server.console.rendering import url
+from mnemolog.server.http.access import Caller
+from mnemolog.server.http.problems import Problem
 
 UPLOAD_BYTES_MAX: Final = 15 << 20
 """The largest file: with its form it fits into the largest request that the server takes, unless that was changed."""

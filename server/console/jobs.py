@@ -12,18 +12,18 @@ from typing import Any, Final, Literal
 import msgspec
 from starlette.requests import Request
 
-from mnemolog.adapters.console.console import Refused
-from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import Redirect, page
-from mnemolog.adapters.console.parameters import text
-from mnemolog.adapters.console.private_files import PrivateFiles
-from mnemolog.adapters.console.rendering import url
-from mnemolog.adapters.http.access import Caller
-from mnemolog.adapters.http.problems import FAILED, REPORT_IT, Problem, place_of
 from mnemolog.aio.worker_pools import BACKGROUND_MAX
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.result import Result
 from mnemolog.projections.ports import Progress
+from mnemolog.server.console.console import Refused
+from mnemolog.server.console.moment import AsOf
+from mnemolog.server.console.page import Redirect, page
+from mnemolog.server.console.parameters import text
+from mnemolog.server.console.private_files import PrivateFiles
+from mnemolog.server.console.rendering import url
+from mnemolog.server.http.access import Caller
+from mnemolog.server.http.problems import FAILED, REPORT_IT, Problem, place_of
 
 JOBS_MAX: Final = 100
 """Jobs that are remembered. The oldest that has ended is dropped first."""

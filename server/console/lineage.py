@@ -8,12 +8,6 @@ from typing import Final
 
 from starlette.requests import Request
 
-from mnemolog.adapters.console.lineage_drawing import Drawing, Line, draw
-from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import page
-from mnemolog.adapters.console.parameters import position, text
-from mnemolog.adapters.console.session_marks import Mark, marks_of
-from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.clock import to_datetime
@@ -21,6 +15,12 @@ from mnemolog.domain.events import SessionSwitched
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.result import Result
 from mnemolog.projections.read_models import SessionSummary, Switch
+from mnemolog.server.console.lineage_drawing import Drawing, Line, draw
+from mnemolog.server.console.moment import AsOf
+from mnemolog.server.console.page import page
+from mnemolog.server.console.parameters import position, text
+from mnemolog.server.console.session_marks import Mark, marks_of
+from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
 SESSIONS_MAX: Final = 100

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Final, NamedTuple
 
-from mnemolog.adapters.console.session_marks import Mark
 from mnemolog.domain.position import Position
 from mnemolog.projections.read_models import Switch
+from mnemolog.server.console.session_marks import Mark
 
 ROW: Final = 44
 """Height of a row, in units of the picture: the label of a session stands above its line."""

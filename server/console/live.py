@@ -6,16 +6,16 @@ from typing import Final
 
 from starlette.requests import Request
 
-from mnemolog.adapters.console.event_search import EventFilter, EventLine, newest_events
-from mnemolog.adapters.console.event_words import KINDS
-from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import page
-from mnemolog.adapters.console.parameters import text
-from mnemolog.adapters.console.rendering import url
-from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
+from mnemolog.server.console.event_search import EventFilter, EventLine, newest_events
+from mnemolog.server.console.event_words import KINDS
+from mnemolog.server.console.moment import AsOf
+from mnemolog.server.console.page import page
+from mnemolog.server.console.parameters import text
+from mnemolog.server.console.rendering import url
+from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
 EVENTS_MAX: Final = 100

@@ -10,13 +10,13 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from mnemolog.adapters.console.rendering import moment
 from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.moments import checked_position, parse_time, position_at
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.server.console.rendering import moment
 from mnemolog.store import MemoryStore
 
 BUCKETS: Final = 100

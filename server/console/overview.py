@@ -8,12 +8,6 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from mnemolog.adapters.console.event_search import EventFilter, EventLine, newest_events
-from mnemolog.adapters.console.health_page import Part, parts_of
-from mnemolog.adapters.console.moment import AsOf, time_bar
-from mnemolog.adapters.console.page import page
-from mnemolog.adapters.console.parameters import text
-from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.errors import OutsideScope
@@ -21,6 +15,12 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.sql.session_pages import Group
 from mnemolog.results import Model
+from mnemolog.server.console.event_search import EventFilter, EventLine, newest_events
+from mnemolog.server.console.health_page import Part, parts_of
+from mnemolog.server.console.moment import AsOf, time_bar
+from mnemolog.server.console.page import page
+from mnemolog.server.console.parameters import text
+from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
 GROUPS_MAX: Final = 12

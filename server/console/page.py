@@ -10,8 +10,8 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.http.access import Caller, Verb
+from mnemolog.server.console.moment import AsOf
+from mnemolog.server.http.access import Caller, Verb
 
 
 class Redirect(msgspec.Struct, frozen=True):

@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from mnemolog.adapters.console.console import Refused
-from mnemolog.adapters.http.problems import Problem
 from mnemolog.domain import errors
 from mnemolog.infra.runtime.atomic_files import ScratchFolder, write_pieces
+from mnemolog.server.console.console import Refused
+from mnemolog.server.http.problems import Problem
 
 KEPT_S: Final = 900.0
 """How long a file is kept."""

@@ -11,11 +11,6 @@ from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 
-from mnemolog.adapters.console import parameters
-from mnemolog.adapters.console.moment import AsOf, position_of, recorded_at
-from mnemolog.adapters.console.page import page
-from mnemolog.adapters.console.rendering import excerpt
-from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.domain.display import counted
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language
@@ -27,6 +22,11 @@ from mnemolog.projections.recall.explanation import PARTS, by_meaning
 from mnemolog.projections.recall.question import MODES, TEXT, VECTOR, Mode
 from mnemolog.projections.recall.weights import DEFAULT, WEIGHT_MAX, Weights
 from mnemolog.projections.sql.words import stems_of, terms_of
+from mnemolog.server.console import parameters
+from mnemolog.server.console.moment import AsOf, position_of, recorded_at
+from mnemolog.server.console.page import page
+from mnemolog.server.console.rendering import excerpt
+from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
 HITS: Final = 10

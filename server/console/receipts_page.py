@@ -9,11 +9,6 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from mnemolog.adapters.console import parameters
-from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import page
-from mnemolog.adapters.console.rendering import excerpt
-from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import log_of, read, with_pools
 from mnemolog.audit.recall_audit import AuditedRecall
 from mnemolog.audit.receipt_audit import Verdict
@@ -25,6 +20,11 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.recall.receipts import RECALLS_STREAM
+from mnemolog.server.console import parameters
+from mnemolog.server.console.moment import AsOf
+from mnemolog.server.console.page import page
+from mnemolog.server.console.rendering import excerpt
+from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
 PER_PAGE: Final = 100

@@ -12,10 +12,10 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from mnemolog.adapters.console.assets import address_of
 from mnemolog.domain.clock import local_time
 from mnemolog.domain.display import counted, dated, one_line, visible, visible_json, visible_lines
 from mnemolog.domain.encoding import to_printable_json
+from mnemolog.server.console.assets import address_of
 
 FOLDER: Final = Path(__file__).parent
 TEXT_CHARACTERS_MAX: Final = 4_000

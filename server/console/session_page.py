@@ -7,11 +7,6 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import page
-from mnemolog.adapters.console.parameters import position, text
-from mnemolog.adapters.console.session_marks import Mark, hidden_by, marks_of
-from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.position import ORIGIN, Position
@@ -21,6 +16,11 @@ from mnemolog.domain.state import SessionState
 from mnemolog.domain.values import is_expired
 from mnemolog.projections.read_models import Turn
 from mnemolog.results import Checkpoint, Note, Task
+from mnemolog.server.console.moment import AsOf
+from mnemolog.server.console.page import page
+from mnemolog.server.console.parameters import position, text
+from mnemolog.server.console.session_marks import Mark, hidden_by, marks_of
+from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
 TURNS_MAX: Final = 100

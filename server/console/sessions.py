@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import page
-from mnemolog.adapters.console.parameters import position, text
-from mnemolog.adapters.http.access import Caller
 from mnemolog.adapters.support.store_access import read
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
+from mnemolog.server.console.moment import AsOf
+from mnemolog.server.console.page import page
+from mnemolog.server.console.parameters import position, text
+from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
 ROWS_MAX: Final = 100

@@ -8,12 +8,12 @@ from typing import Final, Literal
 from starlette.datastructures import FormData
 from starlette.requests import Request
 
-from mnemolog.adapters.console.moment import AsOf
-from mnemolog.adapters.console.page import Redirect, action, page
-from mnemolog.adapters.console.parameters import lines, text, whole
-from mnemolog.adapters.http.access import Caller
 from mnemolog.domain.result import Result
 from mnemolog.domain.tokens import VERBS, Token, Verb
+from mnemolog.server.console.moment import AsOf
+from mnemolog.server.console.page import Redirect, action, page
+from mnemolog.server.console.parameters import lines, text, whole
+from mnemolog.server.http.access import Caller
 
 DAYS_MAX: Final = 3_650
 

@@ -16,23 +16,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mnemolog.adapters.http.authentication import Authentication, Callers
-from mnemolog.adapters.http.calls import (
-    CallResult,
-    Folders,
-    call_for,
-    pool_for,
-    prefetch_result,
-    require_short_waits,
-)
-from mnemolog.adapters.http.exchange import EVENT_STREAM, NO_STORE, REVALIDATED, Exchange
-from mnemolog.adapters.http.openapi import DocumentRoute
-from mnemolog.adapters.http.operations import OPERATIONS, PREFIX, Operation
-from mnemolog.adapters.http.problems import internal_error, problem, problem_of, problem_response, to_body
-from mnemolog.adapters.http.protocol import KEY_HEADER, MCP_PATH
-from mnemolog.adapters.http.streaming import answer_with_export, answer_with_progress
-from mnemolog.adapters.http.tail import TAIL, TailRoute
-from mnemolog.adapters.http.wire import Answers, Arguments, reports_progress
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in, stopping
 from mnemolog.application.session_list import without_scope_warnings
@@ -41,6 +24,23 @@ from mnemolog.domain.errors import InvalidInput, LimitExceeded, MnemologError
 from mnemolog.domain.idempotency import request_key
 from mnemolog.domain.session import checked_key
 from mnemolog.operations.service import AdminService
+from mnemolog.server.http.authentication import Authentication, Callers
+from mnemolog.server.http.calls import (
+    CallResult,
+    Folders,
+    call_for,
+    pool_for,
+    prefetch_result,
+    require_short_waits,
+)
+from mnemolog.server.http.exchange import EVENT_STREAM, NO_STORE, REVALIDATED, Exchange
+from mnemolog.server.http.openapi import DocumentRoute
+from mnemolog.server.http.operations import OPERATIONS, PREFIX, Operation
+from mnemolog.server.http.problems import internal_error, problem, problem_of, problem_response, to_body
+from mnemolog.server.http.protocol import KEY_HEADER, MCP_PATH
+from mnemolog.server.http.streaming import answer_with_export, answer_with_progress
+from mnemolog.server.http.tail import TAIL, TailRoute
+from mnemolog.server.http.wire import Answers, Arguments, reports_progress
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 

@@ -16,11 +16,6 @@ from urllib.parse import parse_qsl, quote
 from starlette.requests import cookie_parser
 from starlette.responses import Response
 
-from mnemolog.adapters.http.access import SCOPE_HEADER, Caller, local_caller, token_caller
-from mnemolog.adapters.http.operations import PREFIX
-from mnemolog.adapters.http.problems import problem, problem_of, send_problem
-from mnemolog.adapters.http.protocol import MCP_PATH
-from mnemolog.adapters.http.rate import TokenBuckets
 from mnemolog.adapters.support.store_access import clock_of
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
@@ -30,6 +25,11 @@ from mnemolog.domain.errors import LimitExceeded, MnemologError
 from mnemolog.domain.scope import Scope, parse_scope
 from mnemolog.domain.tokens import Token, TokensState, find_token
 from mnemolog.infra.runtime.lru_cache import LruCache
+from mnemolog.server.http.access import SCOPE_HEADER, Caller, local_caller, token_caller
+from mnemolog.server.http.operations import PREFIX
+from mnemolog.server.http.problems import problem, problem_of, send_problem
+from mnemolog.server.http.protocol import MCP_PATH
+from mnemolog.server.http.rate import TokenBuckets
 from mnemolog.store import MemoryStore
 
 REFUSED_S: Final = 0.05

@@ -12,8 +12,6 @@ from typing import Any, Final, get_origin, get_type_hints
 
 import msgspec
 
-from mnemolog.adapters.http.operations import Operation
-from mnemolog.adapters.http.wire import PAGE, PAGE_MAX, WAITS, is_paged
 from mnemolog.adapters.support.store_access import known_session
 from mnemolog.aio.services import AsyncAdminService, AsyncAuditService, AsyncModelService, AsyncQuarantine
 from mnemolog.aio.session import AsyncSession
@@ -32,6 +30,8 @@ from mnemolog.domain.values import MISSING
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.quarantine import Quarantine
+from mnemolog.server.http.operations import Operation
+from mnemolog.server.http.wire import PAGE, PAGE_MAX, WAITS, is_paged
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 

@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from mnemolog.adapters.http.calls import Folders
-from mnemolog.adapters.http.connections import Limits
-from mnemolog.adapters.http.listen import LOOPBACK, bracketed, is_loopback, listen
 from mnemolog.defaults import BODY_MAX, DEFAULT_PORT
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.server.http.calls import Folders
+from mnemolog.server.http.connections import Limits
+from mnemolog.server.http.listen import LOOPBACK, bracketed, is_loopback, listen
 
 LOOPBACK_ADDRESSES: Final = ("127.0.0.1", "::1")
 CONNECTIONS: Final = 4096

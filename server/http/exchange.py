@@ -8,10 +8,10 @@ from urllib.parse import parse_qsl
 
 from starlette.types import Message, Receive, Scope, Send
 
-from mnemolog.adapters.http.access import Caller
-from mnemolog.adapters.http.connections import RUNNING
-from mnemolog.adapters.http.problems import send_problem
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.server.http.access import Caller
+from mnemolog.server.http.connections import RUNNING
+from mnemolog.server.http.problems import send_problem
 
 JSON: Final = b"application/json"
 JSON_LINES: Final = b"application/jsonl"

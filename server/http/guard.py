@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from starlette.requests import ClientDisconnect
 
-from mnemolog.adapters.http.authentication import is_program
-from mnemolog.adapters.http.config import ServerConfig
-from mnemolog.adapters.http.connections import RUNNING
-from mnemolog.adapters.http.listen import is_loopback
-from mnemolog.adapters.http.metrics import Metrics
-from mnemolog.adapters.http.problems import STOPPING, internal_error, problem, problem_of, send_problem
 from mnemolog.domain import structured_log
 from mnemolog.domain.errors import LimitExceeded
+from mnemolog.server.http.authentication import is_program
+from mnemolog.server.http.config import ServerConfig
+from mnemolog.server.http.connections import RUNNING
+from mnemolog.server.http.listen import is_loopback
+from mnemolog.server.http.metrics import Metrics
+from mnemolog.server.http.problems import STOPPING, internal_error, problem, problem_of, send_problem
 
 if TYPE_CHECKING:
-    from mnemolog.adapters.http.tracing import Tracing
+    from mnemolog.server.http.tracing import Tracing
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]

@@ -1,6 +1,6 @@
 """The table of operations: each method of the store that the server offers, with its route and its verb.
 
-Routes, arguments, the OpenAPI document and the client are derived from it (`mnemolog.adapters.http.wire`). What the
+Routes, arguments, the OpenAPI document and the client are derived from it (`mnemolog.server.http.wire`). What the
 table leaves out is listed with the reason.
 """
 
@@ -11,11 +11,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from mnemolog.adapters.http.access import Verb
 from mnemolog.audit.service import AuditService
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.quarantine import Quarantine
+from mnemolog.server.http.access import Verb
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
 

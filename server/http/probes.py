@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from mnemolog.adapters.http.guard import App
-from mnemolog.adapters.http.metrics import CONTENT_TYPE, Metrics
-from mnemolog.adapters.http.problems import problem, problem_response
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.errors import MnemologError
+from mnemolog.server.http.guard import App
+from mnemolog.server.http.metrics import CONTENT_TYPE, Metrics
+from mnemolog.server.http.problems import problem, problem_response
 
 READY_TIMEOUT_S: Final = 5.0
 KEPT_S: Final = 1.0

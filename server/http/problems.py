@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mnemolog.adapters.http.protocol import PROBLEM_JSON
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import MnemologError
+from mnemolog.server.http.protocol import PROBLEM_JSON
 
 if TYPE_CHECKING:
     from starlette.responses import Response

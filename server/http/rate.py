@@ -7,9 +7,9 @@ from math import ceil
 from time import monotonic
 from typing import Any, Final
 
-from mnemolog.adapters.http.connections import RUNNING
-from mnemolog.adapters.http.problems import RETRY_AFTER_S, problem, send_problem
 from mnemolog.infra.runtime.lru_cache import LruCache
+from mnemolog.server.http.connections import RUNNING
+from mnemolog.server.http.problems import RETRY_AFTER_S, problem, send_problem
 
 MINUTE_S: Final = 60.0
 RETRY_SOON: Final = (b"retry-after", str(RETRY_AFTER_S).encode())

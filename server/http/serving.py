@@ -10,11 +10,11 @@ from typing import Any
 
 import uvicorn
 
-from mnemolog.adapters.http.config import ServerConfig
-from mnemolog.adapters.http.connections import Connections, descriptors_left, quieten
-from mnemolog.adapters.http.guard import Guard
-from mnemolog.adapters.http.listen import bracketed
 from mnemolog.domain import structured_log
+from mnemolog.server.http.config import ServerConfig
+from mnemolog.server.http.connections import Connections, descriptors_left, quieten
+from mnemolog.server.http.guard import Guard
+from mnemolog.server.http.listen import bracketed
 
 
 async def serve(guard: Guard, config: ServerConfig, *, started: Callable[[str], object]) -> None:

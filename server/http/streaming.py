@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from mnemolog.adapters.http.exchange import EVENT_STREAM, JSON_LINES, Exchange, sent_event
-from mnemolog.adapters.http.problems import to_body
 from mnemolog.adapters.support.store_access import exported_lines
 from mnemolog.aio.wrappers import run_in, stopping
+from mnemolog.server.http.exchange import EVENT_STREAM, JSON_LINES, Exchange, sent_event
+from mnemolog.server.http.problems import to_body
 
 PROGRESS_S: Final = 0.1
 """How often a long call reports its progress, in seconds."""

@@ -16,10 +16,6 @@ from typing import Any, Final
 
 import msgspec
 
-from mnemolog.adapters.http.exchange import EVENT_STREAM, Exchange
-from mnemolog.adapters.http.operations import Operation
-from mnemolog.adapters.http.rate import RETRY_SOON
-from mnemolog.adapters.http.wire import Arguments
 from mnemolog.adapters.support.store_access import clock_of
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
@@ -34,6 +30,10 @@ from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.scope import ROOT, Scope, covers, parse_scope
 from mnemolog.domain.session import SessionLike
 from mnemolog.projections.history.timeline import Moment
+from mnemolog.server.http.exchange import EVENT_STREAM, Exchange
+from mnemolog.server.http.operations import Operation
+from mnemolog.server.http.rate import RETRY_SOON
+from mnemolog.server.http.wire import Arguments
 from mnemolog.store import MemoryStore
 
 HEARTBEAT_S: Final = 15.0

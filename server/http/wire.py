@@ -18,7 +18,6 @@ from typing import Any, Final, Generic, Required, TypeVar, Union, Unpack, get_ar
 
 import msgspec
 
-from mnemolog.adapters.http.operations import LEFT_OUT_ARGUMENTS, Operation
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import Event, RecordedEvent
@@ -31,6 +30,7 @@ from mnemolog.domain.values import MISSING
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Stamp, Ticket
 from mnemolog.results import Checkpoint, NewTurn
+from mnemolog.server.http.operations import LEFT_OUT_ARGUMENTS, Operation
 from mnemolog.session import Session, SessionAt
 
 PAGE: Final = 1_000

@@ -9,8 +9,8 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from mnemolog.adapters.http.config import ServerConfig
-from mnemolog.adapters.server import serve_store
+from mnemolog.server.application import serve_store
+from mnemolog.server.http.config import ServerConfig
 from tests.browser.long_memory import encoder
 
 

@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 from mnemolog import MISSING, MemoryStore, acting_as, connect, connect_async, errors
-from mnemolog.adapters.http.protocol import KEY_HEADER
 from mnemolog.domain.result import Results
+from mnemolog.server.http.protocol import KEY_HEADER
 from tests.children.forking import in_child
 from tests.support import FakeClock, HashEncoder
 from tests.through_http import Served
@@ -216,7 +216,7 @@ def test_long_lists_are_fetched_page_by_page(store, monkeypatch):
     """Without a gap or a repetition, forwards and backwards."""
     session = store.session("trip")
     session.record_many([{"role": "user", "content": f"turn {n}"} for n in range(57)])
-    monkeypatch.setattr("mnemolog.adapters.client.remote.PAGE_MAX", 10)
+    monkeypatch.setattr("mnemolog.server.client.remote.PAGE_MAX", 10)
     assert [turn.text for turn in session.turns(limit=45)] == [f"turn {n}" for n in range(45)]
     assert [turn.text for turn in session.turns(newest_first=True, limit=25)] == [f"turn {56 - n}" for n in range(25)]
     assert [event.position for event in store.events()] == list(range(1, 59))

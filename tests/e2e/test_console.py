@@ -15,14 +15,14 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from mnemolog import AsyncMemoryStore
-from mnemolog.adapters.console.app import PAGES, console_routes
-from mnemolog.adapters.console.assets import STATIC
-from mnemolog.adapters.console.console import LOGIN, PUBLIC
-from mnemolog.adapters.console.moment import BUCKETS, as_of, time_bar
-from mnemolog.adapters.console.security import LOGIN_COOKIE
-from mnemolog.adapters.http.access import Caller
-from mnemolog.adapters.http.authentication import Authentication
 from mnemolog.domain.clock import to_datetime
+from mnemolog.server.console.app import PAGES, console_routes
+from mnemolog.server.console.assets import STATIC
+from mnemolog.server.console.console import LOGIN, PUBLIC
+from mnemolog.server.console.moment import BUCKETS, as_of, time_bar
+from mnemolog.server.console.security import LOGIN_COOKIE
+from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Authentication
 from mnemolog.store import MemoryStore
 from tests.console import console_app
 from tests.support import FakeClock

@@ -10,14 +10,14 @@ import pytest
 from httpx2 import ASGITransport, AsyncClient
 
 from mnemolog import AsyncMemoryStore, MemoryStore
-from mnemolog.adapters.console import event_search
-from mnemolog.adapters.http import authentication
-from mnemolog.adapters.http.config import ServerConfig
-from mnemolog.adapters.http.metrics import Metrics
-from mnemolog.adapters.server import application
 from mnemolog.domain.clock import to_datetime
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.sql_reader import SqlReader
+from mnemolog.server.application import application
+from mnemolog.server.console import event_search
+from mnemolog.server.http import authentication
+from mnemolog.server.http.config import ServerConfig
+from mnemolog.server.http.metrics import Metrics
 from tests.e2e.test_console import PATHS, at
 from tests.support import FakeClock
 

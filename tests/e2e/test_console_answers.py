@@ -11,14 +11,14 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from mnemolog import AsyncMemoryStore, MemoryStore, acting_as
-from mnemolog.adapters.console import diff_page, event_search, event_words, import_page, jobs, private_files
-from mnemolog.adapters.console.app import console_routes
-from mnemolog.adapters.http.access import Caller
-from mnemolog.adapters.http.authentication import Authentication, Callers
 from mnemolog.audit.verification import verify_export
 from mnemolog.domain.events import EVENT_TYPES
 from mnemolog.domain.position import Position
 from mnemolog.domain.scope import ROOT, parse_scope
+from mnemolog.server.console import diff_page, event_search, event_words, import_page, jobs, private_files
+from mnemolog.server.console.app import console_routes
+from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Authentication, Callers
 from tests.console import Browser, close_all, console_app
 from tests.support import WAIT_S, HashEncoder
 

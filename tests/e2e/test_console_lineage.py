@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore
-from mnemolog.adapters.console.lineage_drawing import Line, draw
 from mnemolog.projections.read_models import Switch
+from mnemolog.server.console.lineage_drawing import Line, draw
 from tests.console import console_app
 from tests.e2e.test_console import Browser, browser, store  # noqa: F401
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore
-from mnemolog.adapters.console.session_page import TURNS_MAX
-from mnemolog.adapters.console.sessions import ROWS_MAX
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.projections.sql import queries
+from mnemolog.server.console.session_page import TURNS_MAX
+from mnemolog.server.console.sessions import ROWS_MAX
 from tests.console import console_app
 from tests.e2e.test_console import Browser
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from starlette.responses import PlainTextResponse
 
-from mnemolog.adapters.http.config import ServerConfig
-from mnemolog.adapters.http.connections import Connections
-from mnemolog.adapters.http.guard import Guard
-from mnemolog.adapters.http.metrics import Metrics
-from mnemolog.adapters.http.serving import _Server
+from mnemolog.server.http.config import ServerConfig
+from mnemolog.server.http.connections import Connections
+from mnemolog.server.http.guard import Guard
+from mnemolog.server.http.metrics import Metrics
+from mnemolog.server.http.serving import _Server
 from tests.support import WAIT_S, wait_until
 
 

@@ -256,9 +256,9 @@ def test_forwarded_headers_are_believed_from_a_known_proxy_only(folder):
 
 FEW_REQUESTS = """
 import asyncio, sys
-from mnemolog.adapters.http.config import ServerConfig
-from mnemolog.adapters.http.connections import Limits
-from mnemolog.adapters.server import serve_store
+from mnemolog.server.http.config import ServerConfig
+from mnemolog.server.http.connections import Limits
+from mnemolog.server.application import serve_store
 
 def started(url):
     print(f"console {url}  API {url}v1", flush=True)

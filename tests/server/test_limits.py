@@ -12,13 +12,13 @@ import httpx2
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.http.config import ServerConfig
-from mnemolog.adapters.http.connections import Limits
-from mnemolog.adapters.http.metrics import Metrics
-from mnemolog.adapters.server import application
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import READERS_MAX
 from mnemolog.aio.wrappers import run_in
+from mnemolog.server.application import application
+from mnemolog.server.http.config import ServerConfig
+from mnemolog.server.http.connections import Limits
+from mnemolog.server.http.metrics import Metrics
 from tests.server.serving import in_process, server, until
 from tests.support import WAIT_S, wait_until
 

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from mnemolog import InvalidInput, MemoryStore
-from mnemolog.adapters.http.config import ServerConfig
+from mnemolog.server.http.config import ServerConfig
 from tests.postgres import put_log_in_postgres
 from tests.server.serving import command, server
 from tests.support import WAIT_S, can_mount
@@ -88,11 +88,11 @@ def test_clients_that_agree_on_no_encryption_keep_nobody_out(folder, certificate
 
 SLOW = """
 import asyncio
-from mnemolog.adapters.http.config import ServerConfig
-from mnemolog.adapters.http.connections import Limits
-from mnemolog.adapters.http.guard import Guard
-from mnemolog.adapters.http.metrics import Metrics
-from mnemolog.adapters.http.serving import serve
+from mnemolog.server.http.config import ServerConfig
+from mnemolog.server.http.connections import Limits
+from mnemolog.server.http.guard import Guard
+from mnemolog.server.http.metrics import Metrics
+from mnemolog.server.http.serving import serve
 
 async def slow(scope, receive, send):
     if scope["type"] == "http":

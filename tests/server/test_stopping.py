@@ -92,8 +92,8 @@ def test_a_call_that_runs_at_a_stop_is_completed(folder):
 
 IMPATIENT = """
 import asyncio, sys
-from mnemolog.adapters.http.config import ServerConfig
-from mnemolog.adapters.server import serve_store
+from mnemolog.server.http.config import ServerConfig
+from mnemolog.server.application import serve_store
 
 def started(url):
     print(f"console {url}  API {url}v1", flush=True)

@@ -15,8 +15,8 @@ import asyncio, json, sys
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
-from mnemolog.adapters.http.config import ServerConfig
-from mnemolog.adapters.server import serve_store
+from mnemolog.server.http.config import ServerConfig
+from mnemolog.server.application import serve_store
 
 def started(url):
     print(f"console {url}  API {url}v1", flush=True)

@@ -10,11 +10,11 @@ import httpx2
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.http.access import Caller
-from mnemolog.adapters.http.app import Api, make_app
-from mnemolog.adapters.http.calls import Folders
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.server.http.access import Caller
+from mnemolog.server.http.app import Api, make_app
+from mnemolog.server.http.calls import Folders
 from tests.adapters.http.examples import filled
 from tests.support import FakeClock, HashEncoder
 

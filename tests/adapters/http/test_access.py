@@ -13,13 +13,13 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.http import authentication
-from mnemolog.adapters.http.access import VERBS
-from mnemolog.adapters.http.app import make_app
-from mnemolog.adapters.http.authentication import REFUSED_S, Authentication, Callers
-from mnemolog.adapters.http.rate import RateLimit
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.server.http import authentication
+from mnemolog.server.http.access import VERBS
+from mnemolog.server.http.app import make_app
+from mnemolog.server.http.authentication import REFUSED_S, Authentication, Callers
+from mnemolog.server.http.rate import RateLimit
 from tests.support import wait_until
 
 ALICE, BOB = "acme/alice", "acme/bob"

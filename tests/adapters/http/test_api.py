@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mnemolog.adapters.http import calls
-from mnemolog.adapters.http.access import Caller
-from mnemolog.adapters.http.operations import BY_NAME, OPERATIONS
-from mnemolog.adapters.http.problems import error_of
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.domain.raw_payload import Original, original_of
+from mnemolog.server.http import calls
+from mnemolog.server.http.access import Caller
+from mnemolog.server.http.operations import BY_NAME, OPERATIONS
+from mnemolog.server.http.problems import error_of
 from tests.adapters.http.conftest import Server
 from tests.adapters.http.examples import EXAMPLES, TRIP
 

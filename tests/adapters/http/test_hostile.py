@@ -7,8 +7,8 @@ from typing import Any, get_args, get_origin
 import pytest
 
 from mnemolog import NewTurn
-from mnemolog.adapters.http.operations import OPERATIONS
-from mnemolog.adapters.http.wire import parameters
+from mnemolog.server.http.operations import OPERATIONS
+from mnemolog.server.http.wire import parameters
 from tests.adapters.http.examples import EXAMPLES
 
 NASTY: dict[type, tuple[Any, ...]] = {

@@ -13,15 +13,15 @@ import pytest
 from starlette.middleware import Middleware
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.http import calls
-from mnemolog.adapters.http.app import make_app
-from mnemolog.adapters.http.authentication import REFUSED_S, Authentication, Callers
-from mnemolog.adapters.http.operations import OPERATIONS
-from mnemolog.adapters.http.wire import parameters
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.domain.scope import covers
 from mnemolog.domain.tokens import VERBS
+from mnemolog.server.http import calls
+from mnemolog.server.http.app import make_app
+from mnemolog.server.http.authentication import REFUSED_S, Authentication, Callers
+from mnemolog.server.http.operations import OPERATIONS
+from mnemolog.server.http.wire import parameters
 from tests.adapters.http.examples import EXAMPLES, TRIP, TRIP_ID
 from tests.support import FakeClock
 

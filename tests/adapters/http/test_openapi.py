@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from mnemolog.adapters.http.access import Caller
-from mnemolog.adapters.http.openapi import OPENAPI, document
-from mnemolog.adapters.http.operations import BY_NAME, OPERATIONS
-from mnemolog.adapters.http.tail import TAIL
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.server.http.access import Caller
+from mnemolog.server.http.openapi import OPENAPI, document
+from mnemolog.server.http.operations import BY_NAME, OPERATIONS
+from mnemolog.server.http.tail import TAIL
 from tests.adapters.http.examples import EXAMPLES
 from tests.adapters.http.json_schema import misfits
 

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.http.operations import LEFT_OUT, OPERATIONS
-from mnemolog.adapters.http.wire import Answers, Arguments, parameters
 from mnemolog.audit.service import AuditService
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.quarantine import Quarantine
+from mnemolog.server.http.operations import LEFT_OUT, OPERATIONS
+from mnemolog.server.http.wire import Answers, Arguments, parameters
 from mnemolog.session import Session
 
 SURFACE = (MemoryStore, Session, AuditService, ModelService, AdminService, Quarantine)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mnemolog.adapters.http.problems import error_of, hint_of, problem_headers, problem_of, status_of, to_body
 from mnemolog.domain import errors
 from mnemolog.domain.errors import MnemologError
+from mnemolog.server.http.problems import error_of, hint_of, problem_headers, problem_of, status_of, to_body
 
 PATH = Path("/srv/memory")
 EXAMPLES = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.http.operations import OPERATIONS
-from mnemolog.adapters.http.problems import error_of
 from mnemolog.domain.errors import StoreNotWritable
+from mnemolog.server.http.operations import OPERATIONS
+from mnemolog.server.http.problems import error_of
 from tests.adapters.http.conftest import Server
 from tests.adapters.http.examples import EXAMPLES
 

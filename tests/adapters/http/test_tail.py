@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.http import tail
-from mnemolog.adapters.http.access import VERBS, Caller
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.domain.errors import LogUnreachable
+from mnemolog.server.http import tail
+from mnemolog.server.http.access import VERBS, Caller
 from tests.adapters.http.examples import TRIP_ID
 
 

@@ -8,8 +8,10 @@ import os
 import sys
 from pathlib import Path
 
-from mnemolog.adapters.mcp import BindConfig, Limits, serve_http
 from mnemolog.adapters.support.agent_tools.memory import opened
+from mnemolog.server.http.connections import Limits
+from mnemolog.server.mcp_bind import BindConfig
+from mnemolog.server.mcp_http import serve_http
 
 CONNECTIONS = 4
 LIMITS = Limits(head_s=1.0, body_s=1.0, answer_s=1.0, connections=CONNECTIONS)

@@ -14,7 +14,9 @@ import httpx2
 import pytest
 
 from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
-from mnemolog.adapters.mcp import BindConfig, Memory, serve_http
+from mnemolog.adapters.mcp import Memory
+from mnemolog.server.mcp_bind import BindConfig
+from mnemolog.server.mcp_http import serve_http
 from tests.adapters.mcp.serving import MODES, answer, command, http_server, over_http, over_stdio, refusal
 from tests.support import WAIT_S
 

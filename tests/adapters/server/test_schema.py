@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.http.openapi import document
+from mnemolog.server.http.openapi import document
 from tests.browser.long_memory import encoder
 from tests.browser.serving import serving
 from tests.support import FakeClock

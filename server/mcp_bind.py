@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from mnemolog.adapters.http.listen import LOOPBACK, bracketed, is_loopback, listen
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.server.http.listen import LOOPBACK, bracketed, is_loopback, listen
 
 TOKEN_CHARS_MIN: Final = 16
 

@@ -13,11 +13,11 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.middleware.authentication import AuthenticationMiddleware
 
-from mnemolog.adapters.http.connections import DEFAULT_LIMITS, Connections, Limits, descriptors_left, quieten
-from mnemolog.adapters.http.listen import bracketed
-from mnemolog.adapters.mcp.bind import BindConfig
 from mnemolog.adapters.mcp.server import make_server
 from mnemolog.adapters.support.agent_tools import Memory, Toolset
+from mnemolog.server.http.connections import DEFAULT_LIMITS, Connections, Limits, descriptors_left, quieten
+from mnemolog.server.http.listen import bracketed
+from mnemolog.server.mcp_bind import BindConfig
 
 PATH: Final = "/mcp"
 CLOSE_TIMEOUT_S: Final = 2

@@ -1,0 +1,1 @@
+"""The store over the network: HTTP API, console, MCP, and the client."""
