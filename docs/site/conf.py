@@ -25,7 +25,7 @@ copyright = "the authors of mnemolog, Apache-2.0"  # noqa: A001 - Sphinx reads t
 html_title = "mnemolog"
 root_doc = "README"
 LINKED = [path.name for path in (ROOT / "api").iterdir() if path.is_symlink()]
-include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**.md", "docs/reference/*.rst"]
+include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**.md", "docs/reference/*.rst"]
 exclude_patterns = [".*", "build", "src", "tests", "benchmarks", "api", *LINKED]
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 

@@ -89,7 +89,7 @@ def test_every_page_is_in_the_table_of_contents():
     assert set(pages()) - listed <= {"README.md", "docs/README.md"}
 
 
-CODE = ("api", "domain", "infra", "projections", "adapters")
+CODE = ("api", "domain", "infra", "projections", "cli", "server", "adapters")
 NOT_RUN = (
     "pip install",
     "python3 -m venv",
@@ -201,10 +201,12 @@ def test_the_installation_page_lists_every_extra():
     assert sorted(re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)) == sorted(EXTRAS)
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md", "docs/architecture.md"])
 def test_every_path_on_the_maps_of_the_code_exists(page):
     """Paths in backticks that begin with a folder of the code."""
-    named = re.findall(r"`((?:api|domain|infra|projections|adapters|tests)/[\w/.-]*)`", (ROOT / page).read_text())
+    named = re.findall(
+        r"`((?:api|domain|infra|projections|cli|server|adapters|tests)/[\w/.-]*)`", (ROOT / page).read_text()
+    )
     assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []
 
 

@@ -49,6 +49,14 @@ def test_the_review_of_the_interface_has_every_public_name():
     assert found == {"mnemolog": set(mnemolog.__all__)} | expected
 
 
+def test_the_page_of_the_scope_lists_the_public_names():
+    """Those of the release, each once."""
+    page = (Path(__file__).parents[2] / "docs" / "scope.md").read_text()
+    _, table = page.split("## Public names")
+    rows = re.findall(r"^\| \w+ \| (`.+`) \|$", table.partition("\n## ")[0], re.MULTILINE)
+    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(mnemolog.__all__)
+
+
 def test_type_checkers_see_the_names_that_are_imported():
     """The stub and the table of the module name the same homes."""
     stub = ast.parse((Path(__file__).parents[2] / "api" / "__init__.pyi").read_text())
