@@ -46,5 +46,6 @@ def test_the_wheel_holds_every_file_of_every_room_once(built):
 def test_the_sdist_holds_every_module(built):
     """What is built from it is the same wheel."""
     (sdist,) = built.glob("*.tar.gz")
-    names = {Path(*Path(name).parts[1:]) for name in tarfile.open(sdist).getnames()}
+    with tarfile.open(sdist) as archive:
+        names = {Path(*Path(name).parts[1:]) for name in archive.getnames()}
     assert {Path("src/mnemolog", path) for room in ROOMS for path in files_of(room) if path.suffix == ".py"} <= names
