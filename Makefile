@@ -76,51 +76,51 @@ $(VENV)/.docs: $(VENV)/.installed
 screenshots: install  ## pictures of each page of the console, light and dark, wide and narrow, in build/screenshots
 	$(BIN)/python -m tests.browser.screenshots build/screenshots
 
-bench: install bench-sessions bench-vectors bench-recall-speed  ## speed against bare SQLite, written to docs/bench.md
-	$(BIN)/python benchmarks/speed.py --write docs/bench.md
+bench: install bench-sessions bench-vectors bench-recall-speed  ## speed against bare SQLite, written to docs/reports/bench.md
+	$(BIN)/python benchmarks/speed.py --write docs/reports/bench.md
 
-bench-sessions: install  ## what sessions and working memory cost, written to docs/bench-sessions.md
-	$(BIN)/python benchmarks/sessions.py --write docs/bench-sessions.md $(BENCH_FOLDER:%=--folder %)
+bench-sessions: install  ## what sessions and working memory cost, written to docs/reports/bench-sessions.md
+	$(BIN)/python benchmarks/sessions.py --write docs/reports/bench-sessions.md $(BENCH_FOLDER:%=--folder %)
 
-bench-embedding: install  ## the default model against sentence-transformers, written to docs/bench-embedding.md
-	$(BIN)/python -m benchmarks.embedding $(DATA:%=--set %) --write docs/bench-embedding.md
+bench-embedding: install  ## the default model against sentence-transformers, written to docs/reports/bench-embedding.md
+	$(BIN)/python -m benchmarks.embedding $(DATA:%=--set %) --write docs/reports/bench-embedding.md
 
-bench-vectors: install  ## vectors against bare FAISS, written to docs/bench-vectors.md; real ones too with MESSAGES=path
-	$(BIN)/python benchmarks/vectors.py --write docs/bench-vectors.md $(MESSAGES:%=--gitter %) $(BENCH_FOLDER:%=--folder %)
+bench-vectors: install  ## vectors against bare FAISS, written to docs/reports/bench-vectors.md; real ones too with MESSAGES=path
+	$(BIN)/python benchmarks/vectors.py --write docs/reports/bench-vectors.md $(MESSAGES:%=--gitter %) $(BENCH_FOLDER:%=--folder %)
 
-bench-recall-speed: install  ## recall against bare FTS5 among the messages of MESSAGES=path, written to docs/bench-recall.md
+bench-recall-speed: install  ## recall against bare FTS5 among the messages of MESSAGES=path, written to docs/reports/bench-recall.md
 ifdef MESSAGES
-	$(BIN)/python -m benchmarks.recall_speed $(MESSAGES) --write docs/bench-recall.md $(BENCH_FOLDER:%=--folder %)
+	$(BIN)/python -m benchmarks.recall_speed $(MESSAGES) --write docs/reports/bench-recall.md $(BENCH_FOLDER:%=--folder %)
 else
 	@echo 'no speed of recall: it needs MESSAGES=path/to/messages.jsonl.gz'
 endif
 
 bench-scale: install  ## a store of N turns: time, memory, bytes, growth: make bench-scale DATA=path [N=1000000] [STORE=folder]
 	$(BIN)/python -m benchmarks.scale $(DATA) --turns $(N) $(STORE:%=--folder %) $(BEFORE:%=--before %) \
-		--json docs/bench-scale.json --page docs/bench-scale.md
+		--json docs/reports/bench-scale.json --page docs/reports/bench-scale.md
 
-bench-postgres: install  ## a log in PostgreSQL against bare psycopg, written to docs/bench-postgres.md
+bench-postgres: install  ## a log in PostgreSQL against bare psycopg, written to docs/reports/bench-postgres.md
 	$(BIN)/python -m benchmarks.postgres $(BENCH_URL:%=--url %) \
-		--json docs/bench-postgres.json --page docs/bench-postgres.md
+		--json docs/reports/bench-postgres.json --page docs/reports/bench-postgres.md
 
 bench-tenants: install  ## many logs in one PostgreSQL database, and a simulation of many databases
-	$(BIN)/python -m benchmarks.tenants --page docs/bench-tenants.md
+	$(BIN)/python -m benchmarks.tenants --page docs/reports/bench-tenants.md
 
-bench-server: install  ## a server and its clients over loopback, beside the library, written to docs/bench-server.md
+bench-server: install  ## a server and its clients over loopback, beside the library, written to docs/reports/bench-server.md
 	$(BIN)/python -m benchmarks.server $(BENCH_FOLDER:%=--folder %) \
-		--json docs/bench-server.json --page docs/bench-server.md
+		--json docs/reports/bench-server.json --page docs/reports/bench-server.md
 
 bench-recall: install  ## quality of recall: make bench-recall DATA="path/to/set ..." [STORE=folder] [LEFT_OUT=weights.json]
 	$(BIN)/python -m benchmarks.recall_quality $(DATA) $(CONVERSATIONS) --ablation --processes 2 \
 		$(LEFT_OUT:%=--weights-left-out %) $(RERANKER:%=--reranker %) $(STORE:%=--store %) \
-		--json docs/recall-quality.json --page docs/recall-quality.md
+		--json docs/reports/recall-quality.json --page docs/reports/recall-quality.md
 
 fit-recall: install  ## fit the ranking of recall anew: make fit-recall DATA="path/to/set path/to/conversation.jsonl" [STORE=folder]
 	$(BIN)/python -m benchmarks.fit_recall $(DATA) $(STORE:%=--store %) --write projections/recall/relevance_2.json
 
-faults: install  ## every promise put to the test, in docs/faults.md: [SCALE=nightly] [SEED=1] [ONLY="P1 P3"]
+faults: install  ## every promise put to the test, in docs/reports/faults.md: [SCALE=nightly] [SEED=1] [ONLY="P1 P3"]
 	$(BIN)/python -m pytest tests/faults --scale $(SCALE) $(SEED:%=--seed %) $(ONLY:%=--promise %) --timeout 7200 -q \
-		--workers $(TEST_PROCESSES) --report docs/faults.md
+		--workers $(TEST_PROCESSES) --report docs/reports/faults.md
 	$(BIN)/python -m tests.faults.summary
 
 clean:  ## remove the virtual environment and everything made

@@ -89,7 +89,7 @@ def measured(questions: Sequence[str], turns: Sequence[str]) -> str:
             "# Speed of the default model",
             "",
             "Written by `make bench-embedding`. Both sides take turns on the same texts and one machine. The reasons:",
-            "[ADR 37](adr/0037-packed-weights.md). Ratios hold on a busy machine better than times.",
+            "[ADR 37](../adr/0037-packed-weights.md). Ratios hold on a busy machine better than times.",
             "",
             f"{len(questions)} questions, {len(pieces) * STEP} turns; {machine()}.",
             "",

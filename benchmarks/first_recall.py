@@ -1,6 +1,6 @@
 """How long a new user waits for the first recall: a fresh environment, `pip install`, the first snippet of the README.
 
-python benchmarks/first_recall.py [--write docs/bench.md]      in a checkout without changes; downloads everything twice
+python benchmarks/first_recall.py [--write docs/reports/bench.md]  in a clean checkout; downloads all twice
 
 Beside it the bare libraries: torch, sentence-transformers and FAISS, with a snippet that embeds three texts
 and searches them. Nothing is taken from pip's cache. What a download takes is the network's; the ratio is what counts.
@@ -77,9 +77,9 @@ def table(ours: list[float], bare: list[float]) -> str:
     rows = [*zip(names, ours, bare, strict=True), ("from nothing to the first answer", sum(ours[:3]), sum(bare[:3]))]
     lines = "\n".join(f"| {what} | {own:.1f} s | {other:.1f} s | {own / other:.2f} |" for what, own, other in rows)
     return (
-        f"{HEADING}\n\nWritten by `python benchmarks/first_recall.py --write docs/bench.md`: the README's first snippet"
-        " in a fresh environment, nothing from pip's cache. `bare` is torch, sentence-transformers and FAISS with a"
-        " snippet that embeds three texts and searches them. What a download takes is the network's.\n\n"
+        f"{HEADING}\n\nWritten by `python benchmarks/first_recall.py --write docs/reports/bench.md`: the first snippet"
+        " of the README in a fresh environment, nothing from pip's cache. `bare` is torch, sentence-transformers and"
+        " FAISS with a snippet that embeds three texts and searches them. What a download takes is the network's.\n\n"
         f"| what | mnemolog | bare | ratio |\n| --- | ---: | ---: | ---: |\n{lines}\n"
     )
 

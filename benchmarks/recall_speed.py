@@ -1,6 +1,6 @@
 """Speed of recall among real messages, as ratios to a bare FTS5 query of the same words in the same run.
 
-    python -m benchmarks.recall_speed MESSAGES.jsonl.gz --model all-MiniLM-L6-v2 [--write docs/bench-recall.md]
+    python -m benchmarks.recall_speed MESSAGES.jsonl.gz --model all-MiniLM-L6-v2 [--write docs/reports/bench-recall.md]
 
 Messages are JSON Lines {conversation, turn_id, time, speaker, text}. Queries are messages of the same source that
 are not in the store. Their vectors are known beforehand: what is measured is recall, not the model. Without a model the

@@ -1,6 +1,6 @@
 """A store of N turns of real messages, and what it costs: time, memory and bytes, and how they grow with the store.
 
-    python -m benchmarks.scale --turns 1000000 DATA [--folder FOLDER] [--json FILE] [--page docs/bench-scale.md]
+    python -m benchmarks.scale --turns 1000000 DATA [--folder FOLDER] [--json FILE] [--page docs/reports/bench-scale.md]
 
 DATA is a folder with `bulk/*.jsonl.gz` (see `bulk.py`); if it also has `locomo-dev/`, that is measured with the real
 model. Vectors of the bulk data come from hashed words: what is measured is the store, not a model. The store is
@@ -68,15 +68,15 @@ LIMITS: Final = """## What limits it
 - **Recall without a filter**: vectors of hashed words have hardly any near neighbours, so FAISS reads all of its codes,
   or three quarters of its lists: 6 to 9 ms for a million turns. The rest is spread: 600 vectors read and scored, the
   words of some 600 turns around the hits, the features of their scores.
-- **Bytes per turn**: 580 are the vector with 12 bits a component ([ADR 36](adr/0036-vectors-once.md)), 360 the log, 300
-  the tables and the text index. Fewer bits change the order of answers.
+- **Bytes per turn**: 580 are the vector with 12 bits a component ([ADR 36](../adr/0036-vectors-once.md)), 360 the log,
+  300 the tables and the text index. Fewer bits change the order of answers.
 - **Views rebuilt**: of 55 us a turn, 18 are reading and decrypting the log, 10 blocks and bitmaps, 6 each stems and
   rows, 5 the text index.
 - **Vectors rebuilt**: nearly all of it is building the index of FAISS.
 - **Open to first recall, `status`**: `views.db` is compared with its checksum, 0.1 s for a million turns; the guarantee
   is worth more. `status` imports for 0.4 s, half of it SQLAlchemy.
 - **The question, texts embedded**: three quarters of the time are products of matrices with weights of 16 bits
-  ([ADR 37](adr/0037-packed-weights.md)).
+  ([ADR 37](../adr/0037-packed-weights.md)).
 """
 
 

@@ -1,6 +1,6 @@
 """What a server costs beside the library: requests recorded and recalled over loopback, and idle followers.
 
-    python -m benchmarks.server [--seconds 5] [--folder /dev/shm] [--json FILE] [--page docs/bench-server.md]
+    python -m benchmarks.server [--seconds 5] [--folder /dev/shm] [--json FILE] [--page docs/reports/bench-server.md]
 
 1, 8 and 64 clients send one request after the other, from processes of their own (`benchmarks.server_clients`); the
 library does the same in as many threads of one process, in the same run. The server runs as `mnemolog serve` does, with

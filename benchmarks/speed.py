@@ -272,7 +272,7 @@ def report(figures: list[Figure], arguments: argparse.Namespace) -> None:
             " thread of mnemolog; a loop over the rows, in the clear, with SHA-256 and msgpack decode, twice;"
             " `python -c 'import sqlalchemy'`; both from bytecode. What a sync takes decides the ratios of"
             " threads and of encryption: figures of a quicker disk are in"
-            " [ADR 2](adr/0002-our-recorder-on-sqlalchemy-core.md).\n"
+            " [ADR 2](../adr/0002-our-recorder-on-sqlalchemy-core.md).\n"
         )
         _, heading, further = arguments.write.read_text().partition(FIRST_RECALL)
         arguments.write.write_text(text + (f"\n{heading}{further}" if heading else ""))

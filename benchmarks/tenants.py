@@ -1,6 +1,6 @@
 """What a tenant costs in a database of many, and a simulation of ten million tenants in 300 databases.
 
-    python -m benchmarks.tenants [--logs 10000] [--json FILE] [--page docs/bench-tenants.md]
+    python -m benchmarks.tenants [--logs 10000] [--json FILE] [--page docs/reports/bench-tenants.md]
 
 The first part is measured, on a PostgreSQL server of its own with `fsync` on: 10,000 logs with 20 events each, written
 in turn, in one table and in 16 HASH partitions. The second part calculates with those figures: tenants are placed
@@ -466,7 +466,7 @@ Written by `make bench-tenants` (`benchmarks/tenants.py`). One tenant is one log
 first tables are measured on a PostgreSQL server of their own, with logs of {EVENTS} events of {STATE_BYTES} bytes
 written in turn, so that no two events of a log are neighbours. The others are calculated with those figures for
 {TENANTS:,} tenants on {CELLS} databases, *cells*. Why it is built so:
-[ADR 43](adr/0043-tenants-on-many-databases.md).
+[ADR 43](../adr/0043-tenants-on-many-databases.md).
 """
 
 ASSUMED: Final = f"""Assumed, not measured: the average tenant writes {EVENTS_A_DAY} events a day, {PEAK} times as

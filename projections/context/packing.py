@@ -35,7 +35,7 @@ LENGTHS: Final[tuple[int | None, ...]] = (300, 500, 900, 1_500, None)
 SHARE_POWER: Final = 0.4
 """A passage of a share of its turn holds about share ** 0.4 of what the turn answers."""
 RANK_POWER: Final = 1.3
-"""The turn at a rank is worth 1 / rank ** 1.3. These numbers were chosen on assistant-dev (docs/recall-quality.md)."""
+"""The turn at a rank is worth 1 / rank ** 1.3. Both were chosen on assistant-dev (docs/reports/recall-quality.md)."""
 
 
 class GrowingTurn:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
 MIN_RELEVANCE: Final = 0.1
 """Turns below this relevance mostly have nothing to do with the question. The default where an answer goes to a model.
 
-docs/recall-quality.md has what share of questions, about a conversation and about others, have a hit above it.
+docs/reports/recall-quality.md has what share of questions, about a conversation and about others, have a hit above it.
 """
 
 

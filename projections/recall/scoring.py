@@ -2,7 +2,7 @@
 
 A linear model over `FEATURES`, the same for every kind of conversation. A feature of a turn depends on the question,
 the turn and the turns up to `AROUND` places away, on nothing else that was found. So a turn has the same relevance
-whatever else an answer holds. `make fit-recall` writes the coefficients (docs/recall-quality.md, ADR 32).
+whatever else an answer holds. `make fit-recall` writes the coefficients (docs/reports/recall-quality.md, ADR 32).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ DAYS_MAX: Final = 36_500.0
 class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How much of each part of the score counts: 1 as fitted, 0 not at all.
 
-    The fit and what each part gives are on docs/recall-quality.md.
+    The fit and what each part gives are on docs/reports/recall-quality.md.
     """
 
     words: float = 1.0

@@ -1,4 +1,4 @@
-"""What sessions cost, counted in events that are folded: figures in seconds are in docs/bench-sessions.md."""
+"""What sessions cost, counted in events that are folded: figures in seconds are in docs/reports/bench-sessions.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was tried, how often, and how often it failed: docs/faults.json, and docs/faults.md that is made from it.
+"""How often each fault was tried, and how often it failed: docs/reports/faults.json, and the page made from it.
 
 A run replaces the rows of the tests that it ran and leaves the others: promises can be tried one by one, at the larger
 scale where there is time for it. Each row says with which seed, at which scale and of which commit it is.
@@ -117,7 +117,7 @@ def page(report: Report) -> str:
     lines += [
         "",
         "`tried` counts kills, flips, cuts, scripts and so on; for tests that do not count, their cases.",
-        "[Simulation](simulation.md) lists the long runs of P20 and what they found.",
+        "[Simulation](../simulation.md) lists the long runs of P20 and what they found.",
         "",
         "| | test | claim | tried | failures | seconds | scale | seed |",
         "| --- | --- | --- | ---: | ---: | ---: | --- | ---: |",

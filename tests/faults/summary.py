@@ -1,4 +1,4 @@
-"""Fill in how often each promise of docs/guarantees.md was tried, from docs/faults.json."""
+"""Fill in how often each promise of docs/guarantees.md was tried, from docs/reports/faults.json."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from tests.faults.report import Report, Row
 
 ROOT = Path(__file__).parents[2]
-GUARANTEES, FAULTS = ROOT / "docs" / "guarantees.md", ROOT / "docs" / "faults.json"
+GUARANTEES, FAULTS = ROOT / "docs" / "guarantees.md", ROOT / "docs" / "reports" / "faults.json"
 EVERY_RUN = "with every change"
 """Shown for tests that do not count tries: they are part of `make test`."""
 
@@ -36,7 +36,7 @@ def filled(page: str, rows: Sequence[Row]) -> str:
 
 
 def known() -> list[Row]:
-    """Return the rows of docs/faults.json."""
+    """Return the rows of docs/reports/faults.json."""
     return msgspec.json.decode(FAULTS.read_bytes(), type=Report).rows
 
 

@@ -1,4 +1,4 @@
-"""docs/faults.md says of each promise what was tried, and of none more than that."""
+"""docs/reports/faults.md says of each promise what was tried, and of none more than that."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_larger_scale_tries_at_least_as_much(promise):
 
 
 def test_the_guarantees_say_how_often_each_was_tried():
-    """The figures are those of docs/faults.json, where `python -m tests.faults.summary` takes them from."""
+    """The figures are those of docs/reports/faults.json, where `python -m tests.faults.summary` takes them from."""
     written = summary.GUARANTEES.read_text(encoding="utf-8")
     assert summary.filled(written, summary.known()) == written
     promises = [line for line in written.splitlines() if line.startswith("| ")]
