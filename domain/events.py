@@ -51,7 +51,7 @@ class TurnRecorded(Event, frozen=True, kw_only=True, omit_defaults=True):
     tool_calls: list[Any] = []
     metadata: dict[str, Any] = {}
     original: Blob | None = None
-    """The turn in the caller's own format (`mnemolog.domain.raw_payload`). Deflated with the end of its text."""
+    """The turn in the caller's own format (`mnemolog.domain.original`). Deflated with the end of its text."""
 
 
 class SessionEnded(Event, frozen=True, kw_only=True, omit_defaults=True):

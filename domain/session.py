@@ -21,7 +21,7 @@ from mnemolog.domain.limits import (
 )
 from mnemolog.domain.message import said_in
 from mnemolog.domain.moments import Time, parse_said_at
-from mnemolog.domain.raw_payload import Original, stored_original
+from mnemolog.domain.original import Original, stored_original
 from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.state import SessionState

@@ -22,8 +22,8 @@ from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.moments import When
+from mnemolog.domain.original import Original
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version
-from mnemolog.domain.raw_payload import Original
 from mnemolog.domain.result import Results, Stale
 from mnemolog.domain.session import SessionHandle
 from mnemolog.domain.values import MISSING

@@ -21,7 +21,7 @@ from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.adapters.support.store_access import sessions_of
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import BLOB_BYTES_MAX
-from mnemolog.domain.raw_payload import Original, original_of
+from mnemolog.domain.original import Original, original_of
 from mnemolog.domain.session import new_turn
 from mnemolog.domain.thread_events import Blob
 

@@ -7,7 +7,7 @@ import pytest
 
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
-from mnemolog.domain.raw_payload import Original, original_of
+from mnemolog.domain.original import Original, original_of
 from mnemolog.server.http import calls
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.operations import BY_NAME, OPERATIONS
