@@ -22,10 +22,9 @@ from mnemolog.adapters.importers.formats import (
     openai,
     zep,
 )
-from mnemolog.adapters.importers.json_values import JsonValue, samples
 from mnemolog.adapters.importers.rows import shown_fields
+from mnemolog.adapters.importers.source import JsonValue, Source, decode, samples
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.infra.text_file import TextSource, decode
 
 JSONL: Final = jsonl.FORMAT.name
 CLAUDE_CODE: Final = claude_code.FORMAT.name
@@ -57,11 +56,11 @@ def detect_format(path: Path) -> str:
     """
     if chroma.database_in(path) is not None:
         return chroma.FORMAT.name
-    with TextSource(path) as source:
+    with Source(path) as source:
         return format_of(source).name
 
 
-def format_of(source: TextSource, fields: FieldMap = DEFAULT_MAP) -> Format:
+def format_of(source: Source, fields: FieldMap = DEFAULT_MAP) -> Format:
     """Return the format of an open file. An empty file counts as JSON Lines.
 
     If `fields` names its fields, any CSV file, JSON document or JSON Lines file will do.
@@ -111,7 +110,7 @@ def _general(found: Iterable[JsonValue]) -> Format | None:
     return None
 
 
-def _looks_like(source: TextSource, found: list[JsonValue]) -> str:
+def _looks_like(source: Source, found: list[JsonValue]) -> str:
     """Return what an unknown file seems to be."""
     first = source.head[0].lstrip()
     for begins, kind in _ARCHIVES.items():
@@ -140,7 +139,7 @@ def _why_bad(line: bytes) -> str:
     return "the first line is not a JSON object"
 
 
-def _unknown(source: TextSource, why: str) -> ImportRefused:
+def _unknown(source: Source, why: str) -> ImportRefused:
     return ImportRefused(
         source.path,
         1,

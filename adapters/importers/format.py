@@ -9,12 +9,11 @@ from typing import Any
 import msgspec
 
 from mnemolog.adapters.importers.fields import FieldMap, Names, NamesOf, usual_names
-from mnemolog.adapters.importers.json_values import values
 from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.rows import Row, RowReader, read_rows
+from mnemolog.adapters.importers.source import OnRefused, Source, values
 from mnemolog.adapters.importers.turn import ImportedTurn
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.infra.text_file import OnRefused, TextSource
 
 Found = dict[str, Any] | InvalidInput | None
 """What a message is: a row, why it cannot be one, or nothing to record."""
@@ -33,12 +32,12 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a JSON value is of this format: a line, a document or an element of an array."""
     rows_of: RowsOf | None = None
     """The rows in a JSON value of the file."""
-    rows: Callable[[TextSource], Iterator[Row]] | None = None
+    rows: Callable[[Source], Iterator[Row]] | None = None
     """The rows of a file that is read in a way of its own."""
     names_of: NamesOf = usual_names
     keeps_all: bool = False
     """Whether the metadata of a turn has all fields that are no other part of it."""
-    read: Callable[[TextSource], Iterator[ImportedTurn]] | None = None
+    read: Callable[[Source], Iterator[ImportedTurn]] | None = None
     """The turns of a file without rows."""
     mapping: Names = {}
     """For a format without rows: by part of a turn, the fields that it comes from."""
@@ -81,7 +80,7 @@ def each_message(messages: Iterable[Any], row_of: Callable[[dict[str, Any]], dic
             yield found
 
 
-def open_format(source: TextSource, form: Format, fields: FieldMap) -> FileReader:
+def open_format(source: Source, form: Format, fields: FieldMap) -> FileReader:
     """Return the reader of an open file of a format."""
     if form.read is not None:
         return FileReader(form, form.read(source))
@@ -108,7 +107,7 @@ def open_database(
     return FileReader(form, read_rows(rows, reader, refuse), reader)
 
 
-def _rows(source: TextSource, rows_of: RowsOf) -> Iterator[Row]:
+def _rows(source: Source, rows_of: RowsOf) -> Iterator[Row]:
     ordinal = 0
     for value in values(source):
         by_line = value.on_line and not value.alone

@@ -10,9 +10,10 @@ from mnemolog.adapters.importers.detection import BY_NAME, FORMATS, format_of
 from mnemolog.adapters.importers.fields import FieldMap
 from mnemolog.adapters.importers.format import FileReader, open_database, open_format
 from mnemolog.adapters.importers.formats import chroma
+from mnemolog.adapters.importers.source import OnRefused, Source
 from mnemolog.adapters.importers.turn import ImportedTurn
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.infra.text_file import OnRefused, Progress, TextSource
+from mnemolog.infra.text_file import Progress
 
 
 def read_turns(
@@ -66,7 +67,7 @@ def open_file(
         with closing(chroma.database_rows(database)) as rows:
             yield open_database(database, chroma.FORMAT, rows, chosen, on_refused=on_refused, secret=secret)
         return
-    with TextSource(path, progress=progress, on_refused=on_refused, secret=secret) as source:
+    with Source(path, progress=progress, on_refused=on_refused, secret=secret) as source:
         form = format_of(source, chosen) if format is None else BY_NAME[format]
         yield open_format(source, form, chosen)
 

@@ -10,6 +10,7 @@ import msgspec
 
 from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, Found, Lookup, NamesOf, usual_names
 from mnemolog.adapters.importers.keys import KeyMaker
+from mnemolog.adapters.importers.source import stem_of
 from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.transcript import Entry
 from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, text_or_none
@@ -18,7 +19,6 @@ from mnemolog.domain.limits import quoted
 from mnemolog.domain.message import said_in
 from mnemolog.domain.message_content import calls_text
 from mnemolog.domain.role import ROLE_WORDS, Role, parse_role
-from mnemolog.infra.text_file import stem_of
 
 _WORDS: Final = " "
 _PATH: Final = "/"

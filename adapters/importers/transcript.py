@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import msgspec
 
 from mnemolog.adapters.importers.keys import KeyMaker
+from mnemolog.adapters.importers.source import Source
 from mnemolog.adapters.importers.turn import ImportedTurn
-from mnemolog.infra.text_file import TextSource
 
 
 class Compacted(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class Reader(Protocol):
 MakeReader = Callable[[Path, KeyMaker], Reader]
 
 
-def turns_of(source: TextSource, make: MakeReader) -> Callable[[int, dict[str, Any]], list[ImportedTurn]]:
+def turns_of(source: Source, make: MakeReader) -> Callable[[int, dict[str, Any]], list[ImportedTurn]]:
     """Return a function that returns the turns of a line of an open file."""
     reader = make(source.path, KeyMaker(source.secret))
 

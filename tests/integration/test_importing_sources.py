@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from mnemolog.adapters.importers import detect_format, read_turns
+from mnemolog.adapters.importers import detect_format, read_turns, source
 from mnemolog.domain.errors import ImportRefused
 from mnemolog.infra import text_file
 
@@ -105,7 +105,7 @@ def test_a_line_without_end_is_refused_and_passed_over(file, monkeypatch):
 
 def test_a_document_beyond_the_limit_is_refused(file, monkeypatch):
     """A document is held in memory whole, so it has a limit as well."""
-    monkeypatch.setattr(text_file, "DOCUMENT_BYTES_MAX", 20)
+    monkeypatch.setattr(source, "DOCUMENT_BYTES_MAX", 20)
     assert refusal(file(b'[{"role": "user", "content": "hi"}]'))[1] == "the document is larger than 20 bytes"
 
 

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.keys import KeyMaker
+from mnemolog.adapters.importers.source import Source, stem_of
 from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.transcript import Compacted, Entry, name_of, turns_of
 from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, text_or_none
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message_content import calls_in, calls_text, content_text, fitting_calls, results_in
 from mnemolog.domain.role import Role, parse_role
-from mnemolog.infra.text_file import TextSource, stem_of
 
 TYPES_READ: Final = ("user", "assistant")
 _IDS: Final = {"sessionId", "uuid"}
@@ -35,7 +35,7 @@ def is_side_line(row: dict[str, Any]) -> bool:
     return isinstance(row.get("type"), str) and (row["type"] in _SIDE_TYPES or bool(row.keys() & _SIDE_FIELDS))
 
 
-def read(source: TextSource) -> Iterator[ImportedTurn]:
+def read(source: Source) -> Iterator[ImportedTurn]:
     """Yield what users, assistants and tools said. Other lines are skipped."""
     return source.turns_by_line(turns_of(source, ClaudeCodeReader))
 

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.keys import KeyMaker
+from mnemolog.adapters.importers.source import Source, stem_of
 from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.transcript import Compacted, Entry, Undone, name_of, turns_of
 from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, text_or_none
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message_content import calls_text, content_text, fitting_calls
-from mnemolog.infra.text_file import TextSource, stem_of
 
 _TYPES: Final = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 _CALLS: Final = {
@@ -45,7 +45,7 @@ def is_rollout_line(row: dict[str, Any]) -> bool:
     return row.get("type") in _TYPES and isinstance(row.get("payload"), dict) and "timestamp" in row
 
 
-def read(source: TextSource) -> Iterator[ImportedTurn]:
+def read(source: Source) -> Iterator[ImportedTurn]:
     """Yield what users, assistants and tools said. Other lines are skipped."""
     return source.turns_by_line(turns_of(source, CodexReader))
 

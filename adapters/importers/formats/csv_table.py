@@ -9,14 +9,15 @@ from typing import Any, Final
 from mnemolog.adapters.importers.fields import usual_names
 from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.rows import Row
+from mnemolog.adapters.importers.source import Source, decode
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.infra.text_file import LINE_BYTES_MAX, TextSource, decode
+from mnemolog.infra.text_file import LINE_BYTES_MAX
 
 _DELIMITERS: Final = ",;\t|"
 _JSON_TARGETS: Final = ("metadata", "tool_calls")
 
 
-def columns(source: TextSource, named: Container[str] = ()) -> list[str]:
+def columns(source: Source, named: Container[str] = ()) -> list[str]:
     """Return the columns of a file that looks like CSV, empty for any other.
 
     One column is enough if it has a usual name for a text, or is in `named`.
@@ -33,7 +34,7 @@ def columns(source: TextSource, named: Container[str] = ()) -> list[str]:
     return found if is_table else []
 
 
-def rows(source: TextSource) -> Iterator[Row]:
+def rows(source: Source) -> Iterator[Row]:
     """Yield a row for every record below the header, with the line on which it begins. Empty records are left out."""
     # The limit is the module's own, 128 KiB by default; a turn may be longer, and a line is limited already.
     csv.field_size_limit(max(csv.field_size_limit(), LINE_BYTES_MAX))
@@ -56,7 +57,7 @@ def rows(source: TextSource) -> Iterator[Row]:
 class _Lines(Iterator[str]):
     """The lines of a file as text. `number` is that of the last one."""
 
-    def __init__(self, source: TextSource) -> None:
+    def __init__(self, source: Source) -> None:
         self._path, self._lines = source.path, source.lines(blank=True)
         self.number = 0
 

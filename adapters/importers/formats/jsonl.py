@@ -8,7 +8,7 @@ from typing import Any
 from mnemolog.adapters.importers.fields import usual_names
 from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.rows import Row
-from mnemolog.infra.text_file import TextSource
+from mnemolog.adapters.importers.source import Source
 
 
 def recognizes(value: Any) -> bool:
@@ -18,7 +18,7 @@ def recognizes(value: Any) -> bool:
     )
 
 
-def rows(source: TextSource) -> Iterator[Row]:
+def rows(source: Source) -> Iterator[Row]:
     """Yield the object of every line."""
     for number, fields in source.rows():
         yield Row(number, f"line {number}", fields)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from mnemolog.adapters.importers.keys import KeyMaker
+from mnemolog.adapters.importers.source import decode
 from mnemolog.adapters.importers.transcript import Entry
 from mnemolog.adapters.importers.transcripts.file_offsets import BufferedMapping, FileOffsets
 from mnemolog.adapters.importers.transcripts.formats import FORMATS, format_of
@@ -14,7 +15,6 @@ from mnemolog.adapters.importers.transcripts.place import Anchor, Place
 from mnemolog.adapters.importers.transcripts.report import Report
 from mnemolog.adapters.importers.transcripts.tail import Line, lines_from, mark_at
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.infra.text_file import decode
 
 LINES_MAX: Final = 5_000
 BYTES_MAX: Final = 8 << 20

@@ -7,9 +7,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from mnemolog.adapters.importers.source import decode
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.infra.runtime.regular_files import open_file
-from mnemolog.infra.text_file import LINE_BYTES_MAX, decode, without_mark
+from mnemolog.infra.text_file import LINE_BYTES_MAX, without_mark
 
 CHECKED_BYTES: Final = 4_096
 

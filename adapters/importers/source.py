@@ -1,0 +1,263 @@
+"""A file to import: its lines, and its JSON values: elements of an array, one document, or one value a line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from mnemolog.domain.decoding import UNDECODABLE
+from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.infra.text_file import UTF8_BOM, Progress, TextSource
+
+Parsed = TypeVar("Parsed")
+OnRefused = Callable[[ImportRefused], None]
+
+SAMPLES_MAX: Final = 100
+DOCUMENT_BYTES_MAX: Final = 4 << 30
+_DECODER: Final = msgspec.json.Decoder()
+_ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_AT_BYTE: Final = re.compile(r"\(byte (\d+)\)")
+_EXPLAINED_BYTES_MAX: Final = 16 << 20
+
+
+class Source(TextSource):
+    """An open file to import. What concerns the whole file raises `ImportRefused`; a bad line goes to `refuse`."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        progress: Progress | None = None,
+        on_refused: OnRefused | None = None,
+        secret: bytes = b"",
+    ) -> None:
+        super().__init__(path, progress=progress)
+        self.secret, self._on_refused = secret, on_refused
+        self._document: memoryview | None = None
+
+    @property
+    def stem(self) -> str:
+        """The name of the file without its endings `.gz`, `.jsonl`, `.json`."""
+        return stem_of(self.path)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing in the file."""
+        return not any(line.strip() for line in self.head)
+
+    @property
+    def is_array(self) -> bool:
+        """Whether the file begins like a JSON array."""
+        return next((line for line in self.head if line.strip()), b"").lstrip().startswith(b"[")
+
+    def refuse(self, line: int, why: InvalidInput | str) -> None:
+        """Raise `ImportRefused`, or pass it to `on_refused` if the caller gave that."""
+        refused = ImportRefused(self.path, line, str(why), skippable=True)
+        if self._on_refused is None:
+            raise refused from (why if isinstance(why, InvalidInput) else None)
+        self._on_refused(refused)
+
+    def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the JSON object of every line with its number. Other lines are refused."""
+        for number, line in self.lines():
+            try:
+                row = decode(line)
+                if not isinstance(row, dict):
+                    raise InvalidInput("JSON", f"expected an object on the line, got {type(row).__name__}")
+            except InvalidInput as error:
+                self.refuse(number, error)
+            else:
+                yield number, row
+
+    def turns_by_line(self, parse: Callable[[int, dict[str, Any]], list[Parsed]]) -> Iterator[Parsed]:
+        """Yield the turns that `parse` finds in every line: all of a line, or none when it is refused."""
+        for number, row in self.rows():
+            try:
+                turns = parse(number, row)
+            except InvalidInput as error:
+                self.refuse(number, error)
+            else:
+                yield from turns
+
+    def document(self) -> memoryview:
+        """Return the whole file, which is held in memory. Raises `ImportRefused` beyond `DOCUMENT_BYTES_MAX`."""
+        if self._document is None:
+            with self._failures(line=1):
+                self._stream.seek(0)
+                data = self._stream.read(DOCUMENT_BYTES_MAX + 1)
+            if len(data) > DOCUMENT_BYTES_MAX:
+                raise ImportRefused(self.path, 1, f"the document is larger than {DOCUMENT_BYTES_MAX:,} bytes")
+            self._document = memoryview(data)[len(UTF8_BOM) if data.startswith(UTF8_BOM) else 0 :]
+        return self._document
+
+
+def stem_of(path: Path) -> str:
+    """Return the name of a file without its endings `.gz`, `.jsonl`, `.json`."""
+    name = path.name
+    return Path(name[:-3] if name.lower().endswith(".gz") else name).stem
+
+
+class JsonValue(msgspec.Struct, frozen=True):
+    """One value of a file."""
+
+    content: Any
+    number: int
+    """The number of the line or of the element, from 1."""
+    on_line: bool
+    """Whether it has a line of its own, as in JSON Lines."""
+    alone: bool
+    """Whether the whole file is this value."""
+
+    @property
+    def where(self) -> str:
+        """`line 12`, `element 12` or `the document`."""
+        return "the document" if self.alone else f"{'line' if self.on_line else 'element'} {self.number}"
+
+
+def values(source: Source) -> Iterator[JsonValue]:
+    """Yield the values of a file, each decoded when the caller gets to it. One that is not JSON is refused."""
+    if source.is_array:
+        yield from _elements(source)
+        return
+    whole = whole_document(source)
+    if whole is not None:
+        yield whole
+        source.tell(source.size)
+        return
+    for number, line in source.lines():
+        try:
+            content = decode(line)
+        except InvalidInput as error:
+            source.refuse(number, error)
+        else:
+            yield JsonValue(content, number, on_line=True, alone=False)
+
+
+def samples(source: Source) -> Iterator[JsonValue]:
+    """Yield the first values of a file, without refusing any. A broken array raises `ImportRefused`."""
+    if source.is_array:
+        for number, data in enumerate(_split(source)[:SAMPLES_MAX], start=1):
+            yield from _decoded(data, number, on_line=False)
+        return
+    whole = whole_document(source)
+    if whole is not None:
+        yield whole
+        return
+    for number, line in enumerate(source.head, start=1):
+        if line.strip():
+            yield from _decoded(line, number, on_line=True)
+
+
+def whole_document(source: Source) -> JsonValue | None:
+    """Return the file as one value, None if it is an array or has values on lines.
+
+    Raises `ImportRefused` for a broken document of several lines.
+    """
+    filled = [line for line in source.head if line.strip()]
+    if not filled or source.is_array:
+        return None
+    name = source.path.name.lower().removesuffix(".gz")
+    on_line = bool(_decoded(filled[0], 1, on_line=True))
+    if on_line:
+        if len(filled) > 1 or name.endswith((".jsonl", ".ndjson")):
+            return None
+    elif not filled[0].lstrip().startswith(b"{"):
+        return None  # Neither JSON nor the beginning of it: do not read a large file of another kind.
+    try:
+        return JsonValue(decode(source.document()), 1, on_line=on_line, alone=True)
+    except BrokenDocument as error:
+        if len(filled) > 1 and not any(_decoded(line, 1, on_line=True) for line in filled):
+            raise _broken(source, error) from error
+        return None
+
+
+def _elements(source: Source) -> Iterator[JsonValue]:
+    items = _split(source)
+    total = sum(len(item) for item in items) or 1
+    done = 0
+    for number, data in enumerate(items, start=1):
+        try:
+            content = decode(data)
+        except InvalidInput as error:
+            source.refuse(number, f"element {number}: {error}")
+        else:
+            yield JsonValue(content, number, on_line=False, alone=False)
+        done += len(data)
+        source.tell(done * source.size // total)
+    source.tell(source.size)
+
+
+def _split(source: Source) -> list[memoryview]:
+    try:
+        return elements(source.document())
+    except BrokenDocument as error:
+        raise _broken(source, error) from error
+
+
+def _broken(source: Source, error: BrokenDocument) -> ImportRefused:
+    return ImportRefused(source.path, error.line, f"the JSON document is broken: {error}")
+
+
+def _decoded(data: bytes | memoryview, number: int, *, on_line: bool) -> list[JsonValue]:
+    """Return the value in a list, an empty one if it is not JSON."""
+    try:
+        return [JsonValue(decode(data), number, on_line=on_line, alone=False)]
+    except InvalidInput:
+        return []
+
+
+class BrokenDocument(InvalidInput):
+    """Invalid JSON. `line` is where it is invalid, counted within the text."""
+
+    def __init__(self, why: str, line: int) -> None:
+        super().__init__("JSON", why)
+        self.line = line
+
+
+def decode(data: bytes | memoryview) -> Any:
+    """Return the JSON value. Raises `BrokenDocument` that says what is wrong and where."""
+    try:
+        return _DECODER.decode(data)
+    except UNDECODABLE as error:
+        raise _explained(bytes(data), error) from error
+
+
+def elements(data: bytes | memoryview) -> list[memoryview]:
+    """Return the elements of a JSON array as text, each to be decoded on its own.
+
+    Raises `BrokenDocument` when this is not an array. An element that is not UTF-8 raises when it is decoded.
+    """
+    try:
+        return [memoryview(element) for element in _ELEMENTS.decode(data)]
+    except UNDECODABLE as error:
+        raise _explained(bytes(data), error) from error
+
+
+def _explained(data: bytes, error: Exception) -> BrokenDocument:
+    """Return why `data` is refused. Only for text that was refused already, so it may take its time."""
+    at = _AT_BYTE.search(str(error))
+    line = data.count(b"\n", 0, int(at[1]) if at else len(data.rstrip())) + 1
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as bad:
+        line = data.count(b"\n", 0, bad.start) + 1
+        return BrokenDocument(f"not UTF-8: byte 0x{data[bad.start]:02x} at byte {bad.start}", line)
+    if isinstance(error, RecursionError):
+        return BrokenDocument("nested too deeply", 1)
+    if len(data) <= _EXPLAINED_BYTES_MAX:
+        try:
+            # msgspec calls a lone surrogate "truncated input". The standard library reads it, so it can be named.
+            json.dumps(json.loads(text.rstrip()), ensure_ascii=False).encode()
+        except UnicodeEncodeError as bad:
+            surrogate = f"\\u{ord(bad.object[bad.start]):04x}"
+            return BrokenDocument(f"not valid Unicode: lone surrogate {surrogate}", line)
+        except json.JSONDecodeError as bad:
+            return BrokenDocument(f"invalid JSON: {bad.msg} at column {bad.colno}", bad.lineno)
+        except (ValueError, RecursionError):
+            pass  # A number that only msgspec refuses.
+    return BrokenDocument(f"invalid JSON: {error}", line)
