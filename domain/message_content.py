@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
-from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.limits import METADATA_BYTES_MAX, quoted
+from mnemolog.domain.limits import quoted
 
 _TOOL_USES: Final = ("tool_use", "server_tool_use", "mcp_tool_use")
 _CALLS: Final = (*_TOOL_USES, "tool_call", "function_call")
@@ -16,8 +13,6 @@ _SILENT: Final = frozenset({"thinking", "redacted_thinking", "reasoning", *_CALL
 """Parts that are not said: the model's own thoughts, and calls, which are kept as tool calls."""
 _RESULT: Final = "tool_result"
 _EXAMPLE: Final = '{"type": "text", "text": "Hello"}'
-_LENGTHS_KEPT: Final = (4_096, 256, 32)
-_CALLS_KEPT: Final = 500
 
 
 def content_text(content: object) -> str:
@@ -75,23 +70,8 @@ def _parts(content: object) -> list[Any]:
 
 def calls_text(calls: list[Any]) -> str:
     """Return a stand-in for the text of a turn that only calls tools: a turn may not be empty."""
-    names = [_call_name(call) for call in calls]
+    names = [call_name(call) for call in calls]
     return f"[tool call: {names[0]}]" if len(names) == 1 else f"[tool calls: {', '.join(names)}]"
-
-
-def fitting_calls(calls: list[Any]) -> tuple[list[Any], bool]:
-    """Return tool calls within the limit of the log, and whether long values were shortened for it.
-
-    Otherwise a call that writes a whole file would make the log refuse the turn that it belongs to.
-    """
-    if _fits(calls):
-        return calls, False
-    shorter = calls[:_CALLS_KEPT]
-    for longest in _LENGTHS_KEPT:
-        shorter = [_shortened(call, longest) for call in shorter]
-        if _fits(shorter):
-            return shorter, True
-    return [{"name": _call_name(call)[:100]} for call in shorter], True
 
 
 def _part_text(part: object) -> str | None:
@@ -119,28 +99,11 @@ def _plain_kind(kind: str) -> str:
     return kind.removeprefix("input_").removesuffix("_url").removesuffix("_asset_pointer").removesuffix("_file")
 
 
-def _call_name(call: object) -> str:
+def call_name(call: object) -> str:
+    """Return the name of the tool that is called."""
     if isinstance(call, dict):
         function = call.get("function")
         name = call.get("name") or (function.get("name") if isinstance(function, dict) else None) or call.get("type")
         if isinstance(name, str) and name:
             return name
     return "unnamed"
-
-
-def _fits(calls: list[Any]) -> bool:
-    try:
-        return len(to_msgpack(calls)) <= METADATA_BYTES_MAX
-    except (OverflowError, RecursionError, msgspec.MsgspecError):
-        return True  # Not a problem of size; the check of the turn reports what is wrong.
-
-
-def _shortened(value: Any, longest: int) -> Any:
-    match value:
-        case str() if len(value) > longest:
-            return f"{value[: longest // 2]} [{len(value) - longest // 2:,} characters left out]"
-        case list():
-            return [_shortened(item, longest) for item in value]
-        case dict():
-            return {name: _shortened(item, longest) for name, item in value.items()}
-    return value

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import (
@@ -20,6 +21,7 @@ from mnemolog.domain.limits import (
     checked_text,
     quoted,
 )
+from mnemolog.domain.message_content import call_name
 from mnemolog.domain.position import Micros
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.session import checked_key, checked_session_id, new_turn
@@ -50,6 +52,9 @@ class ImportedTurn(msgspec.Struct, frozen=True, kw_only=True):
     where: str
     """`line 12`, or `message 12` in a JSON document."""
 
+
+_LENGTHS_KEPT: Final = (4_096, 256, 32)
+_CALLS_KEPT: Final = 500
 
 # Sessions, scopes and names repeat from line to line; checking them once is a third of the work.
 _CACHED: Final = 4_096
@@ -130,3 +135,36 @@ def text_or_none(field: str, value: object) -> str | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     raise InvalidInput(field, f"expected text or a number, got {type(value).__name__}: {quoted(value)}")
+
+
+def fitting_calls(calls: list[Any]) -> tuple[list[Any], bool]:
+    """Return tool calls within the limit of the log, and whether long values were shortened for it.
+
+    Otherwise a call that writes a whole file would make the log refuse the turn that it belongs to.
+    """
+    if _fits(calls):
+        return calls, False
+    shorter = calls[:_CALLS_KEPT]
+    for longest in _LENGTHS_KEPT:
+        shorter = [_shortened(call, longest) for call in shorter]
+        if _fits(shorter):
+            return shorter, True
+    return [{"name": call_name(call)[:100]} for call in shorter], True
+
+
+def _fits(calls: list[Any]) -> bool:
+    try:
+        return len(to_msgpack(calls)) <= METADATA_BYTES_MAX
+    except (OverflowError, RecursionError, msgspec.MsgspecError):
+        return True  # Not a problem of size; the check of the turn reports what is wrong.
+
+
+def _shortened(value: Any, longest: int) -> Any:
+    match value:
+        case str() if len(value) > longest:
+            return f"{value[: longest // 2]} [{len(value) - longest // 2:,} characters left out]"
+        case list():
+            return [_shortened(item, longest) for item in value]
+        case dict():
+            return {name: _shortened(item, longest) for name, item in value.items()}
+    return value

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import fixed_names
 from mnemolog.adapters.importers.format import Format, Found, each_message
+from mnemolog.adapters.importers.turn import fitting_calls
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.message_content import calls_in, calls_text, content_text, fitting_calls
+from mnemolog.domain.message_content import calls_in, calls_text, content_text
 
 _MESSAGES: Final = "chat_messages"
 _SAID: Final = ("text", "image")

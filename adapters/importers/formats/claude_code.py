@@ -11,9 +11,9 @@ from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.source import Source, stem_of
 from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.transcript import Compacted, Entry, name_of, turns_of
-from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, text_or_none
+from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, fitting_calls, text_or_none
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.message_content import calls_in, calls_text, content_text, fitting_calls, results_in
+from mnemolog.domain.message_content import calls_in, calls_text, content_text, results_in
 from mnemolog.domain.role import Role, parse_role
 
 TYPES_READ: Final = ("user", "assistant")

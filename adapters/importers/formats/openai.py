@@ -8,10 +8,9 @@ from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import fixed_names
 from mnemolog.adapters.importers.format import Format, Found, each_message
-from mnemolog.adapters.importers.turn import as_label
+from mnemolog.adapters.importers.turn import as_label, fitting_calls
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message import said_in
-from mnemolog.domain.message_content import fitting_calls
 
 _SAYING: Final = {"content", "tool_calls", "function_call", "refusal"}
 
