@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Final
 
 from starlette.requests import Request
@@ -15,7 +14,6 @@ from mnemolog.domain.events import SessionSwitched
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.result import Result
 from mnemolog.projections.read_models import SessionSummary, Switch
-from mnemolog.server.console.lineage_drawing import Drawing, Line, draw
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import page
 from mnemolog.server.console.parameters import position, text
@@ -34,21 +32,9 @@ SWITCHES_READ_MAX: Final = 5_000
 class LineageRow(Result, frozen=True, kw_only=True):
     """A session in the tree."""
 
-    session: str
-    title: str
-    agent: str
-    scope: str
-    reason: str
-    """Why it was started: `new`, `branch`, `compress` and so on."""
-    parent: str | None
-    branched_at: Position | None
-    """The last position of the parent that it shares; None if it sees nothing of it."""
+    summary: SessionSummary
     depth: int
-    turns: int
-    started_at: datetime
-    started_position: Position
-    last_position: Position
-    ended: bool
+    """How many sessions of the tree it descends from."""
     marks: tuple[Mark, ...]
 
 
@@ -64,27 +50,6 @@ class Lineage(Result, frozen=True, kw_only=True):
     switches: tuple[Switch, ...]
     """The last ones between the sessions shown, or all of them; newest first."""
 
-    @property
-    def drawings(self) -> list[Drawing]:
-        """A picture of each family."""
-        families: list[list[Line]] = []
-        for row in self.rows:
-            if not row.depth:
-                families.append([])
-            families[-1].append(
-                Line(
-                    session=row.session,
-                    label=row.title or row.session,
-                    parent=row.parent,
-                    branched_at=row.branched_at,
-                    started=row.started_position,
-                    last=row.last_position,
-                    ended=row.ended,
-                    marks=row.marks,
-                )
-            )
-        return [draw(lines, self.switches) for lines in families]
-
 
 @page("/lineage", title="Lineage", template="lineage.html")
 async def lineage(request: Request, caller: Caller, at: AsOf) -> Lineage:
@@ -99,35 +64,18 @@ async def lineage(request: Request, caller: Caller, at: AsOf) -> Lineage:
         families = store.parts.session_list.families(
             session=session, scope="" if session else scope, as_of=at.position, before=before, limit=SESSIONS_MAX
         )
-        rows = [_row(store, item, depth, at) for item, depth in _in_tree_order(families.sessions)]
+        rows = [
+            LineageRow(summary=item, depth=depth, marks=marks_of(store, item.session, upto=at.position))
+            for item, depth in _in_tree_order(families.sessions)
+        ]
         return Lineage(
             session=session,
             rows=tuple(rows),
             older=families.more,
-            switches=tuple(_switches(store, at, of={row.session for row in rows} if session else None)),
+            switches=tuple(_switches(store, at, of={row.summary.session for row in rows} if session else None)),
         )
 
     return await read(caller.store, found)
-
-
-def _row(store: MemoryStore, item: SessionSummary, depth: int, at: AsOf) -> LineageRow:
-    marks = marks_of(store, item.session, upto=at.position)
-    return LineageRow(
-        session=item.session,
-        title=item.title,
-        agent=item.agent,
-        scope=item.scope,
-        reason=item.reason,
-        parent=item.parent,
-        branched_at=item.branched_at,
-        depth=depth,
-        turns=item.turns,
-        started_at=item.started_at,
-        started_position=item.started_position,
-        last_position=item.last_position,
-        ended=item.ended_at is not None,
-        marks=marks,
-    )
 
 
 def _in_tree_order(sessions: Iterable[SessionSummary]) -> list[tuple[SessionSummary, int]]:

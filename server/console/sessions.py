@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -10,6 +9,7 @@ from starlette.requests import Request
 from mnemolog.adapters.support.store_access import read
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
+from mnemolog.projections.read_models import SessionSummary
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import page
 from mnemolog.server.console.parameters import position, text
@@ -20,26 +20,10 @@ ROWS_MAX: Final = 100
 """Rows of a page."""
 
 
-class SessionLine(Result, frozen=True, kw_only=True):
-    """A session as the list shows it, as of the moment of the page."""
-
-    session: str
-    title: str
-    agent: str
-    scope: str
-    parent: str | None
-    reason: str
-    turns: int
-    """Number of its own turns, without forgotten ones."""
-    started_at: datetime
-    started_position: Position
-    ended_at: datetime | None
-
-
 class SessionPage(Result, frozen=True, kw_only=True):
     """A page of the list, the session that was started last first."""
 
-    sessions: tuple[SessionLine, ...]
+    sessions: tuple[SessionSummary, ...]
     newer: Position | None
     """Pass it as `after` for the page with newer sessions; None on the first page."""
     older: Position | None
@@ -70,9 +54,7 @@ async def sessions(request: Request, caller: Caller, at: AsOf) -> SessionPage:
         has_newer = more if after is not None else before is not None
         has_older = more if after is None else bool(rows)
         return SessionPage(
-            sessions=tuple(
-                SessionLine(**{name: getattr(row, name) for name in SessionLine.__struct_fields__}) for row in rows
-            ),
+            sessions=tuple(rows),
             newer=newest if has_newer else None,
             older=oldest if has_older else None,
             agent=agent,
