@@ -20,7 +20,6 @@ from mnemolog.domain.result import Result
 from mnemolog.projections.recall.answer import RERANKER, Hit, Recall
 from mnemolog.projections.recall.explanation import PARTS, by_meaning
 from mnemolog.projections.recall.question import MODES, TEXT, VECTOR, Mode
-from mnemolog.projections.recall.weights import DEFAULT, WEIGHT_MAX, Weights
 from mnemolog.projections.sql.words import stems_of, terms_of
 from mnemolog.server.console import parameters
 from mnemolog.server.console.moment import AsOf, position_of, recorded_at
@@ -31,8 +30,6 @@ from mnemolog.store import MemoryStore
 
 HITS: Final = 10
 HITS_MAX: Final = 100
-WEIGHED: Final = ("words", "neighbours", "vector", "speaker", "date", "role", "recency")
-"""The parts of a score whose weight can be changed on the page."""
 THEN: Final = "Compare with the answer of"
 """How the page names the other moment."""
 _BYS: Final[tuple[By, ...]] = ("said", "recorded")
@@ -66,7 +63,6 @@ class RecallAsked(Result, frozen=True, kw_only=True):
     until: str = ""
     by: By = "said"
     min_relevance: float = 0.0
-    weights: Weights = DEFAULT
     at: Position | None = None
     then: str = ""
     """The moment to compare the answer with, a position or a time; empty for none."""
@@ -89,13 +85,12 @@ class RecallAsked(Result, frozen=True, kw_only=True):
             until=parameters.text(asked, "until"),
             by=parameters.one_of("by", by, _BYS),
             min_relevance=parameters.decimal(asked, "min_relevance", 0.0, most=1.0),
-            weights=_weights(asked),
             at=at,
             then=parameters.text(asked, "then"),
         )
 
     def call(self) -> dict[str, Any]:
-        """Return the arguments of the recall, without its moment and its weights."""
+        """Return the arguments of the recall, without its moment."""
         return {
             "k": self.k,
             "mode": self.mode,
@@ -109,14 +104,6 @@ class RecallAsked(Result, frozen=True, kw_only=True):
             "by": self.by,
             "min_relevance": self.min_relevance or None,
         }
-
-
-def _weights(asked: parameters.Asked) -> Weights:
-    """Return the weights of a URL: `weight_words` and so on, because filters have some of the names."""
-    weights = {
-        name: parameters.decimal(asked, f"weight_{name}", getattr(DEFAULT, name), most=WEIGHT_MAX) for name in WEIGHED
-    }
-    return Weights(**weights, distinct=bool(parameters.text(asked, "distinct")))
 
 
 class ScorePart(Result, frozen=True, kw_only=True):
@@ -200,8 +187,6 @@ class RecallPage(Result, frozen=True, kw_only=True):
     legs: tuple[Leg, ...] = ()
     why_first: tuple[str, ...] = ()
     """Why the first hit is the first, in plain words."""
-    weighed: Comparison | None = None
-    """The answer with the usual weights beside that with the changed ones."""
     compared: Comparison | None = None
     """The answer at the chosen moment beside that of the other moment."""
 
@@ -212,38 +197,34 @@ async def recall(request: Request, caller: Caller, at: AsOf) -> RecallPage:
     store, asked = caller.store, RecallAsked.of(request.query_params, at=at.when)
     if not asked.q:
         return RecallPage(asked=asked)
-    as_of = await read(store, lambda blocking: position_of(blocking, THEN, asked.then)) if asked.then else None
+    then = await read(store, lambda blocking: position_of(blocking, THEN, asked.then)) if asked.then else None
+    moments = (asked.at,) if then is None else (asked.at, then)
     ask = partial(store.recall, asked.q, receipt=False, **asked.call())
-    now = ask(as_of=asked.at)
-    other = None if as_of is None else ask(as_of=as_of)
-    changed = None if asked.weights == DEFAULT else ask(as_of=asked.at, weights=asked.weights)
-    answer, *others = await asyncio.gather(*(call for call in (now, other, changed) if call is not None))
-    then = others.pop(0) if other is not None else None
-    weighed = others.pop(0) if changed is not None else None
-    heads = [item.head for item in (answer, then) if item is not None]
-    times = await read(store, lambda blocking: {head: recorded_at(blocking, head) for head in heads})
+    here, *there = await asyncio.gather(*(ask(as_of=moment) for moment in moments))
+    return await read(store, partial(_page, asked=asked, here=here, there=there[0] if there else None))
+
+
+def _page(store: MemoryStore, *, asked: RecallAsked, here: Recall, there: Recall | None) -> RecallPage:
     return RecallPage(
         asked=asked,
-        head=answer.head,
-        at=times[answer.head],
-        hits=tuple(_shown(answer, await read(store, partial(_asked_stems, query=asked.q)))),
-        searched=_searched(answer),
-        legs=tuple(_legs(answer)),
-        why_first=tuple(_why_first(answer)),
-        weighed=None if weighed is None else compare(answer, weighed, at=times[answer.head], when="with these weights"),
-        compared=None if then is None else compare(answer, then, at=times[then.head], when="at the other moment"),
+        head=here.head,
+        at=recorded_at(store, here.head),
+        hits=tuple(_shown(here, _asked_stems(store, asked.q))),
+        searched=_searched(here),
+        legs=tuple(_legs(here)),
+        why_first=tuple(_why_first(here)),
+        compared=None if there is None else _compared(here, there, at=recorded_at(store, there.head)),
     )
 
 
-def compare(here: Recall, there: Recall, *, at: datetime | None, when: str) -> Comparison:
-    """Return two answers side by side. `when` says in words which one the other is."""
+def _compared(here: Recall, there: Recall, *, at: datetime | None) -> Comparison:
     places_here, places_there = _places(here), _places(there)
     return Comparison(
         here=tuple(_placed(here, places_there, other_head=there.head)),
         there=tuple(_placed(there, places_here, other_head=here.head)),
         there_head=there.head,
         there_at=at,
-        says=tuple(_difference(here, there, when)),
+        says=tuple(_difference(here, there)),
     )
 
 
@@ -263,10 +244,10 @@ def _placed(answer: Recall, others: dict[Position, int], *, other_head: Position
         )
 
 
-def _difference(here: Recall, there: Recall, when: str) -> Iterator[str]:
+def _difference(here: Recall, there: Recall) -> Iterator[str]:
     places_here, places_there = _places(here), _places(there)
     if places_here == places_there:
-        yield f"The answer is the same {when}."
+        yield "The answer is the same at the other moment."
         return
     later = [position for position in places_here if position > there.head]
     earlier = [position for position in places_there if position > here.head]
@@ -274,11 +255,11 @@ def _difference(here: Recall, there: Recall, when: str) -> Iterator[str]:
     came = places_there.keys() - places_here.keys() - set(earlier)
     moved = [at for at in places_here.keys() & places_there.keys() if places_here[at] != places_there[at]]
     if later:
-        yield f"{counted(len(later), 'turn')} of this answer had not been said yet {when}."
+        yield f"{counted(len(later), 'turn')} of this answer had not been said yet at the other moment."
     if earlier:
-        yield f"{counted(len(earlier), 'turn')} of the answer {when} had not been said yet at this moment."
+        yield f"{counted(len(earlier), 'turn')} of the answer at the other moment had not been said yet at this moment."
     if came:
-        yield f"{counted(len(came), 'other turn')} would be in the answer {when}."
+        yield f"{counted(len(came), 'other turn')} would be in the answer at the other moment."
     if went:
         yield f"{counted(len(went), 'other turn')} would not be in it."
     if moved:

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.local
 LABEL = "<script>alert(1)</script><img src=x onerror=alert(1)> {{ 7*7 }} '\"></div>"
 HOSTILE = LABEL + " \u202egnp.exe"
 PAGES = (
-    *("/recall", "/recall?q=tea", "/recall?q=tea&then=5&weight_words=2&distinct=yes", "/recall?q=tea&mode=vector"),
+    *("/recall", "/recall?q=tea", "/recall?q=tea&then=5", "/recall?q=tea&mode=vector"),
     *("/recall/receipts", "/context", "/context?q=tea", "/context?q=tea&session=trip&tokens=50", "/diff?from=0"),
     *("/health", "/audit", "/audit?kind=value.set.v1", "/forgetting", "/forgetting?sessions=trip%0Abad"),
     *("/forgetting?scopes=acme&positions=3", "/import"),
@@ -173,20 +173,6 @@ def test_the_recall_debugger_says_which_search_answered_or_why_not(browser, made
     assert "did not answer" in text.get("/recall?q=tea").text
     assert text.get("/recall?q=tea&mode=vector").status_code == 409
     asyncio.run(words.close())
-
-
-def test_changed_weights_show_their_order_beside_the_usual_one(browser):
-    """With the moves of each turn, and nothing without a change."""
-    assert browser.json("/recall?q=tea+coffee&weight_words=1")["weighed"] is None
-    page = browser.json(
-        "/recall?q=I+drink+tea&weight_recency=50&weight_words=0&weight_neighbours=0&weight_vector=0&weight_role=0"
-    )
-    weighed = page["weighed"]
-    assert [item["position"] for item in weighed["here"]] == [hit["hit"]["position"] for hit in page["hits"]]
-    assert {item["position"] for item in weighed["there"]} == {item["position"] for item in weighed["here"]}
-    assert [item["position"] for item in weighed["there"]] != [item["position"] for item in weighed["here"]]
-    assert {"up", "down"} <= {item["change"] for item in weighed["there"]}
-    assert weighed["says"][-1].endswith("would be at another place.")
 
 
 def test_the_answer_of_another_day_is_shown_side_by_side(browser):

@@ -35,7 +35,11 @@ def folder(tmp_path):
 def test_the_tree_has_branches_rewinds_and_checkpoints(browser):  # noqa: F811
     """Each session stands below that it was branched from, with what happened to it."""
     rows = browser.json("/lineage?session=trip/other")["rows"]
-    assert [(row["summary"]["session"], row["depth"]) for row in rows] == [("trip", 0), ("trip/other", 1), ("trip/third", 2)]
+    assert [(row["summary"]["session"], row["depth"]) for row in rows] == [
+        ("trip", 0),
+        ("trip/other", 1),
+        ("trip/third", 2),
+    ]
     assert [(mark["kind"], mark["position"], mark["to"], mark["detail"]) for mark in rows[0]["marks"]] == [
         ("checkpoint", 5, None, "before the sea"),
         ("rewind", 6, 3, ""),
