@@ -41,10 +41,10 @@ class Browser:
         """Return the data of a page."""
         return self._send("GET", url, headers={"Accept": "application/json"}).json()
 
-    def submit(self, url: str, fields: dict[str, Any], *, files: Any = None, seen_at: str = "/diff") -> Answer:
+    def submit(self, url: str, fields: dict[str, Any], *, seen_at: str = "/diff") -> Answer:
         """Send a form with the token that the page at `seen_at` shows."""
         token = re.search(r'name="csrf" value="([^"]+)"', self.get(seen_at).text)
-        return self._send("POST", url, data={"csrf": token[1] if token else "", **fields}, files=files)
+        return self._send("POST", url, data={"csrf": token[1] if token else "", **fields})
 
     def follow(self, response: Answer) -> Any:
         """Return the data of the page that an answer redirects to. A job is waited for."""

@@ -1,4 +1,4 @@
-"""The audit: the chain of digests and its witnesses, verification, export, and who did what."""
+"""The audit: the chain of digests and its witnesses, verification, and who did what."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Final
 
 from starlette.datastructures import FormData
 from starlette.requests import Request
-from starlette.responses import FileResponse
 
 from mnemolog.adapters.support.store_access import read
-from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
@@ -24,10 +22,9 @@ from mnemolog.projections.ports import Progress
 from mnemolog.server.console import parameters
 from mnemolog.server.console.event_search import EventFilter, EventLine, newest_events
 from mnemolog.server.console.event_words import KINDS
-from mnemolog.server.console.jobs import jobs_of, owner_of
-from mnemolog.server.console.moment import AsOf, position_of
+from mnemolog.server.console.jobs import jobs_of
+from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import Redirect, action, page
-from mnemolog.server.console.private_files import PrivateFiles
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
@@ -102,22 +99,18 @@ class AuditPage(Result, frozen=True, kw_only=True):
 
 @page("/audit", title="Audit", template="audit.html")
 async def audit(request: Request, caller: Caller, at: AsOf) -> AuditPage:
-    """Show the chain, its witnesses, and the timeline up to the moment."""
-    return await audit_page(caller.store, TimelineAsked.of(request.query_params), at=at.position)
+    """Show the chain, its witnesses, and the timeline up to the moment, newest first."""
+    asked = TimelineAsked.of(request.query_params)
 
-
-async def audit_page(store: AsyncMemoryStore, asked: TimelineAsked, *, at: Position) -> AuditPage:
-    """Return a page of the timeline, newest first, and the state of the chain at a position."""
-
-    def look(blocking: MemoryStore) -> AuditPage:
-        last = at if asked.before is None else Position(min(max(asked.before - 1, ORIGIN), at))
-        found = newest_events(blocking, asked.filter, upto=last, limit=PER_PAGE)
-        whole = blocking.parts.boundary.scope == ROOT
+    def look(store: MemoryStore) -> AuditPage:
+        last = at.position if asked.before is None else Position(min(max(asked.before - 1, ORIGIN), at.position))
+        found = newest_events(store, asked.filter, upto=last, limit=PER_PAGE)
+        whole = store.parts.boundary.scope == ROOT
         return AuditPage(
             asked=asked,
-            head=head_at(blocking.parts.log, at) if whole else None,
-            log_id=blocking.parts.log.log_id if whole else "",
-            witnesses=tuple(islice(_witnesses(blocking), WITNESSES_MAX)) if whole else (),
+            head=head_at(store.parts.log, at.position) if whole else None,
+            log_id=store.parts.log.log_id if whole else "",
+            witnesses=tuple(islice(_witnesses(store), WITNESSES_MAX)) if whole else (),
             events=found.lines,
             looked_from=found.after,
             looked_to=last,
@@ -126,7 +119,7 @@ async def audit_page(store: AsyncMemoryStore, asked: TimelineAsked, *, at: Posit
             kinds=dict(KINDS),
         )
 
-    return await read(store, look)
+    return await read(caller.store, look)
 
 
 def head_at(log: EventLog, position: int) -> Head:
@@ -147,21 +140,6 @@ def _agrees(store: MemoryStore, head: Head) -> bool:
     return store.parts.log.digest_at(head.position) == head.digest_bytes
 
 
-class ExportMade(Result, frozen=True, kw_only=True):
-    """An export that waits to be fetched."""
-
-    file: str
-    """Names it in the path to fetch it."""
-    name: str
-    """What the file is called when it is saved."""
-    log_id: str
-    after: Position
-    events: int
-    bytes: int
-    head: Head
-    """The last exported position, and the digest to check the export with."""
-
-
 @action("/audit/verify", title="Verify", verb="read", needs_write=False, whole=True)
 async def verify(request: Request, caller: Caller, form: FormData) -> Redirect:
     """Check every digest, version and witness, in the background. Changes nothing."""
@@ -172,58 +150,3 @@ async def verify(request: Request, caller: Caller, form: FormData) -> Redirect:
         return await caller.store.verify(expect_head=expected, contents=contents, progress=progress)
 
     return await jobs_of(request).start(request, caller, "Verifying the history", work, back="/audit")
-
-
-@action("/audit/export", title="Export", verb="read", needs_write=False, whole=True)
-async def export(request: Request, caller: Caller, form: FormData) -> Redirect:
-    """Write the log to a file, in the background, which waits a few minutes to be fetched. Changes nothing."""
-    jobs, store = jobs_of(request), caller.store
-    jobs.files.require_room(owner_of(caller))
-    asked = parameters.text(form, "after", "0"), parameters.text(form, "upto")
-    after, upto = await read(store, lambda blocking: _bounds(blocking, *asked))
-
-    async def work(progress: Progress) -> ExportMade:
-        return await make_export(store, jobs.files, owner_of(caller), after=after, upto=upto, progress=progress)
-
-    return await jobs.start(request, caller, "Exporting the log", work, back="/audit")
-
-
-def _bounds(store: MemoryStore, after: str, upto: str) -> tuple[Position, Position | None]:
-    return position_of(store, "After", after), position_of(store, "Up to", upto) if upto else None
-
-
-async def make_export(
-    store: AsyncMemoryStore,
-    files: PrivateFiles,
-    owner: tuple[object, ...],
-    *,
-    after: Position,
-    upto: Position | None,
-    progress: Progress,
-) -> ExportMade:
-    """Export the log into a private file. Raises as `AuditService.export` does: then no file is kept."""
-    kept, path = files.place(owner, suffix=".jsonl")
-    try:
-        made = await store.audit.export(path, after=after, upto=upto, progress=progress)
-    except BaseException:
-        files.remove(kept)
-        raise
-    files.delete_later(kept)
-    return ExportMade(
-        file=kept,
-        name=f"{made.log_id[:8]}-{made.after}-{made.head.position}.jsonl",
-        log_id=made.log_id,
-        after=Position(made.after),
-        events=made.events,
-        bytes=made.bytes,
-        head=made.head,
-    )
-
-
-@page("/audit/export/{file}", title="Export", template="")
-async def fetch_export(request: Request, caller: Caller, _at: AsOf) -> FileResponse:
-    """Send an export that was made before."""
-    path = jobs_of(request).files.find(owner_of(caller), request.path_params["file"])
-    return FileResponse(
-        path, media_type="application/jsonl", filename=parameters.text(request.query_params, "name", "export.jsonl")
-    )

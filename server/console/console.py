@@ -44,7 +44,7 @@ NAVIGATION: Final = (
     ("Look", (("/", "Overview"), ("/sessions", "Sessions"), ("/lineage", "Lineage"), ("/live", "Live"))),
     ("Ask", (("/recall", "Recall"), ("/context", "Context"), ("/diff", "What changed"))),
     ("Keep", (("/health", "Health"), ("/audit", "Audit"), ("/forgetting", "Forgetting"))),
-    ("Manage", (("/import", "Import"), ("/tokens", "Tokens"))),
+    ("Manage", (("/tokens", "Tokens"),)),
 )
 """The pages in the menu, by group. Those that this console does not have are left out."""
 THEMES: Final = ("auto", "light", "dark")
@@ -114,8 +114,6 @@ class Console:
                 asked = text(request.query_params, "at")
                 at = await read(caller.store, lambda store: as_of(store, asked))
                 data = await page.show(request, caller, at)
-                if isinstance(data, Response):
-                    return self._headed(data)
                 if not wants_json(request):
                     bar = await read(caller.store, lambda store: time_bar(store, at))
             except (errors.MnemologError, Refused) as error:
@@ -131,7 +129,7 @@ class Console:
                 _require(self._write or not action.needs_write, _READ_ONLY)
                 if (refusal := _refusal(caller, action)) is not None:
                     raise Refused(refusal)
-                async with request.form(max_files=action.files_max, max_fields=FORM_FIELDS_MAX) as form:
+                async with request.form(max_files=0, max_fields=FORM_FIELDS_MAX) as form:
                     _require(self._forms.accepts(request, form), _FORGED)
                     done = await action.do(request, caller, form)
                     if isinstance(done, Redirect):

@@ -20,7 +20,6 @@ from mnemolog.server.console.console import Refused
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import Redirect, page
 from mnemolog.server.console.parameters import text
-from mnemolog.server.console.private_files import PrivateFiles
 from mnemolog.server.console.rendering import url
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.problems import FAILED, REPORT_IT, Problem, place_of
@@ -108,11 +107,10 @@ class Job:
 
 
 class Jobs:
-    """The jobs of one server, and the files that they keep for a short time."""
+    """The jobs of one server."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
-        self.files = PrivateFiles()
 
     async def start(
         self,

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import msgspec
 from starlette.datastructures import FormData
 from starlette.requests import Request
-from starlette.responses import Response
 
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.http.access import Caller, Verb
@@ -22,10 +21,7 @@ class Redirect(msgspec.Struct, frozen=True):
 
 
 class Page(NamedTuple):
-    """A page: `show` returns a struct, which is sent as JSON or shown by the template, as `data` in it.
-
-    What is no page but a file is returned as a whole answer.
-    """
+    """A page: `show` returns a struct, which is sent as JSON or shown by the template, as `data` in it."""
 
     path: str
     title: str
@@ -33,7 +29,7 @@ class Page(NamedTuple):
     verb: Verb
     whole: bool
     """Whether it is about the whole memory, so that who may see a part only is refused."""
-    show: Callable[[Request, Caller, AsOf], Awaitable[msgspec.Struct | Response]]
+    show: Callable[[Request, Caller, AsOf], Awaitable[msgspec.Struct]]
 
 
 class Action(NamedTuple):
@@ -48,13 +44,11 @@ class Action(NamedTuple):
     do: Callable[[Request, Caller, FormData], Awaitable[msgspec.Struct | Redirect]]
     needs_write: bool
     """Whether it is refused unless the console may write."""
-    files_max: int
-    """Files that the form may have."""
 
 
 def page(
     path: str, *, title: str, template: str, verb: Verb = "read", whole: bool = False
-) -> Callable[[Callable[[Request, Caller, AsOf], Awaitable[msgspec.Struct | Response]]], Page]:
+) -> Callable[[Callable[[Request, Caller, AsOf], Awaitable[msgspec.Struct]]], Page]:
     """Make a page of a function. `path` is as in Starlette; only callers with `verb` see it."""
     return lambda show: Page(path, title, template, verb, whole, show)
 
@@ -67,7 +61,6 @@ def action(
     template: str = "",
     whole: bool = False,
     needs_write: bool = True,
-    files_max: int = 0,
 ) -> Callable[[Callable[[Request, Caller, FormData], Awaitable[Any]]], Action]:
     """Make an action of a function, which is called with a form that was posted to `path` and is not forged."""
-    return lambda do: Action(path, title, template, verb, whole, do, needs_write, files_max)
+    return lambda do: Action(path, title, template, verb, whole, do, needs_write)

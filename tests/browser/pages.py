@@ -24,7 +24,6 @@ MENU: Final = {
     "Health": "/health",
     "Audit": "/audit",
     "Forgetting": "/forgetting",
-    "Import": "/import",
     "Tokens": "/tokens",
 }
 """The pages of the menu by their names in it."""
@@ -47,7 +46,6 @@ ADDRESSES: Final = (
     "/health",
     "/audit",
     at("/forgetting", sessions=TO_FORGET),
-    "/import",
     "/tokens",
 )
 HOSTILE_SESSION = f"hostile/{LABEL}"

@@ -40,7 +40,6 @@ PAGES: Final = {
     "health": "/health",
     "audit": "/audit",
     "forgetting": at("/forgetting", sessions="support-2026-03-02"),
-    "import": "/import",
     "tokens": "/tokens",
 }
 """The pages by the names of their pictures."""

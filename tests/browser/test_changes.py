@@ -113,27 +113,6 @@ def test_the_colours_are_chosen_and_kept(visit, reading):
     assert page.evaluate(paper) == dark
 
 
-def test_a_file_is_previewed_and_imported(writing, visit, tmp_path):
-    """Nothing is recorded before it is confirmed; afterwards it can be read."""
-    file = tmp_path / "talk.jsonl"
-    file.write_text(
-        '{"session": "imported", "role": "user", "text": "The lighthouse is painted <i>red</i>.", "key": "1"}\n'
-        '{"session": "imported", "role": "assistant", "text": "And the mole is white.", "key": "2"}\n'
-    )
-    page = visit(writing).open("/")
-    main = go(page, "Import")
-    main.get_by_label("File, up to").set_input_files(file)
-    main.get_by_role("button", name="Look at it").click()
-    expect(main).to_contain_text("The lighthouse is painted <i>red</i>.")
-    preview = page.url
-    assert "No session matches" in said_on(page, "/sessions?title=imported")
-    page.goto(preview)
-    main.get_by_role("button", name="Record 2 turns").click()
-    page.get_by_role("link", name="To the sessions").click(timeout=30_000)
-    page.get_by_role("link", name="imported", exact=True).first.click()
-    expect(page.locator("li.turn").first).to_contain_text("The lighthouse is painted <i>red</i>.")
-
-
 def test_a_token_is_made_shown_once_and_revoked(writing, visit):
     """The list has its holder, never its secret."""
     page = visit(writing).open("/")

@@ -35,14 +35,12 @@ def test_axe_core_finds_no_serious_violation_wide_and_light_or_narrow_and_dark(v
     assert_nobody_is_kept_out(person)
 
 
-def test_axe_core_finds_no_serious_violation_on_pages_that_are_made_meanwhile(visit, memory, tmp_path):
-    """The login, a receipt, work in progress, the preview of an import, a new token, a certificate, and a refusal."""
+def test_axe_core_finds_no_serious_violation_on_pages_that_are_made_meanwhile(visit, memory):
+    """The login, a receipt, work in progress, a new token, a certificate, and a refusal."""
     with open_memory(memory, background=False) as store:
         secret = store.admin.create_token("ann", verbs=("read", "record", "forget", "admin")).secret
         request = store.audit.erasures()[0].request
         receipt = store.audit.recalls(limit=1).recalls[0].position
-    file = tmp_path / "talk.jsonl"
-    file.write_text('{"session": "imported", "role": "user", "text": "The lighthouse is red."}\nno json\n')
     with serving(memory, "--write", "--require-token") as url:
         person = visit(url, color_scheme="light", refusable=True)
         page = person.open("/")
@@ -57,11 +55,6 @@ def test_axe_core_finds_no_serious_violation_on_pages_that_are_made_meanwhile(vi
         page.goto("/audit")
         page.get_by_role("button", name="Verify").click()
         expect(page.get_by_role("main")).to_contain_text("The history is sound", timeout=60_000)
-        assert_nobody_is_kept_out(person)
-        page.goto("/import")
-        page.get_by_label("File, up to").set_input_files(file)
-        page.get_by_role("button", name="Look at it").click()
-        expect(page.get_by_role("main")).to_contain_text("The lighthouse is red.")
         assert_nobody_is_kept_out(person)
         page.goto("/tokens")
         page.get_by_label("Name of its holder").fill("auditor")

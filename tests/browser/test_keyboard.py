@@ -23,7 +23,7 @@ FOCUSED = """() => {
 
 
 @pytest.mark.parametrize(
-    "address", ["/", "/sessions?title=berth", "/recall", "/import", at("/forgetting", sessions=TO_FORGET)]
+    "address", ["/", "/sessions?title=berth", "/recall", "/tokens", at("/forgetting", sessions=TO_FORGET)]
 )
 def test_every_link_button_and_field_is_reached_with_the_tab_key_and_seen(visit, reading, address):
     """In the order of the page, with an outline around what has the focus, and no trap."""

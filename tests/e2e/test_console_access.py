@@ -10,6 +10,7 @@ import pytest
 from httpx2 import ASGITransport, AsyncClient
 
 from mnemolog import AsyncMemoryStore, MemoryStore
+from mnemolog.audit.verification import verify_export
 from mnemolog.domain.clock import to_datetime
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.sql_reader import SqlReader
@@ -304,6 +305,21 @@ def test_a_revoked_token_ends_at_once(tmp_path, secrets):
         for token in await store.admin.tokens():
             await store.admin.revoke_token(token.id)
         assert (await browser.get("/")).status_code == 303
+
+    visit(tmp_path / "store", journey)
+
+
+def test_the_audit_page_links_to_an_export_that_its_head_verifies(tmp_path, secrets):
+    """The login lets a browser fetch it: the events up to the moment of the page."""
+
+    async def journey(browser, store):
+        await browser.log_in(secrets["all"])
+        head = (await browser.json("/audit?at=3")).json()["head"]
+        (link,) = re.findall(
+            r'href="(/v1/export[^"]*)" download="[0-9a-f]{8}-3.jsonl"', (await browser.get("/audit?at=3")).text
+        )
+        (tmp_path / "export.jsonl").write_bytes((await browser.get(link)).content)
+        assert verify_export(tmp_path / "export.jsonl", expect_head=f"3:{head['digest']}").sound
 
     visit(tmp_path / "store", journey)
 

@@ -1,4 +1,4 @@
-"""The console pages that ask, compare, check, forget and import: in HTML and JSON, as of any moment."""
+"""The console pages that ask, compare, check and forget: in HTML and JSON, as of any moment."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from mnemolog import AsyncMemoryStore, MemoryStore, acting_as
-from mnemolog.audit.verification import verify_export
 from mnemolog.domain.events import EVENT_TYPES
 from mnemolog.domain.position import Position
 from mnemolog.domain.scope import ROOT, parse_scope
-from mnemolog.server.console import diff_page, event_search, event_words, import_page, jobs, private_files
+from mnemolog.server.console import diff_page, event_search, event_words, jobs
 from mnemolog.server.console.app import console_routes
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.authentication import Authentication, Callers
@@ -30,7 +29,7 @@ PAGES = (
     *("/recall", "/recall?q=tea", "/recall?q=tea&then=5", "/recall?q=tea&mode=vector"),
     *("/recall/receipts", "/context", "/context?q=tea", "/context?q=tea&session=trip&tokens=50", "/diff?from=0"),
     *("/health", "/audit", "/audit?kind=value.set.v1", "/forgetting", "/forgetting?sessions=trip%0Abad"),
-    *("/forgetting?scopes=acme&positions=3", "/import"),
+    "/forgetting?scopes=acme&positions=3",
 )
 
 
@@ -544,6 +543,7 @@ def test_the_history_is_verified_with_progress_and_against_a_head_that_was_noted
     assert job["result"]["sound"]
     assert job["done"] == job["total"] == head.position
     assert "The history is sound" in reader.get(f"/jobs/{job['id']}").text
+    assert as_caller(store).get(f"/jobs/{job['id']}").status_code == 404  # It belongs to whoever started it.
     wrong = reader.follow(reader.submit("/audit/verify", {"expect_head": f"{head.position}:{'0' * 64}"}))
     assert not wrong["result"]["sound"]
     assert "The history is not sound" in reader.get(f"/jobs/{wrong['id']}").text
@@ -569,47 +569,6 @@ def test_a_moment_is_read_in_one_way_wherever_it_is_typed(reader, url):
     for number in ("20260316", "9" * 30, "٣" * 5):
         assert reader.json(url.format(number))["status"] == 400, number
     assert "which ends at" in reader.json(url.format("20260316"))["detail"]
-
-
-def test_the_bounds_of_an_export_are_read_as_every_moment(reader):
-    """And refused before anything is written."""
-    made = reader.follow(reader.submit("/audit/export", {"after": "2001-01-01", "upto": "9"}))["result"]
-    assert (made["after"], made["events"]) == (0, 9)
-    for field, label in (("after", "After"), ("upto", "Up to")):
-        refused = reader.submit("/audit/export", {field: "Tuesday"})
-        assert refused.status_code == 400
-        assert f"{label}: &#39;Tuesday&#39; is not a time" in refused.text
-
-
-def test_nobody_takes_the_room_for_the_files_of_others(reader):
-    """A caller keeps a few files at a time: with more, the next one is refused, and others are not."""
-    for _ in range(private_files.FILES_OF_ONE_MAX):
-        assert reader.follow(reader.submit("/audit/export", {}))["state"] == "done"
-    refused = reader.submit("/audit/export", {})
-    assert refused.status_code == 503
-    assert "2 files of yours wait" in refused.text
-    reader.app.state.jobs.files.require_room(("somebody else",))
-
-
-def test_an_export_has_the_digest_of_the_head_and_is_deleted_after_a_while(reader, store, tmp_path, monkeypatch):
-    """It can be verified without the store. Only the one who made it can fetch it."""
-    job = reader.follow(reader.submit("/audit/export", {"upto": "9"}))
-    made = job["result"]
-    assert made["head"]["position"] == 9
-    assert made["head"]["digest"] in reader.get(f"/jobs/{job['id']}").text
-    answer = reader.get(f"/audit/export/{made['file']}?name={made['name']}")
-    assert answer.headers["content-disposition"] == f'attachment; filename="{made["name"]}"'
-    (tmp_path / "export.jsonl").write_bytes(answer.content)
-    found = verify_export(tmp_path / "export.jsonl", expect_head=f"9:{made['head']['digest']}")
-    assert found.sound
-    other = as_caller(store)
-    assert other.get(f"/audit/export/{made['file']}").status_code == 404
-    assert other.get(f"/jobs/{job['id']}").status_code == 404
-    monkeypatch.setattr(private_files, "KEPT_S", 0.0)
-    late = reader.follow(reader.submit("/audit/export", {}))["result"]
-    assert reader.get(f"/audit/export/{late['file']}").status_code == 404
-    (kept,) = reader.app.state.jobs.files.folder.iterdir()
-    assert kept.stem == made["file"]
 
 
 def test_the_timeline_is_filtered_and_comes_in_pages_of_a_hundred(folder, clock):
@@ -661,89 +620,6 @@ def test_a_page_of_the_timeline_looks_through_a_bounded_part_of_the_log(browser,
     assert browser.json("/audit?actor=nobody")["older"] is None
 
 
-# Import
-
-
-CHATS = "\n".join(
-    json.dumps({"session": f"chat-{number % 3}", "role": "user", "text": f"imported {number}"}) for number in range(7)
-)
-
-
-def upload(browser, content, *, name="chats.jsonl", seen_at="/import", **fields):
-    files = {"upload": (name, content if isinstance(content, bytes) else content.encode(), "application/json")}
-    return browser.submit("/import/upload", fields, files=files, seen_at=seen_at)
-
-
-def test_an_upload_is_looked_at_before_anything_is_recorded_and_deleted_afterwards(browser, store):
-    """Sessions, turns and what is skipped; then the form records it, and the file is gone."""
-    head = browser.run(store.head())
-    shown = upload(browser, CHATS + "\nno json\n", into="acme/import")
-    assert shown.status_code == 303
-    page = browser.json(shown.headers["location"])["preview"]
-    assert (page["turns"], page["sessions_in_all"], page["name"]) == (7, 3, "chats.jsonl")
-    assert [item["turns"] for item in page["sessions"]] == [3, 2, 2]
-    assert page["first"][0]["text"] == "imported 0"
-    (skipped,) = page["refused"]
-    assert skipped.startswith("chats.jsonl:8")
-    assert browser.run(store.head()) == head
-    path = browser.app.state.jobs.files.find(("", "local", ()), page["file"])
-    assert path.stat().st_mode & 0o077 == 0
-    html = browser.get(shown.headers["location"]).text
-    assert "Record 7 turns" in html
-    fields = {"file": page["file"], "name": page["name"], "into": "acme/import", "skip_bad": "yes"}
-    done = browser.follow(browser.submit("/import/confirm", fields))
-    assert done["result"]["report"]["recorded"] == 7
-    assert not path.exists()
-    assert len(browser.run(store.sessions(scope="acme/import"))) == 3
-    again = browser.json(upload(browser, CHATS, into="acme/import").headers["location"])["preview"]
-    fields = {"file": again["file"], "name": again["name"], "into": "acme/import"}
-    assert browser.follow(browser.submit("/import/confirm", fields))["result"]["report"]["already_there"] == 7
-
-
-def test_a_line_that_cannot_be_read_stops_an_import_that_does_not_skip_it(browser):
-    """The job says which line, and the file is deleted all the same."""
-    page = browser.json(upload(browser, CHATS + "\nno json\n").headers["location"])["preview"]
-    job = browser.follow(browser.submit("/import/confirm", {"file": page["file"], "name": page["name"]}))
-    assert job["state"] == "failed"
-    assert job["error"].startswith("chats.jsonl:8")
-    assert "7 turns recorded" in job["error"]
-    assert job["back"] == "/import"
-    assert browser.submit("/import/confirm", {"file": page["file"]}).status_code == 404
-
-
-@pytest.mark.parametrize("content", [b"\x1f\x8b" + b"x" * 50, b"SQLite format 3\x00" + b"x" * 50])
-def test_an_upload_that_unpacks_to_anything_is_refused(browser, content):
-    """Compressed files and databases are imported from disk."""
-    refused = upload(browser, content, name="bomb")
-    assert refused.status_code == 400
-    assert "mnemolog import" in refused.text
-
-
-def test_a_file_that_is_no_conversation_is_refused_by_its_own_name(browser):
-    """The name of our private file says nothing to anybody."""
-    shown = upload(browser, "just some words", name="words.txt")
-    page = browser.get(shown.headers["location"])
-    assert page.status_code == 400
-    assert "words.txt" in page.text
-    assert "/mnemolog-" not in page.text
-
-
-def test_an_upload_is_bounded_and_needs_write_and_the_right(browser, reader, store, monkeypatch):
-    """Too large, read-only, without the right: nothing is kept."""
-    monkeypatch.setattr(import_page, "UPLOAD_BYTES_MAX", 100)
-    assert upload(browser, CHATS).status_code == 413
-    assert upload(reader, "{}").status_code == 403
-    assert "mnemolog serve DIR --write" in reader.get("/import").text
-    reads = as_caller(store, verbs=("read",))
-    assert upload(reads, "{}").status_code == 403
-    assert reads.get("/import").status_code == 403
-    assert browser.submit("/import/upload", {}).status_code == 400
-    shown = upload(browser, '{"session": "x", "role": "user", "text": "hi"}')
-    file = browser.json(shown.headers["location"])["preview"]["file"]
-    assert browser.submit("/import/discard", {"file": file}).headers["location"] == "/import"
-    assert browser.get(shown.headers["location"]).status_code == 404
-
-
 # Callers who may see a part only
 
 
@@ -765,13 +641,13 @@ def test_a_caller_of_a_scope_sees_its_own_and_is_told_where_a_page_is_about_ever
     for url in ("/recall?q=tea&session=bad", "/context?q=tea&session=bad", "/forgetting?sessions=bad"):
         assert alice.get(url).status_code == 404, url
     assert alice.get("/forgetting?positions=12").status_code == 404
-    for url in ("/health", "/recall/receipts", "/import", "/tokens"):
+    for url in ("/health", "/recall/receipts", "/tokens"):
         page = alice.get(url)
         assert page.status_code == 403, url
         assert "about the whole memory" in page.text
         assert not any(f'href="{url}"' in alice.get(shown).text for shown in ("/", "/recall", "/audit")), url
         assert f'href="{url}"' in browser_of_all(store).get("/" if url != "/recall/receipts" else "/recall").text
-    for url in ("/audit/verify", "/audit/export", "/health/fix", "/health/model", "/import/upload"):
+    for url in ("/audit/verify", "/health/fix", "/health/model"):
         assert alice.submit(url, {}).status_code in (403, 404), url
     count = events_of(alice, "sessions=trip")
     fields = {"sessions": "trip", "events": count, "confirm": "trip"}
@@ -818,5 +694,5 @@ def test_a_token_of_several_scopes_works_within_the_one_that_the_address_names(s
 def test_no_page_is_shown_without_a_token(store):
     """Where one is needed."""
     nobody = with_token(store, "")
-    for url in (*PAGES, "/jobs/x", "/audit/export/x", "/forgetting/x", "/recall/receipts/3"):
+    for url in (*PAGES, "/jobs/x", "/forgetting/x", "/recall/receipts/3"):
         assert nobody.get(url).status_code == 401, url
