@@ -16,7 +16,7 @@ from mnemolog.defaults import BODY_MAX, DEFAULT_MODEL, DEFAULT_PORT
 from mnemolog.domain.structured_log import ROOT
 
 LIMITS = "Limits"
-PACKAGES = ("starlette", "uvicorn", "jinja2", "python_multipart", "prometheus_client")
+PACKAGES = ("starlette", "uvicorn", "jinja2", "prometheus_client")
 """Of the extra `server`."""
 
 Served = Annotated[

@@ -15,13 +15,7 @@ EXTRAS: Final[Mapping[str, Sequence[str]]] = {
     "openai-agents": ["openai-agents>=0.24,<1"],
     "otel": ["opentelemetry-api>=1.27"],
     "postgres": ["psycopg[binary]>=3.2"],
-    "server": [
-        "jinja2>=3.1",
-        "prometheus-client>=0.21",
-        "python-multipart>=0.0.20",
-        "starlette>=1.0,<2",
-        "uvicorn>=0.31.1",
-    ],
+    "server": ["jinja2>=3.1", "prometheus-client>=0.21", "starlette>=1.0,<2", "uvicorn>=0.31.1"],
     "watch": ["watchfiles>=1.0,<2"],
 }
 """The packages of each extra, as in pyproject.toml: naming them works however mnemolog itself was installed."""

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from starlette.datastructures import FormData
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
+from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import read
 from mnemolog.domain.head import Head
@@ -24,7 +25,7 @@ from mnemolog.server.console.event_search import EventFilter, EventLine, newest_
 from mnemolog.server.console.event_words import KINDS
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import Redirect, action, page
+from mnemolog.server.console.page import action, page
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
@@ -44,7 +45,7 @@ class TimelineAsked(Result, frozen=True, kw_only=True):
     """Only events at earlier positions: the next page."""
 
     @classmethod
-    def of(cls, asked: parameters.Asked) -> TimelineAsked:
+    def of(cls, asked: QueryParams) -> TimelineAsked:
         """Return what a URL asks for. Raises `InvalidInput`."""
         before = parameters.whole(asked, "before", 0, most=10**15)
         return cls(
@@ -141,7 +142,7 @@ def _agrees(store: MemoryStore, head: Head) -> bool:
 
 
 @action("/audit/verify", title="Verify", verb="read", needs_write=False, whole=True)
-async def verify(request: Request, caller: Caller, form: FormData) -> Redirect:
+async def verify(request: Request, caller: Caller, form: QueryParams) -> Response:
     """Check every digest, version and witness, in the background. Changes nothing."""
     expected = parameters.text(form, "expect_head") or None
     contents = bool(parameters.text(form, "contents"))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from typing import Any, Final
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from mnemolog.adapters.support.store_access import read, with_pools
@@ -16,8 +18,8 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT
 from mnemolog.server.console.assets import send_asset
 from mnemolog.server.console.moment import AsOf, TimeBar, as_of, time_bar
-from mnemolog.server.console.page import Action, Page, Redirect
-from mnemolog.server.console.parameters import text
+from mnemolog.server.console.page import Action, Page, redirect
+from mnemolog.server.console.parameters import form_of, text
 from mnemolog.server.console.rendering import environment, url
 from mnemolog.server.console.security import (
     CSRF_FIELD,
@@ -50,7 +52,6 @@ NAVIGATION: Final = (
 THEMES: Final = ("auto", "light", "dark")
 KEPT: Final = ("at", "scope")
 """Parameters of the URL that links keep."""
-FORM_FIELDS_MAX: Final = 1_000
 COOKIE_AGE_S: Final = 30 * 24 * 3600
 _HIDDEN: Final = (errors.UnknownSession, errors.OutsideScope, errors.OutsideSession)
 """What is not there and what may not be seen look the same."""
@@ -95,92 +96,86 @@ class Console:
     def routes(self) -> list[Any]:
         """Return the routes of the console, all but `/` below names that the API does not use."""
         return [
-            *(Route(page.path, self._show(page), methods=["GET"]) for page in self._pages),
-            *(Route(action.path, self._do(action), methods=["POST"]) for action in self._actions),
-            Route(LOGIN, self._login, methods=["GET", "POST"]),
-            Route(LOGOUT, self._logout, methods=["POST"]),
-            Route(THEME, self._theme, methods=["POST"]),
+            *(self._route(page.path, partial(self._show, page)) for page in self._pages),
+            *(self._route(action.path, partial(self._do, action), "POST") for action in self._actions),
+            self._route(LOGIN, self._login, "GET", "POST"),
+            self._route(LOGOUT, self._logout, "POST"),
+            self._route(THEME, self._theme, "POST"),
             Route(f"{STATIC}{{name:path}}", send_asset, methods=["GET"]),
-            Route("/{path:path}", self._no_page, methods=["GET"]),
+            self._route("/{path:path}", self._no_page),
         ]
 
-    def _show(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
-            caller: Caller = request.state.caller
-            bar: TimeBar | None = None
+    def _route(self, path: str, answer: Callable[[Request], Awaitable[Response]], *methods: str) -> Route:
+        async def endpoint(request: Request) -> Response:
             try:
-                if (refusal := _refusal(caller, page)) is not None:
-                    raise Refused(refusal)
-                asked = text(request.query_params, "at")
-                at = await read(caller.store, lambda store: as_of(store, asked))
-                data = await page.show(request, caller, at)
-                if not wants_json(request):
-                    bar = await read(caller.store, lambda store: time_bar(store, at))
+                response = await answer(request)
             except (errors.MnemologError, Refused) as error:
-                return self._failed(request, caller, page_problem(error))
-            return self._page(request, caller, page.template, page.title, data, at=at, bar=bar)
+                problem = page_problem(error)
+                response = self._page(request, "problem.html", problem.title, problem, status=problem.status)
+            response.headers.update(HEADERS)
+            return response
 
-        return answer
+        return Route(path, endpoint, methods=methods or ("GET",))
 
-    def _do(self, action: Action) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
-            caller: Caller = request.state.caller
-            try:
-                _require(self._write or not action.needs_write, _READ_ONLY)
-                if (refusal := _refusal(caller, action)) is not None:
-                    raise Refused(refusal)
-                async with request.form(max_files=0, max_fields=FORM_FIELDS_MAX) as form:
-                    _require(self._forms.accepts(request, form), _FORGED)
-                    done = await action.do(request, caller, form)
-                    if isinstance(done, Redirect):
-                        return self._headed(RedirectResponse(done.path, status_code=303))
-                    at = await read(caller.store, lambda store: as_of(store, ""))
-                    bar = await read(caller.store, lambda store: time_bar(store, at))
-            except (errors.MnemologError, Refused) as error:
-                return self._failed(request, caller, page_problem(error))
-            return self._page(request, caller, action.template, action.title, done, at=at, bar=bar)
+    async def _show(self, page: Page, request: Request) -> Response:
+        caller = _admitted(request, page)
+        asked = text(request.query_params, "at")
+        at = await read(caller.store, lambda store: as_of(store, asked))
+        return await self._page_at(request, page, await page.show(request, caller, at), at)
 
-        return answer
+    async def _do(self, action: Action, request: Request) -> Response:
+        if action.needs_write and not self._write:
+            raise Refused(_READ_ONLY)
+        caller = _admitted(request, action)
+        done = await action.do(request, caller, await self._form(request))
+        if isinstance(done, Response):
+            return done
+        return await self._page_at(request, action, done, await read(caller.store, lambda store: as_of(store, "")))
 
-    async def _no_page(self, request: Request) -> Response:
-        return self._failed(request, _caller(request), _NO_PAGE)
+    async def _page_at(self, request: Request, of: Page | Action, data: Any, at: AsOf) -> Response:
+        """Return a page with the bar of time."""
+        store = request.state.caller.store
+        bar = None if wants_json(request) else await read(store, lambda blocking: time_bar(blocking, at))
+        return self._page(request, of.template, of.title, data, at=at, bar=bar)
+
+    async def _no_page(self, _: Request) -> Response:
+        raise Refused(_NO_PAGE)
+
+    async def _form(self, request: Request) -> QueryParams:
+        """Return the fields of a form that a page of this server sent. Raises `Refused` and `InvalidInput`."""
+        form = form_of(await request.body())
+        if not self._forms.accepts(request, form):
+            raise Refused(_FORGED)
+        return form
 
     async def _login(self, request: Request) -> Response:
         if self._log_in is None:  # No token is needed; the cookie may be that of another server of this machine.
-            response = RedirectResponse(local_target(text(request.query_params, "next") or "/"), status_code=303)
+            response = redirect(local_target(text(request.query_params, "next")))
             response.delete_cookie(LOGIN_COOKIE)
-            return self._headed(response)
+            return response
         if request.method == "GET":
-            return self._page(
-                request, None, "login.html", "Log in", Login(next=text(request.query_params, "next"), wrong=False)
-            )
-        async with request.form(max_files=0, max_fields=FORM_FIELDS_MAX) as form:
-            token, target = str(form.get("token", "")).strip(), str(form.get("next", ""))
-            if not self._forms.accepts(request, form):
-                return self._failed(request, None, _FORGED)
+            shown = Login(next=text(request.query_params, "next"), wrong=False)
+            return self._page(request, "login.html", "Log in", shown)
+        form = await self._form(request)
+        token, target = text(form, "token"), text(form, "next")
         if not token.isascii() or await self._log_in(token) is None:
-            wrong = Login(next=target, wrong=True)
-            return self._page(request, None, "login.html", "Log in", wrong, status=401)
-        response = RedirectResponse(local_target(target), status_code=303)
+            return self._page(request, "login.html", "Log in", Login(next=target, wrong=True), status=401)
+        response = redirect(local_target(target))
         self._set_cookie(request, response, LOGIN_COOKIE, token)
-        return self._headed(response)
+        return response
 
     async def _logout(self, request: Request) -> Response:
-        async with request.form(max_files=0, max_fields=FORM_FIELDS_MAX) as form:
-            if not self._forms.accepts(request, form):
-                return self._failed(request, _caller(request), _FORGED)
-        response = RedirectResponse("/", status_code=303)
+        await self._form(request)
+        response = redirect("/")
         response.delete_cookie(LOGIN_COOKIE)
-        return self._headed(response)
+        return response
 
     async def _theme(self, request: Request) -> Response:
-        async with request.form(max_files=0, max_fields=FORM_FIELDS_MAX) as form:
-            if not self._forms.accepts(request, form):
-                return self._failed(request, _caller(request), _FORGED)
-            theme, target = str(form.get("theme", "")), local_target(str(form.get("next", "")))
-        response = RedirectResponse(target, status_code=303)
+        form = await self._form(request)
+        theme = text(form, "theme")
+        response = redirect(local_target(text(form, "next")))
         self._set_cookie(request, response, THEME_COOKIE, theme if theme in THEMES else THEMES[0])
-        return self._headed(response)
+        return response
 
     def _set_cookie(self, request: Request, response: Response, name: str, value: str) -> None:
         response.set_cookie(
@@ -192,13 +187,9 @@ class Console:
             secure=request.url.scheme == "https",
         )
 
-    def _failed(self, request: Request, caller: Caller | None, problem: Problem) -> Response:
-        return self._page(request, caller, "problem.html", problem.title, problem, status=problem.status)
-
     def _page(
         self,
         request: Request,
-        caller: Caller | None,
         template: str,
         title: str,
         data: Any,
@@ -208,17 +199,14 @@ class Console:
         status: int = 200,
     ) -> Response:
         if wants_json(request):
-            body = to_printable_json(data, enc_hook=repr)
             kind = PROBLEM_JSON if isinstance(data, Problem) else "application/json"
-            return self._headed(Response(body, status_code=status, media_type=kind))
-        shell = self._shell(request, caller, title, at, bar)
-        html = self._templates.get_template(template).render(data=data, **shell)
-        return self._headed(Response(html, status_code=status, media_type="text/html"))
+            return Response(to_printable_json(data, enc_hook=repr), status_code=status, media_type=kind)
+        html = self._templates.get_template(template).render(data=data, **self._shell(request, title, at, bar))
+        return Response(html, status_code=status, media_type="text/html")
 
-    def _shell(
-        self, request: Request, caller: Caller | None, title: str, at: AsOf | None, bar: TimeBar | None
-    ) -> dict[str, Any]:
+    def _shell(self, request: Request, title: str, at: AsOf | None, bar: TimeBar | None) -> dict[str, Any]:
         """Return what the templates use besides the data of the page."""
+        caller: Caller | None = getattr(request.state, "caller", None)  # None on a public page before the login.
         params = dict(request.query_params)
         path = request.url.path if request.method == "GET" else "/"
         kept = {name: params[name] for name in KEPT if params.get(name)}
@@ -243,14 +231,6 @@ class Console:
             "link": lambda to, **query: url(to, {**kept, **query}),
             "here": lambda **query: url(path, {**params, **query}),
         }
-
-    @staticmethod
-    def _headed(response: Response) -> Response:
-        for name, value in HEADERS.items():
-            response.headers[name] = value
-        response.headers["Cache-Control"] = "no-store"
-        response.headers["Vary"] = "Accept, Cookie"
-        return response
 
 
 class Login(Result, frozen=True, kw_only=True):
@@ -280,17 +260,19 @@ def page_problem(error: errors.MnemologError | Refused) -> Problem:
     return Problem(status=status, title=title, detail=str(error), hint=hint)
 
 
-def _caller(request: Request) -> Caller | None:
-    """Return who calls; None on a public path for whoever has not logged in."""
-    caller: Caller | None = getattr(request.state, "caller", None)
-    return caller
-
-
 def _menu(may_open: Set[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Yield the pages that a caller may open, by group."""
     for group, items in NAVIGATION:
         if shown := [item for item in items if item[0] in may_open]:
             yield group, shown
+
+
+def _admitted(request: Request, asked: Page | Action) -> Caller:
+    """Return who calls. Raises `Refused` if a page or an action is not for that caller."""
+    caller: Caller = request.state.caller
+    if (refusal := _refusal(caller, asked)) is not None:
+        raise Refused(refusal)
+    return caller
 
 
 def _refusal(caller: Caller, asked: Page | Action) -> Problem | None:
@@ -299,11 +281,6 @@ def _refusal(caller: Caller, asked: Page | Action) -> Problem | None:
         return _not_allowed(asked.verb)
     sees_all = with_pools(caller.store)[0].parts.boundary.scope == ROOT
     return None if sees_all or not asked.whole else _A_PART_ONLY
-
-
-def _require(holds: bool, problem: Problem) -> None:
-    if not holds:
-        raise Refused(problem)
 
 
 def _not_allowed(verb: str) -> Problem:

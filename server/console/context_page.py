@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from mnemolog.adapters.support.store_access import known_async_session, read
@@ -52,7 +53,7 @@ class ContextAsked(Result, frozen=True, kw_only=True):
     at: Position | None = None
 
     @classmethod
-    def of(cls, asked: parameters.Asked, *, at: Position | None) -> ContextAsked:
+    def of(cls, asked: QueryParams, *, at: Position | None) -> ContextAsked:
         """Return what a URL asks for. Raises `InvalidInput`."""
         return cls(
             q=parameters.text(asked, "q"),

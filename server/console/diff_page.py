@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from mnemolog.adapters.support.store_access import read
@@ -51,7 +52,7 @@ class DiffAsked(Result, frozen=True, kw_only=True):
     page: int = 1
 
     @classmethod
-    def of(cls, asked: parameters.Asked) -> DiffAsked:
+    def of(cls, asked: QueryParams) -> DiffAsked:
         """Return what a URL asks for. Raises `InvalidInput`."""
         return cls(
             from_=parameters.text(asked, "from"),

@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from starlette.datastructures import FormData
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
+from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import known_session, read
 from mnemolog.aio.store import AsyncMemoryStore
@@ -34,7 +35,7 @@ from mnemolog.server.console.console import Refused
 from mnemolog.server.console.event_words import kind_of
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import Redirect, action, page
+from mnemolog.server.console.page import action, page
 from mnemolog.server.console.rendering import EXCERPT_CHARACTERS_MAX, excerpt
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.problems import Problem
@@ -55,7 +56,7 @@ class ForgetAsked(Result, frozen=True, kw_only=True):
     reason: str = ""
 
     @classmethod
-    def of(cls, asked: parameters.Asked) -> ForgetAsked:
+    def of(cls, asked: QueryParams) -> ForgetAsked:
         """Return what a URL or a form names. Raises `InvalidInput`."""
         return cls(
             sessions=parameters.lines(asked, "sessions"),
@@ -276,7 +277,7 @@ def _in_words(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 @action("/forgetting", title="Forgetting", verb="forget")
-async def forget(request: Request, caller: Caller, form: FormData) -> Redirect:
+async def forget(request: Request, caller: Caller, form: QueryParams) -> Response:
     """Forget what a form names, if it was confirmed in writing. Answers with the certificate."""
     asked, typed = ForgetAsked.of(form), parameters.text(form, "confirm")
     report = await _rehearsed(caller.store, asked)

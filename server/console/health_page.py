@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from msgspec.structs import replace
-from starlette.datastructures import FormData
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
+from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
@@ -25,7 +26,7 @@ from mnemolog.results import Model, ModelActivation
 from mnemolog.server.console.console import Refused
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import Redirect, action, page
+from mnemolog.server.console.page import action, page
 from mnemolog.server.console.parameters import text
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.problems import Problem
@@ -221,7 +222,7 @@ def _summary(status: Status, report: DoctorReport | None, parts: tuple[Part, ...
 
 
 @action("/health/check", title="Full check", verb="admin", needs_write=False, whole=True)
-async def check(request: Request, caller: Caller, _form: FormData) -> Redirect:
+async def check(request: Request, caller: Caller, _form: QueryParams) -> Response:
     """Read every byte of the projections, in the background. Mends nothing."""
 
     async def work(progress: Progress) -> DoctorReport:
@@ -231,7 +232,7 @@ async def check(request: Request, caller: Caller, _form: FormData) -> Redirect:
 
 
 @action("/health/fix", title="Mend", verb="admin", whole=True)
-async def fix(request: Request, caller: Caller, _form: FormData) -> Redirect:
+async def fix(request: Request, caller: Caller, _form: QueryParams) -> Response:
     """Mend what `doctor` can mend, in the background."""
 
     async def work(progress: Progress) -> DoctorReport:
@@ -241,7 +242,7 @@ async def fix(request: Request, caller: Caller, _form: FormData) -> Redirect:
 
 
 @action("/health/model", title="Change the model", verb="admin", whole=True)
-async def change_model(request: Request, caller: Caller, form: FormData) -> Redirect:
+async def change_model(request: Request, caller: Caller, form: QueryParams) -> Response:
     """Build what a model lacks and make it the active one, in the background."""
     chosen = _chosen(await model_rows(caller.store), str(form.get("model", "")))
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
 
 from mnemolog.aio.worker_pools import BACKGROUND_MAX
 from mnemolog.domain import errors, structured_log
@@ -18,7 +19,7 @@ from mnemolog.domain.result import Result
 from mnemolog.projections.ports import Progress
 from mnemolog.server.console.console import Refused
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import Redirect, page
+from mnemolog.server.console.page import page, redirect
 from mnemolog.server.console.parameters import text
 from mnemolog.server.console.rendering import url
 from mnemolog.server.http.access import Caller
@@ -121,7 +122,7 @@ class Jobs:
         *,
         back: str,
         shown_at: Callable[[Any], str] | None = None,
-    ) -> Redirect:
+    ) -> Response:
         """Start a job and return where its progress is shown, or its result, if it is quick.
 
         `shown_at` returns the path of the page for a result; without it the job's own page shows it, with a link to the
@@ -137,7 +138,7 @@ class Jobs:
             await asyncio.wait_for(asyncio.shield(job.task), QUICK_S)
         shown = job.page()
         # A caller who may see several scopes works within one of them, which the address names.
-        return Redirect(url(shown.result_path or f"/jobs/{job.id}", {"scope": text(request.query_params, "scope")}))
+        return redirect(url(shown.result_path or f"/jobs/{job.id}", {"scope": text(request.query_params, "scope")}))
 
     def find(self, caller: Caller, job_id: str) -> Job:
         """Return a job of this caller. Raises `Refused` for one that is not known, or of somebody else."""

@@ -6,18 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import msgspec
-from starlette.datastructures import FormData
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.http.access import Caller, Verb
-
-
-class Redirect(msgspec.Struct, frozen=True):
-    """The answer of an action whose result another page shows."""
-
-    path: str
-    """Path and query within the console."""
 
 
 class Page(NamedTuple):
@@ -41,7 +35,7 @@ class Action(NamedTuple):
     verb: Verb
     whole: bool
     """As of a page."""
-    do: Callable[[Request, Caller, FormData], Awaitable[msgspec.Struct | Redirect]]
+    do: Callable[[Request, Caller, QueryParams], Awaitable[msgspec.Struct | Response]]
     needs_write: bool
     """Whether it is refused unless the console may write."""
 
@@ -61,6 +55,11 @@ def action(
     template: str = "",
     whole: bool = False,
     needs_write: bool = True,
-) -> Callable[[Callable[[Request, Caller, FormData], Awaitable[Any]]], Action]:
+) -> Callable[[Callable[[Request, Caller, QueryParams], Awaitable[Any]]], Action]:
     """Make an action of a function, which is called with a form that was posted to `path` and is not forged."""
     return lambda do: Action(path, title, template, verb, whole, do, needs_write)
+
+
+def redirect(path: str) -> RedirectResponse:
+    """Return the answer to a form whose result another page shows: `path` and query within the console."""
+    return RedirectResponse(path, status_code=303)

@@ -4,41 +4,51 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
+from urllib.parse import parse_qsl
 
-from starlette.datastructures import FormData, QueryParams
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import quoted
 from mnemolog.domain.position import ORIGIN, Position
 
+FORM_FIELDS_MAX: Final = 1_000
 POSITIONS_MAX: Final = 10_000
 """How many positions one page takes."""
 
-Asked: TypeAlias = QueryParams | FormData
 Number = TypeVar("Number", int, float)
 Choice = TypeVar("Choice", bound=str)
 _DIGITS: Final = re.compile(r"[0-9]{1,15}")
 _RANGE: Final = re.compile(r"([0-9]{1,15})(?:\s*-\s*([0-9]{1,15}))?")
 
 
-def text(asked: Asked, name: str, default: str = "") -> str:
+def form_of(body: bytes) -> QueryParams:
+    """Return the fields of a form. Raises `InvalidInput` for one with files, or with too many fields."""
+    try:
+        fields = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FORM_FIELDS_MAX)
+    except ValueError as error:
+        raise InvalidInput("form", f"is not UTF-8, percent-encoded, of up to {FORM_FIELDS_MAX:,} fields") from error
+    return QueryParams(fields)
+
+
+def text(asked: QueryParams, name: str, default: str = "") -> str:
     """Return a parameter without the white space around it."""
     return str(asked.get(name, default)).strip() or default
 
 
-def several(asked: Asked, name: str) -> tuple[str, ...]:
+def several(asked: QueryParams, name: str) -> tuple[str, ...]:
     """Return the values of a parameter that is given several times, or separated by commas or line breaks."""
     return _parts(asked, name, r"[,\n]")
 
 
-def lines(asked: Asked, name: str) -> tuple[str, ...]:
+def lines(asked: QueryParams, name: str) -> tuple[str, ...]:
     """Return the values of a parameter that is given several times, or has one on each line. They may hold commas."""
     return _parts(asked, name, r"\n")
 
 
-def position(asked: Asked, name: str) -> Position | None:
+def position(asked: QueryParams, name: str) -> Position | None:
     """Return a position; None if the parameter is missing or empty. Raises `InvalidInput`."""
     value = text(asked, name)
     if value and not _DIGITS.fullmatch(value):
@@ -59,29 +69,29 @@ def one_of(name: str, value: str, choice: Sequence[Choice]) -> Choice:
     raise InvalidInput(name, f"{value!r} is none of {', '.join(choice)}")
 
 
-def whole(asked: Asked, name: str, default: int, *, least: int = 0, most: int) -> int:
+def whole(asked: QueryParams, name: str, default: int, *, least: int = 0, most: int) -> int:
     """Return a whole number. Raises `InvalidInput`."""
     return _number(asked, name, default, int, "a whole number", least, most)
 
 
-def decimal(asked: Asked, name: str, default: float, *, least: float = 0.0, most: float) -> float:
+def decimal(asked: QueryParams, name: str, default: float, *, least: float = 0.0, most: float) -> float:
     """Return a number. Raises `InvalidInput`."""
     return _number(asked, name, default, float, "a number", least, most)
 
 
-def positions(asked: Asked, name: str) -> tuple[int, ...]:
+def positions(asked: QueryParams, name: str) -> tuple[int, ...]:
     """Return the positions of a list such as `12, 40-45`. Raises `InvalidInput`."""
     found = tuple(dict.fromkeys(position for part in several(asked, name) for position in _range(name, part)))
     return _bounded(name, found)
 
 
-def _parts(asked: Asked, name: str, separator: str) -> tuple[str, ...]:
+def _parts(asked: QueryParams, name: str, separator: str) -> tuple[str, ...]:
     values = (part.strip() for value in asked.getlist(name) for part in re.split(separator, str(value)))
     return tuple(dict.fromkeys(value for value in values if value))
 
 
 def _number(
-    asked: Asked, name: str, default: Number, kind: type[Number], what: str, least: Number, most: Number
+    asked: QueryParams, name: str, default: Number, kind: type[Number], what: str, least: Number, most: Number
 ) -> Number:
     value = text(asked, name)
     try:

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from mnemolog.adapters.support.store_access import read
@@ -68,7 +69,7 @@ class RecallAsked(Result, frozen=True, kw_only=True):
     """The moment to compare the answer with, a position or a time; empty for none."""
 
     @classmethod
-    def of(cls, asked: parameters.Asked, *, at: Position | None) -> RecallAsked:
+    def of(cls, asked: QueryParams, *, at: Position | None) -> RecallAsked:
         """Return what a URL asks for. Raises `InvalidInput`."""
         mode = parameters.text(asked, "mode", "hybrid")
         by = parameters.text(asked, "by", "said")

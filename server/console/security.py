@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -14,7 +14,6 @@ from starlette.requests import Request
 LOGIN_COOKIE: Final = "mnemolog_token"
 THEME_COOKIE: Final = "mnemolog_theme"
 CSRF_FIELD: Final = "csrf"
-CSRF_HEADER: Final = "X-CSRF-Token"
 
 HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": (
@@ -26,6 +25,8 @@ HEADERS: Final[Mapping[str, str]] = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Vary": "Accept, Cookie",
 }
 """Headers of every answer of the console: nothing from elsewhere, nothing inline, in no frame."""
 
@@ -41,12 +42,11 @@ class FormTokens:
         login = str(request.cookies.get(LOGIN_COOKIE, ""))
         return hmac.new(self._secret, login.encode(errors="surrogateescape"), hashlib.sha256).hexdigest()
 
-    def accepts(self, request: Request, form: Mapping[str, Any]) -> bool:
-        """Return whether a posted form, or a header beside it, has the token, and no other site sent it."""
+    def accepts(self, request: Request, form: Mapping[str, str]) -> bool:
+        """Return whether a posted form has the token, and no other site sent it."""
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return False
-        given = form.get(CSRF_FIELD) or request.headers.get(CSRF_HEADER, "")
-        return isinstance(given, str) and hmac.compare_digest(given.encode(), self.token(request).encode())
+        return hmac.compare_digest(form.get(CSRF_FIELD, "").encode(), self.token(request).encode())
 
 
 def local_target(target: str) -> str:

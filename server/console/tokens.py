@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
-from starlette.datastructures import FormData
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
+from starlette.responses import Response
 
 from mnemolog.domain.result import Result
 from mnemolog.domain.tokens import VERBS, Token, Verb
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import Redirect, action, page
+from mnemolog.server.console.page import action, page, redirect
 from mnemolog.server.console.parameters import lines, text, whole
 from mnemolog.server.http.access import Caller
 
@@ -60,7 +61,7 @@ def _state(token: Token, now: datetime) -> State:
 
 
 @action("/tokens", title="A new token", verb="admin", template="token_made.html", whole=True)
-async def create(_request: Request, caller: Caller, form: FormData) -> NewToken:
+async def create(_request: Request, caller: Caller, form: QueryParams) -> NewToken:
     """Make a token, and show its secret once."""
     days = whole(form, "days", 0, most=DAYS_MAX)
     made = await caller.store.admin.create_token(
@@ -73,10 +74,10 @@ async def create(_request: Request, caller: Caller, form: FormData) -> NewToken:
 
 
 @action("/tokens/revoke", title="Tokens", verb="admin", whole=True)
-async def revoke(_request: Request, caller: Caller, form: FormData) -> Redirect:
+async def revoke(_request: Request, caller: Caller, form: QueryParams) -> Response:
     """Revoke a token."""
     await caller.store.admin.revoke_token(text(form, "id"))
-    return Redirect("/tokens")
+    return redirect("/tokens")
 
 
 _WORDS: Final[dict[Verb, str]] = {
