@@ -50,7 +50,7 @@ class Hit(Result, frozen=True, kw_only=True):
     ranks: dict[str, int]
     """Rank of the turn in each leg that found it, starting at 1."""
     similarity: float | None
-    """Cosine similarity to the query, if the turn has a vector: that of its group, if turns share vectors."""
+    """Cosine similarity to the query, if the turn has a vector."""
     score_parts: dict[str, float] = msgspec.field(default_factory=dict)
     """The parts of the score, by the names of `Weights`, and `words`. Empty in `vector` mode: similarity alone."""
     before: tuple[Turn, ...] = ()

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 import xxhash
 
 from mnemolog.projections.sql.database import ProjectionDatabase, fetch
-from mnemolog.projections.sql.packed_vectors import Packed, pack, width_of
+from mnemolog.projections.sql.packed_vectors import Packed, width_of
 
 LOOKUP_MAX: Final = 500
 _xxh3: Final = xxhash.xxh3_128_digest
@@ -60,7 +60,7 @@ class EmbeddingCache:
         self, database: ProjectionDatabase, *, fingerprint: str, dimension: int, epoch: Callable[[], int] = lambda: 0
     ) -> None:
         self.database, self._epoch = database, epoch
-        self._fingerprint, self._dimension, self._width = fingerprint, dimension, width_of(dimension)
+        self._fingerprint, self._width = fingerprint, width_of(dimension)
         with database.writing() as connection:
             if not is_current(connection):
                 METADATA.drop_all(connection)
@@ -134,18 +134,13 @@ class EmbeddingCache:
         return free > FREE_PAGES_MAX and 2 * free > pages
 
     def _packed(self, row: _Row) -> Packed | None:
-        """Return the vectors of a row; None if it is damaged or of another model, to which a damaged index may lead.
-
-        Earlier versions stored float32 numbers.
-        """
+        """Return the vectors of a row; None if it is damaged or of another model, to which a damaged index may lead."""
         content, chunks, blob, stored = row
         try:
             if checksum(self._fingerprint, content, blob) != stored:
                 return None
             if len(blob) == chunks * self._width:
                 return np.frombuffer(blob, dtype=np.uint8).reshape(chunks, self._width)
-            if len(blob) == chunks * self._dimension * 4:
-                return pack(np.frombuffer(blob, dtype="<f4").reshape(chunks, self._dimension))
         except TypeError:  # A flipped bit can change the type of a value.
             pass
         return None

@@ -21,7 +21,6 @@ from mnemolog.projections.sql.packed_vectors import (
     Vectors,
     error_of_high,
     high_parts,
-    pack,
     unpack,
     width_of,
 )
@@ -103,14 +102,12 @@ class MemoryRows:
 class StoredRows:
     """An immutable file of packed rows, with a checksum for every block of rows.
 
-    A block is checked on first use, and again after the file was modified. With `floats`, the file is one of an earlier
-    version: its rows are float32 numbers, packed as they are read.
+    A block is checked on first use, and again after the file was modified.
     """
 
-    def __init__(self, path: Path, *, count: int, dimension: int, digests: bytes, floats: bool = False) -> None:
+    def __init__(self, path: Path, *, count: int, dimension: int, digests: bytes) -> None:
         self.path, self._count, self._dimension, self._digests = path, count, dimension, digests
-        self._floats = floats
-        self._row_bytes = row_bytes(dimension, floats=floats)
+        self._row_bytes = width_of(dimension)
         if len(digests) != -(-count // BLOCK_ROWS) * DIGEST_BYTES:
             raise Damaged(path, "it has another number of rows than checksums")
         self._descriptor = _open(path)
@@ -136,7 +133,7 @@ class StoredRows:
         for block in np.unique(blocks[self._unchecked[blocks]]).tolist():
             start = block * BLOCK_ROWS
             self._compare(block, self._read(start, min(start + BLOCK_ROWS, self._count)))
-        return self._packed_of(self._read_some(rows))
+        return self._read_some(rows)
 
     def pieces(self) -> Iterator[Packed]:
         """Yield all rows in order, packed, at most `PIECE_ROWS` at once. Raises `Damaged`, `ProjectionUnreadable`."""
@@ -145,7 +142,7 @@ class StoredRows:
             piece = self._read(start, min(start + PIECE_ROWS, self._count))
             for first in range(0, len(piece), BLOCK_ROWS):
                 self._compare((start + first) // BLOCK_ROWS, piece[first : first + BLOCK_ROWS])
-            yield self._packed_of(piece)
+            yield piece
 
     def kept(self) -> Vectors | None:
         """Return all rows as floats; None if there are many. Raises `Damaged`, `ProjectionUnreadable`."""
@@ -157,9 +154,6 @@ class StoredRows:
             pieces = [unpack(piece, self._dimension) for piece in self.pieces()]
             self._kept = kept = np.concatenate(pieces) if pieces else np.empty((0, self._dimension), dtype=np.float32)
         return kept
-
-    def _packed_of(self, rows: NDArray[np.uint8]) -> Packed:
-        return pack(np.ascontiguousarray(rows).view("<f4")) if self._floats else rows
 
     def _notice_change(self) -> None:
         """Check every block again if the file was modified. Raises `Damaged` if its length is another."""
@@ -215,11 +209,6 @@ class StoredRows:
                 raise Damaged(self.path, "it ends before its last row")
             room, offset = room[read:], offset + read
         return rows
-
-
-def row_bytes(dimension: int, *, floats: bool) -> int:
-    """Return the size of a row in a file, in bytes."""
-    return 4 * dimension if floats else width_of(dimension)
 
 
 def block_digest(rows: NDArray[Any]) -> bytes:

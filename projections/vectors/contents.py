@@ -121,10 +121,9 @@ def vectors_at(segment: Segment, numbers: Mapping[bytes, int]) -> dict[bytes, Pa
 
 
 def contents_of(segment: Segment, log: Log) -> Contents:
-    """Return the contents of a segment: from the log if it was written without them, or if its file is damaged."""
-    if segment.read_contents is not None:
-        with suppress(Damaged):
-            return segment.read_contents()
+    """Return the contents of a segment: from the log if its file is damaged."""
+    with suppress(Damaged):
+        return segment.read_contents()
     made = np.zeros(len(segment.turns), dtype=_HASH)
     for numbers, hashes in hashes_in_log(log, segment):
         made[numbers] = hashes_of(hashes)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from mnemolog.domain import errors
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.vectors.manifest import Manifest, why_size_invalid
-from mnemolog.projections.vectors.publish import VECTORS_FILES, load
+from mnemolog.projections.vectors.manifest import VECTORS_FILE, Manifest, why_size_invalid
+from mnemolog.projections.vectors.publish import load
 from mnemolog.projections.vectors.segment import Segment
 
 
@@ -21,14 +21,13 @@ def why_bytes_invalid(folder: Path, manifest: Manifest, *, progress: Progress | 
     Opens the segment as a recall does, then checks the exact vectors block by block. `progress` counts
     bytes. Raises `ProjectionUnreadable` if memory runs out, which says nothing about the segment.
     """
-    if (found := why_size_invalid(folder, manifest)) is not None or manifest.of_groups:
+    if (found := why_size_invalid(folder, manifest)) is not None:
         return found
     total = sum(tag.size_bytes for tag in manifest.files.values())
     try:
         segment = load(folder, manifest)
-        if segment.read_contents is not None:
-            segment.read_contents()
-        done = total - sum(tag.size_bytes for name, tag in manifest.files.items() if name in VECTORS_FILES)
+        segment.read_contents()
+        done = total - manifest.files[VECTORS_FILE].size_bytes
         _tell(progress, done, total)
         for read in _by_block(segment):
             done += read

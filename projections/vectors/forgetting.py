@@ -1,7 +1,6 @@
 """Remove forgotten turns from the vectors of every model. No model has to be loaded.
 
-A segment is rewritten without the rows of these turns. A segment of an earlier version, in which turns share vectors,
-is deleted.
+A segment is rewritten without the rows of these turns.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from mnemolog.domain import errors
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.position import Position
 from mnemolog.infra.runtime import atomic_files
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Log, Progress
@@ -96,11 +95,8 @@ def _purged(folder: Path, log: Log, gone: Positions, salvage: Salvage) -> Purged
         return Purged(0, 0)
     if state is not SegmentState.USABLE:
         return _removed(folder)
-    # A group may hold turns from before its segment's range.
-    if not _any_within(gone, ORIGIN if manifest.of_groups else manifest.after, manifest.upto):
+    if not _any_within(gone, manifest.after, manifest.upto):
         return Purged(0, 0)
-    if manifest.of_groups:
-        return _removed(folder)
     try:
         segment = load(folder, manifest)
     except Damaged:

@@ -99,10 +99,9 @@ class Generation:
 
     @property
     def is_untidy(self) -> bool:
-        """Whether there are vectors to write, files of an earlier format, or files left by an interrupted writer."""
+        """Whether there are vectors to write, or files left by an interrupted writer."""
         unused = len(segment_folders(self.folder)) != len(self.snapshot.written)
-        earlier = any(part.earlier for part in self.snapshot.written)
-        return bool(self.snapshot.tail) or unused or earlier or bool(atomic_files.leftovers(self.folder, TEMPORARY))
+        return bool(self.snapshot.tail) or unused or bool(atomic_files.leftovers(self.folder, TEMPORARY))
 
     @property
     def stored(self) -> tuple[Segment, ...]:
@@ -158,7 +157,7 @@ class Generation:
         return len(unknown)
 
     def write(self, *, merge: bool = True, index: bool = True, new_since: Position | None = None) -> None:
-        """Write the tail as a segment, convert segments of an earlier format, then merge segments if there are many.
+        """Write the tail as a segment, then merge segments if there are many.
 
         `index=False` writes no index, for callers that merge everything in the end. `new_since` is for callers that
         have embedded much at once: a merge may rewrite as many rows as were added after that position.
@@ -169,20 +168,10 @@ class Generation:
         with self._alone_writing() as tail:
             if tail:
                 self._publish(tail, index=index)
-            self._convert(index=index)
             written = self._work.written
             new = sum(part.exact.count for part in written if new_since is not None and part.after >= new_since)
             if merge and (run := run_to_merge([part.exact.count for part in written], rows_free=new)):
                 self._publish(written[run])
-
-    def _convert(self, *, index: bool) -> None:
-        """Convert the segments of an earlier format, without the model.
-
-        One at a time: after a kill, the next writer converts those that are left.
-        """
-        for part in self._work.written:
-            if part.earlier:
-                self._publish([part], index=index)
 
     def settle(self) -> None:
         """Delete from the cache what segments have now. The caller holds the indexer lock."""
@@ -270,7 +259,7 @@ class Generation:
         self._listed = segment_folders(self.folder)
 
     def _with_contents(self, part: Segment) -> Segment:
-        """Return a segment that says its contents, of whatever format it is."""
+        """Return a segment whose contents are readable."""
         contents = contents_of(part, self._log)
         return replace(part, read_contents=lambda: contents)
 

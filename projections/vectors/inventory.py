@@ -199,8 +199,8 @@ def _is_of(generation: FoundGeneration, fingerprint: str) -> bool:
 def _status(found: FoundGeneration, *, head: Position, active: str | None) -> GenerationStatus:
     used = [segment.manifest for segment in found.chain if segment.manifest is not None]
     tag, state = found.tag, found.state(head)
-    unused = (active is not None and not _is_of(found, active)) or (tag is not None and tag.of_groups)
-    if unused and state not in LOST_HISTORY | {Drift.OTHER_LOG}:
+    of_other_model = active is not None and not _is_of(found, active)
+    if of_other_model and state not in LOST_HISTORY | {Drift.OTHER_LOG}:
         state = Drift.OTHER_MODEL
     return GenerationStatus(
         generation=found.folder.name,

@@ -31,21 +31,15 @@ Kept = TypeVar("Kept")
 
 MANIFEST_FILE: Final = "manifest.json"
 VECTORS_FILE: Final = "vectors.q12"
-EARLIER_VECTORS_FILE: Final = "vectors.f32"
-"""The vectors of format 5: float32 numbers."""
 BLOCKS_FILE: Final = "blocks.bin"
 ROWS_FILE: Final = "rows.i64"
 CONTENTS_FILE: Final = "contents.bin"
 """Which text each turn has: `mnemolog.projections.vectors.contents` has the layout. Only look-ups by text read it."""
 INDEX_FILE: Final = "index.faiss"
-EARLIER_FILES: Final = frozenset({EARLIER_VECTORS_FILE, "sketch.u8", "sketch_blocks.bin", "open.i64", "members.i64"})
-FILES: Final = frozenset({VECTORS_FILE, BLOCKS_FILE, ROWS_FILE, CONTENTS_FILE, INDEX_FILE}) | EARLIER_FILES
+FILES: Final = frozenset({VECTORS_FILE, BLOCKS_FILE, ROWS_FILE, CONTENTS_FILE, INDEX_FILE})
 """Every file that a manifest may name. Another name is no part of a segment: a store may come from an untrusted source,
 and a name such as `../../keys.db` leads out of the folder."""
 FORMAT: Final = 7
-FORMAT_WITHOUT_CONTENTS: Final = 6
-EARLIER_FORMAT: Final = 5
-"""Its vectors are float32 numbers. They are read as they are, and packed when the segment is next written."""
 NO_INDEX: Final = "exact"
 """The index kind of a segment small enough to be scanned for every answer."""
 DIMENSION_MAX: Final = 1 << 16
@@ -74,10 +68,7 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a segment. Written last: a segment without one was never finished.
-
-    Manifests of earlier versions have further fields, which are ignored: they count groups of turns.
-    """
+    """Describes a segment. Written last: a segment without one was never finished."""
 
     format: int
     log_id: str
@@ -104,19 +95,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, FileTag]
     faiss_version: str
 
-    @property
-    def vectors_file(self) -> str:
-        """The name of the file of the vectors."""
-        return EARLIER_VECTORS_FILE if self.format == EARLIER_FORMAT else VECTORS_FILE
-
-    @property
-    def of_groups(self) -> bool:
-        """Whether an earlier version wrote it, with one vector for several turns. Searches ignore such vectors."""
-        return _GROUPED in self.recipe
-
 
 _DECODER: Final = msgspec.json.Decoder(Manifest)  # Made at import: `checked_json` has the reason.
-_GROUPED: Final = " group/"
 _NO_SUCH_FILE: Final = (errno.EINVAL, errno.EFBIG, errno.ENOTDIR, errno.ELOOP)
 """`regular_files` refuses the file, and will refuse it again, unlike a file that cannot be read just now."""
 _NAME: Final = re.compile(r"(\d{12})-(\d{12})-[0-9a-f]{8}")
@@ -158,7 +138,7 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = checked_json.decode(read_bytes(path), _DECODER)
     except checked_json.NotAsWritten as error:
         raise Damaged(path, str(error)) from error
-    if manifest.format not in (FORMAT, FORMAT_WITHOUT_CONTENTS, EARLIER_FORMAT):
+    if manifest.format != FORMAT:
         raise Damaged(path, f"manifest format {manifest.format} is not known here")
     if (why := _why_impossible(manifest)) is not None:
         raise Damaged(path, why)
@@ -171,8 +151,8 @@ def _why_impossible(manifest: Manifest) -> str | None:
         return f"it names a file that no segment has: {foreign[0][:200]!r}"
     numbers = {
         "positions": ORIGIN <= manifest.after < manifest.upto <= INTEGER_MAX,
-        "turns": 0 <= manifest.turns <= manifest.upto - manifest.after or manifest.of_groups,
-        "vectors": 0 <= manifest.vectors <= manifest.turns * TEXT_BYTES_MAX or manifest.of_groups,
+        "turns": 0 <= manifest.turns <= manifest.upto - manifest.after,
+        "vectors": 0 <= manifest.vectors <= manifest.turns * TEXT_BYTES_MAX,
         "dimension": 0 <= manifest.dimension <= DIMENSION_MAX,
         "probes": 0 <= manifest.probes <= SEARCHED_MAX,
         "candidates": 0 <= manifest.candidates <= SEARCHED_MAX,

@@ -2,8 +2,7 @@
 
 Files, all numbers little-endian: `vectors.q12` (packed vectors), `blocks.bin` (checksums of the vectors' blocks),
 `rows.i64` (the position of each row's turn), `contents.bin` (which text each turn has), for many rows `index.faiss`,
-and last `manifest.json`. Earlier versions wrote no `contents.bin`, and before that `vectors.f32` instead of
-`vectors.q12`, approximate vectors beside the index, and an empty `open.i64`.
+and last `manifest.json`.
 """
 
 from __future__ import annotations
@@ -26,16 +25,15 @@ from mnemolog.infra.runtime.atomic_files import (
     write_pieces,
     write_synced,
 )
-from mnemolog.projections.sql.packed_vectors import Packed
+from mnemolog.projections.sql.packed_vectors import Packed, width_of
 from mnemolog.projections.vectors import ann_index
 from mnemolog.projections.vectors.ann_index import COARSE_ROWS_MIN, METRIC
-from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS, DIGEST_BYTES, StoredRows, block_digest, row_bytes
+from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS, DIGEST_BYTES, StoredRows, block_digest
 from mnemolog.projections.vectors.contents import Contents
 from mnemolog.projections.vectors.manifest import (
     BLOCKS_FILE,
     CONTENTS_FILE,
-    EARLIER_FORMAT,
-    EARLIER_VECTORS_FILE,
+    FILES,
     FORMAT,
     INDEX_FILE,
     NO_INDEX,
@@ -58,10 +56,6 @@ from mnemolog.projections.vectors.segment import (
     joined_turns,
 )
 
-VECTORS_FILES: Final = {VECTORS_FILE, EARLIER_VECTORS_FILE}
-"""Files that are checked block by block on use."""
-_UNUSED: Final = {"sketch.u8", "sketch_blocks.bin", "open.i64", "members.i64"}
-"""Files of earlier versions that are not read any more."""
 TEMPORARY: Final = "segment"
 
 
@@ -79,9 +73,8 @@ class Description(NamedTuple):
 def publish(parts: Sequence[Segment], generation: Path, description: Description, *, index: bool = True) -> Segment:
     """Write adjacent segments as one into the folder of their generation, manifest last, and return it.
 
-    All parts have to say their contents (`Segment.read_contents`). Vectors are copied in pieces; everything else is
-    held in memory. With `index=False` every answer scans the segment, however large it is. Raises `OSError`: then
-    nothing is left, or a temporary folder that readers ignore.
+    Vectors are copied in pieces; everything else is held in memory. With `index=False` every answer scans the segment,
+    however large it is. Raises `OSError`: then nothing is left, or a temporary folder that readers ignore.
     """
     first, last = parts[0], parts[-1]
     temporary = generation / temporary_name(TEMPORARY)
@@ -131,7 +124,7 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     )
     exact.path = final / VECTORS_FILE
     read_contents = partial(_read_contents, final, manifest)
-    return Segment(first.after, last.upto, turns, rows, exact, proposing, skipped, final, read_contents=read_contents)
+    return Segment(first.after, last.upto, turns, rows, exact, read_contents, proposing, skipped, final)
 
 
 def load(folder: Path, manifest: Manifest, *, with_index: bool = True) -> Segment:
@@ -142,21 +135,15 @@ def load(folder: Path, manifest: Manifest, *, with_index: bool = True) -> Segmen
     leaves out the index.
     """
     tags = manifest.files
-    needed = {manifest.vectors_file, BLOCKS_FILE, ROWS_FILE, *([CONTENTS_FILE] if manifest.format == FORMAT else [])}
+    needed = FILES - {INDEX_FILE}
     if (manifest.metric, manifest.block_rows) != (METRIC, BLOCK_ROWS) or not tags.keys() >= needed:
         raise Damaged(folder, "the manifest describes another kind of segment")
     if (why := _why_sizes_impossible(manifest)) is not None:
         raise Damaged(folder, why)
-    read = tags.keys() - VECTORS_FILES - _UNUSED - {CONTENTS_FILE} - (set() if with_index else {INDEX_FILE})
+    read = tags.keys() - {VECTORS_FILE, CONTENTS_FILE} - (set() if with_index else {INDEX_FILE})
     data = {name: read_checked(folder, name, tags[name]) for name in sorted(read)}
     count, dimension = manifest.vectors, manifest.dimension
-    exact = StoredRows(
-        folder / manifest.vectors_file,
-        count=count,
-        dimension=dimension,
-        digests=data[BLOCKS_FILE],
-        floats=manifest.format == EARLIER_FORMAT,
-    )
+    exact = StoredRows(folder / VECTORS_FILE, count=count, dimension=dimension, digests=data[BLOCKS_FILE])
     ids = _numbers(data[ROWS_FILE])
     first_rows = np.diff(ids, prepend=-1) != 0
     turns, rows = ids[first_rows], np.cumsum(first_rows, dtype=np.int64) - 1
@@ -173,10 +160,9 @@ def load(folder: Path, manifest: Manifest, *, with_index: bool = True) -> Segmen
         raise Damaged(folder, "its turns are out of order")
     if index is not None and (index.count, index.dimension) != (manifest.vectors, manifest.dimension):
         raise Damaged(folder, "the index is of other vectors")
-    after, upto = manifest.after, manifest.upto
-    earlier = manifest.format != FORMAT
-    read_contents = None if earlier else partial(_read_contents, folder, manifest)
-    return Segment(after, upto, turns, rows, exact, index, manifest.skipped, folder, earlier, read_contents)
+    read_contents = partial(_read_contents, folder, manifest)
+    after, upto, skipped = manifest.after, manifest.upto, manifest.skipped
+    return Segment(after, upto, turns, rows, exact, read_contents, index, skipped, folder)
 
 
 def _read_contents(folder: Path, manifest: Manifest) -> Contents:
@@ -194,8 +180,7 @@ def _why_sizes_impossible(manifest: Manifest) -> str | None:
         return "its vectors have no components"
     count, digests = manifest.vectors, -(-manifest.vectors // BLOCK_ROWS) * DIGEST_BYTES
     wanted = {
-        VECTORS_FILE: count * row_bytes(manifest.dimension, floats=False),
-        EARLIER_VECTORS_FILE: count * row_bytes(manifest.dimension, floats=True),
+        VECTORS_FILE: count * width_of(manifest.dimension),
         ROWS_FILE: count * 8,
         BLOCKS_FILE: digests,
     }

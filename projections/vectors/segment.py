@@ -38,21 +38,19 @@ class Segment:
     rows: Rows
     """The index in `turns` of each row's turn, ascending: a turn of several chunks has several rows. Shape (rows,)."""
     exact: ExactRows
+    read_contents: Callable[[], Contents]
+    """Reads which text each turn has. Raises `Damaged`."""
     coarse: Coarse | None = None
     """Proposes candidate rows, if the segment is too large to scan."""
     skipped: tuple[Skipped, ...] = ()
     folder: Path | None = None
     """The folder that it was read from; None for a segment in memory."""
-    earlier: bool = False
-    """Whether its files have an earlier format."""
-    read_contents: Callable[[], Contents] | None = None
-    """Reads which text each turn has; None for a segment of an earlier format, which does not say. Raises `Damaged`."""
 
     @cached_property
     def findable(self) -> Contents:
-        """The texts that this segment has vectors of. Empty if it does not say, or if what says it is damaged."""
+        """The texts that this segment has vectors of. Empty if the file that lists them is damaged."""
         try:
-            return NO_CONTENTS if self.read_contents is None else self.read_contents()
+            return self.read_contents()
         except Damaged as error:
             structured_log.warning("vectors.contents_damaged", segment=str(self.folder), error=error)
             return NO_CONTENTS
@@ -109,8 +107,8 @@ def joined_rows(parts: Sequence[Segment]) -> Rows:
 
 
 def joined_contents(parts: Sequence[Segment]) -> Contents:
-    """Return the contents of adjacent segments, which all say them. Raises `Damaged`."""
-    read = [part.read_contents() for part in parts if part.read_contents is not None]
+    """Return the contents of adjacent segments. Raises `Damaged`."""
+    read = [part.read_contents() for part in parts]
     return read[0] if len(read) == 1 else Contents.of(np.concatenate([contents.by_turn() for contents in read]))
 
 

@@ -98,21 +98,6 @@ def test_a_row_that_was_changed_is_unknown_whatever_it_is_now(cache, database, c
     assert len(rows_audit.invalid_rows(database)) == 1
 
 
-def test_vectors_that_an_earlier_version_stored_as_floats_are_read(cache, database):
-    """Nothing has to be embedded again, or converted first; the doctor finds nothing wrong with them."""
-    floats = np.asarray([[0.6, 0.8, 0.0, 0.0], [0.5, -0.5, 0.5, 0.5]], dtype="<f4")
-    content, blob = content_hash("text 3"), floats.tobytes()
-    with database.writing() as connection:
-        connection.exec_driver_sql(
-            "UPDATE embeddings SET vectors = ?, chunks = 2, checksum = ? WHERE fingerprint = 'one' AND content = ?",
-            (blob, embeddings.checksum("one", content, blob), content),
-        )
-    found = cache.look_up([content_hash(f"text {n}") for n in range(100)])
-    np.testing.assert_array_equal(found[content], pack(floats))
-    np.testing.assert_array_equal(found[content_hash("text 4")], vector(4))
-    assert rows_audit.invalid_rows(database) == []
-
-
 def test_what_a_segment_has_is_deleted_and_the_file_is_shrunk(cache, database, monkeypatch):
     """In small transactions: after a kill, the next call deletes the rest. Other texts and other models' rows stay."""
     monkeypatch.setattr(embeddings, "DELETED_TOGETHER_MAX", 300)
@@ -144,8 +129,8 @@ def pages(database):
         return connection.exec_driver_sql("PRAGMA page_count").scalar_one()
 
 
-def test_a_cache_of_an_earlier_format_is_begun_anew(cache, database):
-    """Its checksums say nothing of the model; until then it is not damaged, only of no use."""
+def test_a_cache_of_another_format_is_emptied_on_open(cache, database):
+    """Until then its rows are not used, and they do not count as damaged."""
     with database.writing() as connection:
         connection.exec_driver_sql("PRAGMA user_version = 0")
         connection.exec_driver_sql("UPDATE embeddings SET checksum = zeroblob(16)")

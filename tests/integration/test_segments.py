@@ -56,15 +56,15 @@ def kept_rows(found):
     return np.concatenate([*(unpack(piece, DIMENSION) for piece in found.pieces()), np.empty((0, DIMENSION))])
 
 
-@pytest.fixture(params=[False, True], ids=["packed", "floats"])
-def stored(request, tmp_path):
-    """A function that writes rows into a file and opens it, as they are written now and as earlier versions did."""
+@pytest.fixture
+def stored(tmp_path):
+    """A function that writes rows into a file and opens it."""
 
     def make(rows):
-        path, written = tmp_path / "vectors", rows if request.param else pack(rows)
+        path, written = tmp_path / "vectors", pack(rows)
         path.write_bytes(written.tobytes())
         digests = b"".join(block_digest(written[n : n + BLOCK_ROWS]) for n in range(0, len(rows), BLOCK_ROWS))
-        return StoredRows(path, count=len(rows), dimension=rows.shape[1], digests=digests, floats=request.param)
+        return StoredRows(path, count=len(rows), dimension=rows.shape[1], digests=digests)
 
     return make
 
@@ -139,7 +139,7 @@ def test_only_blocks_that_are_used_are_read_and_a_bad_one_is_refused(stored):
 
 def reopened(found, **changes):
     """The same file, as another process opens it."""
-    options = {"count": found.count, "dimension": DIMENSION, "digests": found._digests, "floats": found._floats}
+    options = {"count": found.count, "dimension": DIMENSION, "digests": found._digests}
     return StoredRows(found.path, **options | changes)
 
 

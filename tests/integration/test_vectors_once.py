@@ -12,7 +12,7 @@ from pysqlite3 import dbapi2
 from mnemolog import MemoryStore
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 from mnemolog.projections.sql.packed_vectors import pack
-from mnemolog.projections.vectors import generation, manifest, projection
+from mnemolog.projections.vectors import generation, projection
 from mnemolog.projections.vectors.contents import CONTENT_BYTES, Contents, hashes_of
 from mnemolog.projections.vectors.manifest import read_manifest, segment_folders, tag_of, write_manifest
 from tests.support import HashEncoder
@@ -136,33 +136,6 @@ def test_a_kill_before_the_cache_is_emptied_loses_nothing_and_the_next_writer_em
         assert asked("number7") == ["note number50"]
         assert store.admin.doctor(deep=True).healthy
     assert cached(folder) == set()
-
-
-def test_segments_without_contents_are_converted_without_the_model(store, folder, encoder, asked, monkeypatch):
-    """They answer as they are; the log says which text each turn has."""
-    before = answers(store)
-    store.close()
-    for part in segments_of(folder):
-        as_format_6(part)
-    with opened(folder, encoder) as store:
-        assert answers(store) == before
-        store.rebuild("vectors", dry_run=True)
-        store.record("s0", "user", "one more")
-        store.admin.catch_up_vectors()
-        assert [read_manifest(part).format for part in segments_of(folder)] == [manifest.FORMAT] * 2
-        assert asked("number7") == ["one more"]
-        note(store, [7, 8])
-        assert asked() == []
-        assert store.admin.doctor(deep=True).healthy
-
-
-def as_format_6(part):
-    """Make a segment one of the version before, which wrote no contents."""
-    tag = read_manifest(part)
-    files = {name: kept for name, kept in tag.files.items() if name != "contents.bin"}
-    (part / "contents.bin").unlink()
-    (part / "manifest.json").unlink()
-    write_manifest(part, msgspec.structs.replace(tag, format=6, files=files))
 
 
 @pytest.mark.parametrize("damage", ["flipped", "missing", "numbered wrongly", "cut"])
