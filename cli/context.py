@@ -31,8 +31,7 @@ from mnemolog.domain.display import visible_lines
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.projections.context.answer import Context, WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
-from mnemolog.projections.recall.question import Mode, TurnFilters
-from mnemolog.projections.recall.rules import MIN_RELEVANCE
+from mnemolog.projections.recall.question import MIN_RELEVANCE, Mode, TurnFilters
 
 _REASONS = {
     WhyLeftOut.NO_ROOM: "did not fit",

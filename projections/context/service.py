@@ -30,9 +30,8 @@ from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit, Page, Recall
 from mnemolog.projections.recall.exchange import exchange_of
 from mnemolog.projections.recall.passages import PASSAGE_CHARACTERS_MAX, SoughtWords, best_passage
-from mnemolog.projections.recall.question import Question, checked_min_relevance
+from mnemolog.projections.recall.question import MIN_RELEVANCE, Question, checked_min_relevance
 from mnemolog.projections.recall.receipts import question_of, question_today
-from mnemolog.projections.recall.rules import MIN_RELEVANCE
 from mnemolog.projections.recall.service import Answer, Basis, Recalls, basis_of
 from mnemolog.projections.sql import queries
 

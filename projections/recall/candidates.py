@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from mnemolog.domain.position import Micros, Position
 from mnemolog.projections.recall import text_search
-from mnemolog.projections.recall.context_rows import Rows, Window, in_language, rows_around
+from mnemolog.projections.recall.context_rows import Rows, in_language, rows_around
 from mnemolog.projections.recall.query_terms import QueryTerms, read_query
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
 from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found
@@ -99,7 +99,7 @@ def from_views(
 
 
 def with_neighbours(
-    connection: sa.Connection, question: Question, offer: Offer, vectors: VectorAnswer | None, window: Window
+    connection: sa.Connection, question: Question, offer: Offer, vectors: VectorAnswer | None
 ) -> Candidates:
     """Return the candidates of both legs, with their neighbours and similarities to the query."""
     legs: dict[str, Sequence[Position]] = {} if question.mode == VECTOR else {TEXT: offer.found.positions}
@@ -110,9 +110,7 @@ def with_neighbours(
     rows = Rows()
     if question.mode != VECTOR:
         offered = [position for leg in legs.values() for position in leg]
-        rows = rows_around(
-            connection, offered, window=window, spans=offer.filters.spans, allowed=offer.allowed, upto=offer.head
-        )
+        rows = rows_around(connection, offered, spans=offer.filters.spans, allowed=offer.allowed, upto=offer.head)
         # Read again: the text index may have changed its language since the offer was made.
         if languages_at(connection, offer.head).indexed != offer.language:
             rows = in_language(connection, rows, offer.language)

@@ -20,13 +20,12 @@ if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
     from mnemolog.projections.sql.position_mask import PositionMask
 
 
-class Window(NamedTuple):
-    """How many neighbours of each offered turn a ranking reads, and which of them may be hits."""
-
-    before: int
-    after: int
-    hits_around: int | None
-    """How far from an offered turn a hit may be; None if every row may be a hit and the filters exclude neighbours."""
+NEAR_PLACES: Final = 2
+"""How far away the turns are that count for the score of a turn."""
+HITS_AROUND: Final = 1
+"""How far from a turn that a leg offers a hit may be."""
+AROUND: Final = HITS_AROUND + NEAR_PLACES
+"""How many neighbours of an offered turn are read, before it and after it."""
 
 
 class Rows(NamedTuple):
@@ -51,7 +50,6 @@ def rows_around(
     connection: sa.Connection,
     offered: Sequence[Position],
     *,
-    window: Window,
     spans: Sequence[Span] | None,
     allowed: PositionMask | None,
     upto: Position,
@@ -62,30 +60,25 @@ def rows_around(
     rewind hides is not read. `allowed` are the turns that the filters leave; None for all.
     """
     of_legs = [row[0] for row in fetch(connection, _SELECT_PLACES, listed(offered))]
-    near, around = fetch(connection, _SELECT_NEAR, listed(_runs(of_legs, window)), upto), window.hits_around
-    if around is None:
-        near = _left(near, allowed)
-    elif spans is not None:
+    near = fetch(connection, _SELECT_NEAR, listed(_runs(of_legs)), upto)
+    if spans is not None:
         near = _in_spans(connection, near, spans)
     if not near:
         return Rows()
-    if around is None:
-        hits = {row[0] for row in near}
-    else:
-        hits = {place + away for place in of_legs for away in range(-around, around + 1)}
-        hits = {row[0] for row in _left([row for row in near if row[0] in hits], allowed)}
+    hits = {place + away for place in of_legs for away in range(-HITS_AROUND, HITS_AROUND + 1)}
+    hits = {row[0] for row in _left([row for row in near if row[0] in hits], allowed)}
     columns: list[Any] = [*zip(*near, strict=True), [row[0] in hits for row in near]]
     return Rows(*columns)
 
 
-def _runs(places: Iterable[int], window: Window) -> list[list[int]]:
+def _runs(places: Iterable[int]) -> list[list[int]]:
     """Return the first and the last place of each run of places that turns at `places` or their neighbours have."""
     runs: list[list[int]] = []
     for place in sorted(places):
-        if runs and place - window.before <= runs[-1][1] + 1:
-            runs[-1][1] = place + window.after
+        if runs and place - AROUND <= runs[-1][1] + 1:
+            runs[-1][1] = place + AROUND
         else:
-            runs.append([place - window.before, place + window.after])
+            runs.append([place - AROUND, place + AROUND])
     return runs
 
 

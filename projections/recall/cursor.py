@@ -11,7 +11,6 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.position import Position
-from mnemolog.projections.recall.weights import PARTS_1
 
 FORMAT: Final = 1
 _CHECK: Final = 4
@@ -37,8 +36,8 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The digest of the hits returned so far, in order."""
     vectors_cover: Position | None
     model: str | None
-    ranking: str = PARTS_1
-    """The rule that ordered them. A cursor that names none is older than the second rule."""
+    ranking: str
+    """The name of the ranking that ordered them."""
 
 
 # Made at import: `checked_json` has the reason.

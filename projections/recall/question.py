@@ -25,7 +25,7 @@ from mnemolog.domain.position import Micros
 from mnemolog.domain.role import Role, parse_role
 from mnemolog.domain.scope import ROOT, Scope, parse_scope
 from mnemolog.domain.spans import Spans
-from mnemolog.projections.recall.weights import DEFAULT, RANKING, Parts1Weights, Weights, checked_weights
+from mnemolog.projections.recall.weights import DEFAULT, Weights, checked_weights
 from mnemolog.projections.sql.queries import Filters
 
 Mode = Literal["hybrid", "vector", "text"]
@@ -36,6 +36,12 @@ VECTOR: Final = "vector"
 
 DIGEST_BYTES: Final = 8
 """Length of the digests in a cursor, in bytes: a prefix of a SHA-256."""
+
+MIN_RELEVANCE: Final = 0.1
+"""Turns below this relevance mostly have nothing to do with the question. The default where an answer goes to a model.
+
+docs/reports/recall-quality.md has what share of questions, about a conversation and about others, have a hit above it.
+"""
 
 _NO_TEXT: Final = "\ufffd"
 """U+FFFD, the replacement character, for what is not valid text."""
@@ -62,14 +68,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
     context_turns: int = 0
     exchange: bool = False
-    weights: Weights | Parts1Weights = DEFAULT
-    """Those of the ranking."""
+    weights: Weights = DEFAULT
     min_relevance: float | None = None
     """Turns of less relevance are left out; None for none."""
     alone: bool = False
     """Whether words are weighed by the turns that the filters leave, so that the answer says nothing of others."""
-    ranking: str = RANKING
-    """The rule that orders the answer. Only a receipt may name another one than today's."""
 
     def filters(self, spans: Spans | None, log: RecordedTimes) -> Filters:
         """Return the filters for turns that may answer. `spans` is what the session sees, with `lineage`."""

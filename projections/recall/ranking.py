@@ -7,18 +7,21 @@ only the new ones, until the legs have no more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
-from math import exp
+from math import exp, isfinite
 from typing import Final
 
+from mnemolog.domain import errors
 from mnemolog.domain.position import Position
+from mnemolog.projections.ports import Reranker
 from mnemolog.projections.recall.candidates import Candidates, Ranked
 from mnemolog.projections.recall.question import DIGEST_BYTES, TEXT, VECTOR, Question
-from mnemolog.projections.recall.rules import Rule
 
 CANDIDATES_MIN: Final = 50
 """Minimum turns that each leg offers. Twice as many gave no measurably better answers on LoCoMo."""
+RERANKED_MAX: Final = 50
+"""Number of turns to rerank, from the best one on. Each costs one pass of the model."""
 
 
 class Ranking:
@@ -27,11 +30,11 @@ class Ranking:
     With `to_be_reranked`, all of the first stage is kept, because a reranker reorders it as a whole.
     """
 
-    def __init__(self, question: Question, rule: Rule, *, count: int, to_be_reranked: bool = False) -> None:
-        self._question, self._rule, self._count, self._whole = question, rule, count, to_be_reranked
+    def __init__(self, question: Question, *, count: int, to_be_reranked: bool = False) -> None:
+        self._question, self._count, self._whole = question, count, to_be_reranked
         self.turns: list[Ranked] = []
         """The ranked turns so far. Use no more than `count` of them."""
-        self.first_stage = 0
+        self._first_stage = 0
         """How many of them come from the first stage."""
         self.more = False
         """Whether there may be turns after the first `count`."""
@@ -46,7 +49,7 @@ class Ranking:
         `wanted` is how many turns were requested from each leg. A leg that offers fewer has no more.
         """
         first, rest, below, least = not self.turns, False, 0, self._question.min_relevance or 0.0
-        for turn, text in _ordered(found, self._question, self._rule):
+        for turn, text in _ordered(found, self._question):
             if turn.position in self._seen:
                 continue
             if not self._whole and len(self.turns) + below >= self._count:
@@ -62,7 +65,7 @@ class Ranking:
                 self._texts.add(text)
             self.turns.append(turn)
         if first:
-            self.first_stage = len(self.turns)
+            self._first_stage = len(self.turns)
         full = any(len(leg) >= wanted and self._goes_on(leg) for leg in found.legs.values())
         self.left_out = min(below, max(self._count - len(self.turns), 0))
         self.more = rest or full or len(self.turns) > self._count
@@ -72,25 +75,58 @@ class Ranking:
         """Whether a leg may have more turns of enough relevance: one of the last fifth that it offered has."""
         return not self._question.min_relevance or not self._seen.isdisjoint(leg[-max(len(leg) // 5, 1) :])
 
+    @property
+    def to_rerank(self) -> list[Position]:
+        """The turns that a reranker orders: the best of the first stage."""
+        return [turn.position for turn in self.turns[: min(self._first_stage, RERANKED_MAX)]]
+
+    def rerank(self, reranker: Reranker, texts: Mapping[Position, str]) -> str | None:
+        """Order the turns in `texts` by a model that reads the query and a turn together. Ties keep their order.
+
+        Turns of the first stage without a text follow. On failure, keep the order and return the reason.
+        """
+        first = self.turns[: self._first_stage]
+        read = [turn for turn in first if turn.position in texts]
+        try:
+            scores = _scores(reranker, self._question.query, [texts[turn.position] for turn in read])
+        except Exception as error:  # Not loaded, out of memory, invalid scores: the answer is complete without it.
+            return str(error) or repr(error)
+        scored = [turn._replace(score=score) for turn, score in zip(read, scores, strict=True)]
+        scored.sort(key=lambda turn: -turn.score)
+        self.turns[: self._first_stage] = scored + [turn for turn in first if turn.position not in texts]
+        return None
+
     def digest(self, count: int) -> bytes:
         """Return a digest of the first `count` turns in order, for a cursor."""
         return sha256(b",".join(b"%d" % turn.position for turn in self.turns[:count])).digest()[:DIGEST_BYTES]
 
 
-def _ordered(found: Candidates, question: Question, rule: Rule) -> Iterator[tuple[Ranked, str | None]]:
+def _scores(reranker: Reranker, query: str, texts: Sequence[str]) -> list[float]:
+    """Return a reranker's score of each text. Raises `EncodingFailed` for invalid scores."""
+    scores = [float(score) for score in reranker.score(query, texts)] if texts else []
+    if len(scores) != len(texts) or not all(map(isfinite, scores)):
+        raise errors.EncodingFailed(
+            f"reranker {reranker.name!r} gave {len(scores)} scores for {len(texts)} texts, or none that are numbers"
+        )
+    return scores
+
+
+def _ordered(found: Candidates, question: Question) -> Iterator[tuple[Ranked, str | None]]:
     """Yield ranked turns, best first, ties by position; with their words if duplicates are to be dropped."""
+    from mnemolog.projections.recall import scoring  # Imports numpy: load it only for a recall.
+
     ranks = {leg: {position: rank for rank, position in enumerate(turns, 1)} for leg, turns in found.legs.items()}
     similarity = found.similarity or {}
     if TEXT not in found.legs:
         for position, rank in ranks.get(VECTOR, {}).items():
             near = similarity[position]
-            total = rule.score_by_vectors(near)
+            total = scoring.score_by_vectors(near)
             yield Ranked(position, total, _relevance(total), {VECTOR: rank}, near, {}), None
         return
     rows = found.rows
     if not rows.positions:
         return
-    scored = rule.score(found, query=question.query, weights=question.weights)
+    scored = scoring.score(found, query=question.query, weights=question.weights)
     for n in scored.order():
         if not rows.may_be_hits[n] or (VECTOR not in found.legs and not scored.direct[n]):
             continue  # Text only: a neighbour that contains no word of the query is no hit.

@@ -15,7 +15,7 @@ from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import Scope
 from mnemolog.projections.recall.answer import Page, Recall
 from mnemolog.projections.recall.question import MODES, Mode, Question
-from mnemolog.projections.recall.weights import RANKING, Parts1Weights, Weights, stored_weights
+from mnemolog.projections.recall.weights import RANKING, Weights, stored_weights
 from mnemolog.projections.vectors.model_vectors import Vectors
 
 RECALLS_STREAM: Final = "recalls"
@@ -49,7 +49,7 @@ def receipt_of(
         alone=question.alone,
         passed_over=page.passed_over,
         candidates=page.offered(question.mode),
-        ranking=question.ranking,
+        ranking=RANKING,
         weights=msgspec.to_builtins(question.weights),
         reranker=answer.reranker or "",
         vectors_to=answer.vectors_cover,
@@ -62,25 +62,25 @@ def receipt_of(
 
 
 def question_of(served: RecallServed) -> Question:
-    """Return the question of a receipt. Raises `InvalidInput` if it needs a newer version of mnemolog."""
-    return _question(served, served.ranking, stored_weights(served.ranking, served.weights))
+    """Return the question of a receipt. Raises `InvalidInput` if it was ranked by another ranking than today's."""
+    return _question(served, stored_weights(served.ranking, served.weights))
 
 
 def question_today(served: RecallServed, *, weights: Weights | None = None) -> Question:
-    """Return the question of a receipt as it would be asked today, ranked by today's rule.
+    """Return the question of a receipt with today's ranking.
 
-    Without `weights` it has those of the receipt. Raises `InvalidInput` if the receipt has weights of its own and was
-    ranked by another rule: they say nothing about today's.
+    Without `weights` it has those of the receipt. Raises `InvalidInput` if the receipt has weights of its own for
+    another ranking: today's has no such weights.
     """
     if weights is not None:
-        return _question(served, RANKING, weights)
+        return _question(served, weights)
     if served.ranking != RANKING and served.weights.keys() - {"distinct"}:
         why = f"the receipt has weights of {served.ranking}, and today's ranking is {RANKING}"
         raise InvalidInput("weights", why)
-    return _question(served, RANKING, stored_weights(RANKING, served.weights))
+    return _question(served, stored_weights(RANKING, served.weights))
 
 
-def _question(served: RecallServed, ranking: str, weights: Weights | Parts1Weights) -> Question:
+def _question(served: RecallServed, weights: Weights) -> Question:
     return Question(
         query=served.query,
         k=served.k,
@@ -98,7 +98,6 @@ def _question(served: RecallServed, ranking: str, weights: Weights | Parts1Weigh
         min_relevance=served.min_relevance,
         alone=served.alone,
         weights=weights,
-        ranking=ranking,
     )
 
 

@@ -1,8 +1,13 @@
 """Score turns for a question: the log-odds that a turn answers it.
 
 A linear model over `FEATURES`, the same for every kind of conversation. A feature of a turn depends on the question,
+<<<<<<< HEAD
 the turn and the turns up to `AROUND` places away, on nothing else that was found. So a turn has the same relevance
 whatever else an answer holds. `make fit-recall` writes the coefficients (docs/reports/recall-quality.md, ADR 32).
+=======
+the turn and the turns up to `NEAR_PLACES` places away, on nothing else that was found. So a turn has the same relevance
+whatever else an answer holds. `make fit-recall` writes the coefficients (docs/recall-quality.md, ADR 32).
+>>>>>>> 77c5aace (Keep one ranking: a receipt of another one is refused by its name)
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.domain.role import Role
+from mnemolog.projections.recall.context_rows import NEAR_PLACES
 from mnemolog.projections.recall.dates import Dates, dates_of
 from mnemolog.projections.recall.weights import RANKING, Weights
 from mnemolog.projections.recall.whose_statement import Whose, whose_statement
@@ -31,17 +37,11 @@ B: Final = 0.75
 USUAL_CHARACTERS: Final = 400
 """The length of stems at which BM25 corrects nothing. A constant, so that no score depends on the other turns."""
 LENDS: Final = {-2: 0.5, -1: 0.7, 1: 0.5, 2: 0.4}
-"""The share of its neighbours' word scores that a turn gets, by their distance in places."""
+"""The share of its neighbours' word scores that a turn gets, by their distance, at most `NEAR_PLACES`."""
 ANSWERS: Final = 1.0
 """The share from the turn before, if that is a question."""
-NEAR_PLACES: Final = 2
-"""How far away the neighbours in meaning may be."""
 NEAR_DAYS: Final = 21.0
 """Distance in time from the requested span at which the date feature falls to 1 / e."""
-HITS_AROUND: Final = 1
-"""How far from a turn that a leg offers a hit may be."""
-AROUND: Final = HITS_AROUND + max(NEAR_PLACES, *LENDS)
-"""How many neighbours of an offered turn are read, before it and after it."""
 _DAY: Final = 86_400e6
 
 FEATURES: Final = {

@@ -6,7 +6,6 @@ receipt use the same code as the first answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -20,7 +19,7 @@ from mnemolog.domain.moments import When, checked_position, position_at
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.scope import UNBOUNDED, Boundary
 from mnemolog.domain.spans import Span, Spans
-from mnemolog.projections.ports import Append, Reranker, SpansAt, Timed, untimed
+from mnemolog.projections.ports import Append, SpansAt, Timed, untimed
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.recall import cursor as cursors
 from mnemolog.projections.recall.answer import RERANKER, Page, Recall, hits_of
@@ -31,8 +30,7 @@ from mnemolog.projections.recall.passages import SoughtWords, sought
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
 from mnemolog.projections.recall.ranking import Ranking
 from mnemolog.projections.recall.receipts import RECALLS_STREAM, model_of, receipt_of
-from mnemolog.projections.recall.reranking import RERANKED_MAX, rerank
-from mnemolog.projections.recall.rules import Rule, rule_named
+from mnemolog.projections.recall.weights import RANKING
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import Views
 from mnemolog.projections.sql.queries import Filters
@@ -228,8 +226,7 @@ class Recalls:
         """
         page, leg = basis.page, _VectorLeg()
         reranker = self._projections.reranker if basis.reranked and question.mode != VECTOR else None
-        rule = rule_named(question.ranking)
-        ranking = Ranking(question, rule, count=page.end, to_be_reranked=reranker is not None)
+        ranking = Ranking(question, count=page.end, to_be_reranked=reranker is not None)
         wanted, failed = page.offered(question.mode), None
         with ExitStack() as snapshot:
             connection = snapshot.enter_context(views.database.reading())
@@ -242,15 +239,14 @@ class Recalls:
                     snapshot.close()
                     leg = self._ask_vectors(question, basis, offer, wanted)
                     connection = snapshot.enter_context(views.database.reading())
-                found = with_neighbours(connection, question, offer, leg.answer, rule.window)
+                found = with_neighbours(connection, question, offer, leg.answer)
                 if ranking.add(found, wanted=wanted):
                     break
                 wanted *= 2
             if reranker is not None:
-                best = ranking.turns[: min(ranking.first_stage, RERANKED_MAX)]
-                texts = queries.turns_at(connection, [turn.position for turn in best])
+                texts = queries.turns_at(connection, ranking.to_rerank)
                 snapshot.close()
-                failed = _rerank(reranker, question, rule, ranking, {at: turn.text for at, turn in texts.items()})
+                failed = ranking.rerank(reranker, {at: turn.text for at, turn in texts.items()})
                 connection = snapshot.enter_context(views.database.reading())
             ranked, spans = ranking.turns[page.passed_over : page.end], filters.spans
             words = sought(offer.terms.stems, offer.found.counts, language=offer.language)
@@ -354,8 +350,8 @@ class Recalls:
         """Return the cursor if it continues this question on this log. Raises `InvalidInput` otherwise."""
         if cursor.log_id != self._log_id or cursor.head > newest:
             raise cursors.refused("it belongs to another log, or to a longer version of this one")
-        if cursor.ranking != question.ranking:
-            raise cursors.refused(f"its pages are ranked by {cursor.ranking}, now by {question.ranking}: begin again")
+        if cursor.ranking != RANKING:
+            raise cursors.refused(f"its pages are ranked by {cursor.ranking}, now by {RANKING}: begin again")
         if cursor.question != question.digest():
             raise cursors.refused("it belongs to another question, or to other filters")
         if as_of is not None and as_of != cursor.head:
@@ -377,7 +373,7 @@ class Recalls:
                 order=answer.ranking.digest(end),
                 vectors_cover=answer.recall.vectors_cover,
                 model=answer.recall.model,
-                ranking=question.ranking,
+                ranking=RANKING,
             )
         )
 
@@ -388,19 +384,6 @@ def _searched(offer: Offer) -> int | None:
         return len(offer.allowed)
     all_turns = replace(offer.filters, upto=None).leave_everything
     return offer.found.counts.turns or None if all_turns else None
-
-
-def _rerank(
-    reranker: Reranker, question: Question, rule: Rule, ranking: Ranking, texts: Mapping[Position, str]
-) -> str | None:
-    """Rerank the first stage of a ranking. On failure, keep the order and return the reason."""
-    first = ranking.first_stage
-    try:
-        best = rerank(reranker, question, rule, ranking.turns[:first], texts)
-    except Exception as error:  # Not loaded, out of memory, invalid scores: the answer is complete without it.
-        return str(error) or repr(error)
-    ranking.turns[:first] = best
-    return None
 
 
 def _require(answer: Recall, min_position: int) -> None:

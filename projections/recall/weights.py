@@ -1,23 +1,17 @@
-"""The rankings by name, and the weights of the parts of their scores."""
+"""The name of the ranking, and the weights of the parts of its scores."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isfinite
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from mnemolog.domain import errors
 
 RANKING: Final = "relevance/2"
-"""Name and version of today's ranking, stored in receipts and cursors.
-
-Change it whenever the ranking changes, and keep the one before as a module of its own.
-"""
-PARTS_1: Final = "parts/1"
-"""The ranking before, of `parts_1`."""
-RANKINGS: Final = (PARTS_1, RANKING)
+"""Name and version of the ranking, stored in receipts and cursors. Change it whenever the ranking changes."""
 
 WEIGHT_MAX: Final = 100.0
 DAYS_MAX: Final = 36_500.0
@@ -67,32 +61,11 @@ def checked_weights(weights: Weights) -> Weights:
     return weights
 
 
-_Weight = Annotated[float, msgspec.Meta(ge=0, le=100)]
-
-
-class Parts1Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The weight of each part of a score of `parts/1`. The words of the query have weight 1."""
-
-    vector: _Weight = 1.0
-    neighbours: _Weight = 1.0
-    speaker: _Weight = 0.5
-    date: _Weight = 1.0
-    question: _Weight = 0.2
-    session: _Weight = 0.2
-    reranker: _Weight = 2.0
-    recency: _Weight = 0.0
-    recency_days: Annotated[float, msgspec.Meta(ge=0.01, le=36_500)] = 30.0
-    distinct: bool = False
-
-
-def stored_weights(ranking: str, stored: Mapping[str, Any]) -> Weights | Parts1Weights:
-    """Return the weights of a receipt that names this ranking. Raises `InvalidInput`, also for an unknown ranking."""
-    if ranking not in RANKINGS:
-        known = " and ".join(RANKINGS)
-        raise errors.InvalidInput("ranking", f"the receipt names {ranking!r}, and this mnemolog has {known}")
+def stored_weights(ranking: str, stored: Mapping[str, Any]) -> Weights:
+    """Return the weights of a receipt that names this ranking. Raises `InvalidInput`, also for another ranking."""
+    if ranking != RANKING:
+        raise errors.InvalidInput("ranking", f"the receipt names {ranking!r}, and this mnemolog has {RANKING!r}")
     try:
-        if ranking == PARTS_1:
-            return msgspec.convert(stored, Parts1Weights)
         return checked_weights(msgspec.convert(stored, Weights))
     except msgspec.ValidationError as error:
         raise errors.InvalidInput("weights", str(error)) from error

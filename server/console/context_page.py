@@ -18,7 +18,7 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of
 from mnemolog.projections.context.answer import BlockKind, Context, ContextBlock, LeftOut, WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
-from mnemolog.projections.recall.rules import MIN_RELEVANCE
+from mnemolog.projections.recall.question import MIN_RELEVANCE
 from mnemolog.server.console import parameters
 from mnemolog.server.console.moment import AsOf, recorded_at
 from mnemolog.server.console.page import page

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shutil
-from pathlib import Path
 
+import msgspec
 import pytest
 
-from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
-from tests.golden.make_receipts import options
+from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore, Weights
+from mnemolog.adapters.support.store_access import log_of
+from mnemolog.domain.events import RecallServed
 from tests.support import HashEncoder
 
 pytestmark = pytest.mark.local
@@ -164,20 +164,23 @@ def test_judged_receipts_are_questions_too(talks):
     assert found.head == ferry.head
 
 
-def test_a_judged_receipt_is_measured_with_todays_ranking(tmp_path):
+def test_a_judged_receipt_is_measured_with_todays_ranking(folder):
     """Whatever ranked it then, with which weights, and whatever was left out for too little relevance."""
-    golden = Path(__file__).parents[1] / "golden" / "receipts" / "parts-1" / "store"
-    with MemoryStore.open(shutil.copytree(golden, tmp_path / "copy"), create=False, **options()) as store:
-        strict = store.recall("When does the ferry leave?", min_relevance=1.0, receipt=True)
-        assert (strict.hits, strict.left_out) == ((), 5)
-        earlier = [item for item in store.audit.recalls().recalls if item.position != strict.receipt]
-        for item in (earlier[0], earlier[-1]):
-            store.audit.judge(item.position, good=[item.hits[0]])
-        store.audit.judge(strict.receipt, good=[earlier[0].hits[0]])
+    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
+        fill(store)
+        weighted = store.recall("Who planted tomatoes?", weights=Weights(vector=0), receipt=True)
+        strict = store.recall("Which tomatoes are red?", min_relevance=1.0, receipt=True)
+        assert strict.hits == ()
+        (served, _) = [event.event for event in store.events() if event.event.topic == RecallServed.topic]
+        earlier = msgspec.structs.replace(served, ranking="parts/1", weights={"question": 0.5})
+        log_of(store).transact(lambda tx: tx.append("recalls", earlier))
+        head = store.head().position
+        for receipt in (weighted.receipt, strict.receipt, head):
+            store.audit.judge(receipt, good=[weighted[0].position])
         asked = store.audit.evaluate(k=10).asked
-        assert [item.question for item in asked] == [earlier[0].query, earlier[-1].query, strict.query]
-        for item, head in zip(asked, (earlier[0].head, earlier[-1].head, strict.head), strict=True):
-            assert item.hits == tuple(hit.position for hit in store.recall(item.question, 10, as_of=head))
+        assert [item.question for item in asked] == [weighted.query, strict.query, weighted.query]
+        for item, answer in zip(asked, (weighted, strict, weighted), strict=True):
+            assert item.hits == tuple(hit.position for hit in store.recall(item.question, 10, as_of=answer.head))
 
 
 def test_a_store_that_is_only_read_can_be_measured_and_receipts_are_not_made(folder, questions):

@@ -253,8 +253,14 @@ def test_an_earlier_receipt_is_compared_with_todays_ranking_today(store):
     fill(store)
     store.recall("tea word1", k=3, receipt=True)
     served = next(event.event for event in store.events() if isinstance(event.event, RecallServed))
-    for weights in ({}, {"distinct": True}, {"vector": 2.0}, {"vector": "much"}):
-        earlier = changed(served, ranking="parts/1", weights=weights)
+    rankings = [
+        ("parts/1", {}),
+        ("parts/1", {"distinct": True}),
+        ("parts/1", {"vector": 2.0}),
+        (RANKING, {"vector": "x"}),
+    ]
+    for ranking, weights in rankings:
+        earlier = changed(served, ranking=ranking, weights=weights)
         log_of(store).transact(lambda tx, earlier=earlier: tx.append("recalls", earlier))
     today, plain, distinct, own, wrong = store.audit.recalls().recalls
     assert plain.would_differ_today is distinct.would_differ_today is today.would_differ_today is False

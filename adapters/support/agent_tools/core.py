@@ -23,7 +23,7 @@ from mnemolog.projections.history.timeline import Moment
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.passages import marked
-from mnemolog.projections.recall.rules import MIN_RELEVANCE
+from mnemolog.projections.recall.question import MIN_RELEVANCE
 from mnemolog.results import NewTurn
 
 LINE_MAX: Final = 600
