@@ -100,11 +100,12 @@ def links(page: str) -> list[tuple[str, str]]:
 
 
 def broken_links(page: str) -> list[str]:
-    """Return the links into the repository that lead to no file, or to no heading of a page."""
+    """Return the links into the repository that lead to no file, no heading, or a page outside of the site."""
     broken = []
     for path, anchor in links(page):
         target = (ROOT / page).parent / path if path else ROOT / page
-        if not target.exists() or (anchor and anchor not in _anchors(target)):
+        is_elsewhere = target.suffix == ".md" and str(target.resolve().relative_to(ROOT)) not in pages()
+        if not target.exists() or is_elsewhere or (anchor and anchor not in _anchors(target)):
             broken.append(f"{path}#{anchor}" if anchor else path)
     return broken
 
