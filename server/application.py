@@ -1,4 +1,4 @@
-"""The server for a team: API, console, MCP and metrics over one store, at one address."""
+"""A server over one store, at one address: API, console, MCP and metrics, or MCP alone."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from mnemolog.adapters.support.agent_tools import Memory
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.extras import install_command
 from mnemolog.observability.telemetry import NO_TELEMETRY, Telemetry
-from mnemolog.server.console.app import console_routes
-from mnemolog.server.console.console import LOGIN, PUBLIC
-from mnemolog.server.console.security import LOGIN_COOKIE
 from mnemolog.server.http.app import make_app
 from mnemolog.server.http.authentication import Authentication, Callers
 from mnemolog.server.http.config import ServerConfig
@@ -59,40 +56,46 @@ async def application(
     store: AsyncMemoryStore, config: ServerConfig, metrics: Metrics, *, read_only: bool
 ) -> AsyncIterator[Any]:
     """Return what answers requests, while the model is loaded in the background."""
-    memory, callers = Memory(store, read_only=read_only), Callers(store)
-    routes = [
-        metrics_route(metrics),
-        _mcp_route(memory),
-        *console_routes(
-            name=store.path.name,
-            write=config.write and not read_only,
-            log_in=callers.caller_of if config.needs_token else None,
-        ),
-    ]
+    memory, callers = Memory(store, agent=config.agent, read_only=read_only), Callers(store)
+    routes = [metrics_route(metrics), _mcp_route(memory, config)]
+    pages: dict[str, Any] = {}
+    if not config.mcp_only:
+        console, pages = _console(store, config, callers, read_only=read_only)
+        routes += console
     middleware = [
-        Middleware(
-            Authentication,
-            callers=callers,
-            store=store,
-            needs_token=config.needs_token,
-            cookie=LOGIN_COOKIE,
-            public=PUBLIC,
-            login=LOGIN,
-        ),
+        Middleware(Authentication, callers=callers, store=store, needs_token=config.needs_token, **pages),
         Middleware(RunningLimit),
     ]
     if config.requests_per_minute is not None:
         middleware.append(Middleware(RateLimit, per_minute=config.requests_per_minute))
     async with memory.loading():
-        yield make_app(store, folders=config.folders, routes=routes, middleware=middleware)
+        yield make_app(
+            store, folders=config.folders, routes=routes, middleware=middleware, with_api=not config.mcp_only
+        )
 
 
-def _mcp_route(memory: Memory) -> BaseRoute:
+def _console(
+    store: AsyncMemoryStore, config: ServerConfig, callers: Callers, *, read_only: bool
+) -> tuple[list[BaseRoute], dict[str, Any]]:
+    """Return the routes of the console, and what the authentication has to know of its pages."""
+    from mnemolog.server.console.app import console_routes
+    from mnemolog.server.console.console import LOGIN, PUBLIC
+    from mnemolog.server.console.security import LOGIN_COOKIE
+
+    routes = console_routes(
+        name=store.path.name,
+        write=config.write and not read_only,
+        log_in=callers.caller_of if config.needs_token else None,
+    )
+    return routes, {"cookie": LOGIN_COOKIE, "public": PUBLIC, "login": LOGIN}
+
+
+def _mcp_route(memory: Memory, config: ServerConfig) -> BaseRoute:
     if find_spec("mcp") is None:
         return Route(MCP_PATH, _no_mcp, methods=["GET", "POST", "DELETE"])
     from mnemolog.server.mcp_route import mcp_route
 
-    return mcp_route(memory)
+    return mcp_route(memory, tools=config.tools)
 
 
 async def _no_mcp(_: Any) -> Response:

@@ -1,4 +1,4 @@
-"""MCP in a server for a team: streamable HTTP without sessions, so that nothing is shared between callers."""
+"""MCP over HTTP: without sessions, so that nothing is shared between callers."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from mnemolog.server.http.protocol import MCP_PATH
 FOLDER: Final = Path("DIR")
 
 
-def mcp_route(served: Memory) -> Route:
+def mcp_route(served: Memory, *, tools: Toolset = "core") -> Route:
     """Return the route of MCP, for an application that sets `request.state.caller`.
 
-    A caller gets the tools that its verbs allow, on its part of the memory; `?tools=full` offers all of them.
+    A caller gets those of `tools` that its verbs allow, on its part of the memory; `?tools=full` offers all of them.
     There are no sessions, so that a stream (GET) would say nothing, and there is none to end (DELETE): both are 405.
     """
-    return Route(MCP_PATH, endpoint=_Endpoint(served), methods=["GET", "POST", "DELETE"])
+    return Route(MCP_PATH, endpoint=_Endpoint(served, tools), methods=["GET", "POST", "DELETE"])
 
 
 class _Endpoint:
-    def __init__(self, served: Memory) -> None:
-        self._served = served
+    def __init__(self, served: Memory, tools: Toolset) -> None:
+        self._served, self._tools = served, tools
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request = Request(scope, receive)
@@ -45,7 +45,7 @@ class _Endpoint:
             await send_problem(send, members, (b"allow", b"POST"))
             return
         memory = _Part(self._served, caller)
-        tools: Toolset = "full" if request.query_params.get("tools") == "full" else "core"
+        tools: Toolset = "full" if request.query_params.get("tools") == "full" else self._tools
         # One for each request: whatever it keeps ends with it.
         manager = StreamableHTTPSessionManager(make_server(memory, tools=tools), stateless=True)
         async with manager.run():

@@ -9,7 +9,7 @@ async with AsyncMemoryStore.open("memory/") as store:
 
 from mnemolog.adapters.extras import require
 
-require("mcp", "mcp", "uvicorn")
+require("mcp", "mcp")
 
 from mnemolog.adapters.mcp.opening import OpeningMemory as OpeningMemory  # noqa: E402
 from mnemolog.adapters.mcp.server import make_server as make_server  # noqa: E402

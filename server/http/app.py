@@ -54,6 +54,7 @@ def make_app(
     folders: Folders | None = None,
     routes: Sequence[BaseRoute] = (),
     middleware: Sequence[Middleware] | None = None,
+    with_api: bool = True,
 ) -> ASGIApp:
     """Return the server's application: the API below `/v1`, and further `routes`.
 
@@ -68,7 +69,7 @@ def make_app(
     async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
         # Starlette would look at each request five times before the API sees it.
         path = scope.get("path", "")
-        is_of_api = scope["type"] == "http" and path.startswith(f"{PREFIX}/")
+        is_of_api = with_api and scope["type"] == "http" and path.startswith(f"{PREFIX}/")
         # The tools of MCP pass warnings about scopes on.
         with nullcontext() if path.startswith(MCP_PATH) else without_scope_warnings():
             await (api if is_of_api else rest)(scope, receive, send)

@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from mnemolog.defaults import BODY_MAX, DEFAULT_PORT
+from mnemolog.adapters.support.agent_tools import Toolset
+from mnemolog.defaults import BODY_MAX, DEFAULT_AGENT, DEFAULT_PORT
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.server.http.calls import Folders
 from mnemolog.server.http.connections import Limits
@@ -45,6 +46,12 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """As in the Host header: `memory.example.org`, with a port, or with any port `memory.example.org:*`."""
     origins: Sequence[str] = ()
     """As in the Origin header: `https://app.example.org`."""
+    mcp_only: bool = False
+    """Whether there is no API and no console, only MCP, the probes and the metrics."""
+    agent: str = DEFAULT_AGENT
+    """Agent whose sessions are used if a call of MCP names none."""
+    tools: Toolset = "core"
+    """Tools of MCP, where a client does not ask for all of them."""
     write: bool = False
     """Whether the console may change the store."""
     folders: Folders = Folders()

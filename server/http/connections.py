@@ -41,7 +41,6 @@ PROVOKED: Final = (
     "uvicorn.error",
     "mcp.server.streamable_http",
     "mcp.server.streamable_http_manager",
-    "mcp.server.transport_security",
 )
 """Loggers of records that any request can cause."""
 

@@ -42,14 +42,14 @@ def test_install_commands_name_the_packages_that_pyproject_names():
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {extra: packages for extra, packages in declared.items() if extra in REQUIRED} == REQUIRED
     assert REQUIRED.keys() | {"dev", "docs"} >= declared.keys()
-    assert install_command("mcp") == "pip install 'mcp>=2.3,<3' 'uvicorn>=0.31.1'"
+    assert install_command("client") == "pip install 'httpx2>=2.16,<3'"
 
 
 def test_the_command_without_its_extra_says_so_and_creates_nothing(tmp_path):
     """One line, a hint, exit status 1."""
     ran = without("mcp", "from mnemolog.cli import main; main()", "mcp", str(tmp_path / "memory"))
     assert ran.returncode == 1
-    assert ran.stderr.startswith("error: mcp is not installed: pip install 'mcp>=2.3,<3' 'uvicorn>=0.31.1'\nhint: ")
+    assert ran.stderr.startswith(f"error: mcp is not installed: {install_command('mcp')}\nhint: ")
     assert not (tmp_path / "memory").exists()
 
 

@@ -26,8 +26,11 @@ def command(folder, *options):
 
 
 @contextmanager
-def server(folder, *options, run=command):
-    """A server process: gives its URL, without the slash at its end, and the process, whose `errors` returns stderr."""
+def server(folder, *options, run=command, says=r"console (https?://\S+)/  API (\S+)\n"):
+    """A server process: gives its URL, without the slash at its end, and the process, whose `errors` returns stderr.
+
+    `says` is the line that it prints when it serves, with the URL as its first group.
+    """
     with tempfile.TemporaryDirectory() as kept:
         out, err = Path(kept, "out"), Path(kept, "err")
         with out.open("w") as stdout, err.open("w") as stderr:
@@ -35,7 +38,7 @@ def server(folder, *options, run=command):
         process.errors = err.read_text
         try:
             wait_until(lambda: "\n" in out.read_text() or process.poll() is not None, what="the server to serve")
-            found = re.match(r"console (https?://\S+)/  API (\S+)\n", out.read_text())
+            found = re.match(says, out.read_text())
             assert found, err.read_text()
             yield found[1], process
         finally:

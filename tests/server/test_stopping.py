@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import sys
@@ -12,6 +13,9 @@ from urllib.parse import urlsplit
 import httpx2
 
 from mnemolog import MemoryStore
+from mnemolog.server.application import serve_store
+from mnemolog.server.http.config import ServerConfig
+from mnemolog.server.http.connections import SIGNALS
 from tests.server.serving import server
 from tests.support import WAIT_S, wait_until
 
@@ -88,6 +92,21 @@ def test_a_call_that_runs_at_a_stop_is_completed(folder):
             text = b"".join(verifying.iter_bytes()).decode()
         assert "event: result" in text
         assert process.wait(WAIT_S) == 0
+
+
+def test_a_program_that_served_has_its_own_handlers_of_signals_again(folder):
+    """A signal that ends the server does not end the program, and the next one is the program's."""
+
+    async def main():
+        before, started = [signal.getsignal(number) for number in SIGNALS], asyncio.Event()
+        config = ServerConfig(port=0)
+        serving = asyncio.create_task(serve_store(folder, config, started=lambda _: started.set(), model=None))
+        await started.wait()
+        signal.raise_signal(signal.SIGTERM)
+        await serving
+        assert [signal.getsignal(number) for number in SIGNALS] == before
+
+    asyncio.run(asyncio.wait_for(main(), WAIT_S))
 
 
 IMPATIENT = """

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import signal
-import subprocess
 import sys
-import tempfile
-from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
+from contextlib import asynccontextmanager
 
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
@@ -18,7 +13,8 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from mnemolog import AsyncMemoryStore
 from mnemolog.adapters.mcp import Memory, make_server
-from tests.support import WAIT_S, HashEncoder, wait_until
+from tests.server.serving import server
+from tests.support import WAIT_S, HashEncoder
 
 MODES = ["legacy", "auto"]
 """With the handshake of 2025, and without it as of 2026."""
@@ -47,24 +43,9 @@ async def in_process(folder, *, model=None, mode="auto", agent="agent", read_onl
             yield client, store
 
 
-@contextmanager
-def http_server(folder, *options, run=command):
+def http_server(folder, *options):
     """A server process that several clients share: gives its URL and the process, whose `errors` returns its stderr."""
-    with tempfile.NamedTemporaryFile("a") as stderr:
-        process = subprocess.Popen(run(folder, "--http", "--port", "0", *options), stderr=stderr, stdout=stderr)
-
-        def errors():
-            return Path(stderr.name).read_text()  # Not through `stderr`: the server shares its place in the file.
-
-        process.errors = errors
-        try:
-            wait_until(lambda: "\n" in errors() or process.poll() is not None, what="the server to serve")
-            found = re.match(r"serving at (http://\S+)", errors())
-            assert found, errors()
-            yield found[1], process
-        finally:
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(WAIT_S) == 0, errors()
+    return server(folder, "--http", "--port", "0", *options, run=command, says=r"serving at (http://\S+)\n")
 
 
 @asynccontextmanager

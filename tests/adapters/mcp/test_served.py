@@ -34,24 +34,6 @@ def test_a_conversation_with_a_served_store(folder, mode):
         assert "Traceback" not in process.errors()
 
 
-def test_several_clients_at_once_lose_nothing_to_one_another(folder):
-    """All with one server, which keeps no session of MCP."""
-
-    async def one(url, number):
-        async with over_http(f"{url}/mcp") as client:
-            texts = [f"{number}/{turn}" for turn in range(20)]
-            await asyncio.gather(*(answer(client, "remember", session=f"s{number}", text=text) for text in texts))
-            return texts
-
-    async def main(url):
-        return await asyncio.gather(*(one(url, number) for number in range(3)))
-
-    with server(folder) as (url, _):
-        for number, texts in enumerate(asyncio.run(main(url))):
-            turns = httpx2.get(f"{url}/v1/sessions/s{number}/turns", timeout=WAIT_S).json()["items"]
-            assert sorted(turn["text"] for turn in turns) == sorted(texts)
-
-
 def test_a_stream_that_would_say_nothing_is_refused(folder):
     """It would hold a connection for as long as its client likes."""
     with server(folder) as (url, _):

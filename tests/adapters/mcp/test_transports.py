@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -13,14 +12,10 @@ from importlib.metadata import version
 import httpx2
 import pytest
 
-from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
-from mnemolog.adapters.mcp import Memory
-from mnemolog.server.mcp_bind import BindConfig
-from mnemolog.server.mcp_http import serve_http
+from mnemolog import MemoryStore
 from tests.adapters.mcp.serving import MODES, answer, command, http_server, over_http, over_stdio, refusal
 from tests.support import WAIT_S
 
-TOKEN = "correct horse battery staple"
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -172,91 +167,51 @@ def post(url, **headers):
     return httpx2.post(url, json=INITIALIZE, headers=JSON | headers, timeout=WAIT_S).status_code
 
 
-def test_http_lets_in_who_names_it_by_an_address_of_this_machine_and_no_web_page(folder):
-    """A name that a foreign name server resolves to this machine is refused, and so is every origin."""
-    with http_server(folder) as (url, _):
-        port = url.rpartition(":")[2].partition("/")[0]
+def test_http_serves_mcp_alone_to_programs_of_this_machine(folder):
+    """No API and no console. A foreign host and pages of other origins are refused; allowed ones are not."""
+    allowed = ("--allow-host", "memory.example.org", "--allow-origin", "https://app.example.org")
+    with http_server(folder, *allowed) as (url, _):
         assert post(url) == 200
-        assert post(url, host=f"localhost:{port}") == 200
-        assert post(url, host=f"evil.example.org:{port}") == 421
+        assert post(url, host="memory.example.org:80") == 200
+        assert post(url, origin="https://app.example.org") == 200
         assert post(url, host="evil.example.org") == 421
         assert post(url, origin="https://evil.example.org") == 403
-        assert post(url, origin=f"http://localhost:{port}") == 403
-        modern = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/list"}
-        assert post(url, host="evil.example.org", **modern) == 421
-        assert post(url, origin="https://evil.example.org", **modern) == 403
+        for path in ("/v1/head", "/", "/sessions", "/login"):
+            assert httpx2.get(url.replace("/mcp", path), timeout=WAIT_S).status_code == 404, path
+        assert httpx2.get(url.replace("/mcp", "/healthz"), timeout=WAIT_S).text == "ok\n"
 
 
-def test_http_with_a_token_answers_nobody_without_it(folder, monkeypatch):
-    """Neither without, nor with another; names and origins that were allowed get in with it."""
-    monkeypatch.setenv("MNEMOLOG_MCP_TOKEN", TOKEN)
-    bearer = {"authorization": f"Bearer {TOKEN}"}
-    allowed = ("--allow-host", "memory.example.org:*", "--allow-origin", "https://app.example.org")
+def test_a_token_of_the_store_bounds_who_sends_it_over_http(folder):
+    """An invalid one is refused; without one, a program of this machine may do everything."""
+    with MemoryStore.open(folder, model=None) as store:
+        reader = {"authorization": f"Bearer {store.admin.create_token('ann', verbs=['read']).secret}"}
 
-    async def main(url):
-        async with over_http(url, **bearer) as client:
-            await answer(client, "remember", session="trip", text="tea")
+    async def tools(url, **headers):
+        async with over_http(url, **headers) as client:
+            return {tool.name for tool in (await client.list_tools()).tools}
 
-    with http_server(folder, "--host", "0.0.0.0", *allowed) as (url, _):
-        url = url.replace("0.0.0.0", "127.0.0.1")
-        asyncio.run(main(url))
-        assert post(url) == 401
-        assert post(url, authorization=f"Bearer {TOKEN}x") == 401
-        assert post(url, authorization="Bearer é".encode("latin-1")) == 401
-        assert post(url, **bearer) == 200
-        assert post(url, **bearer, host="memory.example.org:80") == 200
-        assert post(url, **bearer, host="evil.example.org:80") == 421
-        assert post(url, **bearer, origin="https://app.example.org") == 200
-        assert post(url, **bearer, origin="https://evil.example.org") == 403
+    with http_server(folder, "--tools", "full") as (url, _):
+        assert "remember" in asyncio.run(tools(url))
+        assert "remember" not in asyncio.run(tools(url, **reader))
+        assert post(url, authorization="Bearer wrong") == 401
 
 
 def ran(*arguments):
     return subprocess.run(arguments, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
 
-def test_http_beyond_this_machine_wants_a_token(folder):
-    """Reported before anything is opened, as are a weak token and an address that is not available."""
-    for options in (["--host", "0.0.0.0"], ["--token", "secret"]):
-        refused = ran(*command(folder, "--http", *options))
-        assert refused.returncode == 1
-        assert refused.stderr.startswith("error: --token: ")
-        assert "hint: " in refused.stderr
+def test_http_is_for_this_machine(folder):
+    """Another address is refused before anything is opened, and so is one that is not available."""
+    refused = ran(*command(folder, "--http", "--host", "0.0.0.0"))
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: --host: 0.0.0.0 is not a loopback address")
+    assert "mnemolog serve" in refused.stderr
     assert not folder.exists()
     with http_server(folder) as (url, _):
         port = url.rpartition(":")[2].partition("/")[0]
         taken = ran(*command(folder, "--http", "--port", port))
         assert taken.returncode == 1
         assert taken.stderr.startswith(f"error: --host: cannot listen at 127.0.0.1 port {port}")
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
-def test_loopback_needs_no_token(host):
-    """By address or by name."""
-    BindConfig(host=host).check()
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "", "localhost.example.org", "127.0.0.1.example.org"])
-def test_any_other_address_needs_one(host):
-    """A name that is not known to be loopback counts as public."""
-    with pytest.raises(InvalidInput, match="so a token is needed"):
-        BindConfig(host=host).check()
-    BindConfig(host=host, token=TOKEN).check()
-
-
-def test_a_program_that_served_has_its_own_handlers_of_signals_again(folder, capsys):
-    """A signal that ends the server does not end the program, and the next one is the program's."""
-
-    async def main():
-        async with AsyncMemoryStore.open(folder, model=None) as store:
-            before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-            serving = asyncio.create_task(serve_http(Memory(store), BindConfig(port=0)))
-            while "serving at" not in capsys.readouterr().err:
-                await asyncio.sleep(0)
-            signal.raise_signal(signal.SIGTERM)
-            await serving
-            assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
-
-    asyncio.run(asyncio.wait_for(main(), WAIT_S))
 
 
 def test_a_store_that_is_not_there_is_not_read_only_but_an_error(folder):
