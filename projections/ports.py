@@ -36,8 +36,12 @@ class Log(Protocol):
         """The last committed position with its digest. Position 0 when the log is empty."""
         ...
 
-    def listen(self, listener: Listener) -> None:
-        """Call `listener.set()` after every commit of this process, and of others where the log sees them."""
+    def listen(self, listener: Listener, *, poll_s_max: float) -> None:
+        """Call `listener.set()` after every commit of this process.
+
+        Where the log watches for those of other processes, it is called after them as well, at most `poll_s_max`
+        seconds later.
+        """
         ...
 
     def unlisten(self, listener: Listener) -> None:

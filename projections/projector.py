@@ -32,8 +32,10 @@ START_DELAY_S: Final = 0.25
 """After its start it lets the program go first: one that only records a turn and ends loads no model."""
 GATHER_S: Final = 0.05
 """How long appends are gathered after the first, so that turns recorded one by one are not embedded one by one."""
+FOLLOW_S: Final = 1.0
+"""How late an append of another process may be seen where the log watches for it. Appends of this one wake it."""
 POLL_S: Final = 0.5
-"""How late an append of another process may be seen, at least where the log does not see it. Other appends wake it."""
+"""How late it may be seen, at least, where the log does not watch."""
 STANDBY_S: Final = 0.5
 """How long it waits where another process embeds, before it looks again."""
 RETRY_S_MIN: Final = 1.0
@@ -80,7 +82,7 @@ class Projector:
         fork_guard.watch(self)
         shutdown.watch(self)
         self._listener = _Listener(self)
-        log.listen(self._listener)
+        log.listen(self._listener, poll_s_max=FOLLOW_S)
         indexing.trouble = lambda: self.status().trouble
 
     def status(self) -> ProjectorStatus:

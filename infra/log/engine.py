@@ -292,25 +292,22 @@ class LogConnection(Protocol):
 
 
 class CommitWatch(Protocol):
-    """Sees commits of other processes to one log, and tells them of those of this one. Safe for many threads."""
+    """Watches one log for commits of other processes. Safe for many threads."""
 
-    def follow(self, changed: Callable[[], None]) -> None:
-        """Call `changed` soon after the log has grown, in a thread of its own, and once at the beginning.
+    def follow(self, changed: Callable[[], None], *, poll_s_max: float) -> None:
+        """Call `changed` in a thread of its own when the log has grown, at most `poll_s_max` seconds later.
 
-        It must be quick and must not raise. It is called after some commits of this process as well.
+        It must be quick and must not raise. It is called after commits of this process as well. A later call replaces
+        both arguments.
         """
         ...
 
     def unfollow(self) -> None:
-        """Undo `follow`."""
-        ...
-
-    def committed(self) -> None:
-        """Have other processes told soon that this one has committed events. Costs next to nothing, never raises."""
+        """Undo `follow`. One more call of `changed` may be under way."""
         ...
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         ...
 
 
@@ -366,12 +363,12 @@ class LogEngine(Protocol):
 
     @property
     def poll_interval_s(self) -> float:
-        """How often a follower has to look for appends of other processes, in seconds. With `commits` a precaution."""
+        """How often a follower has to look for commits of other processes, in seconds. With `commits`, a precaution."""
         ...
 
     @property
     def commits(self) -> CommitWatch | None:
-        """Sees commits of other processes. None where a follower has to look for itself."""
+        """Watches for commits of other processes. None where a follower has to look for itself."""
         ...
 
     def reading(self) -> AbstractContextManager[LogReader]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from mnemolog.domain import digest, errors
 from mnemolog.domain.actor import current_actor
@@ -40,6 +40,9 @@ from mnemolog.infra.runtime.paths import is_readable, is_writable
 
 Result = TypeVar("Result")
 
+FOLLOWER_POLL_S: Final = 0.05
+"""How late a follower may see commits of other processes."""
+
 
 class _Undone(Exception):
     """Ends a rehearsal: raising it undoes what a unit of work has staged."""
@@ -61,14 +64,15 @@ class EventLog(fork_guard.OfOneProcess):
         self.path, self.identity, self.engine, self.is_read_only = path, identity, engine, read_only
         self.genesis = digest.genesis(**identity._asdict())
         self._codec, self._fitting = codec, FittingEvents(codec)
-        self._listeners: set[Listener] = set()
+        self._listeners: dict[Listener, float] = {}
+        """With the most seconds after which commits of other processes have to be seen."""
         self._listeners_lock = fork_guard.lock()
         self.writer = LogWriter(
             engine,
             path=path,
             transaction=Transaction(clock, codec, self._fitting),
             genesis=self.genesis,
-            committed=self._committed,
+            committed=self._notify_listeners,
         )
         self._around_append: Callable[[], AbstractContextManager[None]] | None = None
         self._origin, self._closed = fork_guard.Origin(), False
@@ -234,28 +238,28 @@ class EventLog(fork_guard.OfOneProcess):
         self._around_append = around_append
         self.writer.on_commit(on_commit)
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: Listener, *, poll_s_max: float = FOLLOWER_POLL_S) -> None:
         """Call `listener.set()` after every commit of this process.
 
-        Where the engine sees them, it is called soon after those of other processes as well. Look for them every
-        `engine.poll_interval_s` seconds.
+        Where the engine watches for those of other processes, it is called after them as well, at most `poll_s_max`
+        seconds later. Elsewhere look for them every `poll_interval_s` seconds.
         """
         with self._listeners_lock:
-            self._listeners.add(listener)
-            if self.engine.commits is not None and len(self._listeners) == 1:
-                self.engine.commits.follow(self._notify_listeners)
+            self._listeners[listener] = poll_s_max
+            self._watch_commits()
 
     def unlisten(self, listener: Listener) -> None:
         """Undo `listen`."""
         with self._listeners_lock:
-            self._listeners.discard(listener)
-            if self.engine.commits is not None and not self._listeners:
-                self.engine.commits.unfollow()
+            self._listeners.pop(listener, None)
+            self._watch_commits()
 
-    def _committed(self) -> None:
-        self._notify_listeners()
-        if self.engine.commits is not None:
-            self.engine.commits.committed()
+    def _watch_commits(self) -> None:
+        commits = self.engine.commits
+        if commits is not None and self._listeners:
+            commits.follow(self._notify_listeners, poll_s_max=min(self._listeners.values()))
+        elif commits is not None:
+            commits.unfollow()
 
     def _notify_listeners(self) -> None:
         if self._listeners:

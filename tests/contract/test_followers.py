@@ -1,4 +1,4 @@
-"""Followers of a log in PostgreSQL see what other processes append, soon and without asking often."""
+"""Followers of a log in PostgreSQL see what other processes append, soon and with few queries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.children.forking import in_child
 from tests.postgres import connect, stoppable_server
 from tests.support import append, wait_until
 
-QUIET_S = 3.0
+QUIET_S = 2.0
 
 
 @pytest.fixture
@@ -38,12 +38,12 @@ def opened(postgres_url, tmp_path):
 
 
 class Follower:
-    """Reads a log whenever it is told of news, and never else."""
+    """Reads a log whenever it is notified, and never else."""
 
-    def __init__(self, log):
+    def __init__(self, log, **how):
         self.log, self.seen, self.told = log, [], 0
         self._changed = threading.Condition()
-        log.listen(self)
+        log.listen(self, **how)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -71,13 +71,15 @@ class Follower:
 
 
 @contextmanager
-def queries_counted(monkeypatch):
-    """Count the queries of the thread that watches heads."""
-    asked = []
-    ask = heads._Thread._ask
+def polls_counted(monkeypatch):
+    """Collect the number of logs in each query of the thread that watches heads."""
+    polls = []
+    poll = heads._Poller._poll
     with monkeypatch.context() as counting:
-        counting.setattr(heads._Thread, "_ask", lambda self, *given, **how: asked.append(1) or ask(self, *given, **how))
-        yield asked
+        counting.setattr(
+            heads._Poller, "_poll", lambda self, driver, logs: polls.append(len(logs)) or poll(self, driver, logs)
+        )
+        yield polls
 
 
 def threads():
@@ -108,19 +110,21 @@ def test_a_follower_on_another_node_sees_every_event_in_order(opened):
     assert follower.seen == list(range(1, 222))
 
 
-def test_an_idle_follower_asks_once_a_second_at_most(opened, monkeypatch):
-    """And is woken by a notification at once nevertheless."""
-    log = opened()
-    with queries_counted(monkeypatch) as asked:
-        follower = Follower(log)
-        wait_until(lambda: len(asked) > 12, what="asking more and more seldom")
-        started, before = time.monotonic(), len(asked)
-        wait_until(lambda: time.monotonic() >= started + QUIET_S, what="time to pass")
-        assert len(asked) - before <= 2 * QUIET_S + 1
-        before = len(asked)
-        in_another_process(lambda: opened().transact(append("s", "hello")))
+@pytest.mark.parametrize("poll_s_max", [0.05, 0.5])
+def test_an_idle_follower_polls_as_seldom_as_it_allows(opened, monkeypatch, poll_s_max):
+    """Soon after news, then less and less often."""
+    log, other = opened(), opened()
+    with polls_counted(monkeypatch) as polls:
+        follower = Follower(log, poll_s_max=poll_s_max)
+        other.transact(append("s", "hello"))
         follower.wait_for(1)
-        assert len(asked) - before < 60
+        seen = len(polls)
+        wait_until(lambda: len(polls) > seen + 20, what="polling less and less often")
+        started, before = time.monotonic(), len(polls)
+        wait_until(lambda: time.monotonic() >= started + QUIET_S, what="time to pass")
+        assert len(polls) - before <= QUIET_S / poll_s_max + 1
+        other.transact(append("s", "hello again"))
+        follower.wait_for(2)
 
 
 def test_followers_of_many_logs_share_one_thread_and_one_query(opened, monkeypatch):
@@ -128,72 +132,33 @@ def test_followers_of_many_logs_share_one_thread_and_one_query(opened, monkeypat
     logs = [opened(f"log{n}") for n in range(8)]
     followers = [Follower(log) for log in logs for _ in range(2)]
     assert len(threads()) == 1
-    with queries_counted(monkeypatch) as asked:
+    with polls_counted(monkeypatch) as polls:
         for log in logs:
             log.transact(append("s", "hello"))
         for follower in followers:
             follower.wait_for(1)
-        assert len(asked) < len(followers) * 4
+        assert set(polls) == {len(logs)}
     for log in logs:
         log.close()
     assert threads() == []
 
 
-def test_without_any_notification_events_are_seen_all_the_same(opened, monkeypatch):
-    """They are an addition: a pooler may lose them."""
-    monkeypatch.setattr(heads, "_is_notified", lambda driver: list(driver.notifies(timeout=0)) == 1)
-    follower = Follower(opened())
-    in_another_process(lambda: [opened().transact(append("s", str(n))) for n in range(50)])
-    follower.wait_for(50)
-    assert follower.seen == list(range(1, 51))
-
-
-@pytest.mark.parametrize("listens", [True, False])
-def test_notifications_are_few_and_not_on_the_connection_that_appends(opened, postgres_url, listens):
-    """One in 4 ms at most, none where nobody says that it listens; an append stays one statement."""
-    log = opened()
-    log.transact(append("s", "first"))
-    with connect(postgres_url) as listening:
-        listening.execute(f"LISTEN mnemolog_{log.engine.log}")
-        if listens:
-            listening.execute(f"SELECT pg_advisory_lock_shared({heads.LISTENING}, {log.engine.log})")
-        writer = log.writer.connection.driver.info.backend_pid
-        started = time.monotonic()
-        for n in range(300):
-            log.transact(append("s", str(n)))
-        took = time.monotonic() - started
-        found = list(listening.notifies(timeout=2 * heads.LISTENERS_S, stop_after=1))
-        found += list(listening.notifies(timeout=0.1))
-        assert listens <= len(found) <= listens * (took / heads.NOTIFY_S + 2)
-        assert writer not in {notify.pid for notify in found}
-
-
-def test_a_process_that_appends_asks_seldom_who_listens(opened, monkeypatch):
-    """However much it appends."""
-    monkeypatch.setattr(heads, "LISTENERS_S", 60.0)
-    log, asked = opened(), []
-    log.transact(append("s", "first"))
-    wait_until(lambda: threads(), what="the thread")
-    (thread,) = threads()
-    look = thread._look
-    thread._look = lambda driver: asked.append(1) or look(driver)
-    for n in range(300):
-        log.transact(append("s", str(n)))
-    assert len(asked) <= 3
-
-
-def test_a_store_that_neither_follows_nor_appends_has_no_thread(opened):
-    """It begins with the first follower or append, and ends with the last log."""
-    log, other = opened(), opened()
-    log.head()
-    assert threads() == []
+def test_only_a_log_that_is_followed_has_a_thread(opened):
+    """It starts with the first follower, and ends with the last one; appends start none."""
+    log, other, third = opened(), opened(), opened()
     log.transact(append("s", "hello"))
+    assert threads() == []
+    followers = [Follower(log), Follower(other)]
     assert len(threads()) == 1
-    Follower(other)
-    assert len(threads()) == 1
-    log.close()
+    log.unlisten(followers[0])
+    followers[1].wait_for(1)
     assert len(threads()) == 1
     other.close()
+    assert threads() == []
+    follower = Follower(log)
+    third.transact(append("s", "hello again"))
+    follower.wait_for(2)
+    log.close()
     assert threads() == []
 
 
@@ -217,7 +182,7 @@ def test_a_child_has_no_thread_and_leaves_that_of_its_parent_alone(opened):
 
 
 def test_followers_survive_a_restart_of_the_server(tmp_path, opened):
-    """The thread connects again, and tells what was appended meanwhile."""
+    """The thread connects again, and notifies of what was appended meanwhile."""
     from mnemolog.infra.log.postgres.database import prepare
 
     with stoppable_server() as server:
@@ -248,8 +213,8 @@ def test_a_follower_sees_events_after_its_connection_was_ended(opened, postgres_
     follower.wait_for(2)
 
 
-def test_who_listens_no_longer_is_not_told(opened):
-    """And the heads of its log are not asked for."""
+def test_a_removed_listener_is_not_notified(opened):
+    """And the head of its log is not queried."""
     log, other = opened(), opened()
     follower = Follower(log)
     other.transact(append("s", "hello"))

@@ -34,7 +34,7 @@ from mnemolog.infra.log.sqlite.log_file import write_copy
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
 
 POLL_INTERVAL_S: Final = 10.0
-"""How often followers look for events of other processes: as a precaution, `mnemolog.infra.log.postgres.heads` does."""
+"""How often followers look for commits themselves: a precaution, since `infra.log.postgres.heads` watches."""
 LOCKED_APPENDS: Final = 32
 """After another process appended, so many appends take the lock first: comparing would often fail again."""
 LOST_TRIES: Final = 3
