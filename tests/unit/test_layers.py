@@ -224,15 +224,9 @@ def test_a_library_with_an_adapter_is_imported_by_that_only():
         assert {name for name, path in MODULES_OF.items() if library in imports_of(path)} == {adapter}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_modules_and_functions_stay_small(path):
-    """600 lines a module, 70 a function, and no module that is a drawer for everything."""
-    text = path.read_text()
-    assert len(text.splitlines()) <= 600
-    assert path.stem not in ("utils", "helpers", "manager", "common")
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert (node.end_lineno or 0) - node.lineno < 70, node.name
+def test_no_module_is_a_drawer_for_everything():
+    """A module's name says what is in it."""
+    assert {path.stem for path in SOURCES} & {"utils", "helpers", "manager", "common"} == set()
 
 
 def test_the_table_of_commands_is_that_of_the_application():
