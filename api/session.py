@@ -9,7 +9,8 @@ from mnemolog.application import previews
 from mnemolog.application.session_service import Decision, Sessions
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.limits import MemoryLimits
-from mnemolog.domain.moments import By, Time, When, position_at
+from mnemolog.domain.moments import Time, When, position_at
+from mnemolog.domain.options import takes_options
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.spans import Spans, cut
@@ -23,7 +24,8 @@ from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import PrefetchResult, Request, Ticket
-from mnemolog.projections.recall.question import Mode, TurnFilters, question
+from mnemolog.projections.recall.question import Mode, RecallOptions, TurnFilters, question
+from mnemolog.projections.recall.service import TIMEOUT_S
 from mnemolog.results import Checkpoint, NewTurn, RestorePreview
 from mnemolog.working_memory import MemoryView, WorkingMemory
 
@@ -61,15 +63,22 @@ class Session(OfOneProcess, WorkingMemory):
     ) -> Turn:
         """Record a turn. Durable when this returns.
 
-        A turn is a role and a text, or one message as model providers write it: `record({"role": "user", "content":
-        "Hello"})`. A text may be a list of parts: texts are joined, pictures and files are noted in the text as
-        `[image]`, calls of tools go to `tool_calls` (docs/sessions.md). `role` is `user`, `assistant`, `system` or
-        `tool`, or another provider's word for it.
+            store = MemoryStore.open("memory/", model=None)
+            trip = store.session("trip")
+            trip.record("user", "We could take the ferry.", speaker="Ada", key="message-1").position  # -> 2
+            trip.record({"role": "assistant", "content": "It leaves at nine."}).role.value  # -> 'assistant'
 
-        `key` makes a retry safe: the same key with the same content adds nothing and returns the recorded
-        turn; with other content it raises `DuplicateKey`. `said_at` is a `datetime` with a time zone, a `date` or
-        ISO 8601 text, local time where it names no zone, from 0001-01-02 to 9999-12-30 in UTC; `text` holds up to
-        1 MiB of UTF-8, `metadata` and `tool_calls` up to 64 KiB each.
+        - `role`: `user`, `assistant`, `system` or `tool`; or one message as model providers write it
+        - `text`: what was said, up to 1 MiB of UTF-8; or a list of parts (docs/sessions.md)
+        - `key`: makes a retry safe: the same turn with the same key is recorded once, another raises `DuplicateKey`
+        - `said_at`: when it was said: a `datetime` with a time zone, a `date` or ISO 8601 text; None for now
+        - `speaker`: who said it
+        - `tool_calls`: calls of tools, as JSON values of up to 64 KiB
+        - `metadata`: JSON values by key, for filters, up to 64 KiB
+
+        A role may be another provider's word for one of these. Of a list of parts, texts are joined, pictures and
+        files are noted in the text as `[image]`, and calls of tools go to `tool_calls`. `said_at` is local time where
+        it names no zone, and lies between 0001-01-02 and 9999-12-30 in UTC.
 
         Raises `InvalidInput`, `SessionAlreadyEnded`, `DuplicateKey`, `LogBusy`, `StorageFull`, `StoreClosed`: in
         each case nothing was written.
@@ -90,56 +99,47 @@ class Session(OfOneProcess, WorkingMemory):
         recorded = self._sessions.record_many(messages, session_id=self.id)
         return Results(item.turn() for item in recorded)
 
+    @takes_options
     def recall(
         self,
         query: str,
         k: int = 5,
         *,
-        mode: Mode = "hybrid",
-        hidden: bool = False,
         scope: str = "",
-        roles: Sequence[str] = (),
-        speakers: Sequence[str] = (),
-        since: Time | None = None,
-        until: Time | None = None,
-        by: By = "said",
-        metadata: Mapping[str, Any] | None = None,
-        context_turns: int = 0,
-        min_relevance: float | None = None,
-        exchange: bool = False,
+        hidden: bool = False,
         after: str | None = None,
         as_of: When | None = None,
         min_position: int | None = None,
-        timeout_s: float = 10.0,
+        timeout_s: float = TIMEOUT_S,
         receipt: bool | None = None,
         wait_for_model: bool = True,
+        **options: Unpack[RecallOptions],
     ) -> Recall:
         """Recall from the turns this session sees: its own, and its ancestors' up to the branch point.
 
-        Turns of sibling sessions are excluded. So are turns hidden by a rewind or a restore, unless `hidden` is set.
-        With `as_of`, a position or a time of recording, it searches what the session saw then; `OutsideSession` if it
-        did not exist yet.
-        `context_turns` and `exchange` come from the turns it sees, across the branch point. Otherwise like
-        `MemoryStore.recall`.
+            store = MemoryStore.open("memory/", model=None)
+            trip = store.session("trip")
+            trip.record("user", "By ferry or by train?")
+            by_train = trip.branch("trip-by-train")
+            trip.record("user", "By ferry.")
+            [hit.text for hit in by_train.recall("ferry", mode="text")]  # -> ['By ferry or by train?']
+
+        - `query`: what to look for, in plain words, up to 64 KiB
+        - `k`: maximum number of turns, from 1 to 1,000
+        - `scope`: only turns of sessions at or below this scope
+        - `hidden`: also turns hidden by a rewind or a restore
+        - `after`: the next page: `Recall.next` of the page before, which has seen the same
+        - `as_of`: search what the session saw at this position or time of recording
+        - `min_position`: have the vectors cover this position, or raise `ProjectionBehind`
+        - `timeout_s`: how long `min_position` may take
+        - `receipt`: record the question and the answer in the log; None for what the store was opened with
+        - `wait_for_model`: if False and the model is not loaded yet, answer by text alone
+        - `**options`: see `RecallOptions`
+
+        `context_turns` and `exchange` come from the turns it sees, across the branch point. Raises `OutsideSession` if
+        the session did not exist at `as_of`; otherwise like `MemoryStore.recall`.
         """
-        asked = question(
-            query,
-            k=k,
-            mode=mode,
-            scope=scope,
-            session=self.id,
-            lineage=True,
-            hidden=hidden,
-            roles=roles,
-            speakers=speakers,
-            since=since,
-            until=until,
-            by=by,
-            metadata=metadata,
-            context_turns=context_turns,
-            min_relevance=min_relevance,
-            exchange=exchange,
-        )
+        asked = question(query, k=k, scope=scope, session=self.id, lineage=True, hidden=hidden, **options)
         return self._contexts.recalls.ask(
             asked,
             as_of=as_of,
@@ -150,6 +150,7 @@ class Session(OfOneProcess, WorkingMemory):
             wait_for_model=wait_for_model,
         ).recall
 
+    @takes_options
     def context(
         self,
         query: str,
@@ -157,6 +158,7 @@ class Session(OfOneProcess, WorkingMemory):
         *,
         scope: str | None = None,
         hidden: bool = False,
+        mode: Mode = "hybrid",
         as_of: When | None = None,
         min_relevance: float | None = None,
         tokenizer: Tokenizer | None = None,
@@ -166,15 +168,32 @@ class Session(OfOneProcess, WorkingMemory):
     ) -> Context:
         """Return the session's task, values and notes, and what it has on `query`, as a text for a prompt.
 
-        Of at most `tokens` tokens, half of them for working memory. The turns are those that the session sees, or with
-        `scope` those of all sessions at or below it. With `as_of`, working memory is that of then, and values that had
-        expired then are left out. Otherwise like `MemoryStore.context`.
+            store = MemoryStore.open("memory/", model=None)
+            trip = store.session("trip")
+            trip.set_task("Book the ferry")
+            "Book the ferry" in trip.context("What is next?", tokens=100).text  # -> True
+
+        - `query`: what to look for, in plain words, up to 64 KiB
+        - `tokens`: maximum size of the text; working memory gets at most half of it
+        - `scope`: search all sessions at or below this scope; None for the turns that the session sees
+        - `hidden`: also turns hidden by a rewind or a restore
+        - `mode`: search by words and meaning (`hybrid`), or by one of them (`text`, `vector`)
+        - `as_of`: working memory and answer as of this position or time of recording
+        - `min_relevance`: leave out turns of less relevance, from 0 to 1; None for 0.1
+        - `tokenizer`: returns the number of tokens of a text; None to estimate it
+        - `receipt`: record the question and what is shown in the log; None for what the store was opened with
+        - `wait_for_model`: if False and the model is not loaded yet, answer by text alone
+        - `**filters`: see `TurnFilters`
+
+        Values that have expired, with `as_of` those that had expired then, are left out. Otherwise like
+        `MemoryStore.context`.
         """
         within = {"session": self.id, "lineage": True, "hidden": hidden} if scope is None else {"scope": scope}
-        asked = question(query, **within, **filters)
+        asked = question(query, **within, mode=mode, **filters)
         limits = wanted(tokens, tokenizer=tokenizer, min_relevance=min_relevance, of=self.id)
         return self._contexts.ask(asked, limits, as_of=as_of, receipt=receipt, wait_for_model=wait_for_model)
 
+    @takes_options
     def prefetch(
         self,
         query: str,
@@ -183,13 +202,22 @@ class Session(OfOneProcess, WorkingMemory):
         mode: Mode = "hybrid",
         scope: str | None = None,
         min_relevance: float | None = None,
+        **filters: Unpack[TurnFilters],
     ) -> Ticket:
         """Start a recall in the background and return at once. A newer prefetch of this session replaces it.
 
-        It searches the turns this session sees, or with `scope` every session at or below that scope; either way only
-        this session can take the answer. Raises `InvalidInput`, `UnknownSession`, `StoreClosed`, `StoreForked`.
+        - `query`: what to look for, in plain words, up to 64 KiB
+        - `k`: maximum number of turns, from 1 to 1,000
+        - `mode`: search by words and meaning (`hybrid`), or by one of them (`text`, `vector`)
+        - `scope`: search all sessions at or below this scope; None for the turns that the session sees
+        - `min_relevance`: leave out turns of less relevance, from 0 to 1
+        - `**filters`: see `TurnFilters`
+
+        Only this session can take the answer. Raises `InvalidInput`, `UnknownSession`, `StoreClosed`, `StoreForked`.
         """
-        asked = Request(session=self.id, query=query, k=k, mode=mode, scope=scope, min_relevance=min_relevance)
+        asked = Request(
+            session=self.id, query=query, k=k, mode=mode, scope=scope, min_relevance=min_relevance, filters=filters
+        )
         return self._prefetcher.submit(asked)
 
     def prefetch_result(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:

@@ -16,13 +16,13 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import LABEL_BYTES_MAX, MEMORY_LIMITS, MemoryLimits, checked_text
-from mnemolog.domain.moments import By, Time, When, parse_time, position_at
+from mnemolog.domain.moments import Time, When, parse_time, position_at
+from mnemolog.domain.options import takes_options
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.session import SessionLike, checked_session_id, session_id_of
 from mnemolog.domain.spans import Span
-from mnemolog.domain.switching import SwitchReason
 from mnemolog.forgetting.plan import Wish
 from mnemolog.forgetting.results import ForgetReport
 from mnemolog.infra.runtime.fork_guard import OfOneProcess
@@ -42,9 +42,8 @@ from mnemolog.projections.ports import Progress
 from mnemolog.projections.read_models import AgentSummary, ScopeSummary, SessionSummary, Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.phrases import find_turns, search_for
-from mnemolog.projections.recall.question import Mode, TurnFilters, question
+from mnemolog.projections.recall.question import Mode, RecallOptions, TurnFilters, question
 from mnemolog.projections.recall.service import TIMEOUT_S
-from mnemolog.projections.recall.weights import Weights
 from mnemolog.projections.registry.results import RebuildReport
 from mnemolog.results import NewTurn, SwitchPreview
 from mnemolog.session import Session
@@ -90,25 +89,32 @@ class MemoryStore(OfOneProcess):
     ) -> Self:
         """Open the store in the folder `path`; create it if the folder is new or empty.
 
-        `path` may be the URL of a PostgreSQL database: `log` is then the name of the log, `local` the folder of this
-        machine's projections, to be opened as a folder later on, and `keys` the URL of another database for the keys of
-        its content, if they are to be in one of their own (docs/postgres.md).
-        `model` is the name or the folder of a SentenceTransformer, an object with `encode(list[str]) -> ndarray` and a
-        `fingerprint`, or None for text recall only; `models` are further ones that this process can use. They are
-        loaded when a vector is first needed. Once any process has activated a model, vectors come from that one only
-        (docs/models.md).
-        `synchronous="NORMAL"` is faster, but a power cut may lose the newest turns. A new store encrypts its content,
-        so that it can be forgotten (docs/forgetting.md), unless `encrypt` is False; this cannot be changed later.
-        `language` is that of a new store: the text index removes its word endings (docs/recall.md).
-        With `scope`, nothing outside of that scope can be read or written through this object (docs/sessions.md).
-        `limits` bounds the working memory of one session; a write that would exceed it is refused.
-        `reranker` scores the best turns of a recall again (docs/recall.md): the name or folder of a CrossEncoder,
-        or an object with `score(query, list[str]) -> list[float]` and a `name`. It is loaded when first needed.
-        With `receipts`, every recall and context leaves a receipt, unless called with `receipt=False` (docs/audit.md).
-        `background` embeds new turns in a background thread (docs/projector.md); `close` ends it.
-        A store on a network file system is refused, unless `allow_network_filesystem`; with `read_only`
-        recording raises `StoreNotWritable`, and no file of a store in a folder is written (docs/operations.md).
-        `telemetry` receives measurements (docs/observability.md): `mnemolog.observability.otel.OpenTelemetry()`.
+            store = MemoryStore.open("memory/", model=None, receipts=True)
+            store.session("trip").record("user", "We could take the ferry.")
+            store.recall("ferry").receipt  # -> 3
+            store.close()
+
+        - `path`: the folder, or the URL of a PostgreSQL database (docs/postgres.md)
+        - `model`: name or folder of a SentenceTransformer, an object (docs/models.md), or None for text recall only
+        - `models`: further models that this process can use; each is loaded when a vector is first needed
+        - `create`: create a store if there is none, instead of raising `StoreNotFound`
+        - `synchronous`: `NORMAL` is faster than `FULL`, but a power cut may lose the newest turns
+        - `busy_timeout_s`: how long a write waits for other processes before it raises `LogBusy`
+        - `clock`: an object with `now()`, the time in microseconds since 1970; None for that of the machine
+        - `limits`: bounds of the working memory of one session; a write that would exceed them is refused
+        - `scope`: nothing outside of this scope can be read or written through this object (docs/sessions.md)
+        - `encrypt`: whether a new store encrypts its content, so that it can be forgotten; fixed from then on
+        - `background`: embed new turns in a background thread, which `close` ends (docs/projector.md)
+        - `reranker`: name or folder of a CrossEncoder, or an object, that scores the best turns again (docs/recall.md)
+        - `receipts`: record each recall and context in the log, unless called with `receipt=False` (docs/audit.md)
+        - `language`: language of a new store, whose word endings the text index removes (docs/recall.md)
+        - `allow_network_filesystem`: open a store on a network file system, which is refused otherwise
+        - `telemetry`: receives measurements, such as `mnemolog.observability.otel.OpenTelemetry()`
+        - `read_only`: write no file of a store in a folder; recording raises `StoreNotWritable`
+        - `log`: with a URL, the name of the log in the database
+        - `local`: with a URL, the folder of this machine's projections; later on open that folder
+        - `keys`: with a URL, the URL of another database for the keys of the content; None for the same database
+
         Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `NetworkFilesystem`, `FormatTooNew`, `InvalidInput`.
         """
         parts = composition.build(
@@ -220,7 +226,23 @@ class MemoryStore(OfOneProcess):
         tool_calls: Sequence[Any] = (),
         metadata: Mapping[str, Any] | None = None,
     ) -> Turn:
-        """Record a turn in a session. See `Session.record`; also raises `UnknownSession`."""
+        """Record a turn in a session. Durable when this returns.
+
+            store = MemoryStore.open("memory/", model=None)
+            store.start_session("trip")
+            store.record("trip", "user", "We could take the ferry.", speaker="Ada").position  # -> 2
+
+        - `session`: the session, or its id
+        - `role`: `user`, `assistant`, `system` or `tool`; or one message as model providers write it
+        - `text`: what was said, or a list of parts
+        - `key`: makes a retry safe: the same turn with the same key is recorded once
+        - `said_at`: when it was said; None for the time of recording
+        - `speaker`: who said it
+        - `tool_calls`: calls of tools, as JSON values
+        - `metadata`: JSON values by key, for filters
+
+        `Session.record` has the forms and limits of these. Raises as it does, and `UnknownSession`.
+        """
         return self.parts.sessions.record(
             session_id_of(session),
             role,
@@ -273,41 +295,33 @@ class MemoryStore(OfOneProcess):
         own = (Span(self.parts.sessions.state(session_id_of(session)).session, ORIGIN),)
         return Results(self.parts.projections.turns_in(own, after=after, before=None, limit=limit, newest_first=False))
 
-    def switch(
-        self,
-        to: SessionLike | None = None,
-        *,
-        reason: SwitchReason | str,
-        session: SessionLike | None = None,
-        agent: str | None = None,
-        at: When | None = None,
-        turns: int | None = None,
-        title: str | None = None,
-        scope: str | None = None,
-        key: str | None = None,
-    ) -> Session:
-        """Switch an agent to the session `to` in one atomic append, after all queued appends.
+    @takes_options
+    def switch(self, to: SessionLike | None = None, **how: Unpack[SwitchHow]) -> Session:
+        """Switch an agent to the session `to` in one atomic append, after all queued appends. Return a handle on it.
 
-        `reason` is `new`, `reset`, `resume`, `branch`, `compress` or `rewind` (docs/sessions.md has the
-        table). The agent leaves `session`, or if that is not given the session that `agent` is in. Where the switch
-        starts a session, `to` is its id (random by default), and `title` and `scope` default to those of the session
-        left. `at` is the position or time of recording to branch at or rewind to; `turns` is a number of turns to
-        rewind instead. `to` may be the session that is left for `resume`, `compress` and `rewind`; for the last two it
-        is the default.
-        `key` makes a retry safe: repeating a switch that the agent made under this key writes nothing, even after
-        later switches; a different switch under the same key raises `DuplicateKey`.
-        Returns a handle on `to`. Prefetched answers for the old session are discarded. Raises `UnknownSession`,
-        `SessionExists`, `SessionAlreadyEnded`, `OutsideSession`, `SwitchRefused`, `InvalidInput`: nothing was written.
+            store = MemoryStore.open("memory/", model=None)
+            store.switch("trip", reason="new").record("user", "By ferry or by train?")
+            by_train = store.switch("trip-by-train", reason="branch")
+            [turn.text for turn in by_train.turns()]  # -> ['By ferry or by train?']
+
+        - `to`: the session to enter or to start, by default with a random id; `compress` and `rewind` may stay
+        - `**how`: see `SwitchHow`
+
+        Prefetched answers for the old session are discarded. Raises `UnknownSession`, `SessionExists`,
+        `SessionAlreadyEnded`, `OutsideSession`, `SwitchRefused`, `DuplicateKey`, `InvalidInput`: nothing was written.
         """
-        switched = self.parts.sessions.switch(
-            to, reason=reason, session=session, agent=agent, at=at, turns=turns, title=title, scope=scope, key=key
-        )
+        switched = self.parts.sessions.switch(to, **how)
         if switched.left is not None:
             self.parts.prefetcher.discard(switched.left)
         return self._handle(switched.to, switched.started)
 
+    @takes_options
     def preview_switch(self, to: SessionLike | None = None, **how: Unpack[SwitchHow]) -> SwitchPreview:
-        """Return what `switch` would append, without appending it. Raises as `switch` does."""
+        """Return what `switch` would append, without appending it. Raises as `switch` does.
+
+        - `to`: the session to enter
+        - `**how`: see `SwitchHow`
+        """
         return previews.switch_preview(self.parts.sessions.preview_switch(to, **how))
 
     def current(self, agent: str = DEFAULT_AGENT) -> Session | None:
@@ -350,6 +364,7 @@ class MemoryStore(OfOneProcess):
         of = None if session is None else self.parts.sessions.state(session_id_of(session)).session
         return replay(self.parts.log, self.parts.sessions.read, to=end, session=of, progress=progress)
 
+    @takes_options
     def recall(
         self,
         query: str,
@@ -358,56 +373,40 @@ class MemoryStore(OfOneProcess):
         scope: str = "",
         session: SessionLike | None = None,
         lineage: bool = False,
-        roles: Sequence[str] = (),
-        speakers: Sequence[str] = (),
-        since: Time | None = None,
-        until: Time | None = None,
-        by: By = "said",
-        metadata: Mapping[str, Any] | None = None,
-        mode: Mode = "hybrid",
-        context_turns: int = 0,
-        exchange: bool = False,
-        weights: Weights | None = None,
-        min_relevance: float | None = None,
         after: str | None = None,
         as_of: When | None = None,
         min_position: int | None = None,
         timeout_s: float = TIMEOUT_S,
         receipt: bool | None = None,
         wait_for_model: bool = True,
+        **options: Unpack[RecallOptions],
     ) -> Recall:
-        """Return up to `k` turns (at most 1,000) that answer `query`, best first; ties by position.
+        """Return up to `k` turns that answer `query`, best first; ties by position.
 
-        Filters: `scope` and all scopes below it; the own turns of `session`, or with `lineage` all turns it sees; any
-        of `roles` and `speakers`; said (recorded, with `by="recorded"`) at `since` or later and before `until`; every
-        key of `metadata` with that JSON value; a relevance of `min_relevance` (0 to 1) or more. `context_turns` (0 to
-        20) adds the turns before and after each hit, `exchange` the reply to it or what it replies to. `weights`: see
-        docs/recall.md. `after` is `Recall.next` of the page before, and sees what that saw. With `as_of`, a position or
-        time, the answer is that of then. `receipt` records it. Warns (`ScopeWarning`) if no session is within `scope`.
+            store = MemoryStore.open("memory/", model=None)
+            store.session("trip").record("user", "I moved to Lisbon in March.", speaker="Ada")
+            store.recall("Lisbon", 3, speakers=["Ada"])[0].text  # -> 'I moved to Lisbon in March.'
+
+        - `query`: what to look for, in plain words, up to 64 KiB
+        - `k`: maximum number of turns, from 1 to 1,000
+        - `scope`: only turns of sessions at or below this scope
+        - `session`: only the own turns of this session
+        - `lineage`: with `session`, all turns that it sees, also those of its ancestors
+        - `after`: the next page: `Recall.next` of the page before, which has seen the same
+        - `as_of`: answer as of this position or time of recording
+        - `min_position`: have the vectors cover this position, or raise `ProjectionBehind`
+        - `timeout_s`: how long `min_position` may take
+        - `receipt`: record the question and the answer in the log; None for what the store was opened with
+        - `wait_for_model`: if False and the model is not loaded yet, answer by text alone
+        - `**options`: see `RecallOptions`
 
         The text leg sees every turn acknowledged before; the vector leg, which embeds up to 64 new texts, those up to
-        `Recall.vectors_cover`. If it cannot answer, `vector` raises and `hybrid` answers by text alone, as without
-        `wait_for_model` while the model is loading. With `min_position` it covers that, or raises `ProjectionBehind`
-        within `timeout_s`. Raises `InvalidInput`, `UnknownSession`, and `OutsideSession` for one not begun at `as_of`.
+        `Recall.vectors_cover`. If it cannot answer, `vector` raises and `hybrid` answers by text alone. Warns
+        (`ScopeWarning`) if no session is within `scope`. Raises `InvalidInput`, `UnknownSession`, and `OutsideSession`
+        for a session that did not exist at `as_of`.
         """
-        asked = question(
-            query,
-            k=k,
-            mode=mode,
-            scope=scope,
-            session=None if session is None else session_id_of(session),
-            lineage=lineage,
-            roles=roles,
-            speakers=speakers,
-            since=since,
-            until=until,
-            by=by,
-            metadata=metadata,
-            context_turns=context_turns,
-            exchange=exchange,
-            weights=weights,
-            min_relevance=min_relevance,
-        )
+        of = None if session is None else session_id_of(session)
+        asked = question(query, k=k, scope=scope, session=of, lineage=lineage, **options)
         answer = self.parts.recalls.ask(
             asked,
             as_of=as_of,
@@ -420,6 +419,7 @@ class MemoryStore(OfOneProcess):
         self.parts.session_list.warn_if_empty(answer.hits, scope)
         return answer
 
+    @takes_options
     def context(
         self,
         query: str,
@@ -428,6 +428,7 @@ class MemoryStore(OfOneProcess):
         scope: str = "",
         session: SessionLike | None = None,
         lineage: bool = False,
+        mode: Mode = "hybrid",
         as_of: When | None = None,
         min_relevance: float | None = None,
         tokenizer: Tokenizer | None = None,
@@ -435,52 +436,73 @@ class MemoryStore(OfOneProcess):
         wait_for_model: bool = True,
         **filters: Unpack[TurnFilters],
     ) -> Context:
-        """Return what the store has on `query`, as a text for a prompt of at most `tokens` tokens.
+        """Return what the store has on `query`, as a text for a prompt of at most `tokens` tokens (docs/context.md).
+
+            store = MemoryStore.open("memory/", model=None)
+            store.session("trip").record("user", "The ferry leaves at nine.")
+            "The ferry leaves at nine." in store.context("When does the ferry leave?", 200).text  # -> True
+
+        - `query`: what to look for, in plain words, up to 64 KiB
+        - `tokens`: maximum size of the text
+        - `scope`: only turns of sessions at or below this scope
+        - `session`: only the own turns of this session
+        - `lineage`: with `session`, all turns that it sees, also those of its ancestors
+        - `mode`: search by words and meaning (`hybrid`), or by one of them (`text`, `vector`)
+        - `as_of`: answer as of this position or time of recording
+        - `min_relevance`: leave out turns of less relevance, from 0 to 1; None for 0.1
+        - `tokenizer`: returns the number of tokens of a text; None to estimate it
+        - `receipt`: record the question and what is shown in the log; None for what the store was opened with
+        - `wait_for_model`: if False and the model is not loaded yet, answer by text alone
+        - `**filters`: see `TurnFilters`
 
         The most relevant turns, long ones in part, are shown by session in order of time; `Session.context` adds its
-        working memory. `tokenizer` returns the number of tokens of a text; by default they are estimated. Turns below
-        `min_relevance` (by default 0.1) are left out. Where turns say the same, only the newest is shown.
-        `Context.left_out` has the rest and the reasons. The other arguments, also `roles`, `speakers`, `since`,
-        `until`, `by`, `metadata` and `mode`, are those of `recall`, which says what is raised (docs/context.md).
+        working memory. Where turns say the same, only the newest is shown. `Context.left_out` has the rest and the
+        reasons. Warns and raises as `recall` does.
         """
         of = None if session is None else session_id_of(session)
-        asked = question(query, scope=scope, session=of, lineage=lineage, **filters)
+        asked = question(query, scope=scope, session=of, lineage=lineage, mode=mode, **filters)
         limits = wanted(tokens, tokenizer=tokenizer, min_relevance=min_relevance)
         found = self.parts.contexts.ask(asked, limits, as_of=as_of, receipt=receipt, wait_for_model=wait_for_model)
         self.parts.session_list.warn_if_empty(found, scope)
         return found
 
+    @takes_options
     def find(
         self,
         text: str,
         *,
         scope: str = "",
         session: SessionLike | None = None,
-        roles: Sequence[str] = (),
-        speakers: Sequence[str] = (),
-        since: Time | None = None,
-        until: Time | None = None,
-        by: By = "said",
         regex: bool = False,
         ignore_case: bool = True,
         hidden: bool = False,
         after: When = ORIGIN,
         limit: int = 1_000,
+        **filters: Unpack[TurnFilters],
     ) -> Results[Turn]:
-        """Return up to `limit` turns after a position or time whose text holds the phrase `text`, in log order.
+        """Return the turns whose text holds the phrase `text`, in log order. For the next page pass the last position.
 
-        The phrase may begin and end within a word; with `regex` it is a regular expression of Python. Filters as in
-        `recall`. Turns that their session hides since a rewind or a restore are left out, unless `hidden` is set;
-        forgotten turns are never found. For the next page pass the last position as `after`.
+            store = MemoryStore.open("memory/", model=None)
+            store.session("trip").record("user", "Ferries leave hourly.", said_at="2026-03-16")
+            [turn.text for turn in store.find("ferri", since="2026-03-01")]  # -> ['Ferries leave hourly.']
 
-        Reads every turn that the filters leave. Raises `InvalidInput`, `UnknownSession`.
+        - `text`: the phrase, which may begin and end within a word
+        - `scope`: only turns of sessions at or below this scope
+        - `session`: only the own turns of this session
+        - `regex`: `text` is a regular expression of Python
+        - `ignore_case`: find it in upper and lower case
+        - `hidden`: also turns that their session hides since a rewind or a restore
+        - `after`: only turns recorded after this position or time
+        - `limit`: maximum number of turns
+        - `**filters`: see `TurnFilters`
+
+        Forgotten turns are never found. Reads every turn that the filters leave. Warns (`ScopeWarning`) if no session
+        is within `scope`. Raises `InvalidInput`, `UnknownSession`.
         """
         search = search_for(text, regex=regex, ignore_case=ignore_case)
         within = self.parts.boundary.narrow(parse_scope(scope))
         of = None if session is None else self.parts.sessions.state(session_id_of(session)).session
-        asked = question(
-            text, scope=within, session=of, roles=roles, speakers=speakers, since=since, until=until, by=by
-        )
+        asked = question(text, scope=within, session=of, **filters)
         found = find_turns(
             self.parts.projections.current_views(),
             search,

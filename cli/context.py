@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Unpack
 
 import typer
 
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, ModelName, Store, StoreCommand, app
-from mnemolog.cli.arguments import ByTime, session_called, store_with_model
+from mnemolog.cli.arguments import session_called, store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.cli.recall import (
     FILTERS,
     AsOf,
-    Meta,
+    FilterFlags,
     MinRelevance,
     Modes,
     Query,
     Receipt,
-    Roles,
-    Since,
-    Speakers,
-    Until,
-    wanted_metadata,
+    filters_of,
 )
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain.display import visible_lines
 from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.options import takes_options
 from mnemolog.projections.context.answer import Context, WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
-from mnemolog.projections.recall.question import MIN_RELEVANCE, Mode, TurnFilters
+from mnemolog.projections.recall.question import MIN_RELEVANCE
 
 _REASONS = {
     WhyLeftOut.NO_ROOM: "did not fit",
@@ -41,6 +38,7 @@ _REASONS = {
 
 
 @app.command("context", cls=StoreCommand)
+@takes_options
 def context(
     store: Store,
     query: Query,
@@ -62,33 +60,20 @@ def context(
             rich_help_panel=FILTERS,
         ),
     ] = None,
-    role: Roles = None,
-    speaker: Speakers = None,
-    since: Since = None,
-    until: Until = None,
-    by: ByTime = "said",
-    meta: Meta = None,
     min_relevance: MinRelevance = MIN_RELEVANCE,
     as_of: AsOf = None,
     receipt: Receipt = False,
     mode: Modes = "hybrid",
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
+    **filters: Unpack[FilterFlags],
 ) -> None:
     """Print what the memory has on a question, as a text for a prompt. What was left out is noted on stderr.
 
     Example: mnemolog context memory/ "where does she live?" --tokens 1000 --session trip
     """
-    filters = TurnFilters(
-        roles=role or (),
-        speakers=speaker or (),
-        since=since,
-        until=until,
-        by=by,
-        metadata=wanted_metadata(meta or ()),
-        mode=cast(Mode, mode),
-    )
-    how: dict[str, Any] = {"min_relevance": min_relevance, "as_of": as_of, "receipt": receipt, **filters}
+    how: dict[str, Any] = {"mode": mode, "min_relevance": min_relevance, "as_of": as_of, "receipt": receipt}
+    how |= filters_of(filters)
     with store_with_model(store, model) as opened, bar("searching"):
         if session is None:
             found = opened.context(query, tokens, scope=scope or "", **how)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, TypedDict, Unpack, cast
 
 import msgspec
 import typer
@@ -29,18 +30,20 @@ from mnemolog.cli.app import (
     app,
     typed,
 )
-from mnemolog.cli.arguments import WHEN, AfterPosition, ByTime, Full, open_store, session_called, store_with_model
+from mnemolog.cli.arguments import WHEN, AfterPosition, Full, open_store, session_called, store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time, position_or_time
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import CONTEXT_TURNS_MAX, INTEGER_MAX
+from mnemolog.domain.moments import By
+from mnemolog.domain.options import Option, meaning, takes_options
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit
 from mnemolog.projections.recall.phrases import search_for
-from mnemolog.projections.recall.question import Mode
+from mnemolog.projections.recall.question import Mode, TurnFilters
 from mnemolog.store import MemoryStore
 
 audit = typer.Typer(cls=Group, help="Repeat earlier recalls and contexts and compare them.")
@@ -60,41 +63,6 @@ InSession = Annotated[
 ]
 Lineage = Annotated[
     bool, typer.Option("--lineage", help="With --session: include the turns inherited from its ancestors.")
-]
-Roles = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--role", autocompletion=known.roles, help="Only turns of this role; may be repeated.", rich_help_panel=FILTERS
-    ),
-]
-Speakers = Annotated[
-    list[str] | None,
-    typer.Option("--speaker", help="Only turns of this speaker; may be repeated.", rich_help_panel=FILTERS),
-]
-Since = Annotated[
-    datetime | None,
-    typer.Option(
-        "--since",
-        metavar="TIME",
-        parser=given_time,
-        help="Said at this time or later; see --by.",
-        rich_help_panel=FILTERS,
-    ),
-]
-Until = Annotated[
-    datetime | None,
-    typer.Option(
-        "--until", metavar="TIME", parser=given_time, help="Said before this time; see --by.", rich_help_panel=FILTERS
-    ),
-]
-Meta = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--meta",
-        metavar="KEY=VALUE",
-        help="Only turns with this in their metadata; VALUE as JSON, else as text; may be repeated.",
-        rich_help_panel=FILTERS,
-    ),
 ]
 ContextTurns = Annotated[
     int,
@@ -129,7 +97,40 @@ ReceiptsLimit = Annotated[int, typer.Option(metavar="N", min=1, help="Maximum nu
 Modes = Annotated[str, typer.Option("--mode", autocompletion=known.modes, help="hybrid, vector or text.")]
 
 
+def _filter(field: str, *names: str, more: str = "", **how: Any) -> Any:
+    """Return the option for a filter of the library, with its description there."""
+    text = re.sub(r"`(since|until|by)`", r"--\1", meaning(TurnFilters, field)).replace("`", "")
+    return typer.Option(*names, help=f"{text[0].upper()}{text[1:]}{more}.", rich_help_panel=FILTERS, **how)
+
+
+class FilterFlags(TypedDict):
+    """The filters of `find`, `recall` and `context`."""
+
+    role: Annotated[list[str] | None, _filter("roles", more="; may be repeated", autocompletion=known.roles)]
+    speaker: Annotated[list[str] | None, _filter("speakers", more="; may be repeated")]
+    since: Annotated[datetime | None, _filter("since", metavar="TIME", parser=given_time)]
+    until: Annotated[datetime | None, _filter("until", metavar="TIME", parser=given_time)]
+    by: Annotated[By, _filter("by"), Option(default="said")]
+    meta: Annotated[
+        list[str] | None,
+        _filter("metadata", metavar="KEY=VALUE", more="; VALUE as JSON, else as text; may be repeated"),
+    ]
+
+
+def filters_of(flags: FilterFlags) -> TurnFilters:
+    """Return the filters that a command line gives. Raises `InvalidInput`."""
+    return TurnFilters(
+        roles=flags["role"] or (),
+        speakers=flags["speaker"] or (),
+        since=flags["since"],
+        until=flags["until"],
+        by=flags["by"],
+        metadata=wanted_metadata(flags["meta"] or ()),
+    )
+
+
 @app.command("recall", cls=StoreCommand)
+@takes_options
 def recall(
     store: Store,
     query: Query,
@@ -137,12 +138,6 @@ def recall(
     scope: InScope = "",
     session: InSession = None,
     lineage: Lineage = False,
-    role: Roles = None,
-    speaker: Speakers = None,
-    since: Since = None,
-    until: Until = None,
-    by: ByTime = "said",
-    meta: Meta = None,
     context_turns: ContextTurns = 0,
     min_relevance: MinRelevance = None,
     exchange: Annotated[
@@ -159,6 +154,7 @@ def recall(
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
+    **filters: Unpack[FilterFlags],
 ) -> None:
     """Find the turns that answer a question.
 
@@ -171,12 +167,6 @@ def recall(
             scope=scope,
             session=None if session is None else session_called(opened, session).id,
             lineage=lineage,
-            roles=role or (),
-            speakers=speaker or (),
-            since=since,
-            until=until,
-            by=by,
-            metadata=wanted_metadata(meta or ()),
             context_turns=context_turns,
             min_relevance=min_relevance,
             exchange=exchange,
@@ -184,6 +174,7 @@ def recall(
             as_of=as_of,
             receipt=receipt,
             mode=cast(Mode, mode),
+            **filters_of(filters),
         )
         missing = None if as_json or as_of is not None else unembedded(opened, answer.vectors_cover, answer.head)
     if as_json:
@@ -215,16 +206,12 @@ def note_unembedded(missing: tuple[int, int], folder: Path, model: str) -> None:
 
 
 @app.command("find", cls=StoreCommand)
+@takes_options
 def find(
     store: Store,
     text: Annotated[str, typer.Argument(help="The phrase; it may begin and end within a word.")],
     scope: InScope = "",
     session: InSession = None,
-    role: Roles = None,
-    speaker: Speakers = None,
-    since: Since = None,
-    until: Until = None,
-    by: ByTime = "said",
     regex: Annotated[bool, typer.Option("--regex", help="Read TEXT as a regular expression of Python.")] = False,
     case_sensitive: Annotated[bool, typer.Option("--case-sensitive", help="Tell upper from lower case.")] = False,
     hidden: Annotated[bool, typer.Option("--hidden", help="Include turns hidden by a rewind or a restore.")] = False,
@@ -233,6 +220,7 @@ def find(
     full: Full = False,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
+    **filters: Unpack[FilterFlags],
 ) -> None:
     """List the turns that hold a phrase, in the order of the log. No model is needed.
 
@@ -244,16 +232,12 @@ def find(
             text,
             scope=scope,
             session=None if session is None else session_called(opened, session).id,
-            roles=role or (),
-            speakers=speaker or (),
-            since=since,
-            until=until,
-            by=by,
             regex=regex,
             ignore_case=not case_sensitive,
             hidden=hidden,
             after=after,
             limit=limit + 1,
+            **filters_of(filters),
         )
     page, more = found[:limit], len(found) > limit
     show = partial(recall_output.show_found, search=search, full=full, more=more)

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Required, TypedDict, TypeVar, Unpack
+from typing import Annotated, Any, Final, Required, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -30,6 +30,7 @@ from mnemolog.domain.limits import (
 from mnemolog.domain.lineage import last_seen, unhidden
 from mnemolog.domain.message import EXAMPLE
 from mnemolog.domain.moments import Time, When, checked_position, position_at
+from mnemolog.domain.options import Option
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.scope import ROOT, Boundary, parse_scope
 from mnemolog.domain.spans import Span, Spans, cut
@@ -72,14 +73,18 @@ class About(TypedDict, total=False):
 class SwitchHow(TypedDict, total=False):
     """Arguments of `MemoryStore.switch` besides the session to enter."""
 
-    reason: Required[SwitchReason | str]
-    session: session.SessionLike | None
-    agent: str | None
-    at: When | None
-    turns: int | None
-    title: str | None
-    scope: str | None
-    key: str | None
+    reason: Required[
+        Annotated[
+            SwitchReason | str, Option("`new`, `reset`, `resume`, `branch`, `compress` or `rewind` (docs/sessions.md)")
+        ]
+    ]
+    session: Annotated[session.SessionLike | None, Option("the session to leave; None for the one that `agent` is in")]
+    agent: Annotated[str | None, Option("the agent that switches; None for the agent of `session`, or the default one")]
+    at: Annotated[When | None, Option("the position or time of recording to branch at or to rewind to")]
+    turns: Annotated[int | None, Option("for `rewind`, a number of turns instead of `at`")]
+    title: Annotated[str | None, Option("title of a session that is started; None for that of the session left")]
+    scope: Annotated[str | None, Option("scope of a session that is started; None for that of the session left")]
+    key: Annotated[str | None, Option("makes a retry safe: repeating the switch under the same key writes nothing")]
 
 
 class Sessions:

@@ -13,7 +13,7 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.infra.runtime.condition import InterruptSafeCondition
 from mnemolog.projections.recall.answer import Recall
-from mnemolog.projections.recall.question import Mode, Question, question
+from mnemolog.projections.recall.question import Mode, Question, TurnFilters, question
 
 
 class PrefetchReason(StrEnum):
@@ -51,6 +51,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     scope: str | None = None
     """Search all sessions at or below this scope; None for the turns that the session sees."""
     min_relevance: float | None = None
+    filters: TurnFilters = {}
 
     def question(self) -> Question:
         """Return the question to recall. Raises `InvalidInput` for one that no recall can answer."""
@@ -63,6 +64,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
             session=self.session if seen else None,
             lineage=seen,
             min_relevance=self.min_relevance,
+            **self.filters,
         )
 
 

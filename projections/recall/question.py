@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final, Literal, TypedDict, get_args
+from typing import Annotated, Any, Final, Literal, TypedDict, Unpack, get_args
 
 import msgspec
 
@@ -21,6 +21,7 @@ from mnemolog.domain.limits import (
     checked_text,
 )
 from mnemolog.domain.moments import By, RecordedTimes, Time, checked_by, parse_time, positions_between
+from mnemolog.domain.options import Option
 from mnemolog.domain.position import Micros
 from mnemolog.domain.role import Role, parse_role
 from mnemolog.domain.scope import ROOT, Scope, parse_scope
@@ -98,38 +99,47 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnFilters(TypedDict, total=False):
-    """Which turns may answer. See `MemoryStore.recall`."""
+    """Which turns may answer. A filter that is not given leaves all turns."""
 
-    roles: Sequence[str]
-    speakers: Sequence[str]
-    since: Time | None
-    until: Time | None
-    by: By
-    metadata: Mapping[str, Any] | None
-    mode: Mode
+    roles: Annotated[Sequence[str], Option("only turns with one of these roles", default=())]
+    speakers: Annotated[Sequence[str], Option("only turns of these speakers", default=())]
+    since: Annotated[Time | None, Option("only turns said at this time or later; see `by`")]
+    until: Annotated[Time | None, Option("only turns said before this time; see `by`")]
+    by: Annotated[
+        By, Option("whether `since` and `until` are times when turns were `said` or `recorded`", default="said")
+    ]
+    metadata: Annotated[Mapping[str, Any] | None, Option("only turns with each of these keys and JSON values")]
+
+
+class RecallOptions(TurnFilters, total=False):
+    """Which turns may answer, how they are ranked, and what each hit brings with it."""
+
+    mode: Annotated[
+        Mode, Option("search by words and meaning (`hybrid`), or by one of them (`text`, `vector`)", default="hybrid")
+    ]
+    min_relevance: Annotated[float | None, Option("leave out turns of less relevance, from 0 to 1")]
+    weights: Annotated[Weights | None, Option("how much each part of the score counts (docs/recall.md)")]
+    context_turns: Annotated[int, Option("add so many turns before and after each hit, up to 20", default=0)]
+    exchange: Annotated[bool, Option("add the reply to each hit, or what it replies to", default=False)]
 
 
 def question(
     query: str,
     *,
     k: int = 5,
-    mode: Mode = "hybrid",
     scope: str = "",
     session: str | None = None,
     lineage: bool = False,
     hidden: bool = False,
-    roles: Sequence[str] = (),
-    speakers: Sequence[str] = (),
-    since: Time | None = None,
-    until: Time | None = None,
-    by: By = "said",
-    metadata: Mapping[str, Any] | None = None,
+    mode: Mode = "hybrid",
+    min_relevance: float | None = None,
+    weights: Weights | None = None,
     context_turns: int = 0,
     exchange: bool = False,
-    weights: Weights | None = None,
-    min_relevance: float | None = None,
+    **filters: Unpack[TurnFilters],
 ) -> Question:
     """Return a validated question. Raises `InvalidInput`, `LimitExceeded`; nothing was read or written."""
+    since, until, metadata = filters.get("since"), filters.get("until"), filters.get("metadata")
     query = checked_question(query, k=k, mode=mode)
     if not _is_number(context_turns) or not 0 <= context_turns <= CONTEXT_TURNS_MAX:
         raise errors.InvalidInput(
@@ -147,11 +157,13 @@ def question(
         session=session,
         lineage=lineage,
         hidden=hidden,
-        roles=tuple(sorted({parse_role(role) for role in _several("roles", roles)})),
-        speakers=tuple(sorted({checked_label("speakers", name) for name in _several("speakers", speakers)})),
+        roles=tuple(sorted({parse_role(role) for role in _several("roles", filters.get("roles", ()))})),
+        speakers=tuple(
+            sorted({checked_label("speakers", name) for name in _several("speakers", filters.get("speakers", ()))})
+        ),
         since=None if since is None else parse_time("since", since),
         until=None if until is None else parse_time("until", until),
-        by=checked_by(by),
+        by=checked_by(filters.get("by", "said")),
         metadata=_checked_metadata(metadata) if metadata else {},
         context_turns=context_turns,
         exchange=exchange,

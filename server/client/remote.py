@@ -94,7 +94,6 @@ def remote(cls: Class) -> Class:
 
 def _derived(operation: Operation, method: Method) -> Method:
     signature = inspect.signature(method)
-    variable = next((name for name, item in signature.parameters.items() if item.kind is item.VAR_KEYWORD), None)
 
     def call(self: Remote, /, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -102,8 +101,7 @@ def _derived(operation: Operation, method: Method) -> Method:
         except TypeError as error:
             raise TypeError(f"{method.__qualname__}() {error}") from None
         del arguments["self"]
-        more = arguments.pop(variable, {}) if variable else {}
-        return self._call(operation.name, **arguments, **more)
+        return self._call(operation.name, **arguments)
 
     return update_wrapper(call, method)
 

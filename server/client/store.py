@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NoReturn
+from typing import Any, BinaryIO, Final, NoReturn, Unpack
 
 import msgspec
 
@@ -23,6 +23,7 @@ from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.limits import TURNS_PER_CALL_MAX
 from mnemolog.domain.message import EXAMPLE
 from mnemolog.domain.moments import When
+from mnemolog.domain.options import takes_options
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope, covers, parse_scope
@@ -47,7 +48,7 @@ from mnemolog.projections.recall.prefetch_ticket import (
     Stamp,
     Ticket,
 )
-from mnemolog.projections.recall.question import Mode
+from mnemolog.projections.recall.question import Mode, TurnFilters
 from mnemolog.results import NewTurn
 from mnemolog.server.client.connection import Connection
 from mnemolog.server.client.remote import BY_NAME, Remote, remote
@@ -246,6 +247,7 @@ class RemoteSession(_Recording, Session):
             raise errors.StoreError(f"session {self.id!r} is on a server: what needs its parts has to run there")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    @takes_options
     def prefetch(
         self,
         query: str,
@@ -254,12 +256,12 @@ class RemoteSession(_Recording, Session):
         mode: Mode = "hybrid",
         scope: str | None = None,
         min_relevance: float | None = None,
+        **filters: Unpack[TurnFilters],
     ) -> Ticket:
         """Start a recall on the server and return at once. See `Session.prefetch`."""
-        request = Request(session=self.id, query=query, k=k, mode=mode, scope=scope, min_relevance=min_relevance)
-        about = {"k": k, "mode": mode, "scope": scope, "min_relevance": min_relevance}
-        begun: Prefetch = self._call("session.prefetch", query=query, **about)
-        return RemoteTicket(begun.stamp, request)
+        about: dict[str, Any] = {"k": k, "mode": mode, "scope": scope, "min_relevance": min_relevance}
+        begun: Prefetch = self._call("session.prefetch", query=query, **about, **filters)
+        return RemoteTicket(begun.stamp, Request(session=self.id, query=query, **about, filters=filters))
 
     def prefetch_result(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:
         """Return the answer to this session's newest prefetch, once, or the reason why there is none."""

@@ -104,7 +104,8 @@ def document() -> dict[str, Any]:
 
 def _operation(item: _OperationSchemas, schemas: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
     operation = item.operation
-    summary, _, description = inspect.cleandoc((operation.same_as or operation.method).__doc__ or "").partition("\n")
+    summary, *lines = inspect.cleandoc((operation.same_as or operation.method).__doc__ or "").splitlines()
+    description = "\n".join(line for line in lines if not line.startswith("    "))  # Without examples in Python.
     of_body = _resolved(schemas[item.arguments.struct], components)
     for parameter in item.arguments.parameters:
         if parameter.name in of_body["properties"] and parameter.default is not None:

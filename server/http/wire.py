@@ -14,7 +14,7 @@ from functools import cache, reduce
 from operator import or_
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Final, Generic, Required, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints
+from typing import Any, Final, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -158,15 +158,7 @@ def parameters(operation: Operation) -> tuple[Parameter, ...]:
     if operation.of_session:
         found["session"] = Parameter(name="session", type=str, required=True, is_session=True)
     for name, parameter in list(signature.parameters.items())[1:]:
-        if get_origin(hints[name]) is Unpack:
-            (fields,) = get_args(hints[name])
-            for key, hint in get_type_hints(fields, include_extras=True).items():
-                required = get_origin(hint) is Required
-                kind = get_args(hint)[0] if required else hint
-                found[key] = Parameter(
-                    name=key, type=travels_as(kind), required=required, is_session=_is_of(kind, SessionHandle)
-                )
-        elif name not in LEFT_OUT_ARGUMENTS:
+        if name not in LEFT_OUT_ARGUMENTS:
             required = parameter.default is parameter.empty
             default = None if required else parameter.default
             hint = str if name == "model" else hints[name]  # An object cannot travel.

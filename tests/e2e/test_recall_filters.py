@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -323,14 +324,12 @@ def test_neighbours_of_a_branch_are_what_it_sees(store):
 
 
 def test_the_number_of_hits_may_be_given_by_position(folder):
-    """`recall(query, 5)`, of the store, a session and their asyncio twins; another name is refused by Python."""
+    """`recall(query, 5)`, of the store, a session and their asyncio twins."""
     with MemoryStore.open(folder, model=None) as store:
         session = store.start_session("trip")
         for number in range(4):
             session.record("user", f"tea {number}")
         assert len(store.recall("tea", 2).hits) == len(session.recall("tea", 2).hits) == 2
-        with pytest.raises(TypeError, match=r"MemoryStore\.recall\(\) got an unexpected keyword argument 'limit'"):
-            store.recall("tea", limit=2)
 
     async def recalled():
         async with AsyncMemoryStore.open(folder, model=None) as store:
@@ -338,3 +337,20 @@ def test_the_number_of_hits_may_be_given_by_position(folder):
             return [len(answer.hits) for answer in found]
 
     assert asyncio.run(recalled()) == [3, 3]
+
+
+@pytest.mark.parametrize("name", ["recall", "find", "context", "preview_switch"])
+def test_an_unknown_option_is_refused_as_an_unknown_parameter_is(store, name):
+    """By the name of the method, as Python does it."""
+    with pytest.raises(TypeError, match=rf"^MemoryStore\.{name}\(\) got an unexpected keyword argument 'limits'$"):
+        getattr(store, name)("tea", limits=2)
+
+
+def test_the_defaults_that_a_signature_shows_are_those_of_a_call(store):
+    """A recall that passes all of them answers like one that passes none."""
+    session = store.start_session("trip")
+    for text in ("tea with milk", "milk", "tea"):
+        session.record("user", text, speaker="Ada", metadata={"n": 1})
+    for method in (store.recall, session.recall):
+        shown = {name: item.default for name, item in inspect.signature(method).parameters.items() if name != "query"}
+        assert method("tea", **shown) == method("tea")

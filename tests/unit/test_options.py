@@ -1,0 +1,34 @@
+"""Options of a typed dict are shown, checked and described as parameters are."""
+
+from __future__ import annotations
+
+import inspect
+from typing import get_type_hints
+
+import pytest
+
+from mnemolog import AsyncMemoryStore, AsyncSession, MemoryStore, Session
+from mnemolog.domain.options import meaning
+from mnemolog.projections.recall.question import RecallOptions, TurnFilters
+
+TAKES = [
+    (MemoryStore.recall, RecallOptions),
+    (Session.recall, RecallOptions),
+    (AsyncMemoryStore.recall, RecallOptions),
+    (AsyncSession.recall, RecallOptions),
+    (MemoryStore.find, TurnFilters),
+    (MemoryStore.context, TurnFilters),
+    (Session.context, TurnFilters),
+    (Session.prefetch, TurnFilters),
+]
+
+
+@pytest.mark.parametrize(("method", "fields"), TAKES, ids=lambda value: getattr(value, "__qualname__", None))
+def test_a_method_shows_each_option_with_its_type_default_and_description(method, fields):
+    """In its signature, its type hints and its docstring, which `help`, the site and the API show."""
+    parameters, hints, lines = inspect.signature(method).parameters, get_type_hints(method), inspect.getdoc(method)
+    for name, kind in get_type_hints(fields).items():
+        assert parameters[name].annotation == hints[name] == kind
+        assert parameters[name].default is not inspect.Parameter.empty
+        assert f"- `{name}`: {meaning(fields, name)}" in lines.splitlines()
+    assert not any(item.kind is item.VAR_KEYWORD for item in parameters.values())
