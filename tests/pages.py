@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import inspect
 import os
 import re
 import runpy
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from itertools import takewhile
 from pathlib import Path
 
@@ -34,19 +36,36 @@ def run_block(page: str, line: int, *, compare: bool = True) -> None:
 
     With `compare`, raises `AssertionError` if an expression has another value than the block shows.
     """
-    source = _program(page, line)
+    code = takewhile(lambda text: text != "```", (ROOT / page).read_text().splitlines()[line:])
+    # As in a notebook, where `await` may stand outside of a function.
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if page == NOTEBOOKS else 0
+    _run("\n" * line + "\n".join(code), ROOT / page, flags=flags, compare=compare)
+
+
+def run_docstring(of: Callable[..., object]) -> None:
+    """Run the example in the docstring of a method: its indented lines. Compares values as `run_block` does."""
+    lines = (inspect.getdoc(of) or "").splitlines()
+    example = "\n".join(text[4:] for text in lines if text.startswith("    "))
+    found = _run(f"from mnemolog import MemoryStore\n{example}", Path(of.__qualname__), flags=0, compare=True)
+    found["store"].close()  # type: ignore[attr-defined]
+
+
+def _run(source: str, name: Path, *, flags: int, compare: bool) -> dict[str, object]:
+    """Run an example, in which lines keep their numbers and `x  # -> y` is an assertion. Returns its variables."""
     assert source.strip(), "no example"
+    lines = (
+        _SHOWN.sub(lambda found: f"{found[1]}_shown({found[2]}, {found[3]!r})", text) for text in source.splitlines()
+    )
     module = types.ModuleType("docs")
     module.__dict__["_shown"] = _shown if compare else lambda value, as_text: None
     sys.modules["docs"] = module  # Classes that a block defines can be found by their name.
     try:
-        # As in a notebook, where `await` may stand outside of a function.
-        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if page == NOTEBOOKS else 0
-        waits = eval(compile(source, ROOT / page, "exec", flags=flags), module.__dict__)
+        waits = eval(compile(_without_model("\n".join(lines)), name, "exec", flags=flags), module.__dict__)
         if waits is not None:
             asyncio.run(waits)
     finally:
         del sys.modules["docs"]
+    return module.__dict__
 
 
 def files(page: str) -> dict[str, str]:
@@ -131,13 +150,6 @@ def _anchors(page: Path) -> set[str]:
         count = sum(re.fullmatch(rf"{re.escape(anchor)}(-\d+)?", other) is not None for other in anchors)
         anchors.add(f"{anchor}-{count}" if count else anchor)
     return anchors
-
-
-def _program(page: str, line: int) -> str:
-    """Return the block as a program in which lines keep their numbers and `x  # -> y` is an assertion."""
-    code = takewhile(lambda text: text != "```", (ROOT / page).read_text().splitlines()[line:])
-    shown = (_SHOWN.sub(lambda found: f"{found[1]}_shown({found[2]}, {found[3]!r})", text) for text in code)
-    return "\n" * line + _without_model("\n".join(shown))
 
 
 def _without_model(source: str) -> str:

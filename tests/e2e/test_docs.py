@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mnemolog import cli
+from mnemolog import MemoryStore, Session, cli
 from mnemolog.cli.app import loaded
 from mnemolog.projections.drift import MEANS
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
@@ -27,6 +28,7 @@ from tests.pages import (
     pages,
     run_block,
     run_command,
+    run_docstring,
     run_example,
     shown_output,
 )
@@ -53,6 +55,23 @@ def test_the_code_blocks_of_a_page_can_be_copied_one_after_the_other_into_one_fo
     monkeypatch.setattr("os.environ", os.environ.copy())
     for line in blocks(page):
         run_block(page, line, compare=False)
+
+
+DESCRIBED = [
+    *(MemoryStore.open, MemoryStore.record, MemoryStore.switch),
+    *(MemoryStore.recall, MemoryStore.context, MemoryStore.find),
+    *(Session.record, Session.recall, Session.context),
+]
+"""The methods whose docstring begins with an example and has a line for each parameter."""
+
+
+@pytest.mark.parametrize("method", DESCRIBED, ids=lambda method: method.__qualname__)
+def test_the_example_of_a_docstring_runs_and_each_parameter_has_a_line(method, tmp_path, monkeypatch):
+    """In an empty folder. The lines have the order of the signature, in which `help` shows them."""
+    monkeypatch.chdir(tmp_path)
+    run_docstring(method)
+    listed = re.findall(r"^- `(\w+)`: ", inspect.getdoc(method), re.MULTILINE)
+    assert listed == [name for name in inspect.signature(method).parameters if name != "self"]
 
 
 def test_the_readme_prints_what_it_shows_also_when_it_is_run_twice(tmp_path, monkeypatch, capsys):
