@@ -15,7 +15,7 @@ nox.options.reuse_existing_virtualenvs = True
 EXTRAS = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
 
 
-def run_against(session: nox.Session, extra: str, *further: str) -> None:
+def run_against(session: nox.Session, extra: str, *further: str, tests: str = "") -> None:
     """Install what an extra requires, and further requirements, on top of this environment; run that adapter's tests.
 
     An adapter's environment sees the packages of the one that nox runs in, mnemolog among them, and holds only what is
@@ -27,7 +27,7 @@ def run_against(session: nox.Session, extra: str, *further: str) -> None:
     Path(own, "below.pth").write_text(f"import site; site.addsitedir({below!r})\n")
     constraints = Path("constraints", f"adapters-{extra}.txt").absolute()
     session.install("-q", "-c", str(constraints), *EXTRAS[extra], *further)
-    tests = f"tests/adapters/{extra.replace('-', '_')}"
+    tests = tests or f"tests/adapters/{extra.replace('-', '_')}"
     session.run("python", "-m", "pytest", "-n", "2", "--dist", "worksteal", tests, *session.posargs)
 
 
@@ -65,4 +65,4 @@ def openai_agents(session: nox.Session) -> None:
 @nox.session
 def server(session: nox.Session) -> None:
     """The server's API against its own description: schemathesis makes requests from the OpenAPI document."""
-    run_against(session, "server", "schemathesis")
+    run_against(session, "server", "schemathesis", tests="tests/server/schema")

@@ -9,7 +9,6 @@ OTHER_SIDES = {
     "langgraph": "langgraph",
     "mcp": "mcp",
     "openai_agents": "agents",
-    "server": "schemathesis",
     "watch": "watchfiles",
 }
 """The folder of tests, and a module of what they are tested against."""

@@ -12,8 +12,8 @@ from mnemolog.server.http import calls
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.operations import BY_NAME, OPERATIONS
 from mnemolog.server.http.problems import error_of
-from tests.adapters.http.conftest import Server
-from tests.adapters.http.examples import EXAMPLES, TRIP
+from tests.server.api.conftest import Server
+from tests.server.api.examples import EXAMPLES, TRIP
 
 
 def test_every_operation_has_an_example():

@@ -15,7 +15,7 @@ from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.app import Api, make_app
 from mnemolog.server.http.calls import Folders
-from tests.adapters.http.examples import filled
+from tests.server.api.examples import filled
 from tests.support import FakeClock, HashEncoder
 
 

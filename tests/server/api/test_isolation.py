@@ -22,7 +22,7 @@ from mnemolog.server.http.app import make_app
 from mnemolog.server.http.authentication import REFUSED_S, Authentication, Callers
 from mnemolog.server.http.operations import OPERATIONS
 from mnemolog.server.http.wire import parameters
-from tests.adapters.http.examples import EXAMPLES, TRIP, TRIP_ID
+from tests.server.api.examples import EXAMPLES, TRIP, TRIP_ID
 from tests.support import FakeClock
 
 SENTINEL = "heliotrope"

@@ -8,8 +8,8 @@ from mnemolog import MemoryStore
 from mnemolog.domain.errors import StoreNotWritable
 from mnemolog.server.http.operations import OPERATIONS
 from mnemolog.server.http.problems import error_of
-from tests.adapters.http.conftest import Server
-from tests.adapters.http.examples import EXAMPLES
+from tests.server.api.conftest import Server
+from tests.server.api.examples import EXAMPLES
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from mnemolog import NewTurn
 from mnemolog.server.http.operations import OPERATIONS
 from mnemolog.server.http.wire import parameters
-from tests.adapters.http.examples import EXAMPLES
+from tests.server.api.examples import EXAMPLES
 
 NASTY: dict[type, tuple[Any, ...]] = {
     int: (-1, 0, 2**31, 2**63, 10**30),

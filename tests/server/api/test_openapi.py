@@ -12,8 +12,8 @@ from mnemolog.server.http.access import Caller
 from mnemolog.server.http.openapi import OPENAPI, document
 from mnemolog.server.http.operations import BY_NAME, OPERATIONS
 from mnemolog.server.http.tail import TAIL
-from tests.adapters.http.examples import EXAMPLES
-from tests.adapters.http.json_schema import misfits
+from tests.server.api.examples import EXAMPLES
+from tests.server.api.json_schema import misfits
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.domain.errors import LogUnreachable
 from mnemolog.server.http import tail
 from mnemolog.server.http.access import VERBS, Caller
-from tests.adapters.http.examples import TRIP_ID
+from tests.server.api.examples import TRIP_ID
 
 
 class Followed:
