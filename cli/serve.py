@@ -112,8 +112,8 @@ def serve(
         raise UsageError("use --write without --read-only")
     require("server", *PACKAGES)
     from mnemolog.server.application import serve_store
-    from mnemolog.server.http.calls import Folders
     from mnemolog.server.http.config import LOOPBACK_ADDRESSES, ServerConfig
+    from mnemolog.server.http.execution import Folders
 
     config = ServerConfig(
         host=host,

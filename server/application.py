@@ -15,7 +15,7 @@ from mnemolog.adapters.support.agent_tools import Memory
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.extras import install_command
 from mnemolog.observability.telemetry import NO_TELEMETRY, Telemetry
-from mnemolog.server.http.app import make_app
+from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import Authentication, Callers
 from mnemolog.server.http.config import ServerConfig
 from mnemolog.server.http.guard import Guard

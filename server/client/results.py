@@ -18,8 +18,8 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.results import SwitchPreview
-from mnemolog.server.client.operation import ClientOperation
-from mnemolog.server.http.wire import LogEvent, Prefetched
+from mnemolog.server.client.request_encoding import ClientOperation
+from mnemolog.server.http.serialization import LogEvent, Prefetched
 
 _STAND_INS: Final[tuple[type[Event], ...]] = (ForeignEvent, UnfitEvent, Forgotten)
 """Events that are shown in the place of one that cannot be, those with the most fields first."""

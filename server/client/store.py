@@ -53,7 +53,7 @@ from mnemolog.results import NewTurn
 from mnemolog.server.client.connection import Connection
 from mnemolog.server.client.remote import BY_NAME, Remote, remote
 from mnemolog.server.client.results import exported_into
-from mnemolog.server.http.wire import Prefetch, Prefetched, SessionFound, SessionThen
+from mnemolog.server.http.serialization import Prefetch, Prefetched, SessionFound, SessionThen
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
 

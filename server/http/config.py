@@ -14,8 +14,8 @@ import msgspec
 from mnemolog.adapters.support.agent_tools import Toolset
 from mnemolog.defaults import BODY_MAX, DEFAULT_AGENT, DEFAULT_PORT
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.server.http.calls import Folders
 from mnemolog.server.http.connections import Limits
+from mnemolog.server.http.execution import Folders
 from mnemolog.server.http.listen import LOOPBACK, bracketed, is_loopback, listen
 
 LOOPBACK_ADDRESSES: Final = ("127.0.0.1", "::1")

@@ -13,11 +13,11 @@ from mnemolog.audit.service import AuditService
 from mnemolog.domain.encoding import to_json
 from mnemolog.infra.version import this_version
 from mnemolog.server.http.exchange import EVENT_STREAM, JSON, JSON_LINES, NO_STORE, Exchange
+from mnemolog.server.http.followers import TAIL
 from mnemolog.server.http.operations import OPERATIONS, PREFIX, Operation
 from mnemolog.server.http.problems import Problem
 from mnemolog.server.http.protocol import PROBLEM_JSON
-from mnemolog.server.http.tail import TAIL
-from mnemolog.server.http.wire import Answers, Arguments, reports_progress
+from mnemolog.server.http.serialization import Answers, Arguments, reports_progress
 from mnemolog.store import MemoryStore
 
 REFERENCE: Final = "#/components/schemas/{name}"

@@ -1,7 +1,7 @@
 """The table of operations: each method of the store that the server offers, with its route and its verb.
 
-Routes, arguments, the OpenAPI document and the client are derived from it (`mnemolog.server.http.wire`). What the
-table leaves out is listed with the reason.
+Routes, arguments, the OpenAPI document and the client are derived from it (`mnemolog.server.http.serialization`). What
+the table leaves out is listed with the reason.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from mnemolog import MemoryStore
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.server.http.access import Caller
-from mnemolog.server.http.app import Api, make_app
-from mnemolog.server.http.calls import Folders
+from mnemolog.server.http.api import Api, make_app
+from mnemolog.server.http.execution import Folders
 from tests.server.api.examples import filled
 from tests.support import FakeClock, HashEncoder
 

@@ -17,7 +17,7 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.server.http import authentication
 from mnemolog.server.http.access import VERBS
-from mnemolog.server.http.app import make_app
+from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import REFUSED_S, Authentication, Callers
 from mnemolog.server.http.rate import RateLimit
 from tests.support import wait_until

@@ -8,7 +8,7 @@ import pytest
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.domain.original import Original, original_of
-from mnemolog.server.http import calls
+from mnemolog.server.http import execution
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.operations import BY_NAME, OPERATIONS
 from mnemolog.server.http.problems import error_of
@@ -224,8 +224,8 @@ def test_pages_follow_one_another_without_gaps(server, store, path, params):
 @pytest.mark.parametrize("path", ["/events", "/timeline", "/sessions/large/turns", "/sessions/large/own-turns"])
 def test_a_page_of_large_items_is_shorter(server, store, monkeypatch, path):
     """It ends before it takes more memory than a server has, and says where the next one begins."""
-    monkeypatch.setattr(calls, "PAGE_BYTES", 10_000)
-    monkeypatch.setattr(calls, "PART", 3)
+    monkeypatch.setattr(execution, "PAGE_BYTES", 10_000)
+    monkeypatch.setattr(execution, "PART", 3)
     large = store.session("large")
     turns = [large.record("user", "x" * 2_600) for _ in range(10)]
     page = server("GET", path, params={"after": turns[0].position - 1}).json()

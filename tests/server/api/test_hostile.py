@@ -8,7 +8,7 @@ import pytest
 
 from mnemolog import NewTurn
 from mnemolog.server.http.operations import OPERATIONS
-from mnemolog.server.http.wire import parameters
+from mnemolog.server.http.serialization import parameters
 from tests.server.api.examples import EXAMPLES
 
 NASTY: dict[type, tuple[Any, ...]] = {

@@ -17,11 +17,11 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.domain.scope import covers
 from mnemolog.domain.tokens import VERBS
-from mnemolog.server.http import calls
-from mnemolog.server.http.app import make_app
+from mnemolog.server.http import execution
+from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import REFUSED_S, Authentication, Callers
 from mnemolog.server.http.operations import OPERATIONS
-from mnemolog.server.http.wire import parameters
+from mnemolog.server.http.serialization import parameters
 from tests.server.api.examples import EXAMPLES, TRIP, TRIP_ID
 from tests.support import FakeClock
 
@@ -317,7 +317,7 @@ def test_nobody_follows_what_others_record(tmp_path):
 
 def test_a_page_of_the_history_is_looked_for_in_a_bounded_part_of_the_log(tmp_path, monkeypatch):
     """However much others recorded. Such a page may be empty, and the next one goes on from there."""
-    monkeypatch.setattr(calls, "POSITIONS", 7)
+    monkeypatch.setattr(execution, "POSITIONS", 7)
     about = {"own": ["acme/ada"], "foreign": ["acme/bob", "acme/cem", "globex/ada"], "verbs": ["read"]}
 
     async def page_on():

@@ -9,9 +9,9 @@ import pytest
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.server.http.access import Caller
+from mnemolog.server.http.followers import TAIL
 from mnemolog.server.http.openapi import OPENAPI, document
 from mnemolog.server.http.operations import BY_NAME, OPERATIONS
-from mnemolog.server.http.tail import TAIL
 from tests.server.api.examples import EXAMPLES
 from tests.server.api.json_schema import misfits
 

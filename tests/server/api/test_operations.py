@@ -13,7 +13,7 @@ from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.server.http.operations import LEFT_OUT, OPERATIONS
-from mnemolog.server.http.wire import Answers, Arguments, parameters
+from mnemolog.server.http.serialization import Answers, Arguments, parameters
 from mnemolog.session import Session
 
 SURFACE = (MemoryStore, Session, AuditService, ModelService, AdminService, Quarantine)

@@ -33,7 +33,7 @@ from mnemolog.projections.history.timeline import Moment
 from mnemolog.server.http.exchange import EVENT_STREAM, Exchange
 from mnemolog.server.http.operations import Operation
 from mnemolog.server.http.rate import RETRY_SOON
-from mnemolog.server.http.wire import Arguments
+from mnemolog.server.http.serialization import Arguments
 from mnemolog.store import MemoryStore
 
 HEARTBEAT_S: Final = 15.0

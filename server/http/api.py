@@ -25,7 +25,8 @@ from mnemolog.domain.idempotency import request_key
 from mnemolog.domain.session import checked_key
 from mnemolog.operations.service import AdminService
 from mnemolog.server.http.authentication import Authentication, Callers
-from mnemolog.server.http.calls import (
+from mnemolog.server.http.exchange import EVENT_STREAM, NO_STORE, REVALIDATED, Exchange
+from mnemolog.server.http.execution import (
     CallResult,
     Folders,
     call_for,
@@ -33,14 +34,13 @@ from mnemolog.server.http.calls import (
     prefetch_result,
     require_short_waits,
 )
-from mnemolog.server.http.exchange import EVENT_STREAM, NO_STORE, REVALIDATED, Exchange
+from mnemolog.server.http.followers import TAIL, TailRoute
 from mnemolog.server.http.openapi import DocumentRoute
 from mnemolog.server.http.operations import OPERATIONS, PREFIX, Operation
 from mnemolog.server.http.problems import internal_error, problem, problem_of, problem_response, to_body
 from mnemolog.server.http.protocol import KEY_HEADER, MCP_PATH
+from mnemolog.server.http.serialization import Answers, Arguments, reports_progress
 from mnemolog.server.http.streaming import answer_with_export, answer_with_progress
-from mnemolog.server.http.tail import TAIL, TailRoute
-from mnemolog.server.http.wire import Answers, Arguments, reports_progress
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 

@@ -26,7 +26,7 @@ from mnemolog.domain.session import SessionHandle, session_id_of
 from mnemolog.results import Checkpoint
 from mnemolog.server.client.connection import Call
 from mnemolog.server.http.operations import LEFT_OUT_ARGUMENTS, Operation
-from mnemolog.server.http.wire import WAITS, answer_types, is_paged, parameters, reports_progress
+from mnemolog.server.http.serialization import WAITS, answer_types, is_paged, parameters, reports_progress
 
 KEY_BYTES: Final = 16
 _WITH_EVENTS: Final = frozenset({"events", "preview_switch", "audit.timeline", "audit.event"})
