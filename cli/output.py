@@ -206,7 +206,7 @@ def show_import_preview(preview: FilePreview) -> None:
     out = console()
     counts = f"{counted(preview.turns, 'turn')} in {counted(preview.sessions, 'session')}"
     out.line((preview.path, "bold"), f": {preview.kind}; {counts}")
-    for target, described in (_NOT_MAPPED | preview.mapping).items():
+    for target, described in (_NOT_MAPPED | preview.mapping if preview.mapping else {}).items():
         out.line(f"    {target:<14} ", described)
     if preview.unread:
         out.line(f"    {'not read':<14} ", ", ".join(preview.unread))

@@ -8,27 +8,10 @@ from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, usual_names
 from mnemolog.adapters.importers.format import Format
-from mnemolog.adapters.importers.formats import (
-    chatgpt,
-    chroma,
-    claude_ai,
-    claude_code,
-    codex,
-    csv_table,
-    json_document,
-    jsonl,
-    letta,
-    mem0,
-    openai,
-    zep,
-)
-from mnemolog.adapters.importers.rows import shown_fields
+from mnemolog.adapters.importers.formats import chatgpt, chroma, claude_ai, claude_code, codex, csv_table, flat, letta
+from mnemolog.adapters.importers.message_reader import shown_fields
 from mnemolog.adapters.importers.source import JsonValue, Source, decode, samples
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-
-JSONL: Final = jsonl.FORMAT.name
-CLAUDE_CODE: Final = claude_code.FORMAT.name
-CODEX: Final = codex.FORMAT.name
 
 # Formats of one program each, before those that hold anything.
 _OF_PROGRAMS: Final = (
@@ -37,12 +20,12 @@ _OF_PROGRAMS: Final = (
     chatgpt.FORMAT,
     claude_ai.FORMAT,
     letta.FORMAT,
-    zep.FORMAT,
-    mem0.FORMAT,
+    flat.ZEP,
+    flat.MEM0,
     chroma.FORMAT,
-    openai.FORMAT,
+    flat.OPENAI,
 )
-BY_NAME: Final = {form.name: form for form in (jsonl.FORMAT, json_document.FORMAT, csv_table.FORMAT, *_OF_PROGRAMS)}
+BY_NAME: Final = {form.name: form for form in (flat.JSONL, flat.JSON, csv_table.FORMAT, *_OF_PROGRAMS)}
 FORMATS: Final = tuple(BY_NAME)
 
 _ROW: Final = '{"session": "trip", "role": "user", "text": "hello"}'
@@ -68,7 +51,7 @@ def format_of(source: Source, fields: FieldMap = DEFAULT_MAP) -> Format:
     """
     named = {name for names in fields.sources.values() for name in names}
     if source.is_blank:
-        return jsonl.FORMAT
+        return flat.JSONL
     if columns := csv_table.columns(source, named):
         if named or "text" in usual_names(columns):
             return csv_table.FORMAT
@@ -77,13 +60,13 @@ def format_of(source: Source, fields: FieldMap = DEFAULT_MAP) -> Format:
         )
     found = list(samples(source))
     form = _of_program(found) or _general(found)
-    if named and (form is None or not form.has_rows):
+    if named and (form is None or form.transcript is not None):
         is_lines = found[0].on_line if found else not source.is_array
-        return jsonl.FORMAT if is_lines else json_document.FORMAT
+        return flat.JSONL if is_lines else flat.JSON
     if form is not None:
         return form
     if source.is_array and not found:
-        return json_document.FORMAT
+        return flat.JSON
     raise _unknown(source, _looks_like(source, found))
 
 
@@ -101,12 +84,12 @@ def _of_program(found: Iterable[JsonValue]) -> Format | None:
 def _general(found: Iterable[JsonValue]) -> Format | None:
     """Return the format of JSON that is of no particular program."""
     for value in found:
-        if value.on_line and jsonl.recognizes(value.content):
-            return jsonl.FORMAT
-        if not value.on_line and openai.is_message(value.content) and "session" not in usual_names(value.content):
-            return openai.FORMAT
-        if json_document.recognizes(value.content):
-            return json_document.FORMAT
+        if value.on_line and flat.JSONL.recognizes(value.content):
+            return flat.JSONL
+        if not value.on_line and flat.is_message(value.content) and "session" not in usual_names(value.content):
+            return flat.OPENAI
+        if flat.JSON.recognizes(value.content):
+            return flat.JSON
     return None
 
 

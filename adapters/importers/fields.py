@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -27,9 +27,11 @@ DEFAULT_FIELDS: Final[dict[str, tuple[str, ...]]] = {
 
 Names = Mapping[str, Sequence[str]]
 """By target, the fields that may fill it; the first with a value is used."""
-NamesOf = Callable[[Iterable[str]], Names]
-"""Returns the names for rows that have these fields."""
+OF: Final = "conversation "
+"""Begins the names of fields that a message has from the conversation that it is in."""
 
+_INHERITED: Final = ("session", "session_title", "scope", "agent")
+_IDS: Final = ("id", "uuid", "key")
 _ONE_SOURCE: Final = frozenset({"role"})
 _FIELD: Final = "field"
 _BETWEEN_WORDS: Final = re.compile(r"[\s-]+")
@@ -39,10 +41,6 @@ class FieldMap(msgspec.Struct, frozen=True):
     """By target, the fields that are joined to it, in order. Targets without an entry keep their defaults."""
 
     sources: dict[str, tuple[str, ...]] = {}
-
-    def option(self) -> str:
-        """Return this map as an option for `parse_field_map`."""
-        return ",".join(f"{target}={'+'.join(names)}" for target, names in self.sources.items())
 
 
 DEFAULT_MAP: Final = FieldMap()
@@ -57,13 +55,14 @@ def usual_names(fields: Iterable[str]) -> Names:
     return {target: names for target, names in found.items() if names}
 
 
-def fixed_names(names: Names) -> NamesOf:
-    """Return a function that returns these names for all rows: those of a format whose fields never change."""
-
-    def names_of(_fields: Iterable[str]) -> Names:
-        return names
-
-    return names_of
+def guessed_names(fields: Iterable[str]) -> Names:
+    """Return the usual names among the fields of a message; those of its conversation come after its own."""
+    own = usual_names(field for field in fields if not field.startswith(OF))
+    around = [field.removeprefix(OF) for field in fields if field.startswith(OF)]
+    usual = usual_names(around)
+    found = {target: [*own.get(target, ()), *(OF + name for name in usual.get(target, ()))] for target in _INHERITED}
+    found["session"] += [OF + name for name in _IDS if name in around]
+    return {**own, **found}
 
 
 def parse_field_map(options: Sequence[str]) -> FieldMap:
@@ -98,8 +97,9 @@ _PLANS_MAX: Final = 1_000
 class Lookup:
     """Finds the fields of every target in the rows of a file."""
 
-    def __init__(self, fields: FieldMap, names_of: NamesOf = usual_names) -> None:
-        self._fields, self._names_of = fields, names_of
+    def __init__(self, fields: FieldMap = DEFAULT_MAP, names: Names | None = None) -> None:
+        """`names` are those of a format; without them the usual names are used."""
+        self._fields, self._names = fields, names
         self._plans: dict[tuple[str, ...], list[_Target]] = {}
 
     def found(self, row: dict[str, Any]) -> dict[str, Found]:
@@ -143,7 +143,7 @@ class Lookup:
     def _plan(self, row: dict[str, Any]) -> list[_Target]:
         """Return the targets that a row with these fields can fill: most rows of a file have the same fields."""
         targets = []
-        usual = self._names_of(row)
+        usual = self._names or guessed_names(row)
         for name in DEFAULT_FIELDS:
             names = self._fields.sources.get(name) or usual.get(name, ())
             there = [field for field in names if field in row or _first_step(field) in row]

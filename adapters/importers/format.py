@@ -1,125 +1,84 @@
-"""What a file format is: how to recognize a value of it, and how to get turns from it."""
+"""What a file format is: where its messages are, and which fields of a message fill which part of a turn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from mnemolog.adapters.importers.fields import FieldMap, Names, NamesOf, usual_names
-from mnemolog.adapters.importers.keys import KeyMaker
-from mnemolog.adapters.importers.rows import Row, RowReader, read_rows
-from mnemolog.adapters.importers.source import OnRefused, Source, values
-from mnemolog.adapters.importers.turn import ImportedTurn
-from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.adapters.importers.fields import OF, Names
+from mnemolog.adapters.importers.source import Source
+from mnemolog.adapters.importers.transcript import MakeReader
 
-Found = dict[str, Any] | InvalidInput | None
-"""What a message is: a row, why it cannot be one, or nothing to record."""
-RowsOf = Callable[[Any, str], Iterable[Found]]
-"""Returns what the messages in a JSON value are. The second argument names a session that has no id of its own.
-Raises `InvalidInput` for a value without messages."""
+
+class Message(msgspec.Struct, frozen=True):
+    """A message as a file has it, and its place there."""
+
+    line: int
+    """Line number from 1; in a JSON document the number of the message."""
+    where: str
+    """`line 12`, or `message 12` in a JSON document."""
+    content: Any
+    shared: dict[str, Any] = {}
+    """The fields of the conversation that it is in."""
+    session: str = ""
+    """The name of that conversation, if it has no id of its own."""
+
+
+class Conversation(msgspec.Struct, frozen=True):
+    """Messages that belong together."""
+
+    messages: Iterable[Any]
+    shared: dict[str, Any] = {}
+    """The fields of the conversation, for each message: `shared_by`."""
+    session: str = ""
+    """Its name, if it has no id of its own."""
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
-    """A file format. It has rows, from JSON values or in another way, whose fields `--field` can name; or turns."""
+    """A file format. For one whose messages are flat objects, `lists` and `fields` are all that is needed."""
 
     name: str
     kind: str
     """What a file of it is, for people."""
-    recognizes: Callable[[Any], bool]
+    recognizes: Callable[[Any], bool] = lambda _: False
     """Whether a JSON value is of this format: a line, a document or an element of an array."""
-    rows_of: RowsOf | None = None
-    """The rows in a JSON value of the file."""
-    rows: Callable[[Source], Iterator[Row]] | None = None
-    """The rows of a file that is read in a way of its own."""
-    names_of: NamesOf = usual_names
-    keeps_all: bool = False
-    """Whether the metadata of a turn has all fields that are no other part of it."""
-    read: Callable[[Source], Iterator[ImportedTurn]] | None = None
-    """The turns of a file without rows."""
-    mapping: Names = {}
-    """For a format without rows: by part of a turn, the fields that it comes from."""
+    fields: Names = {}
+    """By part of a turn, the fields that may fill it. Empty: fields with usual names, which is a guess."""
+    lists: tuple[str, ...] = ()
+    """Paths of the list of messages in a conversation. A value without one is a message itself."""
+    said: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
+    """Returns the fields of a message that needs more than names; None if it says nothing. Raises `InvalidInput`."""
+    conversations: Callable[[Any, str], Iterator[Conversation]] | None = None
+    """Yields the conversations in a JSON value, where `lists` does not do. The second argument names one without an id.
+    Raises `InvalidInput`."""
+    messages: Callable[[Source], Iterator[Message]] | None = None
+    """Yields the messages of a file that does not hold JSON values."""
+    transcript: MakeReader | None = None
+    """Makes the reader of a transcript, which has no fields to name."""
 
-    @property
-    def has_rows(self) -> bool:
-        """Whether `--field` can name its fields."""
-        return self.read is None
+    def list_in(self, value: Any) -> list[Any] | None:
+        """Return the messages of a conversation, None for any other value."""
+        for path in self.lists:
+            found = value
+            for step in path.split("."):
+                found = found.get(step) if isinstance(found, dict) else None
+            if isinstance(found, list):
+                return found
+        return None
 
-
-class FileReader:
-    """The turns of one file, and the fields that they come from."""
-
-    def __init__(self, format: Format, turns: Iterator[ImportedTurn], reader: RowReader | None = None) -> None:  # noqa: A002
-        self.format, self.turns = format, turns
-        self._reader = reader
-
-    def mapping(self) -> dict[str, str]:
-        """Return by part of a turn the fields that it comes from. For rows: as far as they were read."""
-        if self._reader is not None:
-            return self._reader.lookup.mapping()
-        return {target: " or ".join(names) for target, names in self.format.mapping.items()}
-
-    def unread(self) -> list[str]:
-        """Return the fields of the rows so far that fill no part of a turn."""
-        return [] if self._reader is None or self.format.keeps_all else self._reader.lookup.unread()
-
-
-def each_message(messages: Iterable[Any], row_of: Callable[[dict[str, Any]], dict[str, Any] | None]) -> Iterator[Found]:
-    """Yield what each message is. One that is no object, or that `row_of` refuses, does not hide the others."""
-    for message in messages:
-        if not isinstance(message, dict):
-            yield InvalidInput("message", f"expected an object, got {type(message).__name__}")
-            continue
-        try:
-            found = row_of(message)
-        except InvalidInput as error:
-            yield error
+    def conversations_in(self, value: Any, session: str) -> Iterator[Conversation]:
+        """Yield the conversations in a JSON value. Raises `InvalidInput` for a value that cannot have any."""
+        if self.conversations is not None:
+            yield from self.conversations(value, session)
+        elif (messages := self.list_in(value)) is not None:
+            yield Conversation(messages, shared_by(value), session)
         else:
-            yield found
+            yield Conversation([value])
 
 
-def open_format(source: Source, form: Format, fields: FieldMap) -> FileReader:
-    """Return the reader of an open file of a format."""
-    if form.read is not None:
-        return FileReader(form, form.read(source))
-    reader = RowReader(source.path, KeyMaker(source.secret), fields, form.names_of)
-    if form.rows is not None:
-        rows = form.rows(source)
-    else:
-        rows = _rows(source, form.rows_of) if form.rows_of is not None else iter(())
-    return FileReader(form, read_rows(rows, reader, source.refuse), reader)
-
-
-def open_database(
-    path: Path, form: Format, rows: Iterator[Row], fields: FieldMap, *, on_refused: OnRefused | None, secret: bytes
-) -> FileReader:
-    """Return the reader of the rows of a database."""
-    reader = RowReader(path, KeyMaker(secret), fields, form.names_of)
-
-    def refuse(line: int, why: InvalidInput | str) -> None:
-        refused = ImportRefused(path, line, str(why), skippable=True)
-        if on_refused is None:
-            raise refused
-        on_refused(refused)
-
-    return FileReader(form, read_rows(rows, reader, refuse), reader)
-
-
-def _rows(source: Source, rows_of: RowsOf) -> Iterator[Row]:
-    ordinal = 0
-    for value in values(source):
-        by_line = value.on_line and not value.alone
-        try:
-            for found in rows_of(value.content, source.stem if value.alone else f"{source.stem}-{value.number}"):
-                ordinal += 1
-                number, where = (value.number, value.where) if by_line else (ordinal, f"message {ordinal}")
-                if not (value.on_line or value.alone or value.number == ordinal):
-                    where += f", in element {value.number}"
-                if isinstance(found, InvalidInput):
-                    source.refuse(number, found if by_line else f"{where}: {found}")
-                elif found is not None:
-                    yield Row(number, where, found)
-        except InvalidInput as error:
-            source.refuse(value.number, error if by_line else f"{value.where}: {error}")
+def shared_by(conversation: Any) -> dict[str, Any]:
+    """Return the fields of a conversation that may be true of each of its messages: texts and whole numbers."""
+    fields = conversation.items() if isinstance(conversation, dict) else ()
+    return {OF + name: value for name, value in fields if isinstance(value, str | int) and not isinstance(value, bool)}

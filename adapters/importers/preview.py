@@ -103,6 +103,7 @@ def _preview(
 ) -> FilePreview:
     refused: list[ImportRefused] = []
     with open_file(path, format=format, fields=fields, on_refused=refused.append) as reader:
+        fields_read = None if reader.reader is None else reader.reader.lookup
         turns = with_defaults(reader.turns, scope=scope, agent=agent)
         first = list(islice(turns, TURNS_SHOWN))
         count, sessions = len(first), {turn.session for turn in first}
@@ -115,8 +116,8 @@ def _preview(
             kind=reader.format.kind,
             turns=count,
             sessions=len(sessions),
-            mapping=reader.mapping(),
-            unread=tuple(reader.unread()),
+            mapping={} if fields_read is None else fields_read.mapping(),
+            unread=() if fields_read is None or reader.format.fields else tuple(fields_read.unread()),
             first=tuple(map(_turn, first)),
             refused=tuple(map(str, refused)),
         )

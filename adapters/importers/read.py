@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from mnemolog.adapters.importers.detection import BY_NAME, FORMATS, format_of
 from mnemolog.adapters.importers.fields import FieldMap
-from mnemolog.adapters.importers.format import FileReader, open_database, open_format
+from mnemolog.adapters.importers.format import Format, Message
 from mnemolog.adapters.importers.formats import chroma
-from mnemolog.adapters.importers.source import OnRefused, Source
-from mnemolog.adapters.importers.turn import ImportedTurn
+from mnemolog.adapters.importers.keys import KeyMaker
+from mnemolog.adapters.importers.message_reader import MessageReader
+from mnemolog.adapters.importers.source import OnRefused, Source, refuse, values
+from mnemolog.adapters.importers.transcript import Reader
+from mnemolog.adapters.importers.turn import ImportedTurn, TurnMaker
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.infra.text_file import Progress
+
+
+class OpenFile(NamedTuple):
+    """A file that is being read."""
+
+    format: Format
+    turns: Iterator[ImportedTurn]
+    reader: MessageReader | None
+    """Which fields were read so far; None for a transcript."""
 
 
 def read_turns(
@@ -27,26 +41,32 @@ def read_turns(
 ) -> Iterator[ImportedTurn]:
     """Yield the turns of a file in its order, each checked by the rules of the log.
 
-    Without `format` it is detected from the content. `fields` names fields of a format that has rows: any CSV file,
+    Without `format` it is detected from the content. `fields` names fields of a format that has them: any CSV file,
     JSON document or JSON Lines file, and most exports. JSON Lines, CSV and transcripts of Claude Code and Codex are
     read line by line; JSON documents are held in memory as bytes. `progress` receives bytes read and bytes in all, as
     the file is on disk. `secret` goes into the keys of turns that have none (`mnemolog.adapters.importers.keys`).
 
-    Raises `InvalidInput` at once for an unknown format, or for fields of a format without rows. The first line that
-    cannot be recorded raises `ImportRefused`; with `on_refused` the error goes there and reading continues. Errors of
-    the file as a whole always raise: unreadable, not UTF-8, unknown format, a damaged gzip file, a document that is not
-    JSON.
+    Raises `InvalidInput` at once for an unknown format, or for fields of a transcript. The first line that cannot be
+    recorded raises `ImportRefused`; with `on_refused` the error goes there and reading continues. Errors of the file as
+    a whole always raise: unreadable, not UTF-8, unknown format, a damaged gzip file, a document that is not JSON.
     """
     checked_format(format, fields)
-    return _turns(path, format, fields, progress, on_refused, secret)
+
+    def turns() -> Iterator[ImportedTurn]:
+        with open_file(
+            path, format=format, fields=fields, progress=progress, on_refused=on_refused, secret=secret
+        ) as opened:
+            yield from opened.turns
+
+    return turns()
 
 
 def checked_format(format: str | None, fields: FieldMap | None) -> None:  # noqa: A002
-    """Raise `InvalidInput` for an unknown format, or for fields of a format without rows."""
+    """Raise `InvalidInput` for an unknown format, or for fields of a transcript."""
     if format is not None and format not in BY_NAME:
         raise InvalidInput("format", f"{format!r} is none of {', '.join(FORMATS)}")
-    if fields is not None and fields.sources and format is not None and not BY_NAME[format].has_rows:
-        named = ", ".join(name for name, form in BY_NAME.items() if form.has_rows)
+    if fields is not None and fields.sources and format is not None and BY_NAME[format].transcript is not None:
+        named = ", ".join(name for name, form in BY_NAME.items() if form.transcript is None)
         raise InvalidInput("field", f"{format} has no fields to name; these formats have: {named}")
 
 
@@ -59,28 +79,52 @@ def open_file(
     progress: Progress | None = None,
     on_refused: OnRefused | None = None,
     secret: bytes = b"",
-) -> Iterator[FileReader]:
+) -> Iterator[OpenFile]:
     """Open a file to read its turns, with the arguments of `read_turns`."""
     chosen = fields or FieldMap()
     database = chroma.database_in(path) if format in (None, chroma.FORMAT.name) else None
+    maker = TurnMaker(database or path, KeyMaker(secret))
     if database is not None:
-        with closing(chroma.database_rows(database)) as rows:
-            yield open_database(database, chroma.FORMAT, rows, chosen, on_refused=on_refused, secret=secret)
+        reader = MessageReader(maker, chroma.FORMAT, chosen)
+        with closing(chroma.database_messages(database)) as records:
+            yield OpenFile(chroma.FORMAT, reader.turns(records, partial(refuse, database, on_refused)), reader)
         return
-    with Source(path, progress=progress, on_refused=on_refused, secret=secret) as source:
+    with Source(path, progress=progress, on_refused=on_refused) as source:
         form = format_of(source, chosen) if format is None else BY_NAME[format]
-        yield open_format(source, form, chosen)
+        if form.transcript is not None:
+            yield OpenFile(form, _turns_by_line(source, form.transcript(maker)), None)
+            return
+        reader = MessageReader(maker, form, chosen)
+        messages = form.messages(source) if form.messages is not None else messages_in(source, form)
+        yield OpenFile(form, reader.turns(messages, source.refuse), reader)
 
 
-def _turns(
-    path: Path,
-    format: str | None,  # noqa: A002
-    fields: FieldMap | None,
-    progress: Progress | None,
-    on_refused: OnRefused | None,
-    secret: bytes,
-) -> Iterator[ImportedTurn]:
-    with open_file(
-        path, format=format, fields=fields, progress=progress, on_refused=on_refused, secret=secret
-    ) as reader:
-        yield from reader.turns
+def messages_in(source: Source, form: Format) -> Iterator[Message]:
+    """Yield the messages in the JSON values of a file. A value that cannot have any is refused."""
+    number_of_message = 0
+    for value in values(source):
+        by_line = value.on_line and not value.alone
+        name = source.stem if value.alone else f"{source.stem}-{value.number}"
+        try:
+            for conversation in form.conversations_in(value.content, name):
+                for content in conversation.messages:
+                    number_of_message += 1
+                    number, where = value.number, value.where
+                    if not by_line:
+                        number, where = number_of_message, f"message {number_of_message}"
+                        if not (value.on_line or value.alone or value.number == number):
+                            where += f", in element {value.number}"
+                    yield Message(number, where, content, conversation.shared, conversation.session)
+        except InvalidInput as error:
+            source.refuse(value.number, error if by_line else f"{value.where}: {error}")
+
+
+def _turns_by_line(source: Source, reader: Reader) -> Iterator[ImportedTurn]:
+    """Yield the turns in the lines of a transcript: all of a line, or none if it is refused."""
+    for number, row in source.rows():
+        try:
+            entry = reader.entry(number, row)
+        except InvalidInput as error:
+            source.refuse(number, error)
+        else:
+            yield from entry.turns if entry is not None else ()

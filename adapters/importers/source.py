@@ -6,15 +6,15 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
+from mnemolog.adapters.importers.turn import stem_of
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.infra.text_file import UTF8_BOM, Progress, TextSource
 
-Parsed = TypeVar("Parsed")
 OnRefused = Callable[[ImportRefused], None]
 
 SAMPLES_MAX: Final = 100
@@ -28,16 +28,9 @@ _EXPLAINED_BYTES_MAX: Final = 16 << 20
 class Source(TextSource):
     """An open file to import. What concerns the whole file raises `ImportRefused`; a bad line goes to `refuse`."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        progress: Progress | None = None,
-        on_refused: OnRefused | None = None,
-        secret: bytes = b"",
-    ) -> None:
+    def __init__(self, path: Path, *, progress: Progress | None = None, on_refused: OnRefused | None = None) -> None:
         super().__init__(path, progress=progress)
-        self.secret, self._on_refused = secret, on_refused
+        self._on_refused = on_refused
         self._document: memoryview | None = None
 
     @property
@@ -57,10 +50,7 @@ class Source(TextSource):
 
     def refuse(self, line: int, why: InvalidInput | str) -> None:
         """Raise `ImportRefused`, or pass it to `on_refused` if the caller gave that."""
-        refused = ImportRefused(self.path, line, str(why), skippable=True)
-        if self._on_refused is None:
-            raise refused from (why if isinstance(why, InvalidInput) else None)
-        self._on_refused(refused)
+        refuse(self.path, self._on_refused, line, why)
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the JSON object of every line with its number. Other lines are refused."""
@@ -74,16 +64,6 @@ class Source(TextSource):
             else:
                 yield number, row
 
-    def turns_by_line(self, parse: Callable[[int, dict[str, Any]], list[Parsed]]) -> Iterator[Parsed]:
-        """Yield the turns that `parse` finds in every line: all of a line, or none when it is refused."""
-        for number, row in self.rows():
-            try:
-                turns = parse(number, row)
-            except InvalidInput as error:
-                self.refuse(number, error)
-            else:
-                yield from turns
-
     def document(self) -> memoryview:
         """Return the whole file, which is held in memory. Raises `ImportRefused` beyond `DOCUMENT_BYTES_MAX`."""
         if self._document is None:
@@ -96,10 +76,12 @@ class Source(TextSource):
         return self._document
 
 
-def stem_of(path: Path) -> str:
-    """Return the name of a file without its endings `.gz`, `.jsonl`, `.json`."""
-    name = path.name
-    return Path(name[:-3] if name.lower().endswith(".gz") else name).stem
+def refuse(path: Path, on_refused: OnRefused | None, line: int, why: InvalidInput | str) -> None:
+    """Raise `ImportRefused` for a line, or pass it to `on_refused`."""
+    refused = ImportRefused(path, line, str(why), skippable=True)
+    if on_refused is None:
+        raise refused from (why if isinstance(why, InvalidInput) else None)
+    on_refused(refused)
 
 
 class JsonValue(msgspec.Struct, frozen=True):

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from mnemolog.adapters.importers.keys import KeyMaker
-from mnemolog.adapters.importers.source import Source
-from mnemolog.adapters.importers.turn import ImportedTurn
+from mnemolog.adapters.importers.turn import ImportedTurn, TurnMaker
 
 
 class Compacted(msgspec.Struct, frozen=True):
@@ -68,18 +65,7 @@ class Reader(Protocol):
         ...
 
 
-MakeReader = Callable[[Path, KeyMaker], Reader]
-
-
-def turns_of(source: Source, make: MakeReader) -> Callable[[int, dict[str, Any]], list[ImportedTurn]]:
-    """Return a function that returns the turns of a line of an open file."""
-    reader = make(source.path, KeyMaker(source.secret))
-
-    def turns(line: int, row: dict[str, Any]) -> list[ImportedTurn]:
-        entry = reader.entry(line, row)
-        return [] if entry is None else entry.turns
-
-    return turns
+MakeReader = Callable[[TurnMaker], Reader]
 
 
 def name_of(session: str, folder: str) -> str:

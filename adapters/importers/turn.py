@@ -1,14 +1,16 @@
-"""A turn from a file, checked by the rules of the log."""
+"""A turn from a file: one rule for all formats of role, text, time, tool calls and key."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from mnemolog.domain.clock import to_datetime
+from mnemolog.adapters.importers.keys import KeyMaker
+from mnemolog.adapters.importers.times import parse_time
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import TurnRecorded
@@ -21,10 +23,10 @@ from mnemolog.domain.limits import (
     checked_text,
     quoted,
 )
-from mnemolog.domain.message_content import call_name
-from mnemolog.domain.position import Micros
+from mnemolog.domain.message_content import call_name, calls_text, content_text
+from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import parse_scope
-from mnemolog.domain.session import checked_key, checked_session_id, new_turn
+from mnemolog.domain.session import checked_key, checked_session_id
 
 
 class ImportedTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,52 +65,90 @@ _scope = lru_cache(_CACHED)(parse_scope)
 _label = lru_cache(_CACHED)(checked_label)
 
 
-def checked_turn(
-    *,
-    path: Path,
-    line: int,
-    where: str,
-    session: str,
-    role: str,
-    text: str,
-    key: str,
-    session_title: str | None = None,
-    scope: str = "",
-    agent: str | None = None,
-    speaker: str | None = None,
-    said_at: int | None = None,
-    tool_calls: list[Any] | None = None,
-    metadata: dict[str, Any] | None = None,
-) -> ImportedTurn:
-    """Return the turn if the log can hold it. Raises `InvalidInput`, `LimitExceeded`."""
-    return ImportedTurn(
-        path=path,
-        line=line,
-        where=where,
-        session=_session(session),
-        session_title=as_label(session_title) or "",
-        scope=_scope(scope),
-        agent=None if agent is None else _label("agent", agent),
-        role=role,
-        speaker=None if speaker is None else _label("speaker", speaker),
-        text=checked_text("text", text, bytes_max=TEXT_BYTES_MAX),
-        key=checked_key(key),
-        said_at=said_at,
-        tool_calls=checked_json("tool_calls", tool_calls, bytes_max=METADATA_BYTES_MAX) if tool_calls else [],
-        metadata=checked_json("metadata", metadata, bytes_max=METADATA_BYTES_MAX) if metadata else {},
-    )
+class TurnMaker:
+    """Makes the turns of one file, in its order."""
+
+    def __init__(self, path: Path, keys: KeyMaker) -> None:
+        self.path, self.keys = path, keys
+
+    def turn(
+        self,
+        line: int,
+        where: str = "",
+        *,
+        session: str,
+        role: object,
+        text: str,
+        session_title: str | None = None,
+        scope: str = "",
+        agent: str | None = None,
+        speaker: str | None = None,
+        key: str | None = None,
+        time: object = None,
+        tool_calls: list[Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> ImportedTurn:
+        """Return the turn if the log can hold it. Raises `InvalidInput`, `LimitExceeded`.
+
+        `role` is a word of any provider, and `time` a time in any form that is not ambiguous. A turn that only calls
+        tools has a text that names them; calls too large for the log are shortened. Without a key, one is made.
+        """
+        word = parse_role(role)._value_
+        calls, shortened = _fitting_calls(tool_calls) if tool_calls else ([], False)
+        if calls and (not text or text.isspace()):
+            text = calls_text(calls)
+        if not key:
+            key = self.keys.key(session=session, role=word, speaker=speaker, text=text)
+        about = dict(metadata or {}) | ({"tool_calls_shortened": True} if shortened else {})
+        return ImportedTurn(
+            path=self.path,
+            line=line,
+            where=where or f"line {line}",
+            session=_session(session),
+            session_title=as_label(session_title) or "",
+            scope=_scope(scope),
+            agent=None if agent is None else _label("agent", agent),
+            role=word,
+            speaker=None if speaker is None else _label("speaker", speaker),
+            text=checked_text("text", text, bytes_max=TEXT_BYTES_MAX),
+            key=checked_key(key),
+            said_at=parse_time("time", time),
+            tool_calls=checked_json("tool_calls", calls, bytes_max=METADATA_BYTES_MAX) if calls else [],
+            metadata=checked_json("metadata", about, bytes_max=METADATA_BYTES_MAX) if about else {},
+        )
 
 
 def event_of(turn: ImportedTurn) -> TurnRecorded:
-    """Return the event that records a turn. Raises `InvalidInput`, `LimitExceeded`."""
-    return new_turn(
+    """Return the event that records a turn."""
+    return TurnRecorded(
         role=turn.role,
         text=turn.text,
         speaker=turn.speaker,
-        said_at=None if turn.said_at is None else to_datetime(Micros(turn.said_at)),
+        said_at=turn.said_at,
         tool_calls=turn.tool_calls,
         metadata=turn.metadata,
     )
+
+
+def stem_of(path: Path) -> str:
+    """Return the name of a file without its endings `.gz`, `.jsonl`, `.json`."""
+    name = path.name
+    return Path(name[:-3] if name.lower().endswith(".gz") else name).stem
+
+
+def said_text(content: object) -> str:
+    """Return the texts and pictures of a content that has parts of other kinds as well; empty if they are blank.
+
+    Left out are thoughts, calls and results of tools, and the bookkeeping of programs. Raises `InvalidInput`.
+    """
+    if isinstance(content, list):
+        content = [
+            part
+            for part in content
+            if isinstance(part, str) or (isinstance(part, dict) and part.get("type") in ("text", "image"))
+        ]
+    text = content_text(content)
+    return "" if text.isspace() else text
 
 
 @lru_cache(_CACHED)
@@ -137,7 +177,7 @@ def text_or_none(field: str, value: object) -> str | None:
     raise InvalidInput(field, f"expected text or a number, got {type(value).__name__}: {quoted(value)}")
 
 
-def fitting_calls(calls: list[Any]) -> tuple[list[Any], bool]:
+def _fitting_calls(calls: list[Any]) -> tuple[list[Any], bool]:
     """Return tool calls within the limit of the log, and whether long values were shortened for it.
 
     Otherwise a call that writes a whole file would make the log refuse the turn that it belongs to.

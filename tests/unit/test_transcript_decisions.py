@@ -8,12 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.transcript import Compacted, Entry, Undone
 from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterpreter
 from mnemolog.adapters.importers.transcripts.place import Place
 from mnemolog.adapters.importers.transcripts.scopes import scope_of
 from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Switch
-from mnemolog.adapters.importers.turn import checked_turn
+from mnemolog.adapters.importers.turn import TurnMaker
 from mnemolog.domain.limits import SCOPE_BYTES_MAX
 
 HUGE = 1 << 60
@@ -111,8 +112,7 @@ class Log:
 
 
 def turn(key, session, role):
-    where = {"path": Path("t.jsonl"), "line": 1, "where": "line 1"}
-    return checked_turn(**where, session=session, role=role, text=key, key=key)
+    return TurnMaker(Path("t.jsonl"), KeyMaker()).turn(1, session=session, role=role, text=key, key=key)
 
 
 class Talk:

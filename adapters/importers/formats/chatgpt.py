@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mnemolog.adapters.importers.fields import fixed_names
-from mnemolog.adapters.importers.format import Format, Found, each_message
+from mnemolog.adapters.importers.fields import OF
+from mnemolog.adapters.importers.format import Conversation, Format, shared_by
 from mnemolog.adapters.importers.turn import as_label
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message_content import content_text
@@ -23,16 +23,11 @@ def recognizes(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("mapping"), dict)
 
 
-def rows_of(value: Any, session: str) -> Iterator[Found]:
-    """Yield the messages on the visible branch of a conversation."""
+def _conversations(value: Any, session: str) -> Iterator[Conversation]:
+    """Yield the visible branch of a conversation."""
     if not isinstance(value, dict):
         raise InvalidInput("conversation", f"expected an object, got {type(value).__name__}")
-    conversation = {
-        "conversation_id": value.get("conversation_id") or value.get("id") or session,
-        "title": value.get("title") if isinstance(value.get("title"), str) else None,
-    }
-    for row in each_message(_shown(value), _row):
-        yield conversation | row if isinstance(row, dict) else row
+    yield Conversation(_shown(value), shared_by(value), session)
 
 
 _Nodes = dict[str, dict[str, Any]]
@@ -80,8 +75,8 @@ def _last_leaf(nodes: _Nodes) -> str | None:
     return at
 
 
-def _row(message: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the row of a message, None if it is hidden or not part of the conversation. Raises `InvalidInput`."""
+def _said(message: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the fields of a message, None if it is hidden or not part of the conversation. Raises `InvalidInput`."""
     author, content = _object(message, "author"), _object(message, "content")
     metadata = _object(message, "metadata")
     text = _text(content)
@@ -93,12 +88,10 @@ def _row(message: dict[str, Any]) -> dict[str, Any] | None:
     recipient = message.get("recipient")
     kept = {"model": metadata.get("model_slug"), "recipient": None if recipient == "all" else recipient}
     name = author.get("name")
-    return {
+    return message | {
         "parts": text,
         "author.role": role.value,
         "author.name": as_label(name) if isinstance(name, str) else None,
-        "id": message.get("id"),
-        "create_time": message.get("create_time"),
         "model_slug, recipient": {name: value for name, value in kept.items() if value} or None,
     }
 
@@ -135,21 +128,20 @@ def _part(part: object) -> object:
     return {"type": kind if isinstance(kind, str) else "attachment"}
 
 
-FORMAT = Format(
+FORMAT: Final = Format(
     name="chatgpt",
     kind="conversations.json of a ChatGPT export",
     recognizes=recognizes,
-    rows_of=rows_of,
-    names_of=fixed_names(
-        {
-            "text": ["parts"],
-            "role": ["author.role"],
-            "session": ["conversation_id"],
-            "session_title": ["title"],
-            "speaker": ["author.name"],
-            "key": ["id"],
-            "time": ["create_time"],
-            "metadata": ["model_slug, recipient"],
-        }
-    ),
+    fields={
+        "text": ["parts"],
+        "role": ["author.role"],
+        "session": [OF + "conversation_id", OF + "id"],
+        "session_title": [OF + "title"],
+        "speaker": ["author.name"],
+        "key": ["id"],
+        "time": ["create_time"],
+        "metadata": ["model_slug, recipient"],
+    },
+    conversations=_conversations,
+    said=_said,
 )

@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from mnemolog.adapters.importers.fields import Names, usual_names
-from mnemolog.adapters.importers.format import Format
-from mnemolog.adapters.importers.rows import Row
+from mnemolog.adapters.importers.fields import usual_names
+from mnemolog.adapters.importers.format import Conversation, Format, Message
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.infra.runtime.regular_files import open_file
 
 DATABASE: Final = "chroma.sqlite3"
 _MAGIC: Final = b"SQLite format 3\0"
 _DOCUMENT: Final = "chroma:document"
-_OWN: Final = {"text": ["document", "data"], "key": ["id"], "metadata": ["metadata"]}
-"""mem0 keeps its texts under `data`, in the metadata."""
 _FROM_METADATA: Final = ("role", "session", "session_title", "scope", "agent", "speaker", "time")
+"""Parts of a turn that the metadata may have under usual names."""
 _TABLES: Final = {"collections", "segments", "embeddings", "embedding_metadata"}
 _QUERY: Final = """
 SELECT e.id, e.embedding_id, c.name, m.key,
@@ -38,13 +36,6 @@ ORDER BY c.name, e.id, m.key
 """
 
 
-def names_of(fields: Iterable[str]) -> Names:
-    """Return the names for a record: what Chroma calls its parts, and usual names in the metadata for the rest."""
-    usual = usual_names(fields)
-    found = {target: usual[target] for target in _FROM_METADATA if target in usual}
-    return _OWN | found | {"session": [*usual.get("session", ()), "collection"]}
-
-
 def recognizes(value: Any) -> bool:
     """Whether a value is the result of `collection.get()`."""
     if not isinstance(value, dict) or not isinstance(value.get("ids"), list):
@@ -52,7 +43,7 @@ def recognizes(value: Any) -> bool:
     return any(isinstance(value.get(field), list) for field in ("documents", "metadatas"))
 
 
-def rows_of(value: Any, _session: str) -> Iterator[dict[str, Any]]:
+def _conversations(value: Any, _session: str) -> Iterator[Conversation]:
     """Yield the records that have a document."""
     if not recognizes(value):
         raise InvalidInput("ids", "expected the result of collection.get(): lists of ids, documents and metadatas")
@@ -65,10 +56,7 @@ def rows_of(value: Any, _session: str) -> Iterator[dict[str, Any]]:
     )
     if not len(ids) == len(documents) == len(metadatas):
         raise InvalidInput("ids", f"{len(ids)} ids, {len(documents)} documents and {len(metadatas)} metadatas")
-    for id_, document, metadata in zip(ids, documents, metadatas, strict=True):
-        row = _record(id_, document, metadata)
-        if row is not None:
-            yield row
+    yield Conversation([row for row in map(_record, ids, documents, metadatas) if row is not None])
 
 
 def database_in(path: Path) -> Path | None:
@@ -89,7 +77,7 @@ def database_in(path: Path) -> Path | None:
         return None  # Reading it as text reports why.
 
 
-def database_rows(path: Path) -> Generator[Row, None, None]:
+def database_messages(path: Path) -> Generator[Message, None, None]:
     """Yield the records of all collections that have a document, by collection and in the order of insertion.
 
     The database is opened read-only. Raises `ImportRefused` if it is not one of Chroma or cannot be read.
@@ -103,7 +91,7 @@ def database_rows(path: Path) -> Generator[Row, None, None]:
             if not tables >= _TABLES:
                 raise ImportRefused(path, 1, "this database of SQLite is not one of Chroma; export it as CSV or JSON")
             for number, row in enumerate(_records(connection), start=1):
-                yield Row(number, f"document {number}", row)
+                yield Message(number, f"document {number}", row)
         finally:
             connection.close()
     except sqlite3.Error as error:
@@ -129,17 +117,26 @@ def _whole(at: int | None, id_: str, collection: str, metadata: dict[str, Any]) 
 
 
 def _record(id_: Any, document: Any, metadata: Any) -> dict[str, Any] | None:
+    """Return the fields of a record, None if it has no text. mem0 keeps its texts under `data`, in the metadata."""
     known = {key: value for key, value in metadata.items() if value is not None} if isinstance(metadata, dict) else {}
     if not document and not known.get("data"):
         return None
-    return known | {"id": id_, "document": document, "metadata": known or None}
+    usual = usual_names(known)
+    named = ((target, name) for target in _FROM_METADATA for name in reversed(usual.get(target, ())))
+    parts = {target: known[name] for target, name in named if known[name] != ""}
+    return known | parts | {"id": id_, "document": document, "metadata": known or None}
 
 
-FORMAT = Format(
+FORMAT: Final = Format(
     name="chroma",
     kind="a folder of Chroma, or the result of collection.get()",
     recognizes=recognizes,
-    rows_of=rows_of,
-    names_of=names_of,
-    keeps_all=True,
+    fields={
+        "text": ["document", "data"],
+        "key": ["id"],
+        "session": ["session", "collection"],
+        **{target: [target] for target in _FROM_METADATA if target != "session"},
+        "metadata": ["metadata"],
+    },
+    conversations=_conversations,
 )

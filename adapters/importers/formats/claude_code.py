@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from mnemolog.adapters.importers.format import Format
-from mnemolog.adapters.importers.keys import KeyMaker
-from mnemolog.adapters.importers.source import Source, stem_of
-from mnemolog.adapters.importers.times import parse_time
-from mnemolog.adapters.importers.transcript import Compacted, Entry, name_of, turns_of
-from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, fitting_calls, text_or_none
+from mnemolog.adapters.importers.transcript import Compacted, Entry, name_of
+from mnemolog.adapters.importers.turn import ImportedTurn, TurnMaker, stem_of, text_or_none
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.message_content import calls_in, calls_text, content_text, results_in
-from mnemolog.domain.role import Role, parse_role
+from mnemolog.domain.message_content import calls_in, content_text, results_in
+from mnemolog.domain.role import Role
 
 TYPES_READ: Final = ("user", "assistant")
 _IDS: Final = {"sessionId", "uuid"}
@@ -35,16 +30,11 @@ def is_side_line(row: dict[str, Any]) -> bool:
     return isinstance(row.get("type"), str) and (row["type"] in _SIDE_TYPES or bool(row.keys() & _SIDE_FIELDS))
 
 
-def read(source: Source) -> Iterator[ImportedTurn]:
-    """Yield what users, assistants and tools said. Other lines are skipped."""
-    return source.turns_by_line(turns_of(source, ClaudeCodeReader))
-
-
 class ClaudeCodeReader:
     """Reads a transcript: a tree of lines, each of which names its parent."""
 
-    def __init__(self, path: Path, keys: KeyMaker) -> None:
-        self._path, self._stem, self._keys = path, stem_of(path), keys
+    def __init__(self, maker: TurnMaker) -> None:
+        self._maker, self._stem = maker, stem_of(maker.path)
         self._names: dict[str, str] = {}
         self.state: dict[str, Any] = {}
 
@@ -75,24 +65,20 @@ class ClaudeCodeReader:
         message = row.get("message")
         if not isinstance(message, dict):
             raise InvalidInput("message", f"expected an object, got {type(message).__name__}")
-        said_at = parse_time("timestamp", row.get("timestamp"))
         name = self._names.setdefault(session, name_of(session, str(row.get("cwd") or "")))
         turns: list[ImportedTurn] = []
-        for role, text, calls, more in _said(row["type"], message):
-            key = f"{uuid}/{len(turns) + 1}" if turns else uuid
+        for role, text, calls, about in _said(row["type"], message):
             turns.append(
-                checked_turn(
-                    path=self._path,
-                    line=line,
-                    where=f"line {line}",
+                self._maker.turn(
+                    line,
                     session=session,
                     session_title=name,
                     role=role,
                     text=text,
-                    key=key if uuid and key else self._keys.key(session=session, role=role, speaker=None, text=text),
-                    said_at=said_at,
+                    key=f"{uuid}/{len(turns) + 1}" if uuid and turns else uuid,
+                    time=row.get("timestamp"),
                     tool_calls=calls,
-                    metadata=_metadata(row, message) | more,
+                    metadata=_metadata(row, message) | about,
                 )
             )
         return turns
@@ -114,19 +100,14 @@ def _origin(row: dict[str, Any]) -> str | None:
     return _name_in(origin, "sessionId") if isinstance(origin, dict) else None
 
 
-def _said(kind: str, message: dict[str, Any]) -> list[tuple[str, str, list[Any], dict[str, Any]]]:
+def _said(kind: str, message: dict[str, Any]) -> list[tuple[object, str, list[Any], dict[str, Any]]]:
     """Return role, text, tool calls and metadata of every turn in a message, results of tools first."""
     content = message.get("content")
-    said: list[tuple[str, str, list[Any], dict[str, Any]]] = [
+    said: list[tuple[object, str, list[Any], dict[str, Any]]] = [
         (Role.TOOL.value, text, [], about) for text, about in results_in(content)
     ]
-    calls, shortened = fitting_calls(calls_in(content))
-    text = content_text(content)
-    if calls and (not text or text.isspace()):
-        text = calls_text(calls)
-    role = parse_role(message.get("role") or kind).value
-    said.append((role, text, calls, {"tool_calls_shortened": True} if shortened else {}))
-    return [turn for turn in said if turn[1] and not turn[1].isspace()]
+    said.append((message.get("role") or kind, content_text(content), calls_in(content), {}))
+    return [turn for turn in said if turn[2] or (turn[1] and not turn[1].isspace())]
 
 
 def _metadata(row: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
@@ -136,18 +117,9 @@ def _metadata(row: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
     return metadata
 
 
-FORMAT = Format(
+FORMAT: Final = Format(
     name="claude-code",
     kind="a session transcript of Claude Code",
     recognizes=lambda value: isinstance(value, dict) and is_transcript_line(value),
-    read=read,
-    mapping={
-        "text": ["message.content"],
-        "role": ["message.role"],
-        "session": ["sessionId"],
-        "key": ["uuid"],
-        "time": ["timestamp"],
-        "tool_calls": ["message.content"],
-        "metadata": ["cwd, gitBranch, version, message.model"],
-    },
+    transcript=ClaudeCodeReader,
 )

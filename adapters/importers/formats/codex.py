@@ -6,18 +6,13 @@ Messages are in `response_item` lines. Most `event_msg` lines repeat them and ar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from mnemolog.adapters.importers.format import Format
-from mnemolog.adapters.importers.keys import KeyMaker
-from mnemolog.adapters.importers.source import Source, stem_of
-from mnemolog.adapters.importers.times import parse_time
-from mnemolog.adapters.importers.transcript import Compacted, Entry, Undone, name_of, turns_of
-from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, fitting_calls, text_or_none
+from mnemolog.adapters.importers.transcript import Compacted, Entry, Undone, name_of
+from mnemolog.adapters.importers.turn import TurnMaker, stem_of, text_or_none
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.message_content import calls_text, content_text
+from mnemolog.domain.message_content import content_text
 
 _TYPES: Final = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 _CALLS: Final = {
@@ -45,20 +40,14 @@ def is_rollout_line(row: dict[str, Any]) -> bool:
     return row.get("type") in _TYPES and isinstance(row.get("payload"), dict) and "timestamp" in row
 
 
-def read(source: Source) -> Iterator[ImportedTurn]:
-    """Yield what users, assistants and tools said. Other lines are skipped."""
-    return source.turns_by_line(turns_of(source, CodexReader))
-
-
 class CodexReader:
     """Reads a rollout: a sequence of lines, some of which the user may have undone.
 
     The first `session_meta` names its session; later ones were copied with the history of another session.
     """
 
-    def __init__(self, path: Path, keys: KeyMaker) -> None:
-        self._path, self._keys = path, keys
-        stem = stem_of(path)
+    def __init__(self, maker: TurnMaker) -> None:
+        self._maker, stem = maker, stem_of(maker.path)
         named = _FILE_NAME.fullmatch(stem)
         self.state: dict[str, Any] = {"session": named[1] if named else stem, "asked": []}
 
@@ -94,27 +83,23 @@ class CodexReader:
                 self.state[name] = value
 
     def _said(self, line: int, row: dict[str, Any], item: dict[str, Any]) -> Entry | None:
-        role, text, calls, more = _turn_of(item)
-        if not text or text.isspace():
+        role, text, calls, about = _turn_of(item)
+        if not calls and (not text or text.isspace()):
             return None
         session, meta = self.state["session"], self.state.get("meta", {})
-        key = self._keys.key(session=session, role=role, speaker=None, text=text)
-        turn = checked_turn(
-            path=self._path,
-            line=line,
-            where=f"line {line}",
+        turn = self._maker.turn(
+            line,
             session=session,
             session_title=name_of(session, meta.get("cwd", "")),
             role=role,
             text=text,
-            key=key,
-            said_at=parse_time("timestamp", row.get("timestamp")),
+            time=row.get("timestamp"),
             tool_calls=calls,
-            metadata=meta | ({"model": self.state["model"]} if self.state.get("model") else {}) | more,
+            metadata=meta | ({"model": self.state["model"]} if self.state.get("model") else {}) | about,
         )
         asks = role == "user" and not _NO_PROMPT.match(text)
         if asks:
-            self.state["asked"].append(key)
+            self.state["asked"].append(turn.key)
         return self._entry(turns=[turn], asks=asks)
 
     def _rolled_back(self, count: object) -> Entry | None:
@@ -129,7 +114,7 @@ class CodexReader:
         return self._entry(move=move)
 
     def _key_of(self, what: str) -> str:
-        return self._keys.key(session=self.state["session"], role="", speaker=None, text=what)
+        return self._maker.keys.key(session=self.state["session"], role="", speaker=None, text=what)
 
     def _entry(self, **fields: Any) -> Entry:
         return Entry(
@@ -164,8 +149,7 @@ def _turn_of(item: dict[str, Any]) -> tuple[str, str, list[Any], dict[str, Any]]
     if isinstance(kind, str) and kind in _CALLS:
         call = {"name": kind.removesuffix("_call")}
         call |= {name: item[name] for name in _CALLS[kind] if item.get(name) is not None}
-        calls, shortened = fitting_calls([{"id": item.get("call_id"), **call}])
-        return "assistant", calls_text(calls), calls, {"tool_calls_shortened": True} if shortened else {}
+        return "assistant", "", [{"id": item.get("call_id"), **call}], {}
     if kind in _RESULTS:
         return "tool", _output(item.get("output")), [], {"tool_call_id": item.get("call_id")}
     return "", "", [], {}
@@ -183,17 +167,9 @@ def _output(output: object) -> str:
     return content_text(output)
 
 
-FORMAT = Format(
+FORMAT: Final = Format(
     name="codex",
     kind="a rollout of Codex",
     recognizes=lambda value: isinstance(value, dict) and is_rollout_line(value),
-    read=read,
-    mapping={
-        "text": ["payload.content"],
-        "role": ["payload.role"],
-        "session": ["payload.id of the first line"],
-        "time": ["timestamp"],
-        "tool_calls": ["payload"],
-        "metadata": ["cwd, gitBranch, version, model"],
-    },
+    transcript=CodexReader,
 )

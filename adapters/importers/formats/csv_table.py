@@ -7,8 +7,7 @@ from collections.abc import Container, Iterator
 from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import usual_names
-from mnemolog.adapters.importers.format import Format
-from mnemolog.adapters.importers.rows import Row
+from mnemolog.adapters.importers.format import Format, Message
 from mnemolog.adapters.importers.source import Source, decode
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.infra.text_file import LINE_BYTES_MAX
@@ -34,8 +33,8 @@ def columns(source: Source, named: Container[str] = ()) -> list[str]:
     return found if is_table else []
 
 
-def rows(source: Source) -> Iterator[Row]:
-    """Yield a row for every record below the header, with the line on which it begins. Empty records are left out."""
+def _messages(source: Source) -> Iterator[Message]:
+    """Yield the records below the header, each with the line on which it begins. Empty ones are left out."""
     # The limit is the module's own, 128 KiB by default; a turn may be longer, and a line is limited already.
     csv.field_size_limit(max(csv.field_size_limit(), LINE_BYTES_MAX))
     lines = _Lines(source)
@@ -48,7 +47,7 @@ def rows(source: Source) -> Iterator[Row]:
             if len(cells) > len(names):
                 source.refuse(begins, f"{len(cells)} cells, but the header has {len(names)} columns; quote the text")
             elif any(cells):
-                yield Row(begins, f"line {begins}", dict(zip(names, map(_value, names, cells), strict=False)))
+                yield Message(begins, f"line {begins}", dict(zip(names, map(_value, names, cells), strict=False)))
             begins = lines.number + 1
     except csv.Error as error:
         raise ImportRefused(source.path, begins, f"not CSV: {error}") from error
@@ -95,9 +94,4 @@ def _value(name: str, cell: str) -> Any:
     return value if isinstance(value, dict | list) else {name: cell} if target == "metadata" else cell
 
 
-def recognizes(_value: Any) -> bool:
-    """CSV has no JSON values."""
-    return False
-
-
-FORMAT = Format(name="csv", kind="CSV with a header", recognizes=recognizes, rows=rows)
+FORMAT: Final = Format(name="csv", kind="CSV with a header", messages=_messages)

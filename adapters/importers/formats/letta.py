@@ -9,31 +9,17 @@ again each time (`message-0`), so a key is made of time and role.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, Final
 
-from mnemolog.adapters.importers.fields import fixed_names
-from mnemolog.adapters.importers.format import Format, Found, each_message
+from mnemolog.adapters.importers.fields import OF
+from mnemolog.adapters.importers.format import Conversation, Format, shared_by
 from mnemolog.adapters.importers.source import decode
-from mnemolog.adapters.importers.turn import fitting_calls
+from mnemolog.adapters.importers.turn import said_text
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.message_content import calls_text, content_text
 
-_NAMES: Final = {
-    "text": ["content"],
-    "role": ["role"],
-    "session": ["agent name"],
-    "agent": ["agent name"],
-    "speaker": ["name"],
-    "key": ["created_at and role"],
-    "time": ["created_at"],
-    "tool_calls": ["tool_calls"],
-    "metadata": ["tool_call_id"],
-}
 _SEND: Final = "send_message"
 _SAYS_DIRECTLY: Final = "letta_v1_agent"
 """Agents of other types say what they say through a tool; the text beside a tool call is what they think."""
-_SAID: Final = ("text", "image")
 
 
 def recognizes(value: Any) -> bool:
@@ -41,8 +27,8 @@ def recognizes(value: Any) -> bool:
     return isinstance(value, dict) and (_is_agent(value) or any(map(_is_agent, _agents(value)[:1])))
 
 
-def rows_of(value: Any, session: str) -> Iterator[Found]:
-    """Yield what users, agents and tools said. System prompts, events of the program and thoughts are left out."""
+def _conversations(value: Any, session: str) -> Iterator[Conversation]:
+    """Yield the messages of each agent."""
     if not isinstance(value, dict):
         raise InvalidInput("agents", f"expected an object, got {type(value).__name__}")
     names: set[str] = set()
@@ -53,9 +39,7 @@ def rows_of(value: Any, session: str) -> Iterator[Found]:
         if name in names:
             name = f"{name}-{agent.get('id') or len(names)}"
         names.add(name)
-        says_directly = agent.get("agent_type") == _SAYS_DIRECTLY
-        for row in each_message(agent["messages"], partial(_row, says_directly=says_directly)):
-            yield {"agent name": name} | row if isinstance(row, dict) else row
+        yield Conversation(agent["messages"], {**shared_by(agent), OF + "name": name})
 
 
 def _agents(value: dict[str, Any]) -> list[Any]:
@@ -69,44 +53,43 @@ def _is_agent(value: Any) -> bool:
     return "agent_type" in value or "in_context_message_ids" in value
 
 
-def _row(message: dict[str, Any], *, says_directly: bool) -> dict[str, Any] | None:
-    """Return the row of a message, None if it has no speaker. Raises `InvalidInput`."""
-    role, text = message.get("role"), _text(message.get("content"))
-    said_at = message.get("created_at")
-    row: dict[str, Any] = {"role": role, "created_at": said_at, "created_at and role": said_at and f"{said_at} {role}"}
+def _said(message: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the fields of what a user, the agent or a tool said, None for anything else. Raises `InvalidInput`.
+
+    System prompts, events of the program and thoughts are left out.
+    """
+    role, text = message.get("role"), said_text(message.get("content"))
+    calls: list[Any] = []
     if role == "user":
-        text, row["name"] = _unwrapped(text), message.get("name")
-    elif role == "tool":
-        if message.get("name") == _SEND:
-            return None
+        text = _unwrapped(text)
+    elif role == "tool" and message.get("name") != _SEND:
         text = _result(text)
-        row["tool_call_id"] = {"tool_call_id": message["tool_call_id"]} if message.get("tool_call_id") else None
     elif role in ("assistant", "approval"):
-        row["role"] = "assistant"
-        calls = message.get("tool_calls") or []
-        if not isinstance(calls, list):
-            raise InvalidInput("tool_calls", f"expected a list, got {type(calls).__name__}")
-        said = [sent for call in calls if (sent := _sent(call))]
-        calls = [call for call in calls if _call(call).get("name") != _SEND]
-        if said:
-            text = "\n".join(said)
-        elif calls and not says_directly:
-            text = ""
-        row["tool_calls"] = fitting_calls(calls)[0] or None
-        text = text or (calls_text(calls) if calls else "")
+        text, calls = _of_agent(message, text)
     else:
         return None
-    return row | {"content": text} if text and not text.isspace() else None
+    if not calls and (not text or text.isspace()):
+        return None
+    said_at, answered = message.get("created_at"), message.get("tool_call_id") if role == "tool" else None
+    return message | {
+        "role": "assistant" if role == "approval" else role,
+        "content": text,
+        "name": message.get("name") if role == "user" else None,
+        "created_at and role": said_at and f"{said_at} {role}",
+        "tool_calls": calls,
+        "tool_call_id": {"tool_call_id": answered} if answered else None,
+    }
 
 
-def _text(content: Any) -> str:
-    if isinstance(content, list):
-        content = [part for part in content if isinstance(part, str) or _kind(part) in _SAID]
-    return content_text(content)
-
-
-def _kind(part: Any) -> object:
-    return part.get("type") if isinstance(part, dict) else None
+def _of_agent(message: dict[str, Any], text: str) -> tuple[str, list[Any]]:
+    """Return what an agent said, and its calls of tools."""
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise InvalidInput("tool_calls", f"expected a list, got {type(calls).__name__}")
+    sent = "\n".join(filter(None, map(_sent, calls)))
+    others = [call for call in calls if _call(call).get("name") != _SEND]
+    thinks = others and message.get(OF + "agent_type") != _SAYS_DIRECTLY
+    return sent or ("" if thinks else text), others
 
 
 def _unwrapped(text: str) -> str:
@@ -151,6 +134,21 @@ def _object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-FORMAT = Format(
-    name="letta", kind="an agent file of Letta", recognizes=recognizes, rows_of=rows_of, names_of=fixed_names(_NAMES)
+FORMAT: Final = Format(
+    name="letta",
+    kind="an agent file of Letta",
+    recognizes=recognizes,
+    fields={
+        "text": ["content"],
+        "role": ["role"],
+        "session": [OF + "name"],
+        "agent": [OF + "name"],
+        "speaker": ["name"],
+        "key": ["created_at and role"],
+        "time": ["created_at"],
+        "tool_calls": ["tool_calls"],
+        "metadata": ["tool_call_id"],
+    },
+    conversations=_conversations,
+    said=_said,
 )

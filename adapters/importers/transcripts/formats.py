@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from mnemolog.adapters.importers.detection import CLAUDE_CODE, CODEX, JSONL, detect_format
-from mnemolog.adapters.importers.formats.claude_code import ClaudeCodeReader
-from mnemolog.adapters.importers.formats.codex import CodexReader
-from mnemolog.adapters.importers.rows import RowReader
-from mnemolog.adapters.importers.transcript import MakeReader
+from mnemolog.adapters.importers.detection import detect_format
+from mnemolog.adapters.importers.format import Message
+from mnemolog.adapters.importers.formats import claude_code, codex, flat
+from mnemolog.adapters.importers.message_reader import MessageReader
+from mnemolog.adapters.importers.transcript import Entry, MakeReader
+from mnemolog.adapters.importers.turn import TurnMaker
 from mnemolog.domain.errors import ImportRefused
 
 
@@ -23,12 +24,25 @@ class Format(msgspec.Struct, frozen=True):
     make: MakeReader
 
 
+class JsonLinesReader:
+    """Reads a file of JSON Lines that grows: one turn a line."""
+
+    def __init__(self, maker: TurnMaker) -> None:
+        self._reader = MessageReader(maker, flat.JSONL)
+        self.state: dict[str, Any] = {}
+
+    def entry(self, line: int, row: dict[str, Any]) -> Entry | None:
+        """Return the entry of a line. Raises `InvalidInput`."""
+        turn = self._reader.turn(Message(line, f"line {line}", row))
+        return None if turn is None else Entry(session=turn.session, turns=[turn], recounted=True)
+
+
 FORMATS: Final[dict[str, Format]] = {
-    CLAUDE_CODE: Format("claude-code", ClaudeCodeReader),
-    CODEX: Format("codex", CodexReader),
-    JSONL: Format("imported", RowReader),
+    claude_code.FORMAT.name: Format("claude-code", claude_code.ClaudeCodeReader),
+    codex.FORMAT.name: Format("codex", codex.CodexReader),
+    flat.JSONL.name: Format("imported", JsonLinesReader),
 }
-DETECTABLE: Final = (CLAUDE_CODE, CODEX)
+DETECTABLE: Final = (claude_code.FORMAT.name, codex.FORMAT.name)
 """Formats that content identifies. Others have to be named: nearly every JSON Lines file could be one."""
 
 

@@ -14,6 +14,7 @@ from mnemolog.adapters.importers.transcripts.formats import FORMATS, format_of
 from mnemolog.adapters.importers.transcripts.place import Anchor, Place
 from mnemolog.adapters.importers.transcripts.report import Report
 from mnemolog.adapters.importers.transcripts.tail import Line, lines_from, mark_at
+from mnemolog.adapters.importers.turn import TurnMaker
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 
 LINES_MAX: Final = 5_000
@@ -29,7 +30,7 @@ class Reading:
         self.format = FORMATS[place.format]
         self.links: BufferedMapping[str, Anchor] = BufferedMapping(offsets.link, number)
         self._counts: BufferedMapping[int, int] = BufferedMapping(offsets.count, number)
-        self._reader = self.format.make(path, KeyMaker(secret, self._counts))
+        self._reader = self.format.make(TurnMaker(path, KeyMaker(secret, self._counts)))
         self._reader.state |= place.reader
         self._offsets, self._secret = offsets, secret
         self._saved = place.offset, place.line

@@ -1,0 +1,187 @@
+"""Formats whose messages are flat objects: JSON Lines, JSON, lists of chat APIs, mem0 and Zep.
+
+- JSON: conversations as in files of ShareGPT (github.com/lm-sys/FastChat, data/dummy_conversation.json) are included.
+- mem0: github.com/mem0ai/mem0, mem0/configs/base.py (`MemoryItem`) and mem0/memory/main.py (`user_id`, `actor_id`).
+- Zep: github.com/getzep/zep-python, src/zep_cloud/types/message.py. Versions 1 and 2 have the kind of speaker in
+  `role_type` and their name in `role`; version 3 and later in `role` and `name`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from mnemolog.adapters.importers.fields import OF, usual_names
+from mnemolog.adapters.importers.format import Conversation, Format, Message, shared_by
+from mnemolog.adapters.importers.source import Source
+from mnemolog.adapters.importers.turn import as_label
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.message import said_in
+
+LEVELS_MAX: Final = 3
+"""How deeply conversations of JSON may be nested."""
+_SAMPLES: Final = 10
+
+
+def has_usual_text(value: Any) -> bool:
+    """Whether a value is an object with a text under a usual name."""
+    return isinstance(value, dict) and any(
+        isinstance(value[name], str | list) for name in usual_names(value).get("text", ())
+    )
+
+
+def _lines(source: Source) -> Iterator[Message]:
+    return (Message(number, f"line {number}", fields) for number, fields in source.rows())
+
+
+JSONL: Final = Format(name="jsonl", kind="JSON Lines, one turn a line", recognizes=has_usual_text, messages=_lines)
+
+
+def _turns_in(value: Any) -> list[Any] | None:
+    """Return the turns or conversations in a value, None for a turn: what has a text is one, whatever else it holds."""
+    if isinstance(value, list):
+        return value
+    found = None if has_usual_text(value) else JSON.list_in(value)
+    return found if found and isinstance(found[0], dict | list) else None
+
+
+def _is_json(value: Any) -> bool:
+    turns = _turns_in(value)
+    if turns is None:
+        return has_usual_text(value)
+    return any(has_usual_text(turn) or _turns_in(turn) is not None for turn in turns[:_SAMPLES])
+
+
+def _conversations(value: Any, session: str, levels: int = LEVELS_MAX) -> Iterator[Conversation]:
+    turns = _turns_in(value)
+    if turns is None:
+        yield Conversation([value])
+    elif levels and any(_turns_in(turn) is not None for turn in turns):
+        for number, inner in enumerate(turns, start=1):
+            yield from _conversations(inner, f"{session}-{number}", levels - 1)
+    else:
+        yield Conversation(turns, shared_by(value), session)
+
+
+JSON: Final = Format(
+    name="json",
+    kind="a JSON array of turns or of conversations",
+    recognizes=_is_json,
+    lists=("messages", "conversation", "conversations", "turns", "dialog", "dialogue", "history", "items", "data"),
+    conversations=_conversations,
+)
+
+
+def is_message(value: object) -> bool:
+    """Whether a value looks like one message of a chat API."""
+    return isinstance(value, dict) and isinstance(value.get("role"), str) and bool(value.keys() & _SAYING)
+
+
+_SAYING: Final = {"content", "tool_calls", "function_call", "refusal"}
+
+
+def _is_openai(value: Any) -> bool:
+    messages = OPENAI.list_in(value)
+    return messages is not None and (
+        not messages or any(isinstance(message, dict) and "role" in message for message in messages[:_SAMPLES])
+    )
+
+
+def _said_to_api(message: dict[str, Any]) -> dict[str, Any] | None:
+    said = said_in(message)
+    if not said.text:
+        if message.keys() & _SAYING:
+            return None
+        raise InvalidInput("content", "missing")
+    name = message.get("name")
+    return message | {
+        "content": said.text,
+        "role": said.role.value,
+        "name": as_label(name) if isinstance(name, str) else None,
+        "tool_calls": said.tool_calls,
+        "tool_call_id": said.metadata or None,
+    }
+
+
+OPENAI: Final = Format(
+    name="openai",
+    kind="messages as chat APIs have them",
+    recognizes=_is_openai,
+    lists=("messages", "body.messages"),
+    fields={
+        "text": ["content"],
+        "role": ["role"],
+        "session": [OF + "custom_id", OF + "id"],
+        "session_title": [OF + "title"],
+        "speaker": ["name"],
+        "key": ["id"],
+        "time": ["created_at"],
+        "tool_calls": ["tool_calls"],
+        "metadata": ["tool_call_id"],
+    },
+    said=_said_to_api,
+)
+
+
+def _is_mem0(value: Any) -> bool:
+    memories = MEM0.list_in(value) or [value]
+    return any(isinstance(item, dict) and isinstance(item.get("memory"), str) for item in memories[:_SAMPLES])
+
+
+MEM0: Final = Format(
+    name="mem0",
+    kind="memories of mem0",
+    recognizes=_is_mem0,
+    lists=("results",),
+    fields={
+        "text": ["memory"],
+        "role": ["role"],
+        "session": ["run_id", "user_id", "agent_id"],
+        "agent": ["agent_id"],
+        "speaker": ["actor_id"],
+        "key": ["id"],
+        "time": ["created_at"],
+        "metadata": ["metadata"],
+    },
+)
+
+
+def _is_zep(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    messages = ZEP.list_in(value)
+    first = value if messages is None else messages[0] if messages else None
+    if not isinstance(first, dict) or not isinstance(first.get("content"), str):
+        return False
+    is_thread = messages is not None and bool(value.keys() & {"thread_created_at", "row_count", *_ZEP_IDS})
+    return "role_type" in first or ("uuid" in first and is_thread)
+
+
+def _said_to_zep(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message of version 1 or 2 with its name where later versions have it."""
+    if "role_type" not in message:
+        return message
+    fields = dict(message)
+    fields["name"] = fields.pop("role", None)
+    if fields["role_type"] == "norole":
+        fields["role_type"] = "user"
+    return fields
+
+
+_ZEP_IDS: Final = ("session_id", "thread_id")
+ZEP: Final = Format(
+    name="zep",
+    kind="messages of Zep",
+    recognizes=_is_zep,
+    lists=("messages",),
+    fields={
+        "text": ["content"],
+        "role": ["role_type", "role"],
+        "session": [*_ZEP_IDS, *(OF + name for name in _ZEP_IDS)],
+        "speaker": ["name"],
+        "key": ["uuid"],
+        "time": ["created_at"],
+        "metadata": ["metadata"],
+    },
+    said=_said_to_zep,
+)

@@ -1,0 +1,143 @@
+"""The one reader of messages: the fields of a message, under the names of its format or of `--field`, as a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, Found, Lookup
+from mnemolog.adapters.importers.format import Format, Message
+from mnemolog.adapters.importers.turn import ImportedTurn, TurnMaker, stem_of, text_or_none
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.limits import quoted
+from mnemolog.domain.message import said_in
+from mnemolog.domain.role import ROLE_WORDS, Role
+
+_WORDS: Final = " "
+_PATH: Final = "/"
+
+Refuse = Callable[[int, InvalidInput | str], None]
+"""Takes the line of a message that cannot be a turn, and why."""
+
+
+class MessageReader:
+    """Reads the messages of one file."""
+
+    def __init__(self, maker: TurnMaker, form: Format, fields: FieldMap = DEFAULT_MAP) -> None:
+        self._maker, self._form, self._fields = maker, form, fields
+        self._stem = stem_of(maker.path)
+        self.lookup = Lookup(fields, form.fields)
+
+    def turns(self, messages: Iterable[Message], refuse: Refuse) -> Iterator[ImportedTurn]:
+        """Yield the turns of messages. One that cannot be a turn goes to `refuse` and does not hide the others."""
+        for message in messages:
+            try:
+                turn = self.turn(message)
+            except InvalidInput as error:
+                refuse(message.line, error if message.where.startswith("line") else f"{message.where}: {error}")
+            else:
+                if turn is not None:
+                    yield turn
+
+    def turn(self, message: Message) -> ImportedTurn | None:
+        """Return the turn of a message, None if the message says nothing. Raises `InvalidInput`."""
+        content = message.content
+        if not isinstance(content, dict):
+            raise InvalidInput("message", f"expected an object, got {type(content).__name__}")
+        fields = {**message.shared, **content} if message.shared else content
+        said = self._form.said(fields) if self._form.said is not None else fields
+        return None if said is None else self._turn(message, said)
+
+    def _turn(self, message: Message, fields: dict[str, Any]) -> ImportedTurn:
+        found = self.lookup.found(fields)
+        role, speaker = _role_and_speaker(_joined(found.get("role"), _WORDS), _joined(found.get("speaker"), _WORDS))
+        calls, metadata = _tool_calls(found.get("tool_calls", [])), self._metadata(found.get("metadata", []))
+        content = found.get("text", [])
+        if any(isinstance(value, list) for _, value in content):
+            said = said_in({"role": role, "content": _parts(content), "tool_calls": calls or None})
+            role, text, calls, metadata = said.role.value, said.text, said.tool_calls, metadata | said.metadata
+        else:
+            text = _WORDS.join(part for name, value in content if not (part := _text(name, value)).isspace())
+        if not text and not calls:
+            raise InvalidInput("text", self._why_no_text(fields))
+        return self._maker.turn(
+            message.line,
+            message.where,
+            session=_joined(found.get("session"), _PATH) or message.session or self._stem,
+            session_title=_joined(found.get("session_title"), _WORDS),
+            scope=_joined(found.get("scope"), _PATH) or "",
+            agent=_joined(found.get("agent"), _WORDS),
+            role=role,
+            speaker=speaker,
+            text=text,
+            key=_joined(found.get("key"), _PATH),
+            time=_time(found.get("time")),
+            tool_calls=calls,
+            metadata=metadata,
+        )
+
+    def _metadata(self, found: Found) -> dict[str, Any]:
+        """Return the content of objects, and fields that `--field` names under their names."""
+        metadata: dict[str, Any] = {}
+        for name, value in found:
+            if not isinstance(value, dict) and "metadata" not in self._fields.sources:
+                raise InvalidInput("metadata", f"expected an object in {name!r}, got {type(value).__name__}")
+            metadata.update(value if isinstance(value, dict) else {name: value})
+        return metadata
+
+    def _why_no_text(self, fields: dict[str, Any]) -> str:
+        there = self.lookup.names("text", fields)
+        if there:
+            return f"empty in {', '.join(map(repr, there))}"
+        named = self._fields.sources.get("text")
+        missing = f"no field {' or '.join(map(repr, named))}" if named else "no field with a usual name for a text"
+        return f"{missing}; the fields are {shown_fields(fields)}; name the right one with --field text=NAME"
+
+
+def shown_fields(fields: Iterable[str]) -> str:
+    """Return names of fields for a message, at most twelve."""
+    names = list(fields)
+    shown = ", ".join(map(repr, names[:12])) or "none"
+    return f"{shown} and {len(names) - 12} more" if len(names) > 12 else shown
+
+
+def _role_and_speaker(word: str | None, speaker: str | None) -> tuple[str, str | None]:
+    """Return role and speaker. Without a role, the speaker may name one; otherwise the role is user."""
+    if word is not None or speaker is None:
+        return word or Role.USER.value, speaker
+    role = ROLE_WORDS.get(speaker.strip().lower())
+    return (Role.USER.value, speaker) if role is None else (role.value, None)
+
+
+def _joined(found: Found | None, glue: str) -> str | None:
+    """Return the fields of a target joined to one text, None if there are none. Raises `InvalidInput`."""
+    if not found:
+        return None
+    if len(found) == 1:
+        return text_or_none(*found[0])
+    return glue.join(text_or_none(name, value) or "" for name, value in found)
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise InvalidInput("text", f"expected text in {name!r}, got {type(value).__name__}: {quoted(value)}")
+
+
+def _parts(found: Found) -> list[Any]:
+    return [part for name, value in found for part in (value if isinstance(value, list) else [_text(name, value)])]
+
+
+def _time(found: Found | None) -> object:
+    if not found:
+        return None
+    return found[0][1] if len(found) == 1 else _joined(found, _WORDS)
+
+
+def _tool_calls(found: Found) -> list[Any]:
+    calls: list[Any] = []
+    for name, value in found:
+        if not isinstance(value, list):
+            raise InvalidInput("tool_calls", f"expected a list in {name!r}, got {type(value).__name__}")
+        calls += value
+    return calls
