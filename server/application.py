@@ -78,7 +78,7 @@ def _console(
     store: AsyncMemoryStore, config: ServerConfig, callers: Callers, *, read_only: bool
 ) -> tuple[list[BaseRoute], dict[str, Any]]:
     """Return the routes of the console, and what the authentication has to know of its pages."""
-    from mnemolog.server.console.app import console_routes
+    from mnemolog.server.console.all_pages import console_routes
     from mnemolog.server.console.console import LOGIN, PUBLIC
     from mnemolog.server.console.security import LOGIN_COOKIE
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mnemolog import AsyncMemoryStore
-from mnemolog.server.console.app import console_routes
+from mnemolog.server.console.all_pages import console_routes
 from mnemolog.server.http.access import Caller, local_caller
 
 OPEN: list[Browser] = []

@@ -16,7 +16,7 @@ from starlette.middleware import Middleware
 
 from mnemolog import AsyncMemoryStore
 from mnemolog.domain.clock import to_datetime
-from mnemolog.server.console.app import PAGES, console_routes
+from mnemolog.server.console.all_pages import PAGES, console_routes
 from mnemolog.server.console.assets import STATIC
 from mnemolog.server.console.console import LOGIN, PUBLIC
 from mnemolog.server.console.moment import BUCKETS, as_of, time_bar

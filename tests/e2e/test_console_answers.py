@@ -15,7 +15,7 @@ from mnemolog.domain.events import EVENT_TYPES
 from mnemolog.domain.position import Position
 from mnemolog.domain.scope import ROOT, parse_scope
 from mnemolog.server.console import diff_page, event_search, event_words, jobs
-from mnemolog.server.console.app import console_routes
+from mnemolog.server.console.all_pages import console_routes
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.authentication import Authentication, Callers
 from tests.console import Browser, close_all, console_app

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore
-from mnemolog.server.console.live import EVENTS_MAX
+from mnemolog.server.console.live_page import EVENTS_MAX
 from tests.console import console_app
 from tests.e2e.test_console import LABEL, Browser, browser, folder, store, writer  # noqa: F401
 from tests.support import HashEncoder

@@ -11,7 +11,7 @@ from mnemolog import AsyncMemoryStore, MemoryStore
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.projections.sql import queries
 from mnemolog.server.console.session_page import TURNS_MAX
-from mnemolog.server.console.sessions import ROWS_MAX
+from mnemolog.server.console.sessions_page import ROWS_MAX
 from tests.console import console_app
 from tests.e2e.test_console import Browser
 

@@ -12,25 +12,25 @@ from mnemolog.server.console import (
     forgetting_page,
     health_page,
     jobs,
-    lineage,
-    live,
-    overview,
+    lineage_page,
+    live_page,
+    overview_page,
     recall_page,
     receipts_page,
     session_page,
-    sessions,
-    tokens,
+    sessions_page,
+    tokens_page,
 )
 from mnemolog.server.console.console import Console, LogIn
 from mnemolog.server.console.page import Action, Page
 
 PAGES: Final[tuple[Page, ...]] = (
-    overview.overview,
-    sessions.sessions,
+    overview_page.overview,
+    sessions_page.sessions,
     session_page.session,
     event_page.event,
-    lineage.lineage,
-    live.live,
+    lineage_page.lineage,
+    live_page.live,
     recall_page.recall,
     receipts_page.receipts,
     receipts_page.receipt,
@@ -41,7 +41,7 @@ PAGES: Final[tuple[Page, ...]] = (
     forgetting_page.forgetting,
     forgetting_page.certificate,
     jobs.job,
-    tokens.tokens,
+    tokens_page.tokens,
 )
 """All pages. A page that is also in `NAVIGATION` is in the menu."""
 ACTIONS: Final[tuple[Action, ...]] = (
@@ -50,8 +50,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
     health_page.change_model,
     audit_page.verify,
     forgetting_page.forget,
-    tokens.create,
-    tokens.revoke,
+    tokens_page.create,
+    tokens_page.revoke,
 )
 """All that forms of the console can do."""
 
