@@ -20,46 +20,16 @@ from mnemolog.operations.known_backups import backup_witnesses
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.ports import Progress
-from mnemolog.server.console import parameters
 from mnemolog.server.console.event_search import EventFilter, EventLine, newest_events
-from mnemolog.server.console.event_words import KINDS
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, page
+from mnemolog.server.console.parameters import position, text
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
 PER_PAGE: Final = 100
 WITNESSES_MAX: Final = 100
-
-
-class TimelineAsked(Result, frozen=True, kw_only=True):
-    """Which events the page shows."""
-
-    kind: str = ""
-    """A topic."""
-    session: str = ""
-    actor: str = ""
-    scope: str = ""
-    before: int | None = None
-    """Only events at earlier positions: the next page."""
-
-    @classmethod
-    def of(cls, asked: QueryParams) -> TimelineAsked:
-        """Return what a URL asks for. Raises `InvalidInput`."""
-        before = parameters.whole(asked, "before", 0, most=10**15)
-        return cls(
-            kind=parameters.text(asked, "kind"),
-            session=parameters.text(asked, "session"),
-            actor=parameters.text(asked, "actor"),
-            scope=parameters.text(asked, "scope"),
-            before=before or None,
-        )
-
-    @property
-    def filter(self) -> EventFilter:
-        """What to look for."""
-        return EventFilter(topic=self.kind, session=self.session, actor=self.actor, scope=self.scope)
 
 
 class ShownWitness(Result, frozen=True, kw_only=True):
@@ -80,7 +50,10 @@ class ActorCount(Result, frozen=True, kw_only=True):
 class AuditPage(Result, frozen=True, kw_only=True):
     """The audit."""
 
-    asked: TimelineAsked
+    filter: EventFilter
+    """Which events the page shows."""
+    before: Position | None
+    """Only events at earlier positions, if it is given."""
     head: Head | None
     """Position and digest at the moment; None for a store that is open for one scope."""
     log_id: str
@@ -94,21 +67,20 @@ class AuditPage(Result, frozen=True, kw_only=True):
     """Give this as `before` for the next page; None if there is none."""
     actors: tuple[ActorCount, ...]
     """Who acted in the events that were looked through. Empty where nobody was recorded."""
-    kinds: dict[str, str]
-    """The kinds of events, in words, to choose from."""
 
 
 @page("/audit", title="Audit", template="audit.html")
 async def audit(request: Request, caller: Caller, at: AsOf) -> AuditPage:
     """Show the chain, its witnesses, and the timeline up to the moment, newest first."""
-    asked = TimelineAsked.of(request.query_params)
+    wanted, before = EventFilter.of(request.query_params), position(request.query_params, "before")
 
     def look(store: MemoryStore) -> AuditPage:
-        last = at.position if asked.before is None else Position(min(max(asked.before - 1, ORIGIN), at.position))
-        found = newest_events(store, asked.filter, upto=last, limit=PER_PAGE)
+        last = at.position if before is None else Position(min(max(before - 1, ORIGIN), at.position))
+        found = newest_events(store, wanted, upto=last, limit=PER_PAGE)
         whole = store.parts.boundary.scope == ROOT
         return AuditPage(
-            asked=asked,
+            filter=wanted,
+            before=before,
             head=head_at(store.parts.log, at.position) if whole else None,
             log_id=store.parts.log.log_id if whole else "",
             witnesses=tuple(islice(_witnesses(store), WITNESSES_MAX)) if whole else (),
@@ -117,7 +89,6 @@ async def audit(request: Request, caller: Caller, at: AsOf) -> AuditPage:
             looked_to=last,
             older=found.after + 1 if found.after else None,
             actors=tuple(ActorCount(actor=name, events=events) for name, events in sorted(found.actors.items())),
-            kinds=dict(KINDS),
         )
 
     return await read(caller.store, look)
@@ -144,8 +115,8 @@ def _agrees(store: MemoryStore, head: Head) -> bool:
 @action("/audit/verify", title="Verify", verb="read", needs_write=False, whole=True)
 async def verify(request: Request, caller: Caller, form: QueryParams) -> Response:
     """Check every digest, version and witness, in the background. Changes nothing."""
-    expected = parameters.text(form, "expect_head") or None
-    contents = bool(parameters.text(form, "contents"))
+    expected = text(form, "expect_head") or None
+    contents = bool(text(form, "contents"))
 
     async def work(progress: Progress) -> Verification:
         return await caller.store.verify(expect_head=expected, contents=contents, progress=progress)

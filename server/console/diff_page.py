@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
 import msgspec
-from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from mnemolog.adapters.support.store_access import read
-from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.audit.diff import session_diff, switch_of
 from mnemolog.audit.results import Diff, SessionDiff
 from mnemolog.domain.display import counted
@@ -23,10 +21,10 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT, Scope, covers, parse_scope
 from mnemolog.domain.session import session_of, session_stream
 from mnemolog.projections.read_models import Switch
-from mnemolog.server.console import parameters
-from mnemolog.server.console.event_words import kind_of
+from mnemolog.server.console.event_words import in_words
 from mnemolog.server.console.moment import AsOf, position_of, recorded_at
 from mnemolog.server.console.page import page
+from mnemolog.server.console.parameters import text, whole
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
@@ -42,33 +40,6 @@ _OTHER_TOPICS: Final = tuple(topic for topic in EVENT_TYPES if topic != TurnReco
 _STORE_TOPICS: Final = frozenset({SessionSwitched.topic, ModelActivated.topic})
 
 
-class DiffAsked(Result, frozen=True, kw_only=True):
-    """Which two moments the page compares. JSON names them `from` and `to`, as the URL does."""
-
-    from_: str = ""
-    """A position or a time; empty: `USUAL_EVENTS` events before the other."""
-    to: str = ""
-    """A position or a time; empty: the moment that the page shows."""
-    page: int = 1
-
-    @classmethod
-    def of(cls, asked: QueryParams) -> DiffAsked:
-        """Return what a URL asks for. Raises `InvalidInput`."""
-        return cls(
-            from_=parameters.text(asked, "from"),
-            to=parameters.text(asked, "to"),
-            page=parameters.whole(asked, "page", 1, least=1, most=1_000_000),
-        )
-
-
-class KindCount(Result, frozen=True, kw_only=True):
-    """How many events of one kind lie between the moments."""
-
-    topic: str
-    says: str
-    events: int
-
-
 class DiffPage(Result, frozen=True, kw_only=True):
     """The difference of two moments."""
 
@@ -77,11 +48,12 @@ class DiffPage(Result, frozen=True, kw_only=True):
     """None before the first event, and for an event outside of what the caller may see."""
     after: Position
     after_at: datetime | None
-    swapped: bool
+    swapped: bool = False
     """Whether the later moment was given first: the page shows them in order of time."""
     says: tuple[str, ...]
     """The difference in words."""
-    kinds: tuple[KindCount, ...]
+    kinds: dict[str, int]
+    """How many events of each kind lie between the moments, by their words."""
     sessions: tuple[SessionDiff, ...]
     """Those of this page."""
     page: int
@@ -95,36 +67,39 @@ class DiffPage(Result, frozen=True, kw_only=True):
 
 @page("/diff", title="What changed", template="diff.html")
 async def diff(request: Request, caller: Caller, at: AsOf) -> DiffPage:
-    """Show what changed between two moments."""
-    asked = request.query_params
-    scope = parse_scope(parameters.text(asked, "scope"))
-    return await diff_page(caller.store, DiffAsked.of(asked), at=at.position, scope=scope)
+    """Show what changed between two moments: by default the last `USUAL_EVENTS` events up to the moment of the page."""
+    query = request.query_params
+    start, end, scope = text(query, "from"), text(query, "to"), parse_scope(text(query, "scope"))
+    number = whole(query, "page", 1, least=1, most=1_000_000)
+
+    def look(store: MemoryStore) -> DiffPage:
+        later = position_of(store, "To", end) if end else at.position
+        earlier = position_of(store, "From", start) if start else Position(max(later - USUAL_EVENTS, 0))
+        first, last = sorted((earlier, later))
+        compared = compare(store, first, last, scope=scope, number=number)
+        return msgspec.structs.replace(compared, swapped=earlier > later)
+
+    return await read(caller.store, look)
 
 
-async def diff_page(store: AsyncMemoryStore, asked: DiffAsked, *, at: Position, scope: Scope = ROOT) -> DiffPage:
-    """Compare two moments, by default the last `USUAL_EVENTS` events up to `at`.
+def compare(store: MemoryStore, before: Position, after: Position, *, scope: Scope = ROOT, number: int = 1) -> DiffPage:
+    """Return a page of what changed between two moments, with the sessions at or below a scope.
 
-    With `scope`, only the sessions at or below it are listed. Raises `InvalidInput` for a position that is not in the
-    log.
+    With more than `FAR_EVENTS` events in between, turns are counted and not read.
     """
-    later = await _position(store, "To", asked.to) if asked.to else at
-    earlier = await _position(store, "From", asked.from_) if asked.from_ else Position(max(later - USUAL_EVENTS, 0))
-    first, last = sorted((earlier, later))
-    if last - first > FAR_EVENTS:
-        far = await read(store, lambda blocking: far_apart(blocking, first, last, scope=scope, page=asked.page))
-        return msgspec.structs.replace(far, swapped=earlier > later)
-    found, before_at, after_at = await read(store, lambda blocking: _near(blocking, first, last))
-    sessions = tuple(session for session in found.sessions if covers(scope, parse_scope(session.scope)))
-    number, pages = _paged(len(sessions), asked.page)
+    if after - before > FAR_EVENTS:
+        return _far_apart(store, before, after, scope=scope, number=number)
+    found = store.audit.diff(before, after, turns_max=PER_PAGE)
+    sessions = [session for session in found.sessions if covers(scope, parse_scope(session.scope))]
+    number, pages = _paged(len(sessions), number)
     return DiffPage(
-        before=found.before.position,
-        before_at=before_at,
-        after=found.after.position,
-        after_at=after_at,
-        swapped=earlier > later,
+        before=before,
+        before_at=recorded_at(store, before),
+        after=after,
+        after_at=recorded_at(store, after),
         says=tuple(_summary(found)),
-        kinds=_kinds(found.topics),
-        sessions=sessions[(number - 1) * PER_PAGE : number * PER_PAGE],
+        kinds=in_words(found.topics),
+        sessions=tuple(sessions[(number - 1) * PER_PAGE : number * PER_PAGE]),
         page=number,
         pages=pages,
         sessions_in_all=len(sessions),
@@ -132,15 +107,6 @@ async def diff_page(store: AsyncMemoryStore, asked: DiffAsked, *, at: Position, 
         activations=found.activations,
         turns_left_out=found.turns_left_out,
     )
-
-
-def _near(store: MemoryStore, first: Position, last: Position) -> tuple[Diff, datetime | None, datetime | None]:
-    found = store.audit.diff(first, last, turns_max=PER_PAGE)
-    return found, recorded_at(store, first), recorded_at(store, last)
-
-
-async def _position(store: AsyncMemoryStore, field: str, text: str) -> Position:
-    return await read(store, lambda blocking: position_of(blocking, field, text))
 
 
 def _summary(found: Diff) -> Iterator[str]:
@@ -165,26 +131,21 @@ def _summary(found: Diff) -> Iterator[str]:
         yield f"Recalls by meaning use another model since: {found.activations[-1].model}."
 
 
-def _kinds(topics: Mapping[str, int]) -> tuple[KindCount, ...]:
-    counts = sorted(topics.items(), key=lambda item: -item[1])
-    return tuple(KindCount(topic=topic, says=kind_of(topic), events=events) for topic, events in counts)
-
-
 def _paged(items: int, asked: int) -> tuple[int, int]:
     """Return the number of the page that is shown, and of all pages."""
     pages = max(1, -(-items // PER_PAGE))
     return min(asked, pages), pages
 
 
-def far_apart(store: MemoryStore, before: Position, after: Position, *, scope: Scope, page: int) -> DiffPage:
-    """Compare two moments with very many events in between: turns are counted, and sessions compared page by page."""
+def _far_apart(store: MemoryStore, before: Position, after: Position, *, scope: Scope, number: int) -> DiffPage:
     log = store.parts.log
     said = Counter(log.streams_with(TurnRecorded.topic, after=before, upto=after))
     rows = log.stored_events(after=before, upto=after, prefix="", topics=_OTHER_TOPICS, limit=OTHER_EVENTS_MAX)
-    inside = covered(store, scope)
+    sees_all = scope == ROOT and store.parts.boundary.scope == ROOT
+    inside = None if sees_all else {item.session for item in store.sessions(scope=scope)}
     sessions = [name for stream in dict.fromkeys((*said, *(row[1] for row in rows))) if (name := session_of(stream))]
     names = sessions if inside is None else [name for name in sessions if name in inside]
-    number, pages = _paged(len(names), page)
+    number, pages = _paged(len(names), number)
     turns = sum(said[session_stream(name)] for name in names)
     # Events that belong to no session are shown to those who see everything.
     kinds = Counter(row[3] for row in rows) if inside is None else Counter()
@@ -195,9 +156,8 @@ def far_apart(store: MemoryStore, before: Position, after: Position, *, scope: S
         before_at=recorded_at(store, before),
         after=after,
         after_at=recorded_at(store, after),
-        swapped=False,
         says=tuple(_far_summary(turns, len(names))),
-        kinds=_kinds({TurnRecorded.topic: turns, **kinds}),
+        kinds=in_words({TurnRecorded.topic: turns, **kinds}),
         sessions=tuple(_held(store, names[(number - 1) * PER_PAGE : number * PER_PAGE], said, before, after)),
         page=number,
         pages=pages,
@@ -227,13 +187,6 @@ def _held(
                 recorded=said[session_stream(name)],
                 turns=[],
             )
-
-
-def covered(store: MemoryStore, scope: Scope) -> frozenset[str] | None:
-    """Return the sessions at or below a scope, as far as the store shows them; None for all."""
-    if scope == ROOT and store.parts.boundary.scope == ROOT:
-        return None
-    return frozenset(item.session for item in store.sessions(scope=scope))
 
 
 def _far_summary(turns: int, sessions: int) -> Iterator[str]:

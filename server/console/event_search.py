@@ -6,12 +6,15 @@ from collections.abc import Container, Iterator, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from starlette.datastructures import QueryParams
+
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT
 from mnemolog.domain.session import session_of, session_stream
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.projections.read_models import SessionSummary
+from mnemolog.server.console.parameters import text
 from mnemolog.store import MemoryStore
 
 WINDOW: Final = 1_000
@@ -39,14 +42,19 @@ class EventLine(Result, frozen=True, kw_only=True):
         return cls(**{name: getattr(moment, name) for name in cls.__struct_fields__})
 
 
-class EventFilter(NamedTuple):
-    """Which events are looked for. What is empty leaves nothing out."""
+class EventFilter(Result, frozen=True, kw_only=True):
+    """Which events to look for. An empty field leaves nothing out."""
 
     topic: str = ""
     session: str = ""
     actor: str = ""
     scope: str = ""
     """Only events of sessions at or below it."""
+
+    @classmethod
+    def of(cls, query: QueryParams) -> EventFilter:
+        """Return the filter that a URL has."""
+        return cls(**{name: text(query, name) for name in cls.__struct_fields__})
 
     def takes(self, moment: Moment, inside: Container[str] | None) -> bool:
         """Whether an event matches. `inside` has the sessions of the scope, if there is one."""
@@ -82,7 +90,7 @@ def newest_events(store: MemoryStore, wanted: EventFilter, *, upto: Position, li
     inside = _sessions(store, wanted.scope) if wanted.scope else None
     found: list[EventLine] = []
     actors: dict[str, int] = {}
-    end, looked, window = int(upto), 0, WINDOW if any(wanted) or not is_whole else limit
+    end, looked, window = int(upto), 0, WINDOW if wanted != EventFilter() or not is_whole else limit
     while end > ORIGIN and len(found) < limit and looked < LOOKED_MAX:
         if inside is not None:  # Nothing is read where none of them did anything.
             active = (min(item.last_position, end) for item in inside.values() if item.started_position <= end)

@@ -45,6 +45,6 @@ KINDS: Final[Mapping[str, str]] = {
 """In the plural, as in `3 turns said`."""
 
 
-def kind_of(topic: str) -> str:
-    """Return what events of a topic are called: the topic itself where it has no words."""
-    return KINDS.get(topic, topic)
+def in_words(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return numbers of events by the words for their topics, the largest first."""
+    return {KINDS.get(topic, topic): count for topic, count in sorted(counts.items(), key=lambda item: -item[1])}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
@@ -32,7 +32,7 @@ from mnemolog.projections.ports import Progress
 from mnemolog.server.console import parameters
 from mnemolog.server.console.audit_page import head_at
 from mnemolog.server.console.console import Refused
-from mnemolog.server.console.event_words import kind_of
+from mnemolog.server.console.event_words import in_words
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, page
@@ -213,7 +213,7 @@ async def _preview(store: AsyncMemoryStore, asked: ForgetAsked, *, after: int) -
     return ForgetPreview(
         report=report,
         says=tuple(_summary(report)),
-        counts=_in_words(report.counts),
+        counts=in_words(report.counts),
         sessions=sessions,
         sessions_more=len(report.sessions) - len(shown),
         events=events,
@@ -272,10 +272,6 @@ def _summary(report: ForgetReport) -> Iterator[str]:
     yield "That something was there stays visible: ids, scopes, agents, times, and how many events there were."
 
 
-def _in_words(counts: Mapping[str, int]) -> dict[str, int]:
-    return {kind_of(topic): count for topic, count in counts.items()}
-
-
 @action("/forgetting", title="Forgetting", verb="forget")
 async def forget(request: Request, caller: Caller, form: QueryParams) -> Response:
     """Forget what a form names, if it was confirmed in writing. Answers with the certificate."""
@@ -327,7 +323,7 @@ def _certificate(store: MemoryStore, asked: Asked) -> Certificate:
         position=recorded.position,
         says=tuple(_certified(sum(counts.values()), erased=asked.erased_at is not None, done=done, pending=pending)),
         events=sum(counts.values()),
-        counts=_in_words(counts),
+        counts=in_words(counts),
         streams=tuple(_streams(event)),
         before=head_at(log, recorded.position - 1),
         after=head_at(log, reached),

@@ -10,10 +10,8 @@ from mnemolog.adapters.support.store_access import read
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.server.console.event_search import EventFilter, EventLine, newest_events
-from mnemolog.server.console.event_words import KINDS
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import page
-from mnemolog.server.console.parameters import text
 from mnemolog.server.console.rendering import url
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
@@ -30,35 +28,25 @@ class Live(Result, frozen=True, kw_only=True):
     """Events up to this position were not looked through."""
     complete: bool
     """Whether enough events were found, or there are no more."""
-    scope: str
-    session: str
-    topic: str
+    filter: EventFilter
     tail: str
     """Where events that are recorded from now on come from; empty for a page as of an earlier moment."""
-
-    @property
-    def kinds(self) -> list[tuple[str, str]]:
-        """The kinds of events by topic, in words."""
-        return sorted(KINDS.items(), key=lambda item: item[1])
 
 
 @page("/live", title="Live", template="live.html")
 async def live(request: Request, caller: Caller, at: AsOf) -> Live:
     """Show the newest events up to a moment."""
-    scope, session, topic = (text(request.query_params, name) for name in ("scope", "session", "topic"))
-    filters = {"after": at.position, "scope": scope, "session": session, "topics": topic}
+    wanted = EventFilter.of(request.query_params)
+    followed = {"after": at.position, "scope": wanted.scope, "session": wanted.session, "topics": wanted.topic}
 
     def look(store: MemoryStore) -> Live:
-        wanted = EventFilter(topic=topic, session=session, scope=scope)
         found = newest_events(store, wanted, upto=at.position, limit=EVENTS_MAX)
         return Live(
             events=found.lines,
             looked_from=found.after,
             complete=len(found.lines) == EVENTS_MAX or not found.after,
-            scope=scope,
-            session=session,
-            topic=topic,
-            tail=url(TAIL, filters) if at.is_now else "",
+            filter=wanted,
+            tail=url(TAIL, followed) if at.is_now else "",
         )
 
     return await read(caller.store, look)

@@ -16,6 +16,7 @@ from mnemolog.domain.clock import local_time
 from mnemolog.domain.display import counted, dated, one_line, visible, visible_json, visible_lines
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.server.console.assets import address_of
+from mnemolog.server.console.event_words import KINDS
 
 FOLDER: Final = Path(__file__).parent
 TEXT_CHARACTERS_MAX: Final = 4_000
@@ -46,6 +47,7 @@ def environment() -> Environment:
         compact=lambda value: to_printable_json(value).decode(),
     )
     made.globals.update(counted=counted, asset=address_of, url=url, utc_offset=utc_offset)
+    made.globals.update(event_kinds=sorted(KINDS.items(), key=lambda item: item[1]))
     made.globals.update(text_max=TEXT_CHARACTERS_MAX, raw_max=RAW_CHARACTERS_MAX)
     return made
 

@@ -177,10 +177,10 @@ def test_the_audit_reads_as_much_for_what_others_have_as_for_what_nobody_has(tmp
         assert of_foreign == of_unknown
         await browser.json("/audit")
         for kind in ("turn.recorded.v1", "session.started.v1", "value.set.v1", ""):
-            page, count = await read_for(f"/audit?kind={kind}")
+            page, count = await read_for(f"/audit?topic={kind}")
             assert page.json()["looked_to"] - page.json()["looked_from"] == 20, kind
             assert count == 0, kind
-        page = (await read_for(f"/audit?kind=turn.recorded.v1&before={page.json()['older']}"))[0].json()
+        page = (await read_for(f"/audit?topic=turn.recorded.v1&before={page.json()['older']}"))[0].json()
         assert [event["session"] for event in page["events"]] == ["acme/bad"]
 
     visit(tmp_path / "store", journey)

@@ -13,7 +13,7 @@ from starlette.middleware import Middleware
 from mnemolog import AsyncMemoryStore, MemoryStore, acting_as
 from mnemolog.domain.events import EVENT_TYPES
 from mnemolog.domain.position import Position
-from mnemolog.domain.scope import ROOT, parse_scope
+from mnemolog.domain.scope import parse_scope
 from mnemolog.server.console import diff_page, event_search, event_words, jobs
 from mnemolog.server.console.all_pages import console_routes
 from mnemolog.server.http.access import Caller
@@ -28,7 +28,7 @@ HOSTILE = LABEL + " \u202egnp.exe"
 PAGES = (
     *("/recall", "/recall?q=tea", "/recall?q=tea&then=5", "/recall?q=tea&mode=vector"),
     *("/recall/receipts", "/context", "/context?q=tea", "/context?q=tea&session=trip&tokens=50", "/diff?from=0"),
-    *("/health", "/audit", "/audit?kind=value.set.v1", "/forgetting", "/forgetting?sessions=trip%0Abad"),
+    *("/health", "/audit", "/audit?topic=value.set.v1", "/forgetting", "/forgetting?sessions=trip%0Abad"),
     "/forgetting?scopes=acme&positions=3",
 )
 
@@ -244,15 +244,15 @@ def test_moments_that_are_far_apart_are_compared_without_reading_every_turn(fold
             session.record("user", "hello")
         store.admin.create_token("ann", verbs=["read"])
         head = store.head().position
-        far = diff_page.far_apart(store, Position(0), head, scope=ROOT, page=1)
+        far = diff_page.compare(store, Position(0), head)
         assert (far.turns_left_out, far.sessions_in_all, len(far.sessions), far.pages) == (103, 103, 100, 2)
-        assert {item.says: item.events for item in far.kinds}["values set"] == 103
+        assert far.kinds["values set"] == 103
         usual = store.audit.diff(0, head)
-        assert {item.topic: item.events for item in far.kinds} == usual.topics
+        assert far.kinds == event_words.in_words(usual.topics)
         assert [item.values for item in far.sessions] == [item.values for item in usual.sessions][:100]
-        assert diff_page.far_apart(store, Position(0), head, scope=parse_scope("acme/1"), page=1).sessions_in_all == 51
+        assert diff_page.compare(store, Position(0), head, scope=parse_scope("acme/1")).sessions_in_all == 51
         bound = store.within("acme/0")
-        assert diff_page.far_apart(bound, Position(0), head, scope=ROOT, page=1).sessions_in_all == 52
+        assert diff_page.compare(bound, Position(0), head).sessions_in_all == 52
 
 
 def test_every_type_of_event_has_words_to_choose_it_by():
@@ -443,7 +443,7 @@ def test_a_preview_names_what_would_become_unreadable_line_by_line(browser):
     assert page["preview"]["report"]["request"] is None
     html = browser.get("/forgetting?sessions=trip").text
     assert "I drink tea, never coffee." in html
-    assert browser.json("/audit?kind=forget.requested.v1")["events"] == []
+    assert browser.json("/audit?topic=forget.requested.v1")["events"] == []
     assert browser.get("/forgetting?sessions=nobody").status_code == 404
 
 
@@ -595,13 +595,13 @@ def test_the_timeline_is_filtered_and_comes_in_pages_of_a_hundred(folder, clock)
         before = page["older"]
     assert [len(page) for page in pages] == [100, 100, 44]
     assert [position for page in pages for position in page] == list(range(244, 0, -1))
-    first = browser.json("/audit?session=a&kind=turn.recorded.v1")
+    first = browser.json("/audit?session=a&topic=turn.recorded.v1")
     assert [event["what"] for event in first["events"]] == [f"user: turn {number}" for number in range(119, 19, -1)]
-    rest = browser.json(f"/audit?session=a&kind=turn.recorded.v1&before={first['older']}")
+    rest = browser.json(f"/audit?session=a&topic=turn.recorded.v1&before={first['older']}")
     assert len(rest["events"]) == 20
     assert {event["session"] for event in browser.json("/audit?scope=acme/b")["events"]} == {"b"}
     assert {event["actor"] for event in browser.json("/audit?actor=token%20a")["events"]} == {"token a"}
-    assert [event["what"] for event in browser.json("/audit?kind=value.set.v1")["events"]] == [
+    assert [event["what"] for event in browser.json("/audit?topic=value.set.v1")["events"]] == [
         'value last = "b"',
         'value last = "a"',
     ]

@@ -70,7 +70,7 @@ def test_sessions_come_in_pages_of_a_hundred(browse):
     back = browser.json(f"/sessions?after={third['newer']}")
     assert [item["session"] for item in back["sessions"]] == pages[1]
     assert [item["session"] for item in browser.json("/sessions?scope=odd")["sessions"]][:2] == ["s229", "s227"]
-    assert "Older →" in browser.get("/sessions").text
+    assert "← Earlier" in browser.get("/sessions").text
 
 
 def test_a_list_of_sessions_is_that_of_the_moment(browse):
@@ -272,7 +272,7 @@ def test_a_hundred_thousand_turns_do_not_slow_a_page(browse, monkeypatch):
         browser: (
             *("/", "/sessions", "/session?id=long", "/session?id=branch", "/lineage", "/event/2000"),
             *("/live", "/live?scope=small", "/live?session=short", "/live?topic=session.started.v1"),
-            *("/audit", "/audit?scope=small", "/audit?session=short", "/audit?kind=session.started.v1"),
+            *("/audit", "/audit?scope=small", "/audit?session=short", "/audit?topic=session.started.v1"),
             *("/recall?q=turn", "/context?q=turn", "/diff", "/health", "/forgetting?sessions=long"),
         ),
         scoped: (
