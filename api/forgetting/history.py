@@ -33,7 +33,8 @@ class Request(NamedTuple):
     """Position of the event that records its content as erased."""
     erased_last: Position | None
     """The last one: a request is carried out again if older keys were restored."""
-    completed: bool
+    completed_at: Position | None
+    """Position of the event that records it as completed."""
 
     def not_confirmed_by(self, nodes: Sequence[NodeStatus]) -> list[NodeStatus]:
         """Return the nodes that have not confirmed that its content is gone from their projections."""
@@ -47,7 +48,7 @@ def requests(log: EventLog) -> list[Request]:
     asked: dict[str, tuple[RecordedEvent, ForgetRequested]] = {}
     erased: dict[str, Position] = {}
     erased_last: dict[str, Position] = {}
-    completed: set[str] = set()
+    completed: dict[str, Position] = {}
     for events in log.read_stream(FORGETTING_STREAM, upto=log.head().position):
         for recorded in events:
             match recorded.event:
@@ -57,9 +58,9 @@ def requests(log: EventLog) -> list[Request]:
                     erased.setdefault(request, recorded.position)
                     erased_last[request] = recorded.position
                 case ForgetCompleted(requests=done):
-                    completed.update(done)
+                    completed.update(dict.fromkeys(set(done) - completed.keys(), recorded.position))
     return [
-        Request(recorded, event, erased.get(request), erased_last.get(request), request in completed)
+        Request(recorded, event, erased.get(request), erased_last.get(request), completed.get(request))
         for request, (recorded, event) in asked.items()
     ]
 
@@ -94,7 +95,7 @@ def status(log: EventLog) -> ForgettingStatus:
     """Return how far requests have been carried out."""
     found = requests(log)
     events = sum(sum(target.counts.values()) for item in found if item.erased_at for target in item.event.targets)
-    pending = tuple(item.event.id for item in found if not item.completed)
+    pending = tuple(item.event.id for item in found if item.completed_at is None)
     return ForgettingStatus(requests=len(found), events=events, pending=pending)
 
 

@@ -132,7 +132,7 @@ class Forgetting:
                 requested_at=to_datetime(request.recorded.recorded_at),
                 reason=request.event.reason,
                 actor=request.event.actor,
-                complete=request.completed,
+                complete=request.completed_at is not None,
                 waiting_for=tuple(request.not_confirmed_by(nodes)),
             )
             for request in forgetting_record.requests(self._log)
@@ -194,7 +194,7 @@ class Forgetting:
         try:
             found = forgetting_record.requests(self._log)
             keyring = self._keys()
-            undone = [item for item in found if not item.completed or not keyring.has_erasure(item.event.id)]
+            undone = [item for item in found if item.completed_at is None or not keyring.has_erasure(item.event.id)]
             if not undone:
                 return None
             for request in undone:

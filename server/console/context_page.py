@@ -16,7 +16,7 @@ from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of
-from mnemolog.projections.context.answer import BlockKind, Context, ContextBlock, LeftOut, WhyLeftOut
+from mnemolog.projections.context.answer import BlockKind, Context, LeftOut, WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
 from mnemolog.projections.recall.question import MIN_RELEVANCE
 from mnemolog.server.console import parameters
@@ -65,24 +65,10 @@ class ContextAsked(Result, frozen=True, kw_only=True):
         )
 
 
-class ShownBlock(Result, frozen=True, kw_only=True):
-    """A block of the context."""
-
-    number: int
-    kind: str
-    """In words."""
-    block: ContextBlock
-    share: float
-    """Its share of the budget, 0 to 1."""
-
-
 class ShownLeftOut(Result, frozen=True, kw_only=True):
     """Something that the prompt would not get."""
 
     item: LeftOut
-    kind: str
-    why: str
-    """In words."""
     who: str = ""
     text: str = ""
     """The beginning of the turn, or the key of the value."""
@@ -97,11 +83,20 @@ class ContextPage(Result, frozen=True, kw_only=True):
     """None before anything was asked."""
     at: datetime | None = None
     """When the event at the position of the context was recorded."""
-    blocks: tuple[ShownBlock, ...] = ()
     left_out: tuple[ShownLeftOut, ...] = ()
     left_out_more: int = 0
     """What else was left out, and is not listed."""
     says: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> dict[BlockKind, str]:
+        """The kinds of blocks, in words."""
+        return _KINDS
+
+    @property
+    def reasons(self) -> dict[WhyLeftOut, str]:
+        """Why something was left out, in words."""
+        return _WHY
 
 
 @page("/context", title="Context", template="context.html")
@@ -117,15 +112,6 @@ async def context(request: Request, caller: Caller, at: AsOf) -> ContextPage:
         asked=asked,
         context=found,
         at=time,
-        blocks=tuple(
-            ShownBlock(
-                number=number,
-                kind=_KINDS[block.kind],
-                block=block,
-                share=min(block.tokens / found.budget, 1.0) if found.budget else 0.0,
-            )
-            for number, block in enumerate(found.blocks, 1)
-        ),
         left_out=left_out,
         left_out_more=len(found.left_out) - len(shown),
         says=tuple(_summary(found)),
@@ -146,17 +132,10 @@ def _left_out(store: MemoryStore, items: tuple[LeftOut, ...]) -> tuple[ShownLeft
 
 def _shown(store: MemoryStore, item: LeftOut) -> ShownLeftOut:
     recorded = None if item.position is None else store.parts.log.event_at(item.position)
-    made = ShownLeftOut(item=item, kind=_KINDS[item.kind], why=_WHY[item.why], text=item.name)
     if recorded is None or not isinstance(turn := recorded.event, TurnRecorded):
-        return made
-    return ShownLeftOut(
-        item=item,
-        kind=made.kind,
-        why=made.why,
-        who=turn.speaker or turn.role,
-        text=excerpt(turn.text),
-        session=session_of(recorded.stream) or "",
-    )
+        return ShownLeftOut(item=item, text=item.name)
+    session = session_of(recorded.stream) or ""
+    return ShownLeftOut(item=item, who=turn.speaker or turn.role, text=excerpt(turn.text), session=session)
 
 
 def _summary(found: Context) -> Iterator[str]:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-import msgspec
 from starlette.requests import Request
 
 from mnemolog.audit.results import StoredEvent
@@ -19,55 +15,26 @@ from mnemolog.server.console.page import page
 from mnemolog.server.http.access import Caller
 
 
-class EventView(Result, frozen=True, kw_only=True):
+class EventPage(Result, frozen=True, kw_only=True):
     """An event, its place in the log, and the proof that it is unchanged."""
 
-    position: Position
+    stored: StoredEvent
     head: Position
     what: str
-    """What happened, in words."""
-    at: datetime | None
-    topic: str
-    stream: str
+    """What happened, in words; empty if the event cannot be read."""
     session: str | None
-    version: int
     actor: str
     """Who appended it; empty if nobody was named."""
-    key: str | None
-    stored_bytes: int
-    digest: str
-    previous_digest: str | None
-    link_holds: bool
-    """Whether the digest is that of the stored bytes and the digest before it."""
-    event: Any
-    """The fields of the event; None if it cannot be read."""
-    unreadable: str | None
 
 
 @page("/event/{position}", title="Event", template="event.html")
-async def event(request: Request, caller: Caller, at: AsOf) -> EventView:
+async def event(request: Request, caller: Caller, at: AsOf) -> EventPage:
     """Show the event at a position."""
     found = await caller.store.audit.event(parameters.position_in_path(request))
-    return view_of(found, head=at.head)
-
-
-def view_of(found: StoredEvent, *, head: Position) -> EventView:
-    """Return an event as the page shows it."""
-    return EventView(
-        position=found.position,
-        head=head,
+    return EventPage(
+        stored=found,
+        head=at.head,
         what=describe(found.event) if found.event is not None else "",
-        at=found.at,
-        topic=found.topic,
-        stream=found.stream,
         session=session_of(found.stream),
-        version=found.version,
         actor=getattr(found.event, "actor", ""),
-        key=found.key,
-        stored_bytes=len(found.state),
-        digest=found.digest,
-        previous_digest=found.previous_digest,
-        link_holds=found.link_holds,
-        event=None if found.event is None else msgspec.to_builtins(found.event, enc_hook=repr),
-        unreadable=found.unreadable,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -17,14 +18,13 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted
-from mnemolog.domain.events import ForgetCompleted, ForgetRequested
-from mnemolog.domain.forgetting import FORGETTING_STREAM
+from mnemolog.domain.events import ForgetRequested
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
+from mnemolog.domain.scope import ROOT
 from mnemolog.domain.session import session_of
-from mnemolog.forgetting.history import Request as Asked
-from mnemolog.forgetting.history import requests
+from mnemolog.forgetting import history
 from mnemolog.forgetting.results import ForgetReport, NodeStatus
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.history.event_descriptions import describe
@@ -122,13 +122,15 @@ class ForgetPreview(Result, frozen=True, kw_only=True):
 
 
 class PastErasure(Result, frozen=True, kw_only=True):
-    """An erasure in the list."""
+    """A request to forget."""
 
     request: str
     requested_at: datetime
     position: Position
+    """Position of the request in the log."""
     reason: str
     actor: str
+    """Who requested it; empty if that was not recorded."""
     events: int
     completed: bool
 
@@ -149,16 +151,9 @@ class ForgettingPage(Result, frozen=True, kw_only=True):
 class Certificate(Result, frozen=True, kw_only=True):
     """What an erasure took: made from the log, so it is the same for whoever reads it."""
 
-    request: str
+    erasure: PastErasure
     log_id: str
-    requested_at: datetime
-    actor: str
-    """Who requested it; empty if that was not recorded."""
-    reason: str
-    position: Position
-    """Position of the request in the log."""
     says: tuple[str, ...]
-    events: int
     counts: dict[str, int]
     """By kind of event, in words."""
     streams: tuple[tuple[str, int], ...]
@@ -299,64 +294,44 @@ def certificate_path(report: ForgetReport) -> str:
 async def certificate(request: Request, caller: Caller, _at: AsOf) -> Certificate:
     """Show the certificate of an erasure."""
 
-    def look(blocking: MemoryStore) -> Certificate:
-        for asked in _visible(blocking, None):
-            if asked.event.id == request.path_params["request"]:
-                return _certificate(blocking, asked)
+    def look(store: MemoryStore) -> Certificate:
+        for found in _visible(store, None):
+            if found.event.id == request.path_params["request"]:
+                return _certificate(store, found)
         raise Refused(_NO_ERASURE)
 
     return await read(caller.store, look)
 
 
-def _certificate(store: MemoryStore, asked: Asked) -> Certificate:
-    log, recorded, event = store.parts.log, asked.recorded, asked.event
-    done = _completed(log, asked)
-    reached = done or asked.erased_last or recorded.position
-    counts = _total(event)
-    pending = _pending_nodes(store, event.id)
+def _certificate(store: MemoryStore, found: history.Request) -> Certificate:
+    log, recorded, done = store.parts.log, found.recorded, found.completed_at
+    erasure, pending = _past(found), _pending_nodes(store, found.event.id)
     return Certificate(
-        request=event.id,
+        erasure=erasure,
         log_id=log.log_id,
-        requested_at=to_datetime(recorded.recorded_at),
-        actor=event.actor,
-        reason=event.reason,
-        position=recorded.position,
-        says=tuple(_certified(sum(counts.values()), erased=asked.erased_at is not None, done=done, pending=pending)),
-        events=sum(counts.values()),
-        counts=in_words(counts),
-        streams=tuple(_streams(event)),
+        says=tuple(_certified(erasure, is_erased=found.erased_at is not None, pending=pending)),
+        counts=in_words(_total(found.event)),
+        streams=tuple(_streams(found.event)),
         before=head_at(log, recorded.position - 1),
-        after=head_at(log, reached),
-        erased_at=None if asked.erased_at is None else to_datetime(log.recorded_at(asked.erased_at)),
+        after=head_at(log, done or found.erased_last or recorded.position),
+        erased_at=None if found.erased_at is None else to_datetime(log.recorded_at(found.erased_at)),
         completed_at=None if done is None else to_datetime(log.recorded_at(done)),
         pending_nodes=pending,
     )
 
 
-def _certified(events: int, *, erased: bool, done: Position | None, pending: tuple[NodeStatus, ...]) -> Iterator[str]:
-    if not erased:
+def _certified(erasure: PastErasure, *, is_erased: bool, pending: tuple[NodeStatus, ...]) -> Iterator[str]:
+    if not is_erased:
         yield "The request was recorded. Its content was not erased yet: opening the store resumes it."
         return
-    yield f"The keys of {counted(events, 'event')} were destroyed: nobody can read their content any more."
-    if done is None:
-        yield "Copies in the files of this store are still to be purged: opening the store resumes it."
-    else:
+    yield f"The keys of {counted(erasure.events, 'event')} were destroyed: nobody can read their content any more."
+    if erasure.completed:
         yield "No file of this store holds any of it."
+    else:
+        yield "Copies in the files of this store are still to be purged: opening the store resumes it."
     if pending:
         yield f"{counted(len(pending), 'node has', 'nodes have')} not confirmed it yet; they serve nothing of it."
     yield "The events themselves stay in the chain of digests, so that the history can still be verified."
-
-
-def _completed(log: EventLog, asked: Asked) -> Position | None:
-    """Return the position of the event that says that an erasure is done; None if there is none."""
-    if not asked.completed:
-        return None
-    after = asked.recorded.version
-    for batch in log.read_stream(FORGETTING_STREAM, after=after, upto=log.head().position):
-        for recorded in batch:
-            if isinstance(recorded.event, ForgetCompleted) and asked.event.id in recorded.event.requests:
-                return recorded.position
-    return None
 
 
 def _pending_nodes(store: MemoryStore, request_id: str) -> tuple[NodeStatus, ...]:
@@ -367,33 +342,32 @@ def _pending_nodes(store: MemoryStore, request_id: str) -> tuple[NodeStatus, ...
     return ()
 
 
-def _visible(store: MemoryStore, at: Position | None) -> Iterator[Asked]:
+def _visible(store: MemoryStore, at: Position | None) -> Iterator[history.Request]:
     """Yield the requests up to a position that name nothing outside of the store's scope."""
     sessions = store.parts.sessions
-    for asked in requests(store.parts.log):
-        streams = {target.stream for target in asked.event.targets if session_of(target.stream) is not None}
-        inside = sessions.boundary.scope == "" or (streams and all(map(sessions.shows_stream, streams)))
-        if inside and (at is None or asked.recorded.position <= at):
-            yield asked
+    for found in history.requests(store.parts.log):
+        streams = {target.stream for target in found.event.targets if session_of(target.stream) is not None}
+        inside = sessions.boundary.scope == ROOT or (streams and all(map(sessions.shows_stream, streams)))
+        if inside and (at is None or found.recorded.position <= at):
+            yield found
 
 
-def _past(asked: Asked) -> PastErasure:
+def _past(found: history.Request) -> PastErasure:
     return PastErasure(
-        request=asked.event.id,
-        requested_at=to_datetime(asked.recorded.recorded_at),
-        position=asked.recorded.position,
-        reason=asked.event.reason,
-        actor=asked.event.actor,
-        events=sum(_total(asked.event).values()),
-        completed=asked.completed,
+        request=found.event.id,
+        requested_at=to_datetime(found.recorded.recorded_at),
+        position=found.recorded.position,
+        reason=found.event.reason,
+        actor=found.event.actor,
+        events=sum(_total(found.event).values()),
+        completed=found.completed_at is not None,
     )
 
 
-def _total(event: ForgetRequested) -> dict[str, int]:
-    counts: dict[str, int] = {}
+def _total(event: ForgetRequested) -> Counter[str]:
+    counts: Counter[str] = Counter()
     for target in event.targets:
-        for topic, count in target.counts.items():
-            counts[topic] = counts.get(topic, 0) + count
+        counts.update(target.counts)
     return counts
 
 

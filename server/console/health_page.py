@@ -56,21 +56,15 @@ class Part(Result, frozen=True, kw_only=True):
 class ModelRow(Result, frozen=True, kw_only=True):
     """A model that can be made the active one."""
 
-    name: str
-    fingerprint: str
-    """Empty if it is known to this server but has no vectors yet."""
-    active: bool
-    was_active: bool
-    state: str
-    covers: Position
-    vectors: int
+    model: Model
+    """Without a fingerprint if it is known to this server but has no vectors yet."""
     turns_to_embed: int
     """How many turns are embedded, at most, before it can answer. Texts with stored vectors need no model."""
 
     @property
     def choice(self) -> str:
         """What names it in a form."""
-        return self.fingerprint or self.name
+        return self.model.fingerprint or self.model.name
 
 
 class HealthPage(Result, frozen=True, kw_only=True):
@@ -124,32 +118,25 @@ async def model_rows(store: AsyncMemoryStore) -> tuple[ModelRow, ...]:
 
 
 def _model_rows(store: MemoryStore, listed: list[Model]) -> Iterator[ModelRow]:
-    log, names = store.parts.log, {model.name for model in listed}
+    log, known = store.parts.log, {model.name for model in listed}
     head = log.head().position
-    for model in listed:
+    unused = [_without_vectors(name) for name in store.parts.projections.models.names() if name not in known]
+    for model in (*listed, *unused):
         missing = log.count(topic=TurnRecorded.topic, after=model.covers, upto=head)
-        yield ModelRow(
-            name=model.name,
-            fingerprint=model.fingerprint,
-            active=model.active,
-            was_active=model.activated_at is not None and not model.active,
-            state=model.state,
-            covers=model.covers,
-            vectors=model.vectors,
-            turns_to_embed=missing,
-        )
-    for name in store.parts.projections.models.names():
-        if name not in names:
-            yield ModelRow(
-                name=name,
-                fingerprint="",
-                active=False,
-                was_active=False,
-                state=Drift.MISSING.value,
-                covers=ORIGIN,
-                vectors=0,
-                turns_to_embed=log.count(topic=TurnRecorded.topic, after=ORIGIN, upto=head),
-            )
+        yield ModelRow(model=model, turns_to_embed=missing)
+
+
+def _without_vectors(name: str) -> Model:
+    return Model(
+        name=name,
+        fingerprint="",
+        state=Drift.MISSING.value,
+        covers=ORIGIN,
+        behind_events=0,
+        vectors=0,
+        active=False,
+        activated_at=None,
+    )
 
 
 def _chosen(models: tuple[ModelRow, ...], choice: str) -> ModelRow:
@@ -249,14 +236,16 @@ async def change_model(request: Request, caller: Caller, form: QueryParams) -> R
     async def work(progress: Progress) -> ModelActivation:
         return await activate(caller.store, chosen, progress)
 
-    return await jobs_of(request).start(request, caller, f"Changing the model to {chosen.name}", work, back="/health")
+    return await jobs_of(request).start(
+        request, caller, f"Changing the model to {chosen.model.name}", work, back="/health"
+    )
 
 
 async def activate(store: AsyncMemoryStore, chosen: ModelRow, progress: Progress) -> ModelActivation:
     """Make a model the active one. One without vectors is built first. Raises as `ModelService.activate` does."""
-    if chosen.fingerprint:
-        return await store.models.activate(chosen.fingerprint, progress=progress)
-    (model,) = await read(store, lambda blocking: blocking.parts.projections.models.called(chosen.name)[:1])
+    if chosen.model.fingerprint:
+        return await store.models.activate(chosen.model.fingerprint, progress=progress)
+    (model,) = await read(store, lambda blocking: blocking.parts.projections.models.called(chosen.model.name)[:1])
     added = await store.models.add(model, progress=progress)
     activated = await store.models.activate(model, progress=progress)
     return replace(activated, encoded_texts=activated.encoded_texts + added.encoded_texts)

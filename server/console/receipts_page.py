@@ -69,7 +69,6 @@ class AnsweredTurn(Result, frozen=True, kw_only=True):
 class ReceiptPage(Result, frozen=True, kw_only=True):
     """One recorded recall: what was answered then, whether that is reproduced, and today's answer."""
 
-    receipt: Receipt
     audited: AuditedRecall
     says: tuple[str, ...]
     """The result in words."""
@@ -93,16 +92,17 @@ def _receipts(store: MemoryStore, *, before: int | None, upto: Position) -> Rece
     first = max(last - PER_PAGE, 0)
     found: list[Receipt] = []
     for batch in log.read_stream(RECALLS_STREAM, after=Version(first), upto=upto):
-        found += [_receipt(item) for item in batch if item.version <= last and isinstance(item.event, RecallServed)]
+        found += [
+            _receipt(item, item.event)
+            for item in batch
+            if item.version <= last and isinstance(item.event, RecallServed)
+        ]
         if batch[-1].version >= last:
             break
     return ReceiptsPage(receipts=tuple(reversed(found)), older=first + 1 if first else None)
 
 
-def _receipt(recorded: RecordedEvent) -> Receipt:
-    served = recorded.event
-    if not isinstance(served, RecallServed):
-        raise TypeError(f"{served.topic} is no receipt of a recall")
+def _receipt(recorded: RecordedEvent, served: RecallServed) -> Receipt:
     return Receipt(
         position=recorded.position,
         served_at=to_datetime(recorded.recorded_at),
@@ -145,7 +145,6 @@ def _receipt_page(store: MemoryStore, audited: AuditedRecall) -> ReceiptPage:
         "at": served.head,
     }
     return ReceiptPage(
-        receipt=_receipt(recorded),
         audited=audited,
         says=tuple(_verdict(audited)),
         then=tuple(_turn(log, position, went=position in audited.went) for position in audited.hits),

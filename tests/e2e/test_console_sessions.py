@@ -211,7 +211,7 @@ def test_a_text_of_a_megabyte_is_cut_with_a_link_to_its_event(browse):
     assert 'href="/event/2">the whole event' in page
     event = browser.get("/event/2").text
     assert len(event) < 200_000
-    assert browser.json("/event/2")["event"]["text"].endswith("the end")
+    assert browser.json("/event/2")["stored"]["event"]["text"].endswith("the end")
 
 
 def test_a_session_id_may_be_any_text(browse):
@@ -238,8 +238,12 @@ def test_an_event_is_shown_as_stored_with_its_proof(browse):
     """Its fields, its digest, and whether that matches."""
     browser = browse(lambda store: store.session("a").record("user", "hello", key="k1"))
     event = browser.json("/event/2")
-    assert (event["topic"], event["key"], event["link_holds"]) == ("turn.recorded.v1", "k1", True)
-    assert event["event"]["text"] == "hello"
+    assert (event["stored"]["topic"], event["stored"]["key"], event["stored"]["link_holds"]) == (
+        "turn.recorded.v1",
+        "k1",
+        True,
+    )
+    assert event["stored"]["event"]["text"] == "hello"
     assert "matches what is stored" in browser.get("/event/2").text
     assert browser.get("/event/3").status_code == 400
 
