@@ -182,7 +182,10 @@ def hits_of(
             continue
         count = question.context_turns
         before, after = _neighbours(connection, turn, count, spans, head) if count else ((), ())
-        seen = cut(seen_by(turn.session) if spans is None else spans, upto=head) if question.exchange else ()
+        exchange: tuple[Turn, ...] = ()
+        if question.exchange:
+            seen = cut(seen_by(turn.session) if spans is None else spans, upto=head)
+            exchange = exchange_of(connection, turn, seen=seen, scope=question.scope)
         hits.append(
             Hit(
                 text=turn.text,
@@ -202,7 +205,7 @@ def hits_of(
                 score_parts=place.parts,
                 before=before,
                 after=after,
-                exchange=exchange_of(connection, turn, seen=seen, scope=question.scope),
+                exchange=exchange,
             )
         )
     return tuple(hits)

@@ -37,6 +37,7 @@ Positions = NDArray[np.int64]
 Lengths = NDArray[np.int64]
 
 _KEPT: Final = "lengths of turns"
+_LENGTHS: Final = f"SELECT id, sz FROM {TEXT_INDEX}_docsize WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
 
 _DOCUMENTS: Final = msgspec.json.Decoder(list[int])
 
@@ -73,14 +74,16 @@ def corpus(connection: sa.Connection, *, upto: Position | None) -> Corpus:
     ((turns, tokens),) = fetch(connection, query, count)
     query = f"SELECT count(*), CAST(group_concat(sz, '') AS BLOB) FROM {TEXT_INDEX}_docsize WHERE id >= ? AND id < ?"
     ((more, sizes),) = fetch(connection, query, count * blocks.BLOCK, end)
-    return Corpus(turns + more, tokens + sum_of_numbers(sizes or b""))
+    return Corpus(turns + more, tokens + int(numbers_in(sizes or b"").sum()))
 
 
-def sum_of_numbers(stored: bytes) -> int:
-    """Return the sum of numbers below 2^56 that FTS5 stores one after the other, as `number_in` reads them."""
+def numbers_in(stored: bytes) -> NDArray[np.int64]:
+    """Return numbers below 2^56 that FTS5 stores one after the other: SQLite's variable-length integers."""
     parts = np.frombuffer(stored, dtype=np.uint8).astype(np.int64)
-    ends, places = np.flatnonzero(parts < 0x80), np.arange(len(parts))
-    return int(np.sum((parts & 0x7F) << 7 * (ends[np.searchsorted(ends, places)] - places)))
+    ends = np.flatnonzero(parts < 0x80)
+    of_number = np.searchsorted(ends, np.arange(len(parts)))
+    bits = (parts & 0x7F) << 7 * (ends[of_number] - np.arange(len(parts)))
+    return np.add.reduceat(bits, np.flatnonzero(np.diff(of_number, prepend=-1))) if len(parts) else parts
 
 
 def turns_with(connection: sa.Connection, words: Sequence[str], *, upto: Position | None) -> dict[str, int]:
@@ -203,13 +206,18 @@ def _lengths(connection: sa.Connection, turns: Positions) -> Lengths:
     lengths -= 1
     unknown = np.flatnonzero(lengths == LENGTH_MAX - 1)
     if len(unknown):
-        positions = turns[unknown].tolist()
-        exact = blocks.lengths_of(connection, positions)
-        try:
-            lengths[unknown] = [exact[position] for position in positions]
-        except KeyError as error:
-            path = Path(connection.engine.url.database or "views.db")
-            raise errors.ProjectionUnreadable(path, f"its text index has no length of turn {error}") from error
+        lengths[unknown] = _indexed_lengths(connection, turns[unknown].tolist())
+    return lengths
+
+
+def _indexed_lengths(connection: sa.Connection, turns: Sequence[int]) -> Lengths:
+    """Return the lengths of turns (ascending) from the text index. Raises `ProjectionUnreadable`."""
+    rows = fetch(connection, _LENGTHS, listed(turns))
+    lengths = numbers_in(b"".join([size for _, size in rows]))
+    if len(rows) != len(turns) or len(lengths) != len(turns):
+        missing = sorted(set(turns).difference([position for position, _ in rows]))
+        why = f"has no length of turn {missing[0]}" if missing else "has lengths that are no numbers"
+        raise errors.ProjectionUnreadable(Path(connection.engine.url.database or "views.db"), f"its text index {why}")
     return lengths
 
 

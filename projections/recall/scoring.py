@@ -6,7 +6,7 @@ the turn and the turns up to `AROUND` places away, on nothing else that was foun
 whatever else an answer holds. `make fit-recall` writes the coefficients (docs/reports/recall-quality.md, ADR 32).
 =======
 the turn and the turns up to `NEAR_PLACES` places away, on nothing else that was found. So a turn has the same relevance
-whatever else an answer holds. `make fit-recall` writes the coefficients (docs/recall-quality.md, ADR 32).
+whatever else an answer holds. `make fit-recall` writes the coefficients (docs/reports/recall-quality.md, ADR 32).
 >>>>>>> 77c5aace (Keep one ranking: a receipt of another one is refused by its name)
 """
 
@@ -192,8 +192,8 @@ def _words(
         there, found = beside[away]
         shares = np.where(asks[there] > 0, ANSWERS, share) if away == -1 else share
         best = np.maximum(best, own[there] * (found * shares)[:, None])
-    worth = np.array([counts.rarity(term) for term in known])
-    worth = worth / sum(counts.rarity(term) for term in terms)
+    rarity = {term: counts.rarity(term) for term in terms}
+    worth = np.array([rarity[term] for term in known]) / sum(rarity.values())
     scored = own @ worth
     present = frequencies > 0
     columns = {"words_present": present @ worth, "words": scored, "words_near": best @ worth - scored}
