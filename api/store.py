@@ -38,13 +38,13 @@ from mnemolog.projections.context.service import TOKENS, wanted
 from mnemolog.projections.context.token_counting import Tokenizer
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.replay import Replay, replay
+from mnemolog.projections.maintenance.results import RebuildReport
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.read_models import AgentSummary, ScopeSummary, SessionSummary, Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.phrases import find_turns, search_for
 from mnemolog.projections.recall.question import Mode, RecallOptions, TurnFilters, question
 from mnemolog.projections.recall.service import TIMEOUT_S
-from mnemolog.projections.registry.results import RebuildReport
 from mnemolog.results import NewTurn, SwitchPreview
 from mnemolog.session import Session
 

@@ -8,7 +8,7 @@ from mnemolog.cli.output import console, show_rebuild
 from mnemolog.domain.display import counted
 from mnemolog.domain.embedding_model import short
 from mnemolog.domain.language import LANGUAGES
-from mnemolog.projections.registry.results import RebuildReport
+from mnemolog.projections.maintenance.results import RebuildReport
 from mnemolog.results import Model, ModelActivation, ModelDrop
 
 

@@ -16,9 +16,9 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.session_tree import SessionNode
+from mnemolog.projections.maintenance.results import RebuildReport
 from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.read_models import AgentSummary, ScopeSummary, SessionSummary, Turn
-from mnemolog.projections.registry.results import RebuildReport
 
 if TYPE_CHECKING:
     from rich.text import Text

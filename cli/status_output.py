@@ -16,8 +16,8 @@ from mnemolog.forgetting.results import NodeStatus
 from mnemolog.operations.doctor.report import DoctorReport
 from mnemolog.operations.status import Status, WalStatus
 from mnemolog.projections.drift import Drift
+from mnemolog.projections.maintenance.results import PRESENT, Issue
 from mnemolog.projections.quarantine import QuarantinedItem
-from mnemolog.projections.registry.results import PRESENT, Issue
 from mnemolog.projections.vectors.inventory import GenerationStatus
 
 _CACHE: Final = "embeddings.db"

@@ -27,7 +27,7 @@ from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.operations.doctor.checks import missing_keys
 from mnemolog.operations.rebuild import Rebuildable
 from mnemolog.operations.recovery_commands import after_findings
-from mnemolog.projections.registry.results import RebuildReport
+from mnemolog.projections.maintenance.results import RebuildReport
 
 
 def _projections(incomplete: str) -> list[str]:

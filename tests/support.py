@@ -27,7 +27,7 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates, evolve
 from mnemolog.projections.recall import text_search
-from mnemolog.projections.sql import blocks
+from mnemolog.projections.sql import position_blocks
 from mnemolog.projections.sql.filtering import turns_left
 from mnemolog.projections.sql.packed_vectors import pack, unpack
 from mnemolog.projections.sql.queries import Filters
@@ -151,9 +151,9 @@ class Picky(HashEncoder):
 def blocks_of(positions: int) -> Iterator[None]:
     """Views with blocks of so many positions instead of thousands."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "BLOCK", positions)
-        patch.setattr(blocks, "BITS_BYTES", positions // 8)
-        patch.setattr(blocks, "LISTED_MAX", positions // 16 - 1)
+        patch.setattr(position_blocks, "BLOCK", positions)
+        patch.setattr(position_blocks, "BITS_BYTES", positions // 8)
+        patch.setattr(position_blocks, "LISTED_MAX", positions // 16 - 1)
         yield
 
 

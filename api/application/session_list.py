@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from mnemolog.application.session_service import Sessions
 from mnemolog.domain import errors
-from mnemolog.domain.closest import closest
 from mnemolog.domain.limits import INTEGER_MAX, LABEL_BYTES_MAX, checked_label, checked_text
 from mnemolog.domain.moments import Time, When, parse_time, position_at
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import ROOT, parse_scope
+from mnemolog.domain.similar_labels import closest
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import AgentSummary, ScopeSummary, SessionSummary
 from mnemolog.projections.sql import queries, session_pages

@@ -16,7 +16,6 @@ from mnemolog.domain import errors, pending_undo, session
 from mnemolog.domain.agent import AgentState, agent_of, agent_stream
 from mnemolog.domain.checkpoints import find_checkpoint
 from mnemolog.domain.clock import Clock, local_time, to_datetime
-from mnemolog.domain.closest import closest
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, SessionSwitched, TurnRecorded, TurnsRewound
 from mnemolog.domain.idempotency import current_request_key
 from mnemolog.domain.limits import (
@@ -33,6 +32,7 @@ from mnemolog.domain.moments import Time, When, checked_position, position_at
 from mnemolog.domain.options import Option
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.scope import ROOT, Boundary, parse_scope
+from mnemolog.domain.similar_labels import closest
 from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import FoldedState

@@ -17,12 +17,12 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime.atomic_files import lock_file, make_folder
 from mnemolog.infra.runtime.os_errors import as_store_error
 from mnemolog.projections.health import stale_files
+from mnemolog.projections.maintenance.context import StoreContext
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector_status import PROJECTORS
 from mnemolog.projections.quarantine import Quarantine
-from mnemolog.projections.registry.all_projections import PROJECTIONS, unregistered_tables
-from mnemolog.projections.registry.context import StoreContext
+from mnemolog.projections.registry import PROJECTIONS, unregistered_tables
 from mnemolog.projections.sql.snapshots import SnapshotStore
 
 LOCK_FILE: Final = ".forgetting.lock"

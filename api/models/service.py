@@ -21,10 +21,10 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime import atomic_files
 from mnemolog.models.catalogue import catalogue, folders_of, known_as
 from mnemolog.projections.indexer import Indexing
+from mnemolog.projections.maintenance.results import RebuildReport
+from mnemolog.projections.maintenance.vectors import catch_up_vectors
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.registry.results import RebuildReport
-from mnemolog.projections.registry.vectors import catch_up_vectors
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import open_engine
 from mnemolog.projections.vectors.model_registry import Models, opened_from_anywhere

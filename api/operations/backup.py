@@ -38,7 +38,7 @@ from mnemolog.projections.health.verify import Verification, Witness
 from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import size_of
-from mnemolog.projections.registry.all_projections import PROJECTIONS
+from mnemolog.projections.registry import PROJECTIONS
 from mnemolog.projections.sql import checked_json
 from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest
 

@@ -14,9 +14,9 @@ from mnemolog.observability.telemetry import Telemetry
 from mnemolog.operations.backup import BackupReport, make_backup
 from mnemolog.operations.rebuild import Rebuildable, rebuild
 from mnemolog.operations.status import Status, store_status
+from mnemolog.projections.maintenance.results import RebuildReport
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.registry.results import RebuildReport
 from mnemolog.projections.sql.snapshots import SnapshotStore
 
 

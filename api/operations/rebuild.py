@@ -11,11 +11,11 @@ from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.history import forgotten_turns
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.projections.maintenance.context import StoreContext
+from mnemolog.projections.maintenance.results import RebuildReport, Rebuilt
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.registry.all_projections import REBUILDABLE as PROJECTIONS
-from mnemolog.projections.registry.context import StoreContext
-from mnemolog.projections.registry.results import RebuildReport, Rebuilt
+from mnemolog.projections.registry import REBUILDABLE as PROJECTIONS
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.snapshots import SnapshotStore
 

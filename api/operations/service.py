@@ -22,12 +22,12 @@ from mnemolog.infra.runtime.paths import local_path
 from mnemolog.operations.backup import NodeCopy, copy_node
 from mnemolog.operations.doctor import run as doctor
 from mnemolog.operations.doctor.report import DoctorReport
+from mnemolog.projections.maintenance.results import RebuildReport
+from mnemolog.projections.maintenance.vectors import catch_up_vectors
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.quarantine import Quarantine
-from mnemolog.projections.registry.results import RebuildReport
-from mnemolog.projections.registry.vectors import catch_up_vectors
 from mnemolog.projections.sql.snapshots import SnapshotStore
 
 

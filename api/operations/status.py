@@ -29,13 +29,13 @@ from mnemolog.operations.known_backups import backup_witnesses
 from mnemolog.operations.recovery_commands import after_findings, put_keys_back
 from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED, with_folder
 from mnemolog.projections.health.verify import quick_verify
+from mnemolog.projections.maintenance.caches import Cache
+from mnemolog.projections.maintenance.context import LogAtHead, StoreContext
+from mnemolog.projections.maintenance.results import CacheStatus, TablesStatus, ViewsStatus
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.quarantine import QuarantineStatus
-from mnemolog.projections.registry.all_projections import PROJECTIONS
-from mnemolog.projections.registry.caches import Cache
-from mnemolog.projections.registry.context import LogAtHead, StoreContext
-from mnemolog.projections.registry.results import CacheStatus, TablesStatus, ViewsStatus
+from mnemolog.projections.registry import PROJECTIONS
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.snapshots import SnapshotStore
 from mnemolog.projections.sql.tracking import tracked

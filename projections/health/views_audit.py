@@ -21,7 +21,7 @@ from mnemolog.domain.language import DEFAULT_LANGUAGE, choice_of
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.session import session_of
 from mnemolog.projections.ports import Log, Progress
-from mnemolog.projections.sql import blocks
+from mnemolog.projections.sql import position_blocks
 from mnemolog.projections.sql.conversation_views import (
     SESSIONS,
     TEXT_INDEX,
@@ -30,8 +30,8 @@ from mnemolog.projections.sql.conversation_views import (
 )
 from mnemolog.projections.sql.database import faults_of
 from mnemolog.projections.sql.languages import languages_at
-from mnemolog.projections.sql.places import PLACES
 from mnemolog.projections.sql.turn_metadata import TURN_METADATA, rows_of
+from mnemolog.projections.sql.turn_places import PLACES
 
 BATCH_MAX: Final = 500
 LISTED_MAX: Final = 10
@@ -184,11 +184,11 @@ def _compare_blocks(connection: sa.Connection, upto: Position, found: Disagreeme
     rows = connection.exec_driver_sql("SELECT block, field, value, positions FROM bitmaps ORDER BY block")
     held = groupby(rows, key=itemgetter(0))
     number, bitmaps = next(held, (None, ()))
-    for expected in range((upto + 1) // blocks.BLOCK):
-        block, wanted = blocks.contents(connection, expected)
-        stored: dict[blocks.Key, bytes] = {}
+    for expected in range((upto + 1) // position_blocks.BLOCK):
+        block, wanted = position_blocks.contents(connection, expected)
+        stored: dict[position_blocks.Key, bytes] = {}
         if number == expected:
-            stored = {blocks.Key(field, value): positions for _, field, value, positions in bitmaps}
+            stored = {position_blocks.Key(field, value): positions for _, field, value, positions in bitmaps}
             number, bitmaps = next(held, (None, ()))
         differ = sorted({key.field for key, _ in stored.items() ^ wanted.items()})
         if tuple(block) not in [tuple(row) for row in connection.exec_driver_sql(_SELECT_BLOCK, (expected,))]:
@@ -196,8 +196,8 @@ def _compare_blocks(connection: sa.Connection, upto: Position, found: Disagreeme
         if differ:
             found.add(f"block {expected} of the filters: other {', '.join(differ)}")
     last = connection.exec_driver_sql("SELECT max(block) FROM blocks").scalar_one()
-    if number is not None or (last is not None and last >= (upto + 1) // blocks.BLOCK):
+    if number is not None or (last is not None and last >= (upto + 1) // position_blocks.BLOCK):
         found.add("the filters have blocks that the log does not fill")
 
 
-_SELECT_BLOCK: Final = f"SELECT {', '.join(blocks.Block._fields)} FROM blocks WHERE block = ?"
+_SELECT_BLOCK: Final = f"SELECT {', '.join(position_blocks.Block._fields)} FROM blocks WHERE block = ?"

@@ -1,1 +1,1 @@
-"""Every projection of a store, and what status, doctor, rebuild, forgetting and backup do with it."""
+"""What status, doctor, rebuild, forgetting and backup do with each projection."""

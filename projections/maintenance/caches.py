@@ -11,9 +11,15 @@ from mnemolog.domain import errors
 from mnemolog.domain.display import counted
 from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout
 from mnemolog.projections.drift import MEANS, Actions, Drift
+from mnemolog.projections.maintenance.context import (
+    UNREADABLE_ACTION,
+    Forgotten,
+    StoreContext,
+    remove_database,
+    state_by,
+)
+from mnemolog.projections.maintenance.results import PRESENT, CacheStatus, Issue, IssueWithFix
 from mnemolog.projections.quarantine import size_of
-from mnemolog.projections.registry.context import UNREADABLE_ACTION, Forgotten, StoreContext, remove_database, state_by
-from mnemolog.projections.registry.results import PRESENT, CacheStatus, Issue, IssueWithFix
 from mnemolog.projections.sql.database import faults_of
 from mnemolog.projections.sql.opening import is_damage, opened
 

@@ -12,9 +12,9 @@ from mnemolog.domain.display import counted
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.projections.drift import LOST_HISTORY, MEANS, Actions, Drift
+from mnemolog.projections.maintenance.context import UNREADABLE_ACTION, Forgotten, StoreContext, state_by
+from mnemolog.projections.maintenance.results import Issue, IssueWithFix, Rebuilt, TablesStatus, ViewsStatus
 from mnemolog.projections.read_models import SetApart
-from mnemolog.projections.registry.context import UNREADABLE_ACTION, Forgotten, StoreContext, state_by
-from mnemolog.projections.registry.results import Issue, IssueWithFix, Rebuilt, TablesStatus, ViewsStatus
 from mnemolog.projections.sql import file_checksum, queries
 from mnemolog.projections.sql.conversation_views import VIEWS
 from mnemolog.projections.sql.opening import is_damage, opened

@@ -19,10 +19,10 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.projections.drift import MEANS, Drift
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.indexer import Indexing
+from mnemolog.projections.maintenance.context import Forgotten, StoreContext
+from mnemolog.projections.maintenance.results import Issue, IssueWithFix, RebuildReport, Rebuilt, Severity
 from mnemolog.projections.ports import Progress, StoreLog
 from mnemolog.projections.quarantine import identity
-from mnemolog.projections.registry.context import Forgotten, StoreContext
-from mnemolog.projections.registry.results import Issue, IssueWithFix, RebuildReport, Rebuilt, Severity
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import open_engine
 from mnemolog.projections.vectors.folders import generation_folders, prefix_of

@@ -16,8 +16,8 @@ from mnemolog.domain.role import Role
 from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.candidates import Ranked
-from mnemolog.projections.recall.exchange import exchange_of
 from mnemolog.projections.recall.explanation import explain
+from mnemolog.projections.recall.hits import exchange_of
 from mnemolog.projections.recall.passages import Passage, SoughtWords, best_passage
 from mnemolog.projections.recall.question import VECTOR, Mode, Question
 from mnemolog.projections.recall.ranking import CANDIDATES_MIN

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from mnemolog.domain import errors
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.projections.sql import blocks
-from mnemolog.projections.sql.blocks import LENGTH_MAX, closed_to
+from mnemolog.projections.sql import position_blocks
 from mnemolog.projections.sql.conversation_views import PLACES_OF_WORDS, TEXT_INDEX, VOCABULARY
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.languages import languages_at
+from mnemolog.projections.sql.position_blocks import LENGTH_MAX, closed_to
 from mnemolog.projections.sql.position_mask import PositionMask
 from mnemolog.projections.sql.words import stems_of
 
@@ -69,11 +69,11 @@ _NOTHING_KEPT: Final = _Kept("", np.empty(0, dtype=np.uint16))
 def corpus(connection: sa.Connection, *, upto: Position | None) -> Corpus:
     """Return the number of turns up to `upto` (None for all), and of the words in them."""
     end = INTEGER_MAX if upto is None else upto + 1
-    count = min(closed_to(connection), end) // blocks.BLOCK
+    count = min(closed_to(connection), end) // position_blocks.BLOCK
     query = "SELECT coalesce(sum(turns), 0), coalesce(sum(words), 0) FROM blocks WHERE block < ?"
     ((turns, tokens),) = fetch(connection, query, count)
     query = f"SELECT count(*), CAST(group_concat(sz, '') AS BLOB) FROM {TEXT_INDEX}_docsize WHERE id >= ? AND id < ?"
-    ((more, sizes),) = fetch(connection, query, count * blocks.BLOCK, end)
+    ((more, sizes),) = fetch(connection, query, count * position_blocks.BLOCK, end)
     return Corpus(turns + more, tokens + int(numbers_in(sizes or b"").sum()))
 
 
@@ -232,7 +232,7 @@ def _stored_lengths(connection: sa.Connection) -> NDArray[np.uint16]:
     if kept.language != language:
         kept = _NOTHING_KEPT
     query = "SELECT lengths FROM blocks WHERE block >= ? ORDER BY block"
-    if rows := fetch(connection, query, len(kept.lengths) // blocks.BLOCK):
+    if rows := fetch(connection, query, len(kept.lengths) // position_blocks.BLOCK):
         fresh = np.frombuffer(b"".join(row for (row,) in rows), dtype="<u2")
         kept = _Kept(language, np.concatenate((kept.lengths, fresh)))
         connection.info[_KEPT] = kept

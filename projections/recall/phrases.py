@@ -9,9 +9,9 @@ from typing import Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.limits import QUERY_BYTES_MAX, checked_text
-from mnemolog.domain.normal import in_one_case
 from mnemolog.domain.position import Position
 from mnemolog.domain.spans import Spans
+from mnemolog.domain.unicode_normalization import in_one_case
 from mnemolog.infra.runtime import cancellation
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.sql import queries

@@ -23,12 +23,12 @@ from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.language import choice_of
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
-from mnemolog.projections.sql import blocks, languages, speakers, turn_metadata
+from mnemolog.projections.sql import languages, position_blocks, speakers, turn_metadata
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.erasing import erase, merge_text_index, passing_over
-from mnemolog.projections.sql.places import PLACES
 from mnemolog.projections.sql.projection import SqlProjection
 from mnemolog.projections.sql.tracking import METADATA
+from mnemolog.projections.sql.turn_places import PLACES
 from mnemolog.projections.sql.words import stems_of_each
 
 VIEWS: Final = "views/13"
@@ -89,7 +89,7 @@ UNFIT: Final = sa.Table(
 )
 """The events that do not fit what comes before them, for `status`. Without content."""
 
-TEXT_INDEX: Final = blocks.TEXT_INDEX
+TEXT_INDEX: Final = position_blocks.TEXT_INDEX
 TOKENIZER: Final = "ascii tokenchars '_'"
 """The tokenizer splits at spaces only, because stems are inserted (`mnemolog.projections.sql.words`)."""
 VOCABULARY: Final = "turns_vocabulary"
@@ -144,7 +144,7 @@ class Views(SqlProjection):
         for recorded in events:
             if isinstance(recorded.event, ContentErased):
                 erase(connection, recorded, recorded.event)
-        blocks.close_blocks(connection, upto=events[-1].position)
+        position_blocks.close_blocks(connection, upto=events[-1].position)
 
     def scrub(self) -> bool:
         """Remove forgotten content from the bytes of the file. False while another connection prevents that."""
@@ -220,7 +220,7 @@ def _index_again(connection: sa.Connection, language: str) -> None:
         rows = [(row, position) for row, (position, _) in zip(stems, found, strict=True)]
         connection.exec_driver_sql("UPDATE turns SET stems = ? WHERE position = ?", rows)
         connection.exec_driver_sql(_INDEX_STEMS, (first, after))
-    blocks.count_words_again(connection)
+    position_blocks.count_words_again(connection)
 
 
 def _insert_turns(

@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from mnemolog.domain.events import ContentErased, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.session import session_of
-from mnemolog.projections.sql import blocks, speakers
-from mnemolog.projections.sql.places import places_of
+from mnemolog.projections.sql import position_blocks, speakers
+from mnemolog.projections.sql.turn_places import places_of
 
 
 def passing_over(
@@ -51,7 +51,7 @@ def erase(connection: sa.Connection, recorded: RecordedEvent, erased: ContentEra
     positions = [(position,) for position, _ in turns]
     if not positions:
         return
-    blocks.forget(connection, [position for position, _ in turns])
+    position_blocks.forget(connection, [position for position, _ in turns])
     for table, column in (("turns_text", "rowid"), ("turn_metadata", "position"), ("turns", "position")):
         connection.exec_driver_sql(f"DELETE FROM {table} WHERE {column} = ?", positions)
     connection.exec_driver_sql(

@@ -17,13 +17,22 @@ from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Micros
 from mnemolog.domain.scope import ROOT
 from mnemolog.domain.spans import Span
-from mnemolog.projections.sql import blocks
-from mnemolog.projections.sql.blocks import ROLE, SCOPE, SPEAKER, Key, closed_to, metadata_key, session_key, text_key
+from mnemolog.projections.sql import position_blocks
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.places import PLACES
+from mnemolog.projections.sql.position_blocks import (
+    ROLE,
+    SCOPE,
+    SPEAKER,
+    Key,
+    closed_to,
+    metadata_key,
+    session_key,
+    text_key,
+)
 from mnemolog.projections.sql.position_mask import Bits, PositionMask
 from mnemolog.projections.sql.queries import NEXT_TO_SLASH, Filters, last_turn
 from mnemolog.projections.sql.turn_metadata import stored
+from mnemolog.projections.sql.turn_places import PLACES
 
 Positions = NDArray[np.int64]
 
@@ -58,7 +67,7 @@ def _matching(connection: sa.Connection, filters: Filters) -> Bits:
     bits = np.zeros(end + 1, dtype=np.bool_)
     closed = min(closed_to(connection), end + 1)
     if closed:
-        bits[:closed] = _in_blocks(connection, filters, -(-closed // blocks.BLOCK))[:closed]
+        bits[:closed] = _in_blocks(connection, filters, -(-closed // position_blocks.BLOCK))[:closed]
     if closed <= end:
         bits[_after_blocks(connection, filters, closed, end)] = True
     if filters.after is not None:
@@ -126,13 +135,13 @@ def _in_blocks(connection: sa.Connection, filters: Filters, count: int) -> Bits:
 
 def _with_any(connection: sa.Connection, keys: Iterable[Key], count: int) -> Bits:
     """Return the turns that have any of these keys."""
-    matching = np.zeros((count, blocks.BLOCK), dtype=np.bool_)
+    matching = np.zeros((count, position_blocks.BLOCK), dtype=np.bool_)
     for key in keys:
         rows = fetch(connection, _BITMAPS, *key, count)
-        full = [row for row in rows if len(row[1]) == blocks.BITS_BYTES]
-        few = [row for row in rows if len(row[1]) != blocks.BITS_BYTES]
+        full = [row for row in rows if len(row[1]) == position_blocks.BITS_BYTES]
+        few = [row for row in rows if len(row[1]) != position_blocks.BITS_BYTES]
         bits = np.unpackbits(np.frombuffer(b"".join(some for _, some in full), dtype=np.uint8), bitorder="little")
-        matching[[block for block, _ in full]] |= bits.view(np.bool_).reshape(-1, blocks.BLOCK)
+        matching[[block for block, _ in full]] |= bits.view(np.bool_).reshape(-1, position_blocks.BLOCK)
         places = np.frombuffer(b"".join(some for _, some in few), dtype="<u2")
         of_block = np.array([block for block, _ in few], dtype=np.int64)
         matching[np.repeat(of_block, [len(some) // 2 for _, some in few]), places] = True
@@ -141,7 +150,7 @@ def _with_any(connection: sa.Connection, keys: Iterable[Key], count: int) -> Bit
 
 def _in_spans(connection: sa.Connection, spans: Sequence[Span], count: int) -> Bits:
     """Return the turns of sessions in any of `spans`."""
-    matching = np.zeros(count * blocks.BLOCK, dtype=np.bool_)
+    matching = np.zeros(count * position_blocks.BLOCK, dtype=np.bool_)
     of_session: dict[str, list[Span]] = {}
     for span in spans:
         of_session.setdefault(span.session, []).append(span)
@@ -157,17 +166,17 @@ def _in_spans(connection: sa.Connection, spans: Sequence[Span], count: int) -> B
 def _between(connection: sa.Connection, since: Micros | None, until: Micros | None, count: int) -> Bits:
     """Return the turns said at `since` or later and before `until`."""
     low, high = -INTEGER_MAX if since is None else since, INTEGER_MAX if until is None else until
-    matching: Bits = np.zeros((count, blocks.BLOCK), dtype=np.bool_)
+    matching: Bits = np.zeros((count, position_blocks.BLOCK), dtype=np.bool_)
     rows = fetch(connection, _TIMES, low, high, count)
     if not rows:
         return matching.reshape(-1)
     numbers = np.array([block for block, *_ in rows], dtype=np.int64)
-    times = np.frombuffer(b"".join(row[-1] for row in rows), dtype="<u2").reshape(-1, blocks.BLOCK)
+    times = np.frombuffer(b"".join(row[-1] for row in rows), dtype="<u2").reshape(-1, position_blocks.BLOCK)
     begin, end = _as_stored([(earliest, latest) for _, earliest, latest, _ in rows], low, high)
     matching[numbers] = (times > begin) & (times < end)
     # Stored times are rounded down: where one is that of a limit, the table of turns has the exact one.
-    row, place = divmod(np.flatnonzero(((times == begin) | (times == end)) & (times > 0)), blocks.BLOCK)
-    unsure = listed((numbers[row] * blocks.BLOCK + place).tolist())
+    row, place = divmod(np.flatnonzero(((times == begin) | (times == end)) & (times > 0)), position_blocks.BLOCK)
+    unsure = listed((numbers[row] * position_blocks.BLOCK + place).tolist())
     found = [position for (position,) in fetch(connection, _SAID_BETWEEN, unsure, low, high)]
     matching = matching.reshape(-1)
     matching[found] = True
@@ -180,6 +189,8 @@ def _as_stored(spans: Sequence[tuple[int, int]], *limits: int) -> list[NDArray[n
     0 is before all turns of a block, 65,535 long after them.
     """
     first, last = min(earliest for earliest, _ in spans) - 1, max(latest for _, latest in spans) + 1
-    earliest, unit = np.array([(start, blocks.time_unit(start, end)) for start, end in spans], dtype=np.int64).T
+    earliest, unit = np.array(
+        [(start, position_blocks.time_unit(start, end)) for start, end in spans], dtype=np.int64
+    ).T
     stored_as = [np.clip((min(max(at, first), last) - earliest >> unit) + 1, 0, 0xFFFF) for at in limits]
     return [numbers.astype(np.uint16)[:, np.newaxis] for numbers in stored_as]

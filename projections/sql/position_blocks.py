@@ -17,8 +17,8 @@ import sqlalchemy as sa
 
 from mnemolog.domain.position import Position
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.places import PLACES
 from mnemolog.projections.sql.tracking import METADATA
+from mnemolog.projections.sql.turn_places import PLACES
 
 BLOCK: Final = 1_024
 """Positions in a block."""

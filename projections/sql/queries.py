@@ -18,8 +18,8 @@ from mnemolog.domain.spans import Span
 from mnemolog.projections.read_models import SessionSummary, SetApart, Turn
 from mnemolog.projections.sql.conversation_views import SESSIONS, TURNS
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.places import PLACES
 from mnemolog.projections.sql.span_queries import positions_in
+from mnemolog.projections.sql.turn_places import PLACES
 
 NEXT_TO_SLASH: Final = "0"
 """The character after "/". A range up to it contains every path below."""

@@ -12,7 +12,7 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.spans import Span
 from mnemolog.projections.sql.conversation_views import SESSIONS, TURNS
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.places import PLACES, places_of
+from mnemolog.projections.sql.turn_places import PLACES, places_of
 
 SPANS_INLINE_MAX: Final = 16
 """Maximum number of spans written into the statement; more are passed as one JSON list.

@@ -12,8 +12,8 @@ from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Position
 from mnemolog.domain.role import Role
 from mnemolog.domain.session import session_of
-from mnemolog.projections.sql.places import PLACES
 from mnemolog.projections.sql.tracking import METADATA
+from mnemolog.projections.sql.turn_places import PLACES
 from mnemolog.projections.sql.words import STOP_WORDS, words_of
 
 _SPEAKERS_KEPT: Final = 1_024

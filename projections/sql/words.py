@@ -16,7 +16,7 @@ from typing import Final
 import Stemmer
 
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGES
-from mnemolog.domain.normal import normalized, without_accents, without_single_accents
+from mnemolog.domain.unicode_normalization import normalized, without_accents, without_single_accents
 
 TERMS_MAX: Final = 64
 """Maximum terms of a query. For a pasted page, only its first distinct words are searched."""

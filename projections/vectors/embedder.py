@@ -12,9 +12,9 @@ from mnemolog.domain.events import TurnRecorded
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 from mnemolog.projections.sql.packed_vectors import Packed, pack, width_of
-from mnemolog.projections.vectors.contents import find_vectors
 from mnemolog.projections.vectors.rendering import RenderedTurn
 from mnemolog.projections.vectors.segment import Segment
+from mnemolog.projections.vectors.text_hashes import find_vectors
 
 _HARMLESS = "hello"
 

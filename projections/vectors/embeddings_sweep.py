@@ -16,8 +16,8 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import DELETED_TOGETHER_MAX, EMBEDDINGS, content_hash
-from mnemolog.projections.vectors.contents import CONTENT_BYTES, Hashes
 from mnemolog.projections.vectors.rendering import rendered_turns
+from mnemolog.projections.vectors.text_hashes import CONTENT_BYTES, Hashes
 
 READ_BATCH: Final = 1_000
 _HASH: Final = np.dtype(f"S{CONTENT_BYTES}")

@@ -20,7 +20,6 @@ from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.sql.packed_vectors import Packed, Vectors
 from mnemolog.projections.vectors.checked_rows import PIECE_ROWS, ExactRows, Rows
-from mnemolog.projections.vectors.contents import Contents, contents_of
 from mnemolog.projections.vectors.folders import GenerationFolder, generation_folders
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
 from mnemolog.projections.vectors.manifest import (
@@ -34,6 +33,7 @@ from mnemolog.projections.vectors.manifest import (
 )
 from mnemolog.projections.vectors.publish import TEMPORARY, Description, load, publish
 from mnemolog.projections.vectors.segment import Positions, Segment
+from mnemolog.projections.vectors.text_hashes import Contents, contents_of
 
 BUILDING: Final = ".building-*"
 PROBE: Final = "probe"

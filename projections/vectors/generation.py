@@ -19,7 +19,6 @@ from mnemolog.projections.ports import Encoder, Log, Progress
 from mnemolog.projections.sql.embeddings import EmbeddingCache
 from mnemolog.projections.sql.packed_vectors import Packed
 from mnemolog.projections.vectors import segment as segments
-from mnemolog.projections.vectors.contents import contents_of
 from mnemolog.projections.vectors.embedder import Embedded, Embedder
 from mnemolog.projections.vectors.manifest import Skipped, covered_by, read_manifest, segment_folders
 from mnemolog.projections.vectors.merging import UNEVEN_MAX, run_to_merge
@@ -29,6 +28,7 @@ from mnemolog.projections.vectors.salvage import set_aside
 from mnemolog.projections.vectors.segment import Segment
 from mnemolog.projections.vectors.segment_sequence import Maker, load_chain
 from mnemolog.projections.vectors.snapshot import NOTHING, Snapshot
+from mnemolog.projections.vectors.text_hashes import contents_of
 
 READ_BATCH: Final = 512
 STEP_TEXTS: Final = 128

@@ -29,7 +29,6 @@ from mnemolog.projections.sql.packed_vectors import Packed, width_of
 from mnemolog.projections.vectors import ann_index
 from mnemolog.projections.vectors.ann_index import COARSE_ROWS_MIN, METRIC
 from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS, DIGEST_BYTES, StoredRows, block_digest
-from mnemolog.projections.vectors.contents import Contents
 from mnemolog.projections.vectors.manifest import (
     BLOCKS_FILE,
     CONTENTS_FILE,
@@ -55,6 +54,7 @@ from mnemolog.projections.vectors.segment import (
     joined_rows,
     joined_turns,
 )
+from mnemolog.projections.vectors.text_hashes import Contents
 
 TEMPORARY: Final = "segment"
 

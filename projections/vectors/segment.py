@@ -20,8 +20,8 @@ from mnemolog.domain.position import Position
 from mnemolog.projections.sql.packed_vectors import Packed, width_of
 from mnemolog.projections.vectors.ann_index import Coarse
 from mnemolog.projections.vectors.checked_rows import ExactRows, MemoryRows, Rows
-from mnemolog.projections.vectors.contents import NO_CONTENTS, Contents, hashes_of
 from mnemolog.projections.vectors.manifest import Damaged, Skipped
+from mnemolog.projections.vectors.text_hashes import NO_CONTENTS, Contents, hashes_of
 
 Positions = NDArray[np.int64]
 NO_POSITIONS: Final[Positions] = np.empty(0, dtype=np.int64)

@@ -14,8 +14,8 @@ import pytest
 from mnemolog import MemoryStore, Session, cli
 from mnemolog.cli.app import loaded
 from mnemolog.projections.drift import MEANS
+from mnemolog.projections.maintenance import caches, tables
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
-from mnemolog.projections.registry import caches, tables
 from mnemolog.projections.vectors import inventory
 from tests.chroma import chroma_database
 from tests.pages import (

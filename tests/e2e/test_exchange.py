@@ -8,7 +8,7 @@ import json
 import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore
-from mnemolog.projections.recall.exchange import EXCHANGE_TURNS_MAX, REACH
+from mnemolog.projections.recall.hits import EXCHANGE_TURNS_MAX, REACH
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore, NewTurn
 from mnemolog.domain.language import LANGUAGES
 from mnemolog.projections.recall.question import TEXT
-from mnemolog.projections.sql.blocks import BLOCK
+from mnemolog.projections.sql.position_blocks import BLOCK
 from tests.support import HashEncoder
 
 SAID = {

@@ -259,7 +259,7 @@ def test_a_drop_waits_for_whoever_writes_these_vectors(store, both, monkeypatch)
 @pytest.mark.log_file
 def test_a_model_is_not_added_while_another_process_writes_its_vectors(store, both, monkeypatch):
     """Whoever adds a model takes the lock that its indexers take."""
-    from mnemolog.projections.registry import vectors
+    from mnemolog.projections.maintenance import vectors
     from mnemolog.projections.vectors import lock
 
     monkeypatch.setattr(vectors, "INDEXER_WAIT_S", 0.05)

@@ -13,7 +13,7 @@ from mnemolog.domain.errors import EncodingFailed
 from mnemolog.domain.position import Position
 from mnemolog.projections.drift import MEANS, Drift
 from mnemolog.projections.health.verify import Kind
-from mnemolog.projections.registry import caches, tables
+from mnemolog.projections.maintenance import caches, tables
 from mnemolog.projections.vectors import inventory
 from mnemolog.projections.vectors.inventory import generations
 from mnemolog.projections.vectors.manifest import covered_by, range_of, read_manifest

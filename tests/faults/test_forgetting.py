@@ -13,7 +13,7 @@ from mnemolog.forgetting.service import STEPS
 from mnemolog.infra.keys.key_tree import Node, leaves_near
 from mnemolog.projections.sql.embeddings import content_hash
 from mnemolog.projections.sql.packed_vectors import pack
-from mnemolog.projections.vectors.contents import CONTENT_BYTES
+from mnemolog.projections.vectors.text_hashes import CONTENT_BYTES
 from tests.children.forgetting import DIMENSION, forget_and_die, keep_open
 from tests.postgres import put_log_in_postgres
 from tests.support import WAIT_S, FakeClock, HashEncoder, in_thread

@@ -8,7 +8,7 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.items import Items
 from mnemolog.domain import errors
 from mnemolog.domain.item_events import ItemDeleted, ItemPut, ItemTouched
-from mnemolog.domain.matching import Pattern, fits
+from mnemolog.domain.item_filters import Pattern, fits
 from mnemolog.projections.sql.packed_vectors import pack
 
 ALICE = ("users", "alice")

@@ -17,11 +17,11 @@ from mnemolog.domain.errors import ProjectionUnreadable
 from mnemolog.domain.position import ORIGIN
 from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.recall import text_search
-from mnemolog.projections.sql.blocks import BLOCKS
 from mnemolog.projections.sql.conversation_views import CREATE_TEXT_INDEX, TEXT_INDEX, TURNS, Views
 from mnemolog.projections.sql.database import ProjectionDatabase, fetch
 from mnemolog.projections.sql.languages import CHOICES
 from mnemolog.projections.sql.opening import open_engine
+from mnemolog.projections.sql.position_blocks import BLOCKS
 from mnemolog.projections.sql.words import stems_of, terms_of
 from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS
 from tests.support import HashEncoder, as_stored

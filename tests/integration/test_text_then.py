@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pysqlite3 import dbapi2
 
 from mnemolog.projections.recall import bm25, text_search
-from mnemolog.projections.sql import blocks
-from mnemolog.projections.sql.blocks import BLOCKS
+from mnemolog.projections.sql import position_blocks
 from mnemolog.projections.sql.conversation_views import CREATE_TEXT_INDEX, TEXT_INDEX
 from mnemolog.projections.sql.languages import CHOICES
+from mnemolog.projections.sql.position_blocks import BLOCKS
 from mnemolog.projections.sql.words import stems_of, terms_of
 
 WORDS = [
@@ -99,7 +99,7 @@ def test_numbers_are_read_as_fts5_writes_them(number):
     else:
         high = number >> 8
         stored = bytes((high >> shift & 0x7F) | 0x80 for shift in range(49, -1, -7)) + bytes([number & 0xFF])
-    assert blocks.number_in(stored) == number
+    assert position_blocks.number_in(stored) == number
     if number < 1 << 56:
         assert bm25.numbers_in(stored + b"\0" + stored).tolist() == [number, 0, number]
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemolog.domain import normal
-from mnemolog.domain.normal import RUN_MAX, in_one_case, normalized, without_accents
+from mnemolog.domain.unicode_normalization import RUN_MAX, in_one_case, normalized, without_accents
 from tests.counted_work import marks_exchanged
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def test_case_is_ignored_as_a_regular_expression_ignores_it():
 
 
 def test_no_other_module_normalises():
-    """`unicodedata.normalize` takes quadratic time: `domain/normal.py` is the one place that calls it."""
+    """`unicodedata.normalize` takes quadratic time: only one module calls it."""
     found = []
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
@@ -99,4 +99,4 @@ def test_no_other_module_normalises():
                     alias.name in ("normalize", "is_normalized") for alias in named
                 ):
                     found.append(str(path.relative_to(ROOT)))
-    assert found == ["domain/normal.py"]
+    assert found == ["domain/unicode_normalization.py"]

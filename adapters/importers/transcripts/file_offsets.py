@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from mnemolog.adapters.importers.transcripts.place import Anchor, Place
 from mnemolog.domain.encoding import to_msgpack
-from mnemolog.projections.registry.all_projections import TRANSCRIPT_OFFSETS
+from mnemolog.projections.registry import TRANSCRIPT_OFFSETS
 from mnemolog.projections.sql import tracking
 from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.projection import TrackedTables

@@ -7,6 +7,6 @@ For frameworks with a document store for agents. Independent of frameworks: adap
 from mnemolog.adapters.support.items.batch import Batch as Batch
 from mnemolog.adapters.support.items.item import Item as Item
 from mnemolog.adapters.support.items.item_store import Items as Items
-from mnemolog.domain.matching import Pattern as Pattern
+from mnemolog.domain.item_filters import Pattern as Pattern
 
 __all__ = ["Batch", "Item", "Items", "Pattern"]

@@ -9,8 +9,8 @@ from mnemolog.adapters.support.items.item import Item, item_of
 from mnemolog.domain import errors
 from mnemolog.domain.events import Event
 from mnemolog.domain.item_events import ItemDeleted, ItemTouched
+from mnemolog.domain.item_filters import Pattern, fits
 from mnemolog.domain.items import SEPARATOR, items_stream, join_namespace, new_item
-from mnemolog.domain.matching import Pattern, fits
 from mnemolog.domain.position import Micros
 from mnemolog.projections.sql.item_tables import ItemTables, StoredItem
 
@@ -54,7 +54,7 @@ class Batch:
 
         With a `query`, in a store with a model, the most similar come first: all matching items are compared, and texts
         without a vector are embedded. Otherwise the newest come first. `where` is a filter (see
-        `mnemolog.domain.matching`).
+        `mnemolog.domain.item_filters`).
         Raises `InvalidInput`, `ModelUnavailable`, `EncodingFailed`.
         """
         end = offset + limit

@@ -26,9 +26,9 @@ from mnemolog.projections.health.sampling import sample
 from mnemolog.projections.health.stale_files import StaleFile
 from mnemolog.projections.health.verify import Finding, Kind, Witness, of_the_file, quick_verify, verify
 from mnemolog.projections.health.witnesses import witnesses_of
+from mnemolog.projections.maintenance.context import StoreContext
+from mnemolog.projections.maintenance.results import Issue, IssueWithFix, Severity
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX, LogRange
-from mnemolog.projections.registry.context import StoreContext
-from mnemolog.projections.registry.results import Issue, IssueWithFix, Severity
 
 _LOG_MATTERS: Final = "The log is the source of truth. Nothing here can restore what it has lost."
 _KEYS_MATTER: Final = "Content can be neither read nor recorded. Nothing is lost, and nothing counts as forgotten."

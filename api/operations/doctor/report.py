@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.projections.registry.results import Issue
+from mnemolog.projections.maintenance.results import Issue
 
 
 class DoctorReport(Result, frozen=True, kw_only=True):

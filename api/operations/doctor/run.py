@@ -17,12 +17,12 @@ from mnemolog.operations.doctor import checks
 from mnemolog.operations.doctor.report import DoctorReport
 from mnemolog.operations.recovery_commands import restore_newest_backup
 from mnemolog.projections.drift import Drift, with_folder
+from mnemolog.projections.maintenance.context import StoreContext
+from mnemolog.projections.maintenance.results import Issue, IssueWithFix
+from mnemolog.projections.maintenance.vectors import VectorGenerations
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.registry.all_projections import PROJECTIONS
-from mnemolog.projections.registry.context import StoreContext
-from mnemolog.projections.registry.results import Issue, IssueWithFix
-from mnemolog.projections.registry.vectors import VectorGenerations
+from mnemolog.projections.registry import PROJECTIONS
 from mnemolog.projections.sql.snapshots import SnapshotStore
 
 _AWAY: Final = "unreachable"
