@@ -31,8 +31,8 @@ from mnemolog.adapters.importers import import_files
 from mnemolog.cli.progress import bar
 from mnemolog.domain.position import Position
 from mnemolog.evaluation.metrics import auroc
-from mnemolog.projections.recall.answer import Page
 from mnemolog.projections.recall.question import question
+from mnemolog.projections.recall.ranking import Page
 from mnemolog.projections.recall.scoring import FEATURES, Coefficients, Fitted, features_of
 from mnemolog.projections.recall.service import Basis
 from mnemolog.projections.recall.weights import RANKING

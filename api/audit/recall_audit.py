@@ -25,7 +25,8 @@ from mnemolog.domain.events import Forgotten, RecallServed, RecordedEvent
 from mnemolog.domain.position import Micros, Position
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.recall.answer import Hit, Page
+from mnemolog.projections.recall.answer import Hit
+from mnemolog.projections.recall.ranking import Page
 from mnemolog.projections.recall.receipts import question_of, question_today
 from mnemolog.projections.recall.service import Basis, Recalls, basis_of
 

@@ -27,10 +27,11 @@ from mnemolog.projections.context.repetitions import repetitions
 from mnemolog.projections.context.token_counting import Counter, Tokenizer, counter_of
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall.answer import Hit, Page, Recall
+from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.hits import exchange_of
 from mnemolog.projections.recall.passages import PASSAGE_CHARACTERS_MAX, SoughtWords, best_passage
 from mnemolog.projections.recall.question import MIN_RELEVANCE, Question, checked_min_relevance
+from mnemolog.projections.recall.ranking import Page
 from mnemolog.projections.recall.receipts import question_of, question_today
 from mnemolog.projections.recall.service import Answer, Basis, Recalls, basis_of
 from mnemolog.projections.sql import queries

@@ -1,27 +1,39 @@
-"""The result of a recall: hits with their sources, and what the answer is based on."""
+"""The result of a recall: hits with their sources, what the answer is based on, and both explained in words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Final, NamedTuple, overload
+from typing import Any, ClassVar, Final, overload
 
 import msgspec
-import sqlalchemy as sa
 
-from mnemolog.domain.display import counted
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.display import counted, one_line
+from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result, Stale, brief
 from mnemolog.domain.role import Role
-from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall.candidates import Ranked
-from mnemolog.projections.recall.explanation import explain
-from mnemolog.projections.recall.hits import exchange_of
-from mnemolog.projections.recall.passages import Passage, SoughtWords, best_passage
-from mnemolog.projections.recall.question import VECTOR, Mode, Question
-from mnemolog.projections.recall.ranking import CANDIDATES_MIN
-from mnemolog.projections.sql import queries
+from mnemolog.projections.recall.passages import Passage, marked
+from mnemolog.projections.recall.question import TEXT, VECTOR
+
+COLUMNS: Final = 80
+_NAME_COLUMNS: Final = 12
+_PART_COLUMNS: Final = 28
+_BAR_COLUMNS: Final = 32
+PARTS: Final = {
+    "words": "words in it",
+    "neighbours": "turns next to it",
+    "vector": "meaning",
+    "speaker": "the speaker you named",
+    "date": "the time you named",
+    "role": "who said it",
+    "recency": "recent",
+    "base": "any turn",
+}
+"""What each part of a score stands for, in words."""
+_BY: Final = {TEXT: "by words", VECTOR: "by meaning"}
 
 
 class Hit(Result, frozen=True, kw_only=True):
@@ -122,7 +134,7 @@ class Recall(Result, frozen=True, kw_only=True):
 
     def explain(self) -> str:
         """Return what was searched, what each hit scored for and why a leg is missing, in words for a terminal."""
-        return explain(self)
+        return "\n".join((*_basis_in_words(self), *_hits_in_words(self)))
 
     def _shown(self) -> Iterable[str]:
         when = f"head={self.head}" if self.as_of is None else f"as_of={self.as_of}"
@@ -137,84 +149,98 @@ RERANKER: Final = "reranker"
 """The key of a reranker that failed in `unavailable_legs`."""
 
 
-class Page(NamedTuple):
-    """A page of the ranking."""
-
-    k: int
-    passed_over: int = 0
-    """Hits on the pages before it."""
-    candidates: int | None = None
-    """How many turns each leg offered for the first page."""
-
-    @property
-    def end(self) -> int:
-        """How many turns must be ranked for this page and those before it."""
-        return self.passed_over + self.k
-
-    def offered(self, mode: Mode) -> int:
-        """Return how many turns each leg offers in the first stage."""
-        if self.candidates is not None:
-            return self.candidates
-        # The order of the vectors is final: one extra turn shows whether there is another page.
-        return self.k + 1 if mode == VECTOR else max(self.k, CANDIDATES_MIN)
+def _basis_in_words(answer: Recall) -> Iterator[str]:
+    yield from _fact("question", one_line(answer.query))
+    turns = "turns" if answer.searched_turns is None else counted(answer.searched_turns, "turn")
+    when = "the newest" if answer.as_of is None else "as of then"
+    yield from _fact("searched", f"{turns} up to position {answer.head} ({when})")
+    if answer.filters:
+        yield from _fact("filters", "; ".join(f"{name} {_value(value)}" for name, value in answer.filters.items()))
+    yield from _fact("by words", "yes" if TEXT in answer.legs else "no: only the meaning was asked for")
+    yield from _fact("by meaning", by_meaning(answer))
+    for name, why in answer.unavailable_legs.items():
+        if name != VECTOR:
+            yield from _fact(name, f"no: {one_line(why)}")
+    if answer.reranker is not None:
+        yield from _fact("reranked", f"by {one_line(answer.reranker)}")
+    if answer.left_out:
+        yield from _fact("left out", f"{counted(answer.left_out, 'turn')} below {answer.filters['min_relevance']:g}")
+    if answer.receipt is not None:
+        yield from _fact("receipt", f"at position {answer.receipt}: `store.audit.recalls` repeats this recall")
 
 
-def hits_of(
-    connection: sa.Connection,
-    ranked: Sequence[Ranked],
-    *,
-    words: SoughtWords,
-    question: Question,
-    spans: Spans | None,
-    head: Position,
-    seen_by: Callable[[str], Spans],
-) -> tuple[Hit, ...]:
-    """Return ranked turns as hits, each with its best passage for `words` and the turns around it that are wanted.
-
-    Neighbours come from `spans`, or else from the turn's own session; an exchange from `spans`, or else from what that
-    session sees, `seen_by`; none of them is after `head`. A turn that was forgotten since the ranking is left out.
-    """
-    turns = queries.turns_at(connection, [turn.position for turn in ranked])
-    titles = queries.titles_of(connection, {turn.session for turn in turns.values()})
-    hits = []
-    for place in ranked:
-        if (turn := turns.get(place.position)) is None:
-            continue
-        count = question.context_turns
-        before, after = _neighbours(connection, turn, count, spans, head) if count else ((), ())
-        exchange: tuple[Turn, ...] = ()
-        if question.exchange:
-            seen = cut(seen_by(turn.session) if spans is None else spans, upto=head)
-            exchange = exchange_of(connection, turn, seen=seen, scope=question.scope)
-        hits.append(
-            Hit(
-                text=turn.text,
-                passage=best_passage(turn.text, words),
-                relevance=place.relevance,
-                position=place.position,
-                session=turn.session,
-                session_title=titles.get(turn.session, ""),
-                role=turn.role,
-                speaker=turn.speaker,
-                said_at=turn.said_at,
-                key=turn.key,
-                scope=turn.scope,
-                metadata=turn.metadata,
-                ranks=place.ranks,
-                similarity=place.similarity,
-                score_parts=place.parts,
-                before=before,
-                after=after,
-                exchange=exchange,
-            )
-        )
-    return tuple(hits)
+def by_meaning(answer: Recall) -> str:
+    """Return in words how far the vectors answered, and why they did not where they did not."""
+    if (why := answer.unavailable_legs.get(VECTOR)) is not None:
+        return f"no: {one_line(why)}"
+    if answer.vectors_cover is None:
+        return "no: only words were searched"
+    if answer.vectors_cover >= answer.head:
+        return "yes, every turn"
+    lag = f": {one_line(answer.vectors_lag)}" if answer.vectors_lag else ""
+    return f"only turns up to position {answer.vectors_cover}; the vectors reach no further yet{lag}"
 
 
-def _neighbours(
-    connection: sa.Connection, turn: Turn, count: int, spans: Spans | None, head: Position
-) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
-    seen = cut((Span(turn.session, ORIGIN),) if spans is None else spans, upto=head)
-    before = queries.turns_in(connection, seen, before=turn.position, newest_first=True, limit=count)
-    after = queries.turns_in(connection, seen, after=turn.position, limit=count)
-    return tuple(reversed(before)), tuple(after)
+def _hits_in_words(answer: Recall) -> Iterator[str]:
+    if not answer.hits:
+        yield from ("", "No turn was found.")
+    largest = max((abs(part) for hit in answer.hits for part in hit.score_parts.values()), default=0.0)
+    for number, hit in enumerate(answer.hits, 1):
+        yield ""
+        yield _fitted(f"{number}. @{hit.position} {one_line(hit.speaker or hit.role.value)}: {_passage(hit)}")
+        for name, part in hit.score_parts.items():
+            if part:
+                yield f"   {PARTS.get(name, name):<{_PART_COLUMNS}}{_bar(part, largest)} {part:5.2f}"
+        yield from _wrapped(_summary(hit), "   ", "   ")
+
+
+def _passage(hit: Hit) -> str:
+    return one_line(marked(hit.passage, hit.text))
+
+
+def _summary(hit: Hit) -> str:
+    """Return the relevance, and how each leg found the hit."""
+    found = [f"number {rank} {_BY.get(leg, leg)}" for leg, rank in hit.ranks.items()]
+    near = "" if hit.similarity is None else f" (similarity {hit.similarity:.2f})"
+    return f"relevance {hit.relevance:.2f}; {', '.join(found) or 'found beside other turns'}{near}"
+
+
+def _bar(part: float, largest: float) -> str:
+    """Return a bar; a part that was subtracted is drawn lighter."""
+    length = max(1, round(_BAR_COLUMNS * abs(part) / largest))
+    return f"{('█' if part > 0 else '░') * length:<{_BAR_COLUMNS}}"
+
+
+def _value(value: Any) -> str:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case dict():
+            return ", ".join(f"{key}={item!r}" for key, item in value.items())
+        case list():
+            return ", ".join(map(str, value))
+        case True:
+            return "yes"
+        case _:
+            return str(value)
+
+
+def _fact(name: str, value: str) -> Iterator[str]:
+    yield from _wrapped(one_line(value, characters_max=None), f"{name:<{_NAME_COLUMNS}}", " " * _NAME_COLUMNS)
+
+
+def _wrapped(text: str, first: str, further: str) -> Iterator[str]:
+    if text.isascii():
+        yield from textwrap.wrap(text, COLUMNS, initial_indent=first, subsequent_indent=further)
+    else:
+        yield _fitted(first + text)
+
+
+def _fitted(line: str) -> str:
+    """Return a line that fits, cut with an ellipsis; East Asian characters take two columns."""
+    used = 0
+    for number, character in enumerate(line):
+        used += 2 if unicodedata.east_asian_width(character) in "WF" else not unicodedata.combining(character)
+        if used > COLUMNS - 1 and number < len(line) - 1:
+            return f"{line[:number]}…"
+    return line

@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import sqlalchemy as sa
 from msgspec.structs import replace
 
 from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.scope import ROOT, Scope
 from mnemolog.projections.recall import text_search
 from mnemolog.projections.recall.context_rows import Rows, in_language, rows_around
-from mnemolog.projections.recall.query_terms import QueryTerms, read_query
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
 from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found
 from mnemolog.projections.sql import queries
+from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.languages import languages_at
-from mnemolog.projections.sql.queries import Filters
+from mnemolog.projections.sql.queries import NEXT_TO_SLASH, Filters
+from mnemolog.projections.sql.words import TERMS_MAX, terms_of, words_of
 
 if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
     from mnemolog.projections.sql.position_mask import PositionMask
     from mnemolog.projections.vectors.projection import VectorAnswer
+
+_SPEAKERS: Final = "SELECT word, speaker FROM speakers WHERE word IN (SELECT value FROM json_each(?)) AND since <= ?"
+_NAMED: Final = re.compile(r"(\w+)(?:['\u2019]s\b)?")
+
+
+class QueryTerms(NamedTuple):
+    """A query, split into the speakers that it names and the rest."""
+
+    about: str
+    """The query without the speakers it names, for the model to embed. The whole query if it names only speakers."""
+    stems: tuple[str, ...]
+    """The stems to search for in the text index."""
+    speakers: frozenset[str]
+    """The named speakers."""
+    language: str
+    """The language of the stems."""
 
 
 class Offer(NamedTuple):
@@ -65,6 +84,20 @@ class Ranked(NamedTuple):
     similarity: float | None
     parts: dict[str, float]
     """The parts of its score; empty if the score is the similarity."""
+
+
+def read_query(connection: sa.Connection, query: str, *, scope: Scope, upto: Position, language: str) -> QueryTerms:
+    """Split a query in a language, given the speakers of the turns at or below `scope` up to `upto`."""
+    words = list(dict.fromkeys(words_of(query)))[:TERMS_MAX]
+    select = _SPEAKERS if scope == ROOT else f"{_SPEAKERS} AND (scope = ? OR (scope >= ? AND scope < ?))"
+    below = () if scope == ROOT else (scope, f"{scope}/", f"{scope}{NEXT_TO_SLASH}")
+    found = fetch(connection, select, listed(words), upto, *below)
+    names = {word for word, _ in found}
+    about = query
+    if names:
+        rest = " ".join(_NAMED.sub(lambda said: " " if names.issuperset(words_of(said[1])) else said[0], query).split())
+        about = rest if words_of(rest) else query
+    return QueryTerms(about, tuple(terms_of(about, language)), frozenset(speaker for _, speaker in found), language)
 
 
 def from_views(

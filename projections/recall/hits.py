@@ -1,16 +1,21 @@
-"""The exchange around a hit: the reply to a user's turn, or what the user said before an assistant's turn."""
+"""Read ranked turns as hits, with the turns around them and the other side of their exchange."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import sqlalchemy as sa
 
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.role import Role
 from mnemolog.domain.scope import Scope, covers
-from mnemolog.domain.spans import Spans
+from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.projections.read_models import Turn
+from mnemolog.projections.recall.answer import Hit
+from mnemolog.projections.recall.candidates import Ranked
+from mnemolog.projections.recall.passages import SoughtWords, best_passage
+from mnemolog.projections.recall.question import Question
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.span_queries import positions_in
 
@@ -18,6 +23,67 @@ REACH: Final = 40
 """How many turns before or after a hit are looked at: outputs of tools may lie between a question and its reply."""
 EXCHANGE_TURNS_MAX: Final = 4
 """An exchange has at most so many turns besides the hit: the last ones of a reply, the last ones before it."""
+
+
+def hits_of(
+    connection: sa.Connection,
+    ranked: Sequence[Ranked],
+    *,
+    words: SoughtWords,
+    question: Question,
+    spans: Spans | None,
+    head: Position,
+    seen_by: Callable[[str], Spans],
+) -> tuple[Hit, ...]:
+    """Return ranked turns as hits, each with its best passage for `words` and the turns around it that are wanted.
+
+    Neighbours come from `spans`, or else from the turn's own session; an exchange from `spans`, or else from what that
+    session sees, `seen_by`; none of them is after `head`. A turn that was forgotten since the ranking is left out.
+    """
+    turns = queries.turns_at(connection, [turn.position for turn in ranked])
+    titles = queries.titles_of(connection, {turn.session for turn in turns.values()})
+    hits = []
+    for place in ranked:
+        if (turn := turns.get(place.position)) is None:
+            continue
+        count = question.context_turns
+        before, after = _neighbours(connection, turn, count, spans, head) if count else ((), ())
+        exchange: tuple[Turn, ...] = ()
+        if question.exchange:
+            seen = cut(seen_by(turn.session) if spans is None else spans, upto=head)
+            exchange = exchange_of(connection, turn, seen=seen, scope=question.scope)
+        hits.append(
+            Hit(
+                text=turn.text,
+                passage=best_passage(turn.text, words),
+                relevance=place.relevance,
+                position=place.position,
+                session=turn.session,
+                session_title=titles.get(turn.session, ""),
+                role=turn.role,
+                speaker=turn.speaker,
+                said_at=turn.said_at,
+                key=turn.key,
+                scope=turn.scope,
+                metadata=turn.metadata,
+                ranks=place.ranks,
+                similarity=place.similarity,
+                score_parts=place.parts,
+                before=before,
+                after=after,
+                exchange=exchange,
+            )
+        )
+    return tuple(hits)
+
+
+def _neighbours(
+    connection: sa.Connection, turn: Turn, count: int, spans: Spans | None, head: Position
+) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
+    seen = cut((Span(turn.session, ORIGIN),) if spans is None else spans, upto=head)
+    before = queries.turns_in(connection, seen, before=turn.position, newest_first=True, limit=count)
+    after = queries.turns_in(connection, seen, after=turn.position, limit=count)
+    return tuple(reversed(before)), tuple(after)
 
 
 def exchange_of(connection: sa.Connection, turn: Turn, *, seen: Spans, scope: Scope) -> tuple[Turn, ...]:

@@ -10,6 +10,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.canonical import canonical
+from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.limits import (
     CONTEXT_TURNS_MAX,
     METADATA_BYTES_MAX,
@@ -91,6 +92,23 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             last=last,
             metadata=self.metadata,
         )
+
+    def given_filters(self) -> dict[str, Any]:
+        """Return the filters that were given, by the names of the arguments of a recall."""
+        given = {
+            "scope": self.scope,
+            "session": self.session,
+            "lineage": self.lineage,
+            "hidden": self.hidden,
+            "roles": [role.value for role in self.roles],
+            "speakers": list(self.speakers),
+            "since": None if self.since is None else to_datetime(self.since),
+            "until": None if self.until is None else to_datetime(self.until),
+            "by": self.by if self.by != "said" else None,
+            "metadata": self.metadata,
+            "min_relevance": self.min_relevance,
+        }
+        return {name: value for name, value in given.items() if value}
 
     def digest(self) -> bytes:
         """Return a digest for cursors that differs if the rankings may differ. It does not depend on `k`."""

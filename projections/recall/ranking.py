@@ -10,18 +10,40 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from math import exp, isfinite
-from typing import Final
+from typing import Final, NamedTuple
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.projections.ports import Reranker
 from mnemolog.projections.recall.candidates import Candidates, Ranked
-from mnemolog.projections.recall.question import DIGEST_BYTES, TEXT, VECTOR, Question
+from mnemolog.projections.recall.question import DIGEST_BYTES, TEXT, VECTOR, Mode, Question
 
 CANDIDATES_MIN: Final = 50
 """Minimum turns that each leg offers. Twice as many gave no measurably better answers on LoCoMo."""
 RERANKED_MAX: Final = 50
 """Number of turns to rerank, from the best one on. Each costs one pass of the model."""
+
+
+class Page(NamedTuple):
+    """A page of the ranking."""
+
+    k: int
+    passed_over: int = 0
+    """Hits on the pages before it."""
+    candidates: int | None = None
+    """How many turns each leg offered for the first page."""
+
+    @property
+    def end(self) -> int:
+        """How many turns must be ranked for this page and those before it."""
+        return self.passed_over + self.k
+
+    def offered(self, mode: Mode) -> int:
+        """Return how many turns each leg offers in the first stage."""
+        if self.candidates is not None:
+            return self.candidates
+        # The order of the vectors is final: one extra turn shows whether there is another page.
+        return self.k + 1 if mode == VECTOR else max(self.k, CANDIDATES_MIN)
 
 
 class Ranking:

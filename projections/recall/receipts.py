@@ -13,8 +13,9 @@ from mnemolog.domain.moments import checked_by
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import Scope
-from mnemolog.projections.recall.answer import Page, Recall
+from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.question import MODES, Mode, Question
+from mnemolog.projections.recall.ranking import Page
 from mnemolog.projections.recall.weights import RANKING, Weights, stored_weights
 from mnemolog.projections.vectors.model_vectors import Vectors
 

@@ -22,13 +22,13 @@ from mnemolog.domain.spans import Span, Spans
 from mnemolog.projections.ports import Append, SpansAt, Timed, untimed
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.recall import cursor as cursors
-from mnemolog.projections.recall.answer import RERANKER, Page, Recall, hits_of
+from mnemolog.projections.recall.answer import RERANKER, Recall
 from mnemolog.projections.recall.candidates import Candidates, Offer, from_views, with_neighbours
 from mnemolog.projections.recall.cursor import Cursor
-from mnemolog.projections.recall.explanation import filters_of
+from mnemolog.projections.recall.hits import hits_of
 from mnemolog.projections.recall.passages import SoughtWords, sought
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
-from mnemolog.projections.recall.ranking import Ranking
+from mnemolog.projections.recall.ranking import Page, Ranking
 from mnemolog.projections.recall.receipts import RECALLS_STREAM, model_of, receipt_of
 from mnemolog.projections.recall.weights import RANKING
 from mnemolog.projections.sql import queries
@@ -264,7 +264,7 @@ class Recalls:
             vectors_lag=None if leg.answer is None else leg.answer.lag,
             model=None if leg.vectors is None else leg.vectors.fingerprint,
             reranker=None if reranker is None or failed is not None else reranker.name,
-            filters=filters_of(question),
+            filters=question.given_filters(),
             searched_turns=_searched(offer),
             left_out=ranking.left_out,
         )

@@ -26,7 +26,7 @@ def why_bytes_invalid(folder: Path, manifest: Manifest, *, progress: Progress | 
     total = sum(tag.size_bytes for tag in manifest.files.values())
     try:
         segment = load(folder, manifest)
-        segment.read_contents()
+        segment.read_text_hashes()
         done = total - manifest.files[VECTORS_FILE].size_bytes
         _tell(progress, done, total)
         for read in _by_block(segment):

@@ -12,9 +12,9 @@ from mnemolog.domain.events import TurnRecorded
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 from mnemolog.projections.sql.packed_vectors import Packed, pack, width_of
+from mnemolog.projections.vectors.lookup_by_text import find_vectors
 from mnemolog.projections.vectors.rendering import RenderedTurn
 from mnemolog.projections.vectors.segment import Segment
-from mnemolog.projections.vectors.text_hashes import find_vectors
 
 _HARMLESS = "hello"
 
@@ -31,7 +31,7 @@ class Embedded(NamedTuple):
     """Texts that the model encoded."""
     refused: dict[int, str]
     """Why the model refused the text, by index in the list of turns."""
-    contents: list[bytes]
+    hashes: list[bytes]
     """The content hash of each turn."""
 
     def leading(self) -> list[Packed]:
@@ -70,30 +70,30 @@ class Embedder:
 
         Raises `EncodingFailed` with the turn that the model refuses; nothing is cached.
         """
-        contents = [content_hash(turn.text) for turn in turns]
-        known = self._known(contents)
+        hashes = [content_hash(turn.text) for turn in turns]
+        known = self._known(hashes)
         missing: dict[bytes, RenderedTurn] = {}
-        for turn, content in zip(turns, contents, strict=True):
+        for turn, content in zip(turns, hashes, strict=True):
             if content not in known and (encode_max is None or len(missing) < encode_max):
                 missing.setdefault(content, turn)
         fresh, refused = self._encode(missing)
         self._cache.store(fresh, read_in=read_in)
         nothing = np.empty((0, width_of(self._encoder.dimension)), dtype=np.uint8) if refused else None
         known |= fresh | {content: nothing for content in refused if nothing is not None}
-        why = {number: refused[content] for number, content in enumerate(contents) if content in refused}
-        return Embedded([known.get(content) for content in contents], len(missing), why, contents)
+        why = {number: refused[content] for number, content in enumerate(hashes) if content in refused}
+        return Embedded([known.get(content) for content in hashes], len(missing), why, hashes)
 
     def unknown(self, turns: Iterable[RenderedTurn]) -> set[bytes]:
         """Return the content hashes of the texts that would need the model."""
-        contents = {content_hash(turn.text) for turn in turns}
-        return contents - self._known(contents).keys()
+        hashes = {content_hash(turn.text) for turn in turns}
+        return hashes - self._known(hashes).keys()
 
-    def _known(self, contents: Iterable[bytes]) -> dict[bytes, Packed]:
+    def _known(self, hashes: Iterable[bytes]) -> dict[bytes, Packed]:
         """Return the vectors that are stored for these content hashes."""
         if self._from_scratch:
             return {}
-        found = self._cache.look_up(contents)
-        return found | find_vectors(self._segments(), [content for content in contents if content not in found])
+        found = self._cache.look_up(hashes)
+        return found | find_vectors(self._segments(), [content for content in hashes if content not in found])
 
     def _encode(self, missing: Mapping[bytes, RenderedTurn]) -> tuple[dict[bytes, Packed], dict[bytes, str]]:
         """Return vectors, and reasons for missing ones, by content hash."""

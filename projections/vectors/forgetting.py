@@ -22,6 +22,7 @@ from mnemolog.projections.sql.packed_vectors import Packed, Vectors
 from mnemolog.projections.vectors.checked_rows import PIECE_ROWS, ExactRows, Rows
 from mnemolog.projections.vectors.folders import GenerationFolder, generation_folders
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
+from mnemolog.projections.vectors.lookup_by_text import text_hashes_of
 from mnemolog.projections.vectors.manifest import (
     Damaged,
     Manifest,
@@ -33,7 +34,7 @@ from mnemolog.projections.vectors.manifest import (
 )
 from mnemolog.projections.vectors.publish import TEMPORARY, Description, load, publish
 from mnemolog.projections.vectors.segment import Positions, Segment
-from mnemolog.projections.vectors.text_hashes import Contents, contents_of
+from mnemolog.projections.vectors.text_hashes import TextHashes
 
 BUILDING: Final = ".building-*"
 PROBE: Final = "probe"
@@ -107,7 +108,7 @@ def _purged(folder: Path, log: Log, gone: Positions, salvage: Salvage) -> Purged
     if not held.any() and len(skipped) == len(segment.skipped):
         return Purged(0, 0)
     try:
-        left = replace(_without(segment, held, contents_of(segment, log)), skipped=skipped)
+        left = replace(_without(segment, held, text_hashes_of(segment, log)), skipped=skipped)
         publish([left], folder.parent, _described(manifest))
     except Damaged:
         salvage(folder)
@@ -116,9 +117,9 @@ def _purged(folder: Path, log: Log, gone: Positions, salvage: Salvage) -> Purged
     return Purged(1, 0)
 
 
-def _without(segment: Segment, held: np.typing.NDArray[np.bool_], contents: Contents) -> Segment:
+def _without(segment: Segment, held: np.typing.NDArray[np.bool_], hashes: TextHashes) -> Segment:
     """Return a segment without the turns marked in `held`. Its rows stay on disk."""
-    left = Contents.of(contents.by_turn()[~held])
+    left = TextHashes.of(hashes.by_turn()[~held])
     kept = np.flatnonzero(~held[segment.rows])
     numbers = np.cumsum(~held) - 1
     return replace(
@@ -127,7 +128,7 @@ def _without(segment: Segment, held: np.typing.NDArray[np.bool_], contents: Cont
         rows=numbers[segment.rows[kept]],
         exact=_SomeRows(segment.exact, kept),
         coarse=None,
-        read_contents=lambda: left,
+        read_text_hashes=lambda: left,
     )
 
 

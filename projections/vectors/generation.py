@@ -18,23 +18,28 @@ from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress
 from mnemolog.projections.sql.embeddings import EmbeddingCache
 from mnemolog.projections.sql.packed_vectors import Packed
+from mnemolog.projections.sql.position_mask import PositionMask
 from mnemolog.projections.vectors import segment as segments
 from mnemolog.projections.vectors.embedder import Embedded, Embedder
+from mnemolog.projections.vectors.lookup_by_text import text_hashes_of
 from mnemolog.projections.vectors.manifest import Skipped, covered_by, read_manifest, segment_folders
-from mnemolog.projections.vectors.merging import UNEVEN_MAX, run_to_merge
 from mnemolog.projections.vectors.publish import TEMPORARY, Description, publish
 from mnemolog.projections.vectors.rendering import RenderedTurn, rendered_turns
 from mnemolog.projections.vectors.salvage import set_aside
 from mnemolog.projections.vectors.segment import Segment
 from mnemolog.projections.vectors.segment_sequence import Maker, load_chain
-from mnemolog.projections.vectors.snapshot import NOTHING, Snapshot
-from mnemolog.projections.vectors.text_hashes import contents_of
 
 READ_BATCH: Final = 512
 STEP_TEXTS: Final = 128
 """Texts per model step, while other threads wait to extend."""
 EVENTS_TOGETHER_MAX: Final = 20_000
 """Events per step while a caller waits, if their texts are cached."""
+SHARE_MAX: Final = 1 / 3
+"""Maximum fraction of all rows that one merge rewrites."""
+ROWS_FREE: Final = 1_024
+"""Rows that a merge may always rewrite, however small the total."""
+UNEVEN_MAX: Final = 2
+"""Maximum ratio of the largest segment of a run to the others together. Beyond it, much is copied for little."""
 
 
 class Coverage(NamedTuple):
@@ -57,6 +62,54 @@ class Step(NamedTuple):
 
 
 NO_STEP: Final = Step(0, 0, False)
+
+
+class Snapshot(NamedTuple):
+    """An immutable view of a generation for searches. Each turn is in at most one of its segments."""
+
+    written: tuple[Segment, ...]
+    """Segments on disk; each begins where the one before ends."""
+    tail: tuple[Segment, ...]
+    """Segments in memory, continuing from there."""
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """All segments."""
+        return (*self.written, *self.tail)
+
+    @property
+    def written_to(self) -> Position:
+        """The end of the last segment on disk."""
+        return self.written[-1].upto if self.written else ORIGIN
+
+    @property
+    def covers(self) -> Position:
+        """The position up to which every turn has its vector, or is known to have none."""
+        return self.tail[-1].upto if self.tail else self.written_to
+
+    @property
+    def tail_rows(self) -> int:
+        """How many vectors are not on disk yet."""
+        return sum(part.exact.count for part in self.tail)
+
+    @property
+    def turns(self) -> int:
+        """How many turns have their vector here."""
+        return sum(len(part.turns) for part in self.segments)
+
+    @property
+    def skipped(self) -> int:
+        """How many turns are known to have none."""
+        return sum(len(part.skipped) for part in self.segments)
+
+    def allowed_as_of(self, upto: Position | None, allowed: PositionMask | None) -> PositionMask | None:
+        """Return the positions in `allowed` (None for all turns) up to `upto`; None if that is all turns."""
+        if upto is None or self.covers <= upto:
+            return allowed
+        return PositionMask(np.ones(upto + 1, dtype=np.bool_)) if allowed is None else allowed.upto(upto)
+
+
+NOTHING = Snapshot((), ())
 
 
 class Generation:
@@ -176,8 +229,8 @@ class Generation:
     def settle(self) -> None:
         """Delete from the cache what segments have now. The caller holds the indexer lock."""
 
-        def held(contents: Sequence[bytes]) -> Collection[bytes]:
-            return {content for part in self.snapshot.written for content in part.findable.numbers_of(contents)}
+        def held(hashes: Sequence[bytes]) -> Collection[bytes]:
+            return {found for part in self.snapshot.written for found in part.text_hashes.numbers_of(hashes)}
 
         # Nothing but space is lost: the next writer tries again, and who needs the cache finds its damage.
         with suppress(errors.ProjectionUnreadable, errors.StorageFull):
@@ -246,7 +299,7 @@ class Generation:
         description = Description(
             self._log.log_id, maker.fingerprint, encoder.name, maker.recipe, encoder.dimension, digest.hex()
         )
-        made = publish([self._with_contents(part) for part in parts], self.folder, description, index=index)
+        made = publish([self._with_text_hashes(part) for part in parts], self.folder, description, index=index)
         gone = {part.folder for part in parts if part.folder is not None}
         with self._extending:
             written = [part for part in self._work.written if part.folder not in gone]
@@ -258,10 +311,10 @@ class Generation:
             atomic_files.remove_folder(folder)
         self._listed = segment_folders(self.folder)
 
-    def _with_contents(self, part: Segment) -> Segment:
-        """Return a segment whose contents are readable."""
-        contents = contents_of(part, self._log)
-        return replace(part, read_contents=lambda: contents)
+    def _with_text_hashes(self, part: Segment) -> Segment:
+        """Return a segment whose text hashes are readable."""
+        hashes = text_hashes_of(part, self._log)
+        return replace(part, read_text_hashes=lambda: hashes)
 
     def _refresh(self) -> None:
         epoch = self._log.epoch()
@@ -318,7 +371,7 @@ class Generation:
         upto: Position,
     ) -> None:
         """Append these turns to the tail. Searches use it once it covers at least what they see now."""
-        refused, contents = embedded.refused, embedded.contents
+        refused, hashes = embedded.refused, embedded.hashes
         part = segments.build(
             [turn.position for n, turn in enumerate(turns) if n not in refused],
             [made for n, made in enumerate(vectors) if n not in refused],
@@ -330,7 +383,7 @@ class Generation:
                 for n, turn in enumerate(turns)
                 if n in refused
             ],
-            contents=[contents[n] for n in range(len(turns)) if n not in refused],
+            hashes=[hashes[n] for n in range(len(turns)) if n not in refused],
         )
         tail = (*self._work.tail, part)
         if not self._writing:
@@ -355,3 +408,26 @@ def _fewer(tail: tuple[Segment, ...]) -> tuple[Segment, ...]:
         first -= 1
         rows += tail[first].exact.count
     return (*tail[:first], segments.merge(tail[first:]))
+
+
+def run_to_merge(sizes: Sequence[int], *, rows_free: int = ROWS_FREE) -> slice | None:
+    """Return the adjacent segments to merge, given the rows of each; None if no merge is needed.
+
+    Keeps segments few while each merge rewrites a bounded number of rows: log-structured merging (O'Neil and others,
+    "The log-structured merge-tree", 1996). docs/adr/0012-segments-and-their-index.md has the figures.
+    Picks the longest run within the bounds, and of several the one with the fewest rows. `rows_free` rows may always be
+    rewritten, whatever their share: rewriting as many rows as are new costs only a part of embedding them.
+    """
+    rows_max = max(rows_free, ROWS_FREE, int(sum(sizes) * SHARE_MAX))
+    best: slice | None = None
+    best_rank = (0, 0)
+    for start in range(len(sizes)):
+        rows = largest = 0
+        for end in range(start + 1, len(sizes) + 1):
+            rows, largest = rows + sizes[end - 1], max(largest, sizes[end - 1])
+            if rows > rows_max:
+                break
+            rank = (end - start, -rows)
+            if end - start > 1 and largest <= UNEVEN_MAX * (rows - largest) and rank > best_rank:
+                best, best_rank = slice(start, end), rank
+    return best

@@ -23,7 +23,7 @@ from mnemolog.projections.sql.packed_vectors import Vectors
 from mnemolog.projections.sql.position_mask import PositionMask
 from mnemolog.projections.vectors.embedder import Embedder
 from mnemolog.projections.vectors.folders import GenerationFolder, generation_folders, generation_name, prefix_of
-from mnemolog.projections.vectors.generation import EVENTS_TOGETHER_MAX, Coverage, Generation
+from mnemolog.projections.vectors.generation import EVENTS_TOGETHER_MAX, Coverage, Generation, Snapshot
 from mnemolog.projections.vectors.inventory import look
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
 from mnemolog.projections.vectors.manifest import Damaged, segment_folders
@@ -31,7 +31,6 @@ from mnemolog.projections.vectors.rendering import RECIPE
 from mnemolog.projections.vectors.search import nearest, similarities
 from mnemolog.projections.vectors.segment import Segment
 from mnemolog.projections.vectors.segment_sequence import Maker
-from mnemolog.projections.vectors.snapshot import Snapshot
 
 QUESTIONS_KEPT: Final = 256
 """Questions whose vectors are kept in memory, by the hash of their text."""

@@ -50,11 +50,11 @@ from mnemolog.projections.vectors.segment import (
     NO_POSITIONS,
     Positions,
     Segment,
-    joined_contents,
     joined_rows,
+    joined_text_hashes,
     joined_turns,
 )
-from mnemolog.projections.vectors.text_hashes import Contents
+from mnemolog.projections.vectors.text_hashes import TextHashes
 
 TEMPORARY: Final = "segment"
 
@@ -84,8 +84,8 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     tags, digests = _write_rows(temporary, pieces)
     dimension = description.dimension
     exact = StoredRows(temporary / VECTORS_FILE, count=len(rows), dimension=dimension, digests=digests)
-    contents = joined_contents(parts)
-    files = {ROWS_FILE: _bytes(turns[rows]), CONTENTS_FILE: contents.serialised()}
+    hashes = joined_text_hashes(parts)
+    files = {ROWS_FILE: _bytes(turns[rows]), CONTENTS_FILE: hashes.serialised()}
     proposing = None
     if index and len(rows) >= COARSE_ROWS_MIN:
         # A segment that is written alone has the rows that it had, for which its index was built.
@@ -123,16 +123,16 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
         "vectors.written", generation=generation.name, after=first.after, upto=last.upto, vectors=len(rows)
     )
     exact.path = final / VECTORS_FILE
-    read_contents = partial(_read_contents, final, manifest)
-    return Segment(first.after, last.upto, turns, rows, exact, read_contents, proposing, skipped, final)
+    read_text_hashes = partial(_read_text_hashes, final, manifest)
+    return Segment(first.after, last.upto, turns, rows, exact, read_text_hashes, proposing, skipped, final)
 
 
 def load(folder: Path, manifest: Manifest, *, with_index: bool = True) -> Segment:
     """Return the segment that `manifest` describes.
 
     Raises `Damaged` if a file differs from what was written, and `ProjectionUnreadable` if it cannot be read just now.
-    Exact vectors are not read here: their blocks are checked on use. Nor is the file of contents. `with_index=False`
-    leaves out the index.
+    Neither exact vectors nor the hashes of texts are read here: they are checked on use. `with_index=False` leaves out
+    the index.
     """
     tags = manifest.files
     needed = FILES - {INDEX_FILE}
@@ -160,16 +160,16 @@ def load(folder: Path, manifest: Manifest, *, with_index: bool = True) -> Segmen
         raise Damaged(folder, "its turns are out of order")
     if index is not None and (index.count, index.dimension) != (manifest.vectors, manifest.dimension):
         raise Damaged(folder, "the index is of other vectors")
-    read_contents = partial(_read_contents, folder, manifest)
+    read_text_hashes = partial(_read_text_hashes, folder, manifest)
     after, upto, skipped = manifest.after, manifest.upto, manifest.skipped
-    return Segment(after, upto, turns, rows, exact, read_contents, index, skipped, folder)
+    return Segment(after, upto, turns, rows, exact, read_text_hashes, index, skipped, folder)
 
 
-def _read_contents(folder: Path, manifest: Manifest) -> Contents:
+def _read_text_hashes(folder: Path, manifest: Manifest) -> TextHashes:
     """Return which text each turn has. Raises `Damaged`, `ProjectionUnreadable`."""
     data = read_checked(folder, CONTENTS_FILE, manifest.files[CONTENTS_FILE])
     try:
-        return Contents.parse(data, turns=manifest.turns)
+        return TextHashes.parse(data, turns=manifest.turns)
     except ValueError as error:
         raise Damaged(folder / CONTENTS_FILE, str(error)) from error
 

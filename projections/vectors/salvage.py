@@ -12,11 +12,11 @@ from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import EmbeddingCache
 from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS
+from mnemolog.projections.vectors.lookup_by_text import hashes_in_log, vectors_at
 from mnemolog.projections.vectors.manifest import Damaged, Manifest, SegmentState, log_range_of, read_manifest, state_of
 from mnemolog.projections.vectors.publish import load
 from mnemolog.projections.vectors.rendering import RECIPE
 from mnemolog.projections.vectors.segment import Segment
-from mnemolog.projections.vectors.text_hashes import hashes_in_log, vectors_at
 
 
 def set_aside(folder: Path, why: str, *, log: Log, cache: ProjectionDatabase, quarantine: Path) -> None:

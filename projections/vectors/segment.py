@@ -21,7 +21,7 @@ from mnemolog.projections.sql.packed_vectors import Packed, width_of
 from mnemolog.projections.vectors.ann_index import Coarse
 from mnemolog.projections.vectors.checked_rows import ExactRows, MemoryRows, Rows
 from mnemolog.projections.vectors.manifest import Damaged, Skipped
-from mnemolog.projections.vectors.text_hashes import NO_CONTENTS, Contents, hashes_of
+from mnemolog.projections.vectors.text_hashes import NO_HASHES, TextHashes, hashes_of
 
 Positions = NDArray[np.int64]
 NO_POSITIONS: Final[Positions] = np.empty(0, dtype=np.int64)
@@ -38,8 +38,8 @@ class Segment:
     rows: Rows
     """The index in `turns` of each row's turn, ascending: a turn of several chunks has several rows. Shape (rows,)."""
     exact: ExactRows
-    read_contents: Callable[[], Contents]
-    """Reads which text each turn has. Raises `Damaged`."""
+    read_text_hashes: Callable[[], TextHashes]
+    """Reads the hashes of the turns' texts. Raises `Damaged`."""
     coarse: Coarse | None = None
     """Proposes candidate rows, if the segment is too large to scan."""
     skipped: tuple[Skipped, ...] = ()
@@ -47,13 +47,13 @@ class Segment:
     """The folder that it was read from; None for a segment in memory."""
 
     @cached_property
-    def findable(self) -> Contents:
-        """The texts that this segment has vectors of. Empty if the file that lists them is damaged."""
+    def text_hashes(self) -> TextHashes:
+        """The hashes of the texts that this segment has vectors of. Empty if their file is damaged."""
         try:
-            return self.read_contents()
+            return self.read_text_hashes()
         except Damaged as error:
             structured_log.warning("vectors.contents_damaged", segment=str(self.folder), error=error)
-            return NO_CONTENTS
+            return NO_HASHES
 
     @cached_property
     def row_starts(self) -> Rows:
@@ -77,13 +77,13 @@ def build(
     upto: Position,
     dimension: int,
     skipped: Sequence[Skipped] = (),
-    contents: Sequence[bytes],
+    hashes: Sequence[bytes],
 ) -> Segment:
-    """Return a segment in memory. `vectors` has the packed chunks of each turn, `contents` the hash of its text."""
+    """Return a segment in memory. `vectors` has the packed chunks of each turn, `hashes` that of its text."""
     rows = np.repeat(np.arange(len(turns), dtype=np.int64), [len(made) for made in vectors])
     made = np.concatenate(vectors) if vectors else np.empty((0, width_of(dimension)), dtype=np.uint8)
     exact = MemoryRows(made, dimension)
-    made_of = Contents.of(hashes_of(contents))
+    text_hashes = TextHashes.of(hashes_of(hashes))
     return Segment(
         after,
         upto,
@@ -91,7 +91,7 @@ def build(
         rows,
         exact,
         skipped=tuple(skipped),
-        read_contents=lambda: made_of,
+        read_text_hashes=lambda: text_hashes,
     )
 
 
@@ -106,10 +106,10 @@ def joined_rows(parts: Sequence[Segment]) -> Rows:
     return np.concatenate([part.rows + offset for part, offset in zip(parts, before, strict=True)])
 
 
-def joined_contents(parts: Sequence[Segment]) -> Contents:
-    """Return the contents of adjacent segments. Raises `Damaged`."""
-    read = [part.read_contents() for part in parts]
-    return read[0] if len(read) == 1 else Contents.of(np.concatenate([contents.by_turn() for contents in read]))
+def joined_text_hashes(parts: Sequence[Segment]) -> TextHashes:
+    """Return the hashes of the texts of adjacent segments. Raises `Damaged`."""
+    read = [part.read_text_hashes() for part in parts]
+    return read[0] if len(read) == 1 else TextHashes.of(np.concatenate([hashes.by_turn() for hashes in read]))
 
 
 def merge(parts: Sequence[Segment]) -> Segment:
@@ -121,7 +121,7 @@ def merge(parts: Sequence[Segment]) -> Segment:
     # Ranges without turns are parts without rows.
     exact = MemoryRows(np.concatenate(pieces), first.exact.dimension) if pieces else first.exact
     skipped = tuple(item for part in parts for item in part.skipped)
-    contents = joined_contents(parts)
+    text_hashes = joined_text_hashes(parts)
     return Segment(
         first.after,
         last.upto,
@@ -129,5 +129,5 @@ def merge(parts: Sequence[Segment]) -> Segment:
         joined_rows(parts),
         exact,
         skipped=skipped,
-        read_contents=lambda: contents,
+        read_text_hashes=lambda: text_hashes,
     )

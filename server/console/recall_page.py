@@ -18,8 +18,7 @@ from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_l
 from mnemolog.domain.moments import By
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.projections.recall.answer import RERANKER, Hit, Recall
-from mnemolog.projections.recall.explanation import PARTS, by_meaning
+from mnemolog.projections.recall.answer import PARTS, RERANKER, Hit, Recall, by_meaning
 from mnemolog.projections.recall.question import MODES, TEXT, VECTOR, Mode
 from mnemolog.projections.sql.words import stems_of, terms_of
 from mnemolog.server.console import parameters

@@ -284,7 +284,7 @@ def test_a_page_is_not_made_up_where_the_first_cannot_be_made_again(store, monke
     for n in range(9):
         session.record("user", f"tea number{n}")
     cursor = store.recall("tea", k=2, mode="text").next
-    monkeypatch.setattr("mnemolog.projections.recall.query_terms.terms_of", lambda *_: ["number8"])
+    monkeypatch.setattr("mnemolog.projections.recall.candidates.terms_of", lambda *_: ["number8"])
     with pytest.raises(InvalidInput, match="cannot be reproduced"):
         store.recall("tea", k=2, mode="text", after=cursor)
 

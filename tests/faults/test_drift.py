@@ -28,7 +28,7 @@ HEAD = 21
 @pytest.fixture
 def filled(store, monkeypatch):
     """A store of a session and twenty turns whose vectors are in one segment. What comes later makes a second."""
-    monkeypatch.setattr("mnemolog.projections.vectors.merging.ROWS_FREE", 0)
+    monkeypatch.setattr("mnemolog.projections.vectors.generation.ROWS_FREE", 0)
     store.start_session("s")
     record(store, 20)
     store.admin.catch_up_vectors()

@@ -184,7 +184,7 @@ def brute_force(store, encoder, query, k, allowed=None):
 
 def test_segments_and_tail_together_answer_like_brute_force(store, encoder, folder, monkeypatch):
     """However the vectors are spread over segments and memory, the answer is exact."""
-    monkeypatch.setattr("mnemolog.projections.vectors.merging.ROWS_FREE", 0)
+    monkeypatch.setattr("mnemolog.projections.vectors.generation.ROWS_FREE", 0)
     for n in range(3):
         fill(store, 30, start=30 * n)
         store.admin.catch_up_vectors()

@@ -15,7 +15,7 @@ from mnemolog.domain.errors import EncodingFailed, IndexerBusy
 from mnemolog.projections.sql.embeddings import content_hash
 from mnemolog.projections.sql.packed_vectors import pack, unpack, width_of
 from mnemolog.projections.sql.position_mask import PositionMask
-from mnemolog.projections.vectors import ann_index, generation, merging, publish
+from mnemolog.projections.vectors import ann_index, generation, publish
 from mnemolog.projections.vectors.checked_rows import (
     BLOCK_ROWS,
     PIECE_ROWS,
@@ -26,9 +26,9 @@ from mnemolog.projections.vectors.checked_rows import (
     floats,
     scores,
 )
+from mnemolog.projections.vectors.generation import run_to_merge
 from mnemolog.projections.vectors.lock import IndexerLock
 from mnemolog.projections.vectors.manifest import Damaged, read_manifest, segment_folders
-from mnemolog.projections.vectors.merging import run_to_merge
 from mnemolog.projections.vectors.search import nearest
 from mnemolog.projections.vectors.segment import build
 from tests.support import HashEncoder, in_thread
@@ -201,8 +201,8 @@ def test_a_merge_stays_within_its_bounds(sizes):
     if run is not None:
         merged = sizes[run]
         assert len(merged) >= 2
-        assert sum(merged) <= max(merging.ROWS_FREE, sum(sizes) * merging.SHARE_MAX)
-        assert max(merged) <= merging.UNEVEN_MAX * (sum(merged) - max(merged))
+        assert sum(merged) <= max(generation.ROWS_FREE, sum(sizes) * generation.SHARE_MAX)
+        assert max(merged) <= generation.UNEVEN_MAX * (sum(merged) - max(merged))
 
 
 @settings(max_examples=20, deadline=None)
@@ -217,7 +217,7 @@ def test_segments_stay_few_and_little_is_rewritten(batch, seed):
         total += size
         if run := run_to_merge(sizes):
             merged = sum(sizes[run])
-            assert merged <= max(merging.ROWS_FREE, total * merging.SHARE_MAX)
+            assert merged <= max(generation.ROWS_FREE, total * generation.SHARE_MAX)
             rewritten += merged
             sizes[run] = [merged]
         assert len(sizes) < 12
@@ -237,11 +237,11 @@ def test_appends_in_small_batches_leave_few_segments(folder):
             now = {part.name: read_manifest(part).vectors for part in segment_folders(home)}
             assert len(now) < 12
             fresh = sum(count for name, count in now.items() if name not in before)
-            if n >= 4 * merging.ROWS_FREE:
+            if n >= 4 * generation.ROWS_FREE:
                 share = max(share, fresh / sum(now.values()))
             before = set(now)
         assert sum(now.values()) == 10_000
-        assert share <= merging.SHARE_MAX + 0.03
+        assert share <= generation.SHARE_MAX + 0.03
         assert store.recall("note 4711", mode="vector", k=1).hits[0].text == "note 4711"
 
 
@@ -255,7 +255,7 @@ def test_a_tail_has_few_parts_and_its_rows_are_seldom_copied(rows):
         turns = range(position + 1, position + 1 + rows(n))
         vectors = [pack(np.full((1, 2), turn, dtype=np.float32)) for turn in turns]
         upto = position + max(1, len(turns))  # There are events that are no turns.
-        part = build(list(turns), vectors, after=position, upto=upto, dimension=2, contents=hashes(turns))
+        part = build(list(turns), vectors, after=position, upto=upto, dimension=2, hashes=hashes(turns))
         tail, position, said = (*tail, part), upto, [*said, *turns]
         before, tail = tail, generation._fewer(tail)
         copied += sum(part.exact.count for part in tail if part not in before)
@@ -293,7 +293,7 @@ def indexed(tmp_path):
     rows = unit_rows(3_000, dimension=64)
     packed = pack(rows)
     vectors = [packed[:10], *(packed[n : n + 1] for n in range(10, 3_000))]
-    made = build(range(10, 3_001), vectors, after=0, upto=5_000, dimension=64, contents=hashes(range(10, 3_001)))
+    made = build(range(10, 3_001), vectors, after=0, upto=5_000, dimension=64, hashes=hashes(range(10, 3_001)))
     description = publish.Description("log", "f" * 64, "model", "recipe", 64, "00")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(publish, "COARSE_ROWS_MIN", 1_000)
@@ -507,7 +507,7 @@ def test_planted_rows_vanish_in_a_rebuild(folder):
         after=manifest.upto,
         upto=manifest.upto,
         dimension=8,
-        contents=hashes([900]),
+        hashes=hashes([900]),
     )
     description = publish.Description(
         manifest.log_id, manifest.fingerprint, manifest.model, manifest.recipe, 8, manifest.digest_at_upto

@@ -14,7 +14,7 @@ from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 from mnemolog.projections.sql.packed_vectors import pack
 from mnemolog.projections.vectors import generation, projection
 from mnemolog.projections.vectors.manifest import read_manifest, segment_folders, tag_of, write_manifest
-from mnemolog.projections.vectors.text_hashes import CONTENT_BYTES, Contents, hashes_of
+from mnemolog.projections.vectors.text_hashes import CONTENT_BYTES, TextHashes, hashes_of
 from tests.support import HashEncoder
 
 DIMENSION = 16
@@ -173,8 +173,8 @@ def test_damaged_contents_never_lead_to_a_wrong_vector(store, folder, encoder, a
 @pytest.mark.parametrize("what", ["recall", "doctor", "rebuild"])
 def test_a_flipped_bit_costs_the_texts_of_its_block_and_those_behind_it_none(folder, encoder, asked, monkeypatch, what):
     """The segments that follow the damaged one keep their vectors, though nothing leads up to them."""
-    monkeypatch.setattr("mnemolog.projections.vectors.merging.ROWS_FREE", 0)
-    monkeypatch.setattr("mnemolog.projections.vectors.merging.SHARE_MAX", 0)
+    monkeypatch.setattr("mnemolog.projections.vectors.generation.ROWS_FREE", 0)
+    monkeypatch.setattr("mnemolog.projections.vectors.generation.SHARE_MAX", 0)
     with opened(folder, encoder) as store:
         for start in (0, 40, 80):
             note(store, range(start, start + 40))
@@ -219,8 +219,8 @@ def test_forgetting_puts_nothing_forgotten_back_when_a_segment_is_damaged(store,
 def test_contents_find_every_text_and_survive_being_written(rng):
     """Also of texts that two turns have, and hashes that end in zeros."""
     contents = [content_hash(str(n % 90)) for n in range(100)] + [bytes(32), bytes(15) + b"\1" * 17]
-    made = Contents.of(hashes_of(contents))
-    read = Contents.parse(made.serialised(), turns=102)
+    made = TextHashes.of(hashes_of(contents))
+    read = TextHashes.parse(made.serialised(), turns=102)
     np.testing.assert_array_equal(read.by_turn(), hashes_of(contents))
     found = read.numbers_of([*contents, content_hash("unknown"), b"", b"short"])
     assert found.keys() >= set(contents)

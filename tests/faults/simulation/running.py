@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from mnemolog.infra import sqlite
 from mnemolog.projections.history import states
-from mnemolog.projections.vectors import merging, projection, publish
+from mnemolog.projections.vectors import generation, projection, publish
 from tests.faults.simulation.accidents import Accidents
 from tests.faults.simulation.adopting import adopt
 from tests.faults.simulation.failing import Failing
@@ -28,7 +28,7 @@ SMALL = (
     (states, "SNAPSHOT_EVERY", 5),
     (states, "SESSIONS_KEPT_MAX", 4),
     (states, "CHECKPOINTS_KEPT_MAX", 2),
-    (merging, "ROWS_FREE", 8),
+    (generation, "ROWS_FREE", 8),
     (projection, "BUILD_ROWS", 20),
     (publish, "COARSE_ROWS_MIN", 48),
 )
