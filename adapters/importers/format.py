@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from mnemolog.adapters.importers.entry import MakeReader
 from mnemolog.adapters.importers.fields import OF, Names
 from mnemolog.adapters.importers.source import Source
-from mnemolog.adapters.importers.transcript import MakeReader
 
 
 class Message(msgspec.Struct, frozen=True):

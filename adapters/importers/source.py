@@ -56,9 +56,7 @@ class Source(TextSource):
         """Yield the JSON object of every line with its number. Other lines are refused."""
         for number, line in self.lines():
             try:
-                row = decode(line)
-                if not isinstance(row, dict):
-                    raise InvalidInput("JSON", f"expected an object on the line, got {type(row).__name__}")
+                row = decode_object(line)
             except InvalidInput as error:
                 self.refuse(number, error)
             else:
@@ -207,6 +205,14 @@ def decode(data: bytes | memoryview) -> Any:
         return _DECODER.decode(data)
     except UNDECODABLE as error:
         raise _explained(bytes(data), error) from error
+
+
+def decode_object(line: bytes) -> dict[str, Any]:
+    """Return the JSON object on a line. Raises `InvalidInput`."""
+    value = decode(line)
+    if not isinstance(value, dict):
+        raise InvalidInput("JSON", f"expected an object on the line, got {type(value).__name__}")
+    return value
 
 
 def elements(data: bytes | memoryview) -> list[memoryview]:

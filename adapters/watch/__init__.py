@@ -4,7 +4,6 @@ Reading and polling need only the core; notifications of changes need the extra 
 """
 
 from mnemolog.adapters.importers.transcripts import FORMATS, Report
-from mnemolog.adapters.watch.folders import default_folders
-from mnemolog.adapters.watch.watcher import Watcher, ready_to_follow
+from mnemolog.adapters.watch.watcher import Watcher, default_folders, ready_to_follow
 
 __all__ = ["FORMATS", "Report", "Watcher", "default_folders", "ready_to_follow"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,17 @@ from mnemolog.store import MemoryStore
 SCAN_S: Final = 5.0
 """How often all files are checked: notifications of changes are faster, but not guaranteed."""
 _WAKE_MS: Final = 500
+
+
+HOMES: Final = (("CLAUDE_CONFIG_DIR", ".claude", "projects"), ("CODEX_HOME", ".codex", "sessions"))
+"""For each agent the environment variable that names its folder, its default in the user's home, and the folder of
+transcripts in it."""
+
+
+def default_folders(environment: Mapping[str, str], user: Path) -> list[Path]:
+    """Return the folders with transcripts of this user's agents, as far as they exist."""
+    folders = (Path(environment.get(variable) or user / home, inside) for variable, home, inside in HOMES)
+    return [folder for folder in folders if folder.is_dir()]
 
 
 def ready_to_follow() -> None:

@@ -8,12 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from mnemolog.adapters.importers.entry import Compacted, Entry, Undone
 from mnemolog.adapters.importers.keys import KeyMaker
-from mnemolog.adapters.importers.transcript import Compacted, Entry, Undone
-from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterpreter
-from mnemolog.adapters.importers.transcripts.place import Place
-from mnemolog.adapters.importers.transcripts.scopes import scope_of
-from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Switch
+from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterpreter, scope_of
+from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, ReadState, Say, Settle, Start, Switch
 from mnemolog.adapters.importers.turn import TurnMaker
 from mnemolog.domain.limits import SCOPE_BYTES_MAX
 
@@ -119,8 +117,8 @@ class Talk:
     """Lines of one transcript, decided on and done."""
 
     def __init__(self, log, **options):
-        self.log, self.place, self.links = log, Place(), {}
-        self.interpreter = TranscriptInterpreter(log, self.place, self.links, agent="coder", **options)
+        self.log, self.state, self.links = log, ReadState(), {}
+        self.interpreter = TranscriptInterpreter(log, self.state, self.links, agent="coder", **options)
         self.last = None
 
     def line(self, name, *, session="s", follows="", role=None, **fields):
@@ -318,7 +316,7 @@ def test_a_step_that_is_refused_leaves_no_trace_of_its_line(log):
     assert isinstance(next(steps), Settle)
     assert next(steps).reason == "new"
     steps.close()
-    assert talk.place.cursors == {}
+    assert talk.state.cursors == {}
     new, _ = talk.ask("q2", follows=None)
     assert new.to == "s"
 

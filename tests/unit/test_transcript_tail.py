@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from mnemolog.adapters.importers.transcripts import tail
-from mnemolog.adapters.importers.transcripts.formats import reading_order
-from mnemolog.adapters.importers.transcripts.tail import Line, lines_from, mark_at
+from mnemolog.adapters.importers.transcripts import reading
+from mnemolog.adapters.importers.transcripts.catch_up import reading_order
+from mnemolog.adapters.importers.transcripts.reading import Line, lines_from, mark_at
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_last_line_is_one_when_it_has_its_end_or_is_an_object(path, half):
 
 def test_a_line_that_is_too_long_has_no_text(path, monkeypatch):
     """It is incomplete before its end; lines after it are read."""
-    monkeypatch.setattr(tail, "LINE_BYTES_MAX", 20)
+    monkeypatch.setattr(reading, "LINE_BYTES_MAX", 20)
     path.write_bytes(b"{}\n" + b"x" * 50)
     assert len(read(path)) == 1
     path.write_bytes(b"{}\n" + b"x" * 50 + b"\n{}\n")

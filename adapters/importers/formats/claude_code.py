@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from mnemolog.adapters.importers.entry import Compacted, Entry, name_of
 from mnemolog.adapters.importers.format import Format
-from mnemolog.adapters.importers.transcript import Compacted, Entry, name_of
 from mnemolog.adapters.importers.turn import ImportedTurn, TurnMaker, stem_of, text_or_none
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message_content import calls_in, content_text, results_in

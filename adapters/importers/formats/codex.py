@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from mnemolog.adapters.importers.entry import Compacted, Entry, Undone, name_of
 from mnemolog.adapters.importers.format import Format
-from mnemolog.adapters.importers.transcript import Compacted, Entry, Undone, name_of
 from mnemolog.adapters.importers.turn import TurnMaker, stem_of, text_or_none
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message_content import content_text

@@ -5,7 +5,7 @@ The adapter `watch` decides which files to read, and when.
 """
 
 from mnemolog.adapters.importers.transcripts.catch_up import Transcripts
-from mnemolog.adapters.importers.transcripts.formats import FORMATS
-from mnemolog.adapters.importers.transcripts.report import Report
+from mnemolog.adapters.importers.transcripts.reading import FORMATS
+from mnemolog.adapters.importers.transcripts.recording import Report
 
 __all__ = ["FORMATS", "Report", "Transcripts"]

@@ -12,13 +12,10 @@ from typing import Final, NamedTuple
 import filelock
 
 from mnemolog.adapters.importers.transcripts.file_offsets import FILE, FileOffsets, Overtaken
-from mnemolog.adapters.importers.transcripts.formats import FORMATS, reading_order
 from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterpreter
 from mnemolog.adapters.importers.transcripts.lookup import StoreLookup
-from mnemolog.adapters.importers.transcripts.preview import Preview
-from mnemolog.adapters.importers.transcripts.reading import LINES_MAX, Reading, begin
-from mnemolog.adapters.importers.transcripts.recording import Recorder
-from mnemolog.adapters.importers.transcripts.report import Report
+from mnemolog.adapters.importers.transcripts.reading import FORMATS, LINES_MAX, Reading, begin
+from mnemolog.adapters.importers.transcripts.recording import Preview, Recorder, Report
 from mnemolog.adapters.support.store_access import log_of, open_tables
 from mnemolog.domain import errors
 from mnemolog.domain.scope import parse_scope
@@ -136,7 +133,7 @@ class Transcripts:
                 return held
             agent = reading.format.agent
             interpreter = TranscriptInterpreter(
-                self._lookup, reading.place, reading.links, agent=agent, scope=self._scope
+                self._lookup, reading.state, reading.links, agent=agent, scope=self._scope
             )
             recorder = Recorder(self._store, interpreter, report, agent=agent)
             report.files += 1
@@ -146,16 +143,16 @@ class Transcripts:
                         try:
                             recorder.take(entry)
                         except (errors.InvalidInput, errors.SessionError) as error:  # The store refuses a name.
-                            report.refuse(errors.ImportRefused(path, reading.place.line, str(error)))
+                            report.refuse(errors.ImportRefused(path, reading.state.line, str(error)))
                     if recorder.is_full or reading.is_long_unsaved:
                         recorder.flush()
                         reading.save()
-                        report_progress(reading.place.offset)
+                        report_progress(reading.state.offset)
                         if self.stop.is_set():
                             return False
                 recorder.flush()
                 reading.save()
-                report_progress(reading.place.offset)
+                report_progress(reading.state.offset)
             except Overtaken:
                 return False
         return True
@@ -167,8 +164,8 @@ class Transcripts:
             for entry in reading.entries(report):
                 if entry is not None:
                     preview.take(entry, report)
-                if reading.place.line % LINES_MAX == 0:
-                    report_progress(reading.place.offset)
+                if reading.state.line % LINES_MAX == 0:
+                    report_progress(reading.state.offset)
                     if self.stop.is_set():
                         break
         return False
@@ -190,3 +187,12 @@ class Transcripts:
                 self._lock.release()
             return
         yield False
+
+
+def reading_order(path: Path, modified_ns: int) -> tuple[int, str, int]:
+    """Sort key: parent sessions before their continuations, as far as file metadata shows.
+
+    Files of subagents are in deeper folders. The name of a rollout starts with its start time. For all others only the
+    time of the last write is known.
+    """
+    return len(path.parts), path.name if path.name.startswith("rollout-") else "", modified_ns

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 import sqlalchemy as sa
 
-from mnemolog.adapters.importers.transcripts.place import Anchor, Place
+from mnemolog.adapters.importers.transcripts.steps import Anchor, ReadState
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.projections.registry import TRANSCRIPT_OFFSETS
 from mnemolog.projections.sql import tracking
@@ -57,7 +57,7 @@ COUNTS: Final = sa.Table(
 
 
 # Made at import: `mnemolog.projections.sql.checked_json` has the reason.
-_DECODER: Final = msgspec.msgpack.Decoder(Place)
+_DECODER: Final = msgspec.msgpack.Decoder(ReadState)
 
 
 class Overtaken(Exception):
@@ -74,11 +74,11 @@ class FileOffsets(TrackedTables):
     name = TRANSCRIPT_OFFSETS.tracked_as
     metadata = _METADATA
 
-    def find(self, path: Path) -> tuple[int | None, Place]:
-        """Return the number and the place of a file; a file that was never read has no number."""
+    def find(self, path: Path) -> tuple[int | None, ReadState]:
+        """Return the number and the state of a file; a file that was never read has no number."""
         with self.database.reading() as connection:
             rows = fetch(connection, "SELECT id, place FROM files WHERE path = ?", str(path))
-        return (rows[0][0], _DECODER.decode(rows[0][1])) if rows else (None, Place())
+        return (rows[0][0], _DECODER.decode(rows[0][1])) if rows else (None, ReadState())
 
     def drop(self, path: Path) -> None:
         """Delete the offset of a file: it is read from its beginning next time."""
@@ -89,7 +89,7 @@ class FileOffsets(TrackedTables):
             connection.execute(FILES.delete().where(FILES.c.path == str(path)))
 
     def save(
-        self, path: Path, place: Place, *, began: int, links: Mapping[str, Anchor], counts: Mapping[int, int]
+        self, path: Path, state: ReadState, *, began: int, links: Mapping[str, Anchor], counts: Mapping[int, int]
     ) -> int:
         """Save how far a file was read, starting at offset `began`, and return its number.
 
@@ -105,8 +105,8 @@ class FileOffsets(TrackedTables):
                 "INSERT INTO files (path, offset, place) VALUES (?, ?, ?) ON CONFLICT (path) DO UPDATE "
                 "SET offset = excluded.offset, place = excluded.place RETURNING id",
                 str(path),
-                place.offset,
-                to_msgpack(place),
+                state.offset,
+                to_msgpack(state),
             )[0][0]
             if links:
                 rows = [(number, line, anchor.session, anchor.key) for line, anchor in links.items()]

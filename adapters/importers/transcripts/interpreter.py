@@ -3,7 +3,7 @@
 docs/adr/0024-transcripts-of-coding-agents.md has the rules. Decisions are final: a turn that is in the log stays in its
 session, so reading a file again leads to the same sessions.
 
-Nothing here touches a store: `SessionLookup` reads the log, and the steps say what to do.
+Nothing here touches a store: `StoreLookup` reads the log, and the steps say what to do.
 """
 
 from __future__ import annotations
@@ -11,11 +11,22 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, MutableMapping
 from typing import Final
 
-from mnemolog.adapters.importers.transcript import Compacted, Entry, Undone
-from mnemolog.adapters.importers.transcripts.place import SIDE, Anchor, LineCursor, Place
-from mnemolog.adapters.importers.transcripts.ports import SessionLookup
-from mnemolog.adapters.importers.transcripts.scopes import scope_of
-from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Step, Switch
+from mnemolog.adapters.importers.entry import Compacted, Entry, Undone
+from mnemolog.adapters.importers.transcripts.lookup import StoreLookup
+from mnemolog.adapters.importers.transcripts.steps import (
+    SIDE,
+    AlreadyThere,
+    Anchor,
+    Branch,
+    LineCursor,
+    ReadState,
+    Say,
+    Settle,
+    Start,
+    Step,
+    Switch,
+)
+from mnemolog.domain.limits import SCOPE_BYTES_MAX
 from mnemolog.domain.position import Position
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.read_models import Turn
@@ -28,21 +39,21 @@ Steps = Iterator[Step]
 class TranscriptInterpreter:
     """Interprets the lines of one transcript, in order.
 
-    `place` and `links` hold the state of earlier lines, and are updated here. `links` maps the names of lines without
-    turns to the turns they continue, and those of copies to the turns they copy. `scope` applies to all sessions,
-    instead of the folder that each one works in.
+    `state` and `links` hold what is known of earlier lines, and are updated here. `links` maps the names of lines
+    without turns to the turns they continue, and those of copies to the turns they copy. `scope` applies to all
+    sessions, instead of the folder that each one works in.
     """
 
     def __init__(
         self,
-        lookup: SessionLookup,
-        place: Place,
+        lookup: StoreLookup,
+        state: ReadState,
         links: MutableMapping[str, Anchor],
         *,
         agent: str,
         scope: str | None = None,
     ) -> None:
-        self._lookup, self._place, self._links = lookup, place, links
+        self._lookup, self._state, self._links = lookup, state, links
         self._agent, self._scope = agent, scope
         self._recent: LruCache[str, str] = LruCache(RECENT_MAX)
         self._copies: Iterator[Turn] | None = None
@@ -53,7 +64,7 @@ class TranscriptInterpreter:
         Carry out each step before you ask for the next, which may look up its outcome. If a step fails, drop the rest:
         the line is then skipped as a whole.
         """
-        cursor = self._place.cursors.get(entry.session)
+        cursor = self._state.cursors.get(entry.session)
         if isinstance(entry.move, Compacted):
             yield Settle()
             self._compacted(entry, entry.move, cursor)
@@ -84,12 +95,12 @@ class TranscriptInterpreter:
         if home is None:  # A copy; `_home` has linked it.
             yield AlreadyThere(len(entry.turns))
             return
-        if home in self._place.compacted:
+        if home in self._state.compacted:
             yield Settle()
-            yield from self._compress(home, self._place.compacted.pop(home))
+            yield from self._compress(home, self._state.compacted.pop(home))
         first = entry.turns[0].key
         yield Say(home, entry.turns)
-        self._place.cursors[entry.session] = LineCursor(entry.name, home, Anchor(home, first))
+        self._state.cursors[entry.session] = LineCursor(entry.name, home, Anchor(home, first))
         if entry.name is not None:
             self._recent.put(entry.name, home)
 
@@ -154,12 +165,12 @@ class TranscriptInterpreter:
             yield Switch(reason="new", to=entry.session, title=title, scope=self._scope_of(entry))
         elif entry.works_for is not None:
             yield Branch(session=entry.session, title=title, left=anchor.session, at=at)
-        elif anchor.session in self._place.compacted and self._lookup.is_end(anchor.session, at):
-            *earlier, key = self._place.compacted.pop(anchor.session)
+        elif anchor.session in self._state.compacted and self._lookup.is_end(anchor.session, at):
+            *earlier, key = self._state.compacted.pop(anchor.session)
             yield from self._compress(anchor.session, earlier)
             yield Switch(reason="compress", to=entry.session, left=anchor.session, title=title, key=key)
         else:
-            self._place.compacted.pop(anchor.session, None)
+            self._state.compacted.pop(anchor.session, None)
             yield Switch(reason="branch", to=entry.session, left=anchor.session, at=at, title=title)
         return entry.session
 
@@ -190,7 +201,7 @@ class TranscriptInterpreter:
         return Anchor(turn.session, first) if turn is not None and turn.key == first else None
 
     def _copied(self, entry: Entry, anchor: Anchor | None) -> None:
-        self._place.cursors[entry.session] = LineCursor(entry.name, None, anchor)
+        self._state.cursors[entry.session] = LineCursor(entry.name, None, anchor)
         if entry.name is not None and anchor is not None:
             self._links[entry.name] = anchor
 
@@ -237,11 +248,11 @@ class TranscriptInterpreter:
         if cursor is not None and self._is_above(made, cursor):
             return
         if made is None and (cursor is None or cursor.home is not None):
-            self._place.compacted.setdefault(left, []).append(key)
+            self._state.compacted.setdefault(left, []).append(key)
         if entry.name is not None and anchor is not None:
             self._links[entry.name] = anchor
         if cursor is not None:
-            self._place.cursors[entry.session] = LineCursor(entry.name or cursor.line, cursor.home, anchor)
+            self._state.cursors[entry.session] = LineCursor(entry.name or cursor.line, cursor.home, anchor)
 
     def _undo(self, entry: Entry, move: Undone, cursor: LineCursor | None) -> Steps:
         """Hide the turns that a user has undone."""
@@ -293,3 +304,15 @@ class TranscriptInterpreter:
 def _key_in(name: str, move: Compacted | Undone) -> str:
     """Return the key of a switch. All switches of an agent share one stream, so it has the session's name."""
     return f"{name}/{move.key}"
+
+
+def scope_of(folder: str) -> str:
+    """Return a folder as a scope, cut at the front to the limit of a scope."""
+    kept: list[str] = []
+    for segment in reversed(folder.replace("\\", "/").split("/")):
+        clean = "".join(letter if letter.isprintable() else "_" for letter in segment)
+        if clean and clean not in (".", "..", "*", "**"):
+            if len("/".join([clean, *kept]).encode(errors="replace")) > SCOPE_BYTES_MAX:
+                break
+            kept.insert(0, clean)
+    return "/".join(kept)

@@ -1,91 +1,183 @@
-"""Read one transcript from its saved offset, and save the new offset."""
+"""Read one transcript, which another program may be writing, from its saved offset, and save the new offset."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
+from mnemolog.adapters.importers.detection import detect_format
+from mnemolog.adapters.importers.entry import Entry, MakeReader
+from mnemolog.adapters.importers.format import Message
+from mnemolog.adapters.importers.formats import claude_code, codex, flat
 from mnemolog.adapters.importers.keys import KeyMaker
-from mnemolog.adapters.importers.source import decode
-from mnemolog.adapters.importers.transcript import Entry
+from mnemolog.adapters.importers.message_reader import MessageReader
+from mnemolog.adapters.importers.source import decode_object
 from mnemolog.adapters.importers.transcripts.file_offsets import BufferedMapping, FileOffsets
-from mnemolog.adapters.importers.transcripts.formats import FORMATS, format_of
-from mnemolog.adapters.importers.transcripts.place import Anchor, Place
-from mnemolog.adapters.importers.transcripts.report import Report
-from mnemolog.adapters.importers.transcripts.tail import Line, lines_from, mark_at
+from mnemolog.adapters.importers.transcripts.recording import Report
+from mnemolog.adapters.importers.transcripts.steps import Anchor, ReadState
 from mnemolog.adapters.importers.turn import TurnMaker
 from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.infra.runtime.regular_files import open_file
+from mnemolog.infra.text_file import LINE_BYTES_MAX, without_mark
 
 LINES_MAX: Final = 5_000
 BYTES_MAX: Final = 8 << 20
 """Read at most before the offset is saved."""
+CHECKED_BYTES: Final = 4_096
+
+
+class TranscriptFormat(NamedTuple):
+    """A format of transcripts."""
+
+    agent: str
+    """The agent of the sessions."""
+    make: MakeReader
+
+
+class JsonLinesReader:
+    """Reads a file of JSON Lines that grows: one turn a line."""
+
+    def __init__(self, maker: TurnMaker) -> None:
+        self._reader = MessageReader(maker, flat.JSONL)
+        self.state: dict[str, Any] = {}
+
+    def entry(self, line: int, row: dict[str, Any]) -> Entry | None:
+        """Return the entry of a line. Raises `InvalidInput`."""
+        turn = self._reader.turn(Message(line, f"line {line}", row))
+        return None if turn is None else Entry(session=turn.session, turns=[turn], recounted=True)
+
+
+FORMATS: Final[dict[str, TranscriptFormat]] = {
+    claude_code.FORMAT.name: TranscriptFormat("claude-code", claude_code.ClaudeCodeReader),
+    codex.FORMAT.name: TranscriptFormat("codex", codex.CodexReader),
+    flat.JSONL.name: TranscriptFormat("imported", JsonLinesReader),
+}
+DETECTABLE: Final = (claude_code.FORMAT.name, codex.FORMAT.name)
+"""Formats that content identifies. Others have to be named: nearly every JSON Lines file could be one."""
+
+
+def format_of(path: Path) -> str:
+    """Return the format of a file, empty if its content does not identify one."""
+    try:
+        found = detect_format(path)
+    except ImportRefused:
+        return ""
+    return found if found in DETECTABLE else ""
 
 
 class Reading:
-    """A transcript that is being read. `save` saves `place` and `links`."""
+    """A transcript that is being read. `save` saves `state` and `links`."""
 
-    def __init__(self, path: Path, offsets: FileOffsets, number: int | None, place: Place, *, secret: bytes) -> None:
-        self.path, self.place = path, place
-        self.format = FORMATS[place.format]
+    def __init__(self, path: Path, offsets: FileOffsets, number: int | None, state: ReadState, secret: bytes) -> None:
+        self.path, self.state = path, state
+        self.format = FORMATS[state.format]
         self.links: BufferedMapping[str, Anchor] = BufferedMapping(offsets.link, number)
         self._counts: BufferedMapping[int, int] = BufferedMapping(offsets.count, number)
         self._reader = self.format.make(TurnMaker(path, KeyMaker(secret, self._counts)))
-        self._reader.state |= place.reader
+        self._reader.state |= state.reader
         self._offsets, self._secret = offsets, secret
-        self._saved = place.offset, place.line
+        self._saved = state.offset, state.line
 
     @property
     def is_long_unsaved(self) -> bool:
         """Whether it is time to save."""
         offset, line = self._saved
-        return self.place.line - line >= LINES_MAX or self.place.offset - offset >= BYTES_MAX
+        return self.state.line - line >= LINES_MAX or self.state.offset - offset >= BYTES_MAX
 
     def entries(self, report: Report) -> Iterator[Entry | None]:
         """Yield the entry of each further line, None for a line without one. Bad lines are counted in the report.
 
-        `place` is after a line as soon as its entry is yielded, so process the entry before `save`. Raises `OSError`.
+        `state` is after a line as soon as its entry is yielded, so process the entry before `save`. Raises `OSError`.
         """
-        for line in lines_from(self.path, offset=self.place.offset, number=self.place.line):
+        for line in lines_from(self.path, offset=self.state.offset, number=self.state.line):
             report.lines += 1
             try:
                 entry = self._entry(line)
             except InvalidInput as error:
                 report.refuse(ImportRefused(self.path, line.number, str(error)))
                 entry = None
-            self.place.offset, self.place.line = line.end, line.number
+            self.state.offset, self.state.line = line.end, line.number
             yield entry
 
     def save(self) -> None:
         """Save how far it was read. Call it when all of that is in the log. Raises `Overtaken`, `OSError`."""
-        self.place.reader = self._reader.state
-        self.place.mark = mark_at(self.path, self.place.offset, self._secret)
+        self.state.reader = self._reader.state
+        self.state.mark = mark_at(self.path, self.state.offset, self._secret)
         number = self._offsets.save(
-            self.path, self.place, began=self._saved[0], links=self.links.fresh, counts=self._counts.fresh
+            self.path, self.state, began=self._saved[0], links=self.links.fresh, counts=self._counts.fresh
         )
         self.links.saved(number)
         self._counts.saved(number)
-        self._saved = self.place.offset, self.place.line
+        self._saved = self.state.offset, self.state.line
 
     def _entry(self, line: Line) -> Entry | None:
         if line.text is None:
             raise InvalidInput("line", "too long")
         if line.text.isspace():
             return None
-        row = decode(line.text)
-        if not isinstance(row, dict):
-            raise InvalidInput("JSON", f"expected an object on the line, got {type(row).__name__}")
-        return self._reader.entry(line.number, row)
+        return self._reader.entry(line.number, decode_object(line.text))
 
 
 def begin(path: Path, offsets: FileOffsets, *, format: str | None, secret: bytes) -> Reading | None:  # noqa: A002
     """Resume reading a file. None if it has nothing new or is not a transcript. Raises `OSError`."""
     size = path.stat().st_size
-    number, place = offsets.find(path)
-    if place.offset and (size < place.offset or mark_at(path, place.offset, secret) != place.mark):
-        number, place = None, Place()  # Truncated or replaced: keys show which turns are new.
+    number, state = offsets.find(path)
+    if state.offset and (size < state.offset or mark_at(path, state.offset, secret) != state.mark):
+        number, state = None, ReadState()  # Truncated or replaced: keys show which turns are new.
         offsets.drop(path)
-    if size == place.offset:
+    if size == state.offset:
         return None
-    place.format = format or place.format or format_of(path)
-    return Reading(path, offsets, number, place, secret=secret) if place.format else None
+    state.format = format or state.format or format_of(path)
+    return Reading(path, offsets, number, state, secret) if state.format else None
+
+
+class Line(NamedTuple):
+    """A complete line. `text` is None if it was too long."""
+
+    number: int
+    end: int
+    """The offset after it."""
+    text: bytes | None
+
+
+def lines_from(path: Path, *, offset: int, number: int) -> Iterator[Line]:
+    """Yield the lines after `offset`, the first of which is line `number` + 1.
+
+    A last line without a line end is complete if it is a JSON object: half a line never is. Raises `OSError`.
+    """
+    with open_file(path, follow=True) as file:
+        file.seek(offset)
+        while text := file.readline(LINE_BYTES_MAX + 1):
+            if len(text) > LINE_BYTES_MAX and not text.endswith(b"\n"):
+                rest = b""
+                while (rest := file.readline(LINE_BYTES_MAX)) and not rest.endswith(b"\n"):
+                    pass
+                if not rest:
+                    return
+                text = b""
+            elif not text.endswith(b"\n") and not _is_whole(text):
+                return
+            number += 1
+            yield Line(number, file.tell(), (without_mark(text) if number == 1 else text) or None)
+
+
+def mark_at(path: Path, offset: int, secret: bytes) -> bytes:
+    """Return a digest of the bytes before `offset`, to detect that a file was replaced. Empty if the file is shorter.
+
+    It covers the last 4 KiB only. Changes before those are detected by the keys of turns.
+    """
+    with open_file(path, follow=True) as file:
+        begin = max(0, offset - CHECKED_BYTES)
+        file.seek(begin)
+        read = file.read(offset - begin)
+    return b"" if len(read) < offset - begin else blake2b(read, key=secret[:64], digest_size=16).digest()
+
+
+def _is_whole(text: bytes) -> bool:
+    try:
+        decode_object(text)
+    except InvalidInput:
+        return False
+    return True

@@ -1,11 +1,15 @@
-"""Apply the interpreter's steps to a store: turns in batches, other steps immediately."""
+"""Apply the interpreter's steps to a store: turns in batches, other steps immediately. Or count what would be new."""
 
 from __future__ import annotations
 
+from typing import Final
+
+import msgspec
+
+from mnemolog.adapters.importers.entry import Compacted, Entry
 from mnemolog.adapters.importers.import_files import BATCH_CHARACTERS_MAX, BATCH_MAX
-from mnemolog.adapters.importers.transcript import Entry
 from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterpreter
-from mnemolog.adapters.importers.transcripts.report import Report
+from mnemolog.adapters.importers.transcripts.lookup import StoreLookup
 from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Step, Switch
 from mnemolog.adapters.importers.turn import ImportedTurn, event_of
 from mnemolog.adapters.support.store_access import known_session, sessions_of
@@ -13,6 +17,43 @@ from mnemolog.application.commands import state_in
 from mnemolog.domain import errors, session
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.store import MemoryStore
+
+REFUSED_LISTED_MAX: Final = 100
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """The result of reading transcripts, or of a preview."""
+
+    files: int = 0
+    """Files with anything new."""
+    lines: int = 0
+    recorded: int = 0
+    """Turns that were added to the log."""
+    already_there: int = 0
+    """Turns that were in the log before, copies from other sessions included."""
+    sessions: int = 0
+    """Sessions that were started."""
+    switches: dict[str, int] = {}
+    """By reason: `new`, `branch`, `compress`, `rewind`."""
+    refused: int = 0
+    """Lines that cannot be recorded."""
+    refusals: list[str] = []
+    """The first of those lines, with file, line and reason."""
+
+    def refuse(self, error: errors.ImportRefused) -> None:
+        """Count a line that cannot be recorded."""
+        self.refused += 1
+        if len(self.refusals) < REFUSED_LISTED_MAX:
+            self.refusals.append(str(error))
+
+    def switched(self, reason: str) -> None:
+        """Count a switch."""
+        self.switches[reason] = self.switches.get(reason, 0) + 1
+
+    @property
+    def is_news(self) -> bool:
+        """Whether anything changed that is worth reporting."""
+        return bool(self.recorded or self.sessions or self.switches or self.refused)
 
 
 class Recorder:
@@ -102,3 +143,42 @@ class Recorder:
             except (errors.InvalidInput, errors.SessionError) as error:
                 refused.append(errors.ImportRefused(turn.path, turn.line, str(error)))
         return fresh, there, refused
+
+
+class Preview:
+    """Counts turns and sessions that the log does not have; of the events between turns, only compactions."""
+
+    def __init__(self, lookup: StoreLookup) -> None:
+        self._lookup = lookup
+        self._met: set[tuple[str, str]] = set()
+        self._sessions: set[str] = set()
+        self._diverged: set[str] = set()
+        """Sessions with a turn of their own: what follows is not a copy."""
+
+    def take(self, entry: Entry, report: Report) -> None:
+        """Count the content of a line."""
+        if isinstance(entry.move, Compacted):
+            report.switched("compress")
+        if not entry.turns:
+            return
+        if self._is_recorded(entry):
+            report.already_there += len(entry.turns)
+            return
+        report.recorded += len(entry.turns)
+        self._diverged.add(entry.session)
+        if entry.session not in self._sessions and not self._lookup.of(entry.session):
+            report.sessions += 1
+        self._sessions.add(entry.session)
+
+    def _is_recorded(self, entry: Entry) -> bool:
+        key = entry.turns[0].key
+        if not entry.recounted:
+            met = ("", key) in self._met
+            self._met.add(("", key))
+            return met or self._lookup.anywhere(key) is not None
+        sources = [entry.session]
+        if entry.copied_from is not None and entry.session not in self._diverged:
+            sources.append(entry.copied_from)
+        there = any((name, key) in self._met or self._lookup.at(name, key) is not None for name in sources)
+        self._met.add((entry.session, key))
+        return there

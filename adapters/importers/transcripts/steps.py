@@ -1,11 +1,48 @@
-"""The steps that the interpreter derives from a transcript, to be applied to a store."""
+"""What is kept of the lines that were read, and the steps that the interpreter derives from the next one."""
 
 from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from mnemolog.adapters.importers.turn import ImportedTurn
 from mnemolog.domain.position import Position
+
+SIDE: Final = "~"
+"""Separates the id of a transcript's session from the key of the turn that a branch of it begins with."""
+
+
+class Anchor(NamedTuple):
+    """The turn that a line continues. Without a key: the end of the session, wherever that is."""
+
+    session: str
+    key: str
+    at: int = 0
+    """A log position instead of a turn, 0 if unknown."""
+
+
+class LineCursor(msgspec.Struct, array_like=True):
+    """The last line of a session in a transcript."""
+
+    line: str | None
+    home: str | None
+    """The session it was recorded in; None if it was a copy of another session's line."""
+    anchor: Anchor | None
+
+
+class ReadState(msgspec.Struct):
+    """The saved state of reading one transcript."""
+
+    format: str = ""
+    offset: int = 0
+    line: int = 0
+    mark: bytes = b""
+    """Digest of the bytes before the offset (`mark_at`)."""
+    reader: dict[str, Any] = {}
+    cursors: dict[str, LineCursor] = {}
+    compacted: dict[str, list[str]] = {}
+    """By session, the keys of compactions that no turn has followed yet."""
 
 
 class Settle(msgspec.Struct, frozen=True):
