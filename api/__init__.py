@@ -58,7 +58,6 @@ _HOMES = {
     "connect_async": "server.client.connect",
     "copy_store": "operations.moving",
     "import_log": "audit.log_import",
-    "lift_fence": "operations.moving",
     "restore_backup": "operations.restore",
 }
 

@@ -25,7 +25,7 @@ from .domain.head import Head
 from .domain.limits import MemoryLimits
 from .domain.values import MISSING
 from .forgetting.results import ForgetReport
-from .operations.moving import copy_store, lift_fence
+from .operations.moving import copy_store
 from .operations.restore import restore_backup
 from .operations.status import Status
 from .projections.context.answer import Context
@@ -88,6 +88,5 @@ __all__ = [
     "copy_store",
     "errors",
     "import_log",
-    "lift_fence",
     "restore_backup",
 ]

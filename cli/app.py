@@ -82,7 +82,6 @@ COMMANDS: Final = {
         "backup": ("backup", "Copy a store while it is in use."),
         "restore": ("backup", "Restore a backup into a new folder."),
         "copy": ("moving", "Copy or move a store to another folder or database."),
-        "unfence": ("moving", "Let a store take events again that was moved."),
         "quarantine": ("doctor", "List and purge unusable files."),
         "nodes": ("nodes", "List the nodes of a log in PostgreSQL."),
     },

@@ -12,7 +12,7 @@ from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.cli.output import answer
 from mnemolog.cli.progress import bar
 from mnemolog.domain.display import counted
-from mnemolog.operations.moving import CopyReport, FenceReport, copy_store, lift_fence
+from mnemolog.operations.moving import CopyReport, copy_store
 
 
 @app.command("copy", cls=StoreCommand)
@@ -27,8 +27,8 @@ def copy(
     ] = None,
     keys: Annotated[str | None, typer.Option(metavar="URL", help="Another database, for the keys of the copy.")] = None,
     without_keys: Annotated[bool, typer.Option("--without-keys", help="Do not copy the content keys.")] = False,
-    fence: Annotated[
-        bool, typer.Option("--fence", help="Move the store: DIR takes no more events once it is copied.")
+    move: Annotated[
+        bool, typer.Option("--move", help="Close DIR for events once it is copied. Stop its writers first.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what there is to copy; write nothing.")] = False,
     as_json: AsJson = False,
@@ -45,7 +45,7 @@ def copy(
             local=local,
             keys=keys,
             with_keys=not without_keys,
-            fence=fence,
+            move=move,
             dry_run=dry_run,
             progress=progress,
         )
@@ -58,21 +58,7 @@ def _show_copy(report: CopyReport) -> None:
     where = f", {report.database}" if report.database else ""
     out.line(f"{done}{where}: {counted(report.copied, 'event')} in {report.seconds:.1f} s")
     out.line(f"log {report.log_id}, head {report.head}:{report.digest}")
-    if report.fenced:
+    if report.moved:
         out.line(f"{report.source} takes no more events")
     for note in report.notes:
         out.line(note)
-
-
-@app.command("unfence", cls=StoreCommand)
-def unfence(store: Store, as_json: AsJson = False) -> None:
-    """Let a store take events again that `mnemolog copy --fence` has moved. For a move that was given up.
-
-    Example: mnemolog unfence memory/
-    """
-    answer(lift_fence(store), _show_unfence, as_json=as_json)
-
-
-def _show_unfence(report: FenceReport) -> None:
-    was = f"it had been moved to {report.moved_to}" if report.moved_to else "it was not fenced"
-    output.console().line(f"{report.path} takes events; {was}")

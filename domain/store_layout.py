@@ -43,6 +43,11 @@ class StoreLayout(NamedTuple):
         return self.folder / "head.json"
 
     @property
+    def moved(self) -> Path:
+        """Where the log was moved. Delete it to give up the move."""
+        return self.folder / "moved.txt"
+
+    @property
     def projections(self) -> Path:
         """The folder of everything that is derived from the log."""
         return (self.scratch or self.folder) / PROJECTIONS

@@ -41,7 +41,7 @@ def verify_store(
     own = [] if seen is None else [Witness("this node", seen)]
     witnesses = [*own, *witnesses_of(folder, log), *_noted(expect_head, heads), *others]
     found = verify(log, witnesses=witnesses, contents=contents, progress=progress)
-    return replace(found, moved_to=log.fence().moved_to)
+    return replace(found, moved_to=log.moved_to())
 
 
 def verify_export(

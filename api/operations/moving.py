@@ -1,11 +1,10 @@
-"""Copying a store to another place: between folders and databases, event by event, with the same digests.
+"""Copy a store to another place: between folders and databases, event by event, with the same digests.
 
-What was copied stays when a copy is killed, and the next one goes on from there. So it is made in its final place.
+A copy is made in its final place: if it is killed, what was copied stays, and the next run continues from there.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -21,7 +20,6 @@ from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.keyring import check
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.copying import copy_rows, require_beginning
-from mnemolog.infra.log.engine import Fence, moved
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres.address import LogAddress, place_of, read_address, without_password
 from mnemolog.infra.runtime.atomic_files import temporary_name
@@ -56,8 +54,8 @@ class CopyReport(Result, frozen=True, kw_only=True):
     """Events that this run copied."""
     keys: bool
     """Whether the content keys were copied."""
-    fenced: bool
-    """Whether the source takes no more events: then nothing is missing in the copy."""
+    moved: bool
+    """Whether the source was moved, and refuses events: then nothing is missing in the copy."""
     dry_run: bool
     notes: tuple[str, ...]
     seconds: float
@@ -71,7 +69,7 @@ def copy_store(
     local: str | Path | None = None,
     keys: str | None = None,
     with_keys: bool = True,
-    fence: bool = False,
+    move: bool = False,
     dry_run: bool = False,
     allow_network_filesystem: bool = False,
     progress: Progress | None = None,
@@ -84,11 +82,12 @@ def copy_store(
     to its last. Other processes may read and write the source meanwhile. A copy that was interrupted, or made before
     events were recorded in the source, is continued, once its digest proves that it is the beginning of the source.
 
-    With `fence` the store is moved: once most is copied, the source takes no more events, in any process; then the rest
-    is copied. An append there raises `StoreNotWritable`, which says where the log is now. `lift_fence` undoes it.
+    With `move` the source notes at the end where it was moved. A process that opens it later may read, and what it
+    tries to record raises `StoreNotWritable`. Stop all writers first: a process that has it open does not notice.
 
     With `dry_run` nothing is written. Raises `BackupRefused` for a target that holds anything else: nothing was
-    changed; `LogDamaged` for a source with damage, `LogBusy`, `LogUnreachable`, `StoreNotWritable`, `StorageFull`,
+    changed; with `move` also if events were recorded meanwhile: then the source was not moved, and what was copied
+    stays. `LogDamaged` for a source with damage, `LogBusy`, `LogUnreachable`, `StoreNotWritable`, `StorageFull`,
     `KeysMissing`: what was copied before stays.
     """
     began, folder = perf_counter(), local_path("source", source)
@@ -96,26 +95,23 @@ def copy_store(
     require_local(place, allowed=allow_network_filesystem)
     _refuse_itself(folder, place, address)
     with ExitStack() as opened:
-        original = opened.enter_context(closing(_open(folder, read_only=dry_run or not fence)))
-        before, head = original.fence(), original.head()
+        original = opened.enter_context(closing(_open(folder, read_only=dry_run or not move)))
+        moved_to, head = original.moved_to(), original.head()
         where = _database(address or read_address(place)) or str(place.absolute())
-        if fence and before.moved_to not in ("", where):
-            raise moved(folder, before.moved_to)
+        if move and moved_to not in ("", where):
+            raise errors.StoreNotWritable(folder, f"the log was moved to {moved_to}")
         copy = opened.enter_context(_target(original, place, address, dry_run=dry_run))
         after = ORIGIN if copy is None else require_beginning(original, copy)
         sealed = with_keys and original.identity.is_sealed
         count = head.position - after
         if not dry_run and copy is not None:
-            move = _Moved(progress, after, head.position)
-            count = copy_rows(original, copy, upto=head.position, copied=move.copied)
-            if fence:
-                _fence(original, copy, where, before)
-                head = original.head()
-            with _noting_fence(folder, fence):
-                count += copy_rows(original, copy, upto=head.position, copied=move.copied)
-                if sealed:
-                    _copy_keys(original, copy, place)
-                _verify(copy, head, contents=sealed, progress=move.verified)
+            reported = _CopyProgress(progress, after, head.position)
+            count = copy_rows(original, copy, upto=head.position, copied=reported.copied)
+            if sealed:
+                _copy_keys(original, copy, place)
+            _verify(copy, head, contents=sealed, progress=reported.verified)
+            if move:
+                _note_move(original, copy, where, head)
         report = CopyReport(
             source=str(folder),
             target=str(place),
@@ -125,7 +121,7 @@ def copy_store(
             digest=head.digest,
             copied=count,
             keys=sealed and not dry_run,
-            fenced=bool(before.moved_to) or (fence and not dry_run),
+            moved=bool(moved_to) or (move and not dry_run),
             dry_run=dry_run,
             notes=(_NO_KEYS, _PROJECTIONS) if original.identity.is_sealed and not with_keys else (_PROJECTIONS,),
             seconds=perf_counter() - began,
@@ -133,29 +129,6 @@ def copy_store(
     if not dry_run:
         structured_log.info("store.copied", source=folder, target=place, head=report.head, copied=report.copied)
     return report
-
-
-class FenceReport(Result, frozen=True, kw_only=True):
-    """Whether the log of a store takes events."""
-
-    path: str
-    moved_to: str
-    """Where the log had been moved; empty if it was not fenced."""
-    epoch: int
-    """How often it was fenced, or its fence lifted."""
-
-
-def lift_fence(path: str | Path) -> FenceReport:
-    """Have a log that was fenced by `copy_store` take events again: the move was given up.
-
-    What is recorded in it from now on is not in the copy, and what is recorded in the copy not in this one: whichever
-    is written to, copying to the other is refused from then on. Raises `StoreNotWritable`, `StoreNotFound`.
-    """
-    folder = local_path("path", path)
-    with closing(_open(folder, read_only=False)) as log:
-        found = log.fence()
-        epoch = log.engine.set_fence("", epoch=found.epoch).epoch if found.moved_to else found.epoch
-    return FenceReport(path=str(folder), moved_to=found.moved_to, epoch=epoch)
 
 
 def _open(folder: Path, *, read_only: bool) -> EventLog:
@@ -181,31 +154,18 @@ def _target(source: EventLog, place: Path, address: LogAddress | None, *, dry_ru
         yield log
 
 
-def _fence(source: EventLog, copy: EventLog, where: str, before: Fence) -> None:
-    """Have the source take no more events. `before` is its fence when the move began.
-
-    Raises `StoreNotWritable` if it was fenced since, or its fence lifted, and `InvalidInput` if both are one log.
-    """
-    if not before.moved_to:
-        now = source.engine.set_fence(where, epoch=before.epoch)
-        if copy.fence().moved_to:  # The URLs differ, and name the same database.
-            source.engine.set_fence("", epoch=now.epoch)
-            raise errors.InvalidInput("target", "it is the source")
-
-
-@contextmanager
-def _noting_fence(folder: Path, fenced: bool) -> Iterator[None]:
-    """Say with an error that the source is fenced already."""
-    try:
-        yield
-    except errors.MnemologError as error:
-        if fenced:
-            command = shlex.join(["mnemolog", "unfence", str(folder)])
-            error.add_note(f"the source takes no more events; run the copy again, or give it up with `{command}`")
-        raise
+def _note_move(source: EventLog, copy: EventLog, where: str, head: Head) -> None:
+    """Note in the source that it was moved. Raises `BackupRefused` if it has grown, `InvalidInput` for one log."""
+    if not source.engine.set_moved_to(where, head=head.position):
+        error = errors.BackupRefused(source.path.parent, "events were recorded in it while it was copied")
+        error.hint = "the copy stays, and the store was not moved: stop all of its writers, then run the copy again"
+        raise error
+    if copy.moved_to():  # The URLs differ, and name the same database.
+        source.engine.set_moved_to("", head=head.position)
+        raise errors.InvalidInput("target", "it is the source")
 
 
-class _Moved:
+class _CopyProgress:
     """Reports the progress of a copy: events copied, then verified."""
 
     def __init__(self, progress: Progress | None, after: int, upto: int) -> None:

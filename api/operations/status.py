@@ -76,7 +76,7 @@ class Status(Result, frozen=True, kw_only=True):
     """Where the log is in PostgreSQL: its name and the URL without a password, and that of its keys if they are in
     another database; empty if it is `log.db`."""
     moved_to: str = ""
-    """Where the log was moved (`mnemolog copy --fence`): it takes no more events. Empty if it does."""
+    """Where the log was moved (`mnemolog copy --move`): it takes no more events. Empty if it does."""
     log_bytes: int
     """In PostgreSQL of all logs of the database."""
     wal: WalStatus | None
@@ -128,7 +128,7 @@ def store_status(
     vectors = tuple(item for item in found if isinstance(item, GenerationStatus))
     forgetting, wal, quarantine = history.status(log), wal_status(log), context.quarantine.status()
     quarantine = msgspec.structs.replace(quarantine, action=with_folder(quarantine.action, layout.folder))
-    address, moved_to = read_address(layout.folder), log.fence().moved_to
+    address, moved_to = read_address(layout.folder), log.moved_to()
     return Status(
         path=str(layout.folder),
         read_only=log.is_read_only,

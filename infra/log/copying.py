@@ -10,7 +10,7 @@ from typing import Any, Final
 from mnemolog.domain import errors
 from mnemolog.domain.digest import link
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.infra.log.engine import StagedRow, moved
+from mnemolog.infra.log.engine import StagedRow
 from mnemolog.infra.log.event_log import EventLog
 
 PAGE: Final = 500
@@ -36,8 +36,6 @@ def copy_rows(source: EventLog, target: EventLog, *, upto: Position, copied: Cal
     the errors of an append.
     """
     engine, count = target.engine, 0
-    if moved_to := target.fence().moved_to:
-        raise moved(target.path.parent, moved_to)
     try:
         connection = engine.connect()
         try:

@@ -44,29 +44,10 @@ class LogIdentity(NamedTuple):
         return self.log_format > PLAIN_FORMAT
 
 
-class Fence(NamedTuple):
-    """Whether a log takes appends."""
-
-    epoch: int
-    """How often it was fenced, or its fence lifted. It only grows, so who has seen an earlier one comes too late."""
-    moved_to: str
-    """Where the log was moved; empty if it takes appends."""
-
-
-def moved(path: Path, moved_to: str) -> StoreNotWritable:
-    """Return the error of an append to a fenced log. `path` is the file that it is in, or that names it."""
+def moved(path: Path, moved_to: str, *, undo: str) -> StoreNotWritable:
+    """Return the error of appends to a log that was moved. `undo` says how to give up the move."""
     error = StoreNotWritable(path, f"the log was moved to {moved_to}")
-    error.hint = (
-        "nothing was written; use the store there; if the move was given up, `mnemolog unfence` lifts the fence"
-    )
-    return error
-
-
-def fenced_since(path: Path, found: Fence) -> StoreNotWritable:
-    """Return the error of a mover that comes too late."""
-    now = f"the log was moved to {found.moved_to}" if found.moved_to else "its fence was lifted"
-    error = StoreNotWritable(path, f"another move was quicker: {now}")
-    error.hint = "nothing was changed; `mnemolog status` says where the log is"
+    error.hint = f"nothing was written; use the store there, or to give up the move: {undo}"
     return error
 
 
@@ -268,7 +249,7 @@ class LogConnection(Protocol):
         ...
 
     def insert(self, rows: Sequence[StagedRow]) -> None:
-        """Insert rows in the open transaction. Where the log is fenced, this or `error_of` is `moved`."""
+        """Insert rows in the open transaction."""
         ...
 
     def commit(self) -> None:
@@ -376,7 +357,10 @@ class LogEngine(Protocol):
         ...
 
     def connect(self) -> LogConnection:
-        """Return the connection for appends. Raises `LogWriteFailed` where the log is no longer append-only."""
+        """Return the connection for appends.
+
+        Raises `StoreNotWritable` if the log was moved, `LogWriteFailed` if it is no longer append-only.
+        """
         ...
 
     def is_conflict(self, error: BaseException) -> bool:
@@ -391,15 +375,14 @@ class LogEngine(Protocol):
         """Return the error of mnemolog for an exception of the driver."""
         ...
 
-    def fence(self) -> Fence:
-        """Return whether the log takes appends."""
+    def moved_to(self) -> str:
+        """Return where the log was moved; empty if it was not."""
         ...
 
-    def set_fence(self, moved_to: str, *, epoch: int) -> Fence:
-        """Refuse appends from now on, durably and in every process, or take them again where `moved_to` is empty.
+    def set_moved_to(self, place: str, *, head: int) -> bool:
+        """Note durably where the log was moved, so that `connect` refuses; with an empty place that it was not.
 
-        An append that is under way is in the log when this returns, or refused. Raises `StoreNotWritable` if the fence
-        was changed since `epoch`.
+        Returns False, and notes nothing, if the log has events after `head`.
         """
         ...
 

@@ -22,7 +22,7 @@ from mnemolog.infra.keys.encryption import Sealer
 from mnemolog.infra.keys.engine import KeysEngine
 from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
-from mnemolog.infra.log.engine import EventRow, Fence, LogEngine, LogIdentity, LogReader
+from mnemolog.infra.log.engine import EventRow, LogEngine, LogIdentity, LogReader
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.fitting_events import FittingEvents
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, address_of
@@ -172,10 +172,10 @@ class EventLog(fork_guard.OfOneProcess):
         """Return the last head that this node has noted: a witness of the history. None if it notes none."""
         return self.engine.seen_head()
 
-    def fence(self) -> Fence:
-        """Return whether the log takes appends, and if it does not, where it was moved."""
+    def moved_to(self) -> str:
+        """Return where the log was moved; empty if it was not. A moved log refuses writers that open it."""
         self.require_usable()
-        return self.engine.fence()
+        return self.engine.moved_to()
 
     def epoch(self) -> int:
         """Return the forgetting epoch. Reads after this call return nothing that was forgotten up to that epoch."""

@@ -83,7 +83,6 @@ PRINT_NOTHING_STORED = {
         "backup",
         "restore",
         "copy",
-        "unfence",
         "reconcile",
         "watch",
         "mcp",

@@ -10,6 +10,7 @@ import pytest
 
 from mnemolog import MemoryStore, copy_store, errors
 from mnemolog.infra.log import copying
+from mnemolog.infra.log.postgres import schema
 from tests.postgres import connect, database_on
 from tests.support import HashEncoder
 
@@ -281,3 +282,103 @@ def test_the_command_copies_and_says_what_it_copied(run, source, postgres_url, t
     assert run("verify", node).returncode == 0
     refused = run("copy", source, postgres_url)
     assert "--log" in refused.stderr
+
+
+@pytest.mark.parametrize("to", PLACES)
+@pytest.mark.parametrize("of", PLACES)
+def test_a_moved_log_is_read_but_takes_no_more_events(place, run, of, to):
+    """Whoever opens it later learns where it is now; the commands say so too, and it is no damage."""
+    source = filled(*place(of, "source"), turns=3)
+    at, how = place(to, "target")
+    assert run("status", source, "--json").json["moved_to"] == ""
+    report = copy_store(source, *at, **how, move=True)
+    where = report.database or report.target
+    assert (report.moved, report.head) == (True, 4)
+    with MemoryStore.open(source, model=None) as store:
+        assert store.recall("turn 2").hits[0].text == "turn 2"
+        for number in (1, 100):
+            with pytest.raises(errors.StoreNotWritable, match="the log was moved to") as caught:
+                store.record_many([{"role": "user", "text": str(n)} for n in range(number)], "trip")
+            assert where in str(caught.value)
+        assert store.head().digest == report.digest
+    status, verified = run("status", source, "--json").json, run("verify", source, "--json").json
+    assert (status["moved_to"], verified["moved_to"], verified["sound"]) == (where, where, True)
+    assert "no more events" in status["warnings"][0]
+    assert "was moved to" in run("verify", source).stderr.replace("\n", " ")
+    assert "was moved to" in run("doctor", source).stdout.replace("\n", " ")
+    with MemoryStore.open(how.get("local", at[0]), model=None) as store:
+        assert store.session("trip").record("user", "continued").position == 5
+
+
+@pytest.mark.parametrize("of", PLACES)
+def test_a_move_can_be_given_up(place, tmp_path, postgres_url, of):
+    """As the hint says: by deleting a file, or by a statement in the database. The copy is brought up to date later."""
+    source = filled(*place(of, "source"), turns=3)
+    copy_store(source, tmp_path / "target", move=True)
+    with MemoryStore.open(source, model=None) as store:
+        with pytest.raises(errors.StoreNotWritable) as caught:
+            store.record("trip", "user", "too late")
+        _, _, undo = caught.value.hint.partition("to give up the move: ")
+        if of == "file":
+            assert undo == f"delete {source / 'moved.txt'}"
+            (source / "moved.txt").unlink()
+        else:
+            with connect(postgres_url) as database:
+                assert database.execute(undo.split("`")[1]).rowcount == 1
+        assert store.record("trip", "user", "goes on").position == 5
+    report = copy_store(source, tmp_path / "target", move=True)
+    assert (report.copied, report.head) == (1, 5)
+
+
+@pytest.mark.parametrize("of", PLACES)
+def test_a_move_that_does_not_complete_leaves_the_source_open(place, tmp_path, of):
+    """Where events were recorded meanwhile, nothing that was acknowledged may be missing; the next run copies it."""
+    source = filled(*place(of, "source"), turns=3)
+
+    def interrupt(done, total):
+        raise Killed
+
+    with MemoryStore.open(source, model=None) as writer:
+        for report, error in (
+            (lambda *_: writer.record("trip", "user", "new"), errors.BackupRefused),
+            (interrupt, Killed),
+        ):
+            with pytest.raises(error):
+                copy_store(source, tmp_path / "target", move=True, progress=report)
+            assert writer.status().moved_to == ""
+        assert not copy_store(source, tmp_path / "target", move=True, dry_run=True).moved
+    head = add(source, "the last one")
+    assert copy_store(source, tmp_path / "target", move=True).digest == head.digest
+
+
+def test_a_log_is_moved_to_one_place(source, tmp_path):
+    """A second move elsewhere is refused; the same one again finds nothing to do; a copy may be made anywhere."""
+    copy_store(source, tmp_path / "target", move=True)
+    with pytest.raises(errors.StoreNotWritable, match="was moved to"):
+        copy_store(source, tmp_path / "elsewhere", move=True)
+    assert not (tmp_path / "elsewhere").exists()
+    again = copy_store(source, tmp_path / "target", move=True)
+    assert (again.copied, again.moved) == (0, True)
+    assert copy_store(source, tmp_path / "elsewhere").moved
+    with pytest.raises(errors.StoreNotWritable, match="was moved to"):
+        copy_store(tmp_path / "target", source)
+
+
+@pytest.mark.parametrize(
+    ("option", "error", "message"),
+    [
+        (f"options=-c%20role%3D{schema.WRITER}", errors.StoreNotWritable, "permission denied"),
+        ("application_name=other", errors.InvalidInput, "it is the source"),
+    ],
+    ids=["by a writer", "to itself"],
+)
+def test_a_log_in_a_database_is_not_moved(postgres_url, second_url, tmp_path, option, error, message):
+    """By a writer, who may only append; or to itself under another URL."""
+    name, url = uuid.uuid4().hex, f"{postgres_url}{'&' if '?' in postgres_url else '?'}{option}"
+    of, to = (url, second_url) if error is errors.StoreNotWritable else (postgres_url, url)
+    with MemoryStore.open(of, log=name, local=tmp_path / "node", model=None, encrypt=False) as store:
+        store.session("trip").record("user", "turn")
+    with pytest.raises(error, match=message):
+        copy_store(tmp_path / "node", to, log=name, local=tmp_path / "target", move=True)
+    with MemoryStore.open(tmp_path / "node", model=None) as store:
+        assert store.record("trip", "user", "goes on").position == 3

@@ -273,13 +273,12 @@ def check_backup(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]
     yield IssueWithFix(issue)
 
 
-def check_fence(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]:
+def check_moved(log: EventLog) -> Iterator[IssueWithFix]:
     """Yield that the log was moved and takes no more events."""
-    if moved_to := log.fence().moved_to:
-        lift = shlex.join(["mnemolog", "unfence", str(context.layout.folder)])
-        action = f"Use the store there; if the move was given up, `{lift}` lifts the fence."
+    if moved_to := log.moved_to():
         why = f"it was moved to {moved_to}"
-        yield store_issue("the log", "fenced", why, "It takes no more events. Reads go on.", action, note=True)
+        action = "Use the store there; docs/moving.md says how to give up the move."
+        yield store_issue("the log", "moved", why, "It takes no more events. Reads continue.", action, note=True)
 
 
 def check_folder(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]:

@@ -120,7 +120,7 @@ def _check(
         ("leftover files", partial(checks.check_stale_files, context)),
         ("the backups", partial(checks.check_backup, context, log)),
         ("the folder", partial(checks.check_folder, context, log)),
-        ("the fence", partial(checks.check_fence, context, log)),
+        ("the place of the log", partial(checks.check_moved, log)),
     ):
         found = list(_whole(name, check, context.layout.folder, looked))
         # Several checks may find the same problem of the log or the keys; the first one reports it.

@@ -17,12 +17,10 @@ from mnemolog.domain.head import Head
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.engine import (
     EventRow,
-    Fence,
     LogIdentity,
     RowCursor,
     StagedRow,
     altered_triggers,
-    fenced_since,
     moved,
 )
 from mnemolog.infra.log.postgres import schema
@@ -46,9 +44,7 @@ COPIED_TOGETHER: Final = 500
 
 # The digest at a position that was seen before comes with every later head, without another round trip.
 _DIGEST_THERE: Final = f"(SELECT e.digest FROM {schema.SCHEMA}.events e WHERE e.log = h.log AND e.position = %b)"
-_HEAD_ROW: Final = (
-    f"SELECT position, digest, log_id, {_DIGEST_THERE}, moved_to FROM {schema.SCHEMA}.head h WHERE log = %b"
-)
+_HEAD_ROW: Final = f"SELECT position, digest, log_id, {_DIGEST_THERE} FROM {schema.SCHEMA}.head h WHERE log = %b"
 _SELECT_HEAD: Final = (
     f"SELECT position, digest, CASE WHEN position > %b THEN {_DIGEST_THERE} END "
     f"FROM {schema.SCHEMA}.events h WHERE log = %b AND position > 0 ORDER BY position DESC LIMIT 1"
@@ -89,7 +85,7 @@ _SIZE: Final = (
 # The condition on the head row makes the append: it matches only while the head is the one that was staged after.
 _SWAP: Final = (
     f"WITH h AS (UPDATE {schema.SCHEMA}.head SET position = %b, digest = %b "
-    "WHERE log = %b AND position = %b AND digest = %b AND moved_to = '' RETURNING log) "
+    "WHERE log = %b AND position = %b AND digest = %b RETURNING log) "
     f"INSERT INTO {schema.SCHEMA}.events (log, position, stream, version, topic, state, recorded_at, digest, key) "
 )
 _APPEND_ONE: Final = _SWAP + "SELECT log, %b, %b, %b, %b, %b, %b, %b, %b::text FROM h"
@@ -98,11 +94,8 @@ _APPEND_ALL: Final = _SWAP + (
     "%b::bigint[], %b::bytea[], %b::text[]) AS u"
 )
 
-_SELECT_FENCE: Final = f"SELECT epoch, moved_to FROM {schema.SCHEMA}.head WHERE log = %b"
-_SET_FENCE: Final = (
-    f"UPDATE {schema.SCHEMA}.head SET epoch = epoch + 1, moved_to = %b WHERE log = %b AND epoch = %b "
-    "RETURNING epoch, moved_to"
-)
+_SELECT_MOVED_TO: Final = f"SELECT moved_to FROM {schema.SCHEMA}.head WHERE log = %b"
+_SET_MOVED_TO: Final = f"UPDATE {schema.SCHEMA}.head SET moved_to = %b WHERE log = %b AND position = %b"
 
 _UNKNOWN: Final = (
     "the connection to PostgreSQL was lost during an append, and PostgreSQL cannot be asked what became of it: "
@@ -157,7 +150,7 @@ class PostgresReader(SqlReader):
     def head_row(self, seen: int = 0, *, lock: bool = False) -> Any:
         """Return position, digest and log id of the head row, None if there is none. `lock` takes the log's lock.
 
-        Then follow the digest at the position `seen`, and where the log was moved.
+        Then follows the digest at the position `seen`.
         """
         query = _HEAD_ROW + " FOR UPDATE" * lock
         return self._run(query, (seen, self.log)).fetchone()
@@ -266,7 +259,7 @@ class PostgresConnection:
         self._head: tuple[int, bytes | bytearray] = (0, b"")
         self._last: StagedRow | None = None
         """The last row that the open transaction has inserted."""
-        self._locked_appends, self._moved_to = 0, ""
+        self._locked_appends = 0
 
     finds_used_keys = True
 
@@ -306,7 +299,7 @@ class PostgresConnection:
         found = self.reads.head_row(before.position, lock=True)
         if found is None or found[2] != self._log_id:
             raise errors.StoreReplaced(self._path, f"its database holds log {found and found[2]}, not {self._log_id}")
-        position, digest, _, digest_there, self._moved_to = found
+        position, digest, _, digest_there = found
         self._seen.compare(before, Known(position, digest), digest_there)
         self._head, self._last = (position, digest), None
         self._locked_appends = max(0, self._locked_appends - 1)
@@ -316,8 +309,6 @@ class PostgresConnection:
         """See `LogConnection`."""
         if not rows:
             return
-        if self._moved_to:
-            raise moved(self._path.parent, self._moved_to)
         if not self._swap(rows, *self._head):
             raise errors.LogDamaged("the head row was changed by a writer that did not lock it")
         self._head, self._last = (rows[-1][0], rows[-1][6]), rows[-1]
@@ -457,11 +448,13 @@ class PostgresEngine:
     def connect(self) -> PostgresConnection:
         """See `LogEngine`."""
         self.seen.require()
-        if not isinstance(self.log, int):
-            with self.reading() as reads:
-                self.log = reads.log
+        with self._driver() as driver:
+            log, place = self._number(driver), self._moved_to(driver)
+        if place:
+            undo = f"`UPDATE {schema.SCHEMA}.head SET moved_to = '' WHERE log = {log}` in its database"
+            raise moved(self._path.parent, place, undo=undo)
         connection = PostgresConnection(
-            self._settings, log=self.log, log_id=self._identity.log_id, path=self._path, seen=self.seen
+            self._settings, log=log, log_id=self._identity.log_id, path=self._path, seen=self.seen
         )
         changed = altered_triggers(schema.triggers_of(connection.driver), schema.APPEND_ONLY_TRIGGERS)
         if changed:
@@ -487,21 +480,21 @@ class PostgresEngine:
         """See `LogEngine`."""
         return error_of(error, self._path, busy_timeout_s=self.busy_timeout_s)
 
-    def fence(self) -> Fence:
+    def moved_to(self) -> str:
         """See `LogEngine`."""
         with self._driver() as driver:
-            found = driver.execute(_SELECT_FENCE, (self._number(driver),)).fetchone()
+            return self._moved_to(driver)
+
+    def _moved_to(self, driver: Driver) -> str:
+        found = driver.execute(_SELECT_MOVED_TO, (self._number(driver),)).fetchone()
         if found is None:
             raise errors.StoreReplaced(self._path, "its database has no such log any more")
-        return Fence(*found)
+        return str(found[0])
 
-    def set_fence(self, moved_to: str, *, epoch: int) -> Fence:
-        """See `LogEngine`. The comparison of an append sees it, since both write the head row."""
+    def set_moved_to(self, place: str, *, head: int) -> bool:
+        """See `LogEngine`. An append that is under way holds the head row, and moves it."""
         with self._driver() as driver:
-            found = driver.execute(_SET_FENCE, (moved_to, self._number(driver), epoch)).fetchone()
-        if found is None:
-            raise fenced_since(self._path.parent, self.fence())
-        return Fence(*found)
+            return bool(driver.execute(_SET_MOVED_TO, (place, self._number(driver), head)).rowcount)
 
     def replaced(self) -> errors.StoreReplaced | None:
         """See `LogEngine`. The database has lost events that this node has seen."""

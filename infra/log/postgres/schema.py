@@ -27,7 +27,6 @@ CREATE TABLE {SCHEMA}.head (
   created_at bigint NOT NULL,
   position bigint NOT NULL DEFAULT 0,
   digest bytea NOT NULL CHECK (length(digest) = 32),
-  epoch bigint NOT NULL DEFAULT 0,
   moved_to text COLLATE "C" NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 CREATE TABLE {SCHEMA}.events (

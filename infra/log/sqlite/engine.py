@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -12,25 +13,24 @@ import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra import sqlite
 from mnemolog.infra.copy_database import copy_database
-from mnemolog.infra.log.engine import Fence, RowCursor, StagedRow, altered_triggers, fenced_since, moved
+from mnemolog.infra.log.engine import RowCursor, StagedRow, altered_triggers, moved
 from mnemolog.infra.log.sql_reader import NOT_A_TURN, SELECT, SELECT_TURN_HEADS, SELECT_TURNS, STATE, SqlReader
 from mnemolog.infra.log.sqlite import integrity, wal_checkpointer
 from mnemolog.infra.log.sqlite.schema import (
     APPEND_ONLY_TRIGGERS,
-    FENCE,
     INSERT_EVENTS,
     INSERT_KEYLESS,
     ROWS_MAX,
     SELECT_TRIGGERS,
-    fence_trigger,
     forbid_rewriting,
-    moved_to_of,
-    refused_by_fence,
-    without_fence,
 )
 from mnemolog.infra.opened_files import OpenedFiles
+from mnemolog.infra.runtime.atomic_files import new_file
+from mnemolog.infra.runtime.os_errors import as_store_error
+from mnemolog.infra.runtime.regular_files import read_file
 
 POLL_INTERVAL_S: Final = 0.05
 """SQLite does not report commits of other processes: followers look this often."""
@@ -227,6 +227,7 @@ class SqliteEngine:
         read_only: bool = False,
     ) -> None:
         self.path, self.busy_timeout_s, self._log_id, self._files = path, busy_timeout_s, log_id, files
+        self._moved = StoreLayout(path.parent).moved
         self.driver_errors: tuple[type[Exception], ...] = sa.exc.SQLAlchemyError, sqlite.driver.dbapi2.Error
         self.pool = sqlite.create_engine(
             path,
@@ -254,6 +255,11 @@ class SqliteEngine:
 
     def connect(self) -> SqliteConnection:
         """See `LogEngine`."""
+        if place := self.moved_to():
+            raise moved(self.path.parent, place, undo=f"delete {self._moved}")
+        return self._connect()
+
+    def _connect(self) -> SqliteConnection:
         connection = SqliteConnection(self.pool.connect(), self._files)
         if changed := altered_triggers(_triggers(connection.driver), APPEND_ONLY_TRIGGERS):
             connection.close()
@@ -262,7 +268,7 @@ class SqliteEngine:
 
     def is_conflict(self, error: BaseException) -> bool:
         """See `LogEngine`."""
-        return sqlite.is_constraint_violation(error) and not refused_by_fence(error)
+        return sqlite.is_constraint_violation(error)
 
     def is_lost(self, error: BaseException) -> bool:
         """See `LogEngine`. A file has no connection to lose."""
@@ -272,8 +278,6 @@ class SqliteEngine:
         """See `LogEngine`."""
         if (replaced := self._files.replaced()) is not None:
             return replaced
-        if moved_to := refused_by_fence(error):
-            return moved(self.path.parent, moved_to)
         return sqlite.map_error(error, self.path, busy_timeout_s=self.busy_timeout_s)
 
     def missing_triggers(self) -> list[str]:
@@ -289,33 +293,28 @@ class SqliteEngine:
             found.append(f"{sqlite.MARKED_READ_ONLY}; {sqlite.REMEDY_FOR_MARK}")
         return found
 
-    def fence(self) -> Fence:
-        """See `LogEngine`. The epoch is in the header of the file."""
-        with self.reading() as reads:
-            return _fence(reads.driver)
-
-    def set_fence(self, moved_to: str, *, epoch: int) -> Fence:
-        """See `LogEngine`. The fence is a trigger: it is made under the write lock, and met under it."""
-        self._files.require_in_place()
-        with self.reading():  # Raises for a file that holds another log by now.
-            pass
-        engine = sqlite.create_engine(self.path, synchronous="FULL", busy_timeout_s=self.busy_timeout_s)
+    def moved_to(self) -> str:
+        """See `LogEngine`. It is in a file beside the log."""
         try:
-            with sqlite.mapped_errors(self.path, busy_timeout_s=self.busy_timeout_s), engine.connect() as connection:
-                driver: Any = connection.connection.driver_connection
-                driver.execute("BEGIN IMMEDIATE")
-                found = _fence(driver)
-                if found.epoch != epoch:
-                    raise fenced_since(self.path.parent, found)
-                driver.execute(f"DROP TRIGGER IF EXISTS {FENCE}")
-                if moved_to:
-                    driver.execute(fence_trigger(moved_to))
-                driver.execute(f"PRAGMA user_version={epoch + 1}")
-                driver.execute("COMMIT")
+            return os.fsdecode(read_file(self._moved))
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise as_store_error(error, self._moved, access="read") from error
+
+    def set_moved_to(self, place: str, *, head: int) -> bool:
+        """See `LogEngine`."""
+        connection = self._connect()
+        try:
+            with sqlite.mapped_errors(self.path, busy_timeout_s=self.busy_timeout_s):
+                if connection.lock()[0] != head:
+                    return False
+            with new_file(self._moved, replace=True) as file:
+                file.write(os.fsencode(place))
         finally:
-            engine.dispose()
-        self._files.require_in_place()
-        return Fence(epoch + 1, moved_to)
+            connection.roll_back()
+            connection.close()
+        return True
 
     def replaced(self) -> errors.StoreReplaced | None:
         """See `LogEngine`."""
@@ -347,10 +346,4 @@ class SqliteEngine:
 
 
 def _triggers(driver: Any) -> dict[str, str]:
-    return without_fence(dict(driver.execute(SELECT_TRIGGERS)))
-
-
-def _fence(driver: Any) -> Fence:
-    return Fence(
-        driver.execute("PRAGMA user_version").fetchone()[0], moved_to_of(dict(driver.execute(SELECT_TRIGGERS)))
-    )
+    return dict(driver.execute(SELECT_TRIGGERS))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -55,35 +54,6 @@ APPEND_ONLY_TRIGGERS: Final = {
     for verb in ("UPDATE", "DELETE")
 }
 
-FENCE: Final = "events_refuse_insert"
-_FENCED: Final = "moved to "
-_FENCE_SQL: Final = "CREATE TRIGGER {} BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, '{}'); END"
-
-
-def fence_trigger(moved_to: str) -> str:
-    """Return the trigger that refuses appends to a log that was moved: any program meets it, under the write lock."""
-    return _FENCE_SQL.format(FENCE, (_FENCED + moved_to).replace("'", "''"))
-
-
-def moved_to_of(triggers: Mapping[str, str]) -> str:
-    """Return where a log with these triggers was moved; empty if it has no fence as `fence_trigger` makes it."""
-    start, end = _FENCE_SQL.format(FENCE, f"{_FENCED}|").split("|")
-    sql = triggers.get(FENCE) or ""
-    return sql[len(start) : -len(end)].replace("''", "'") if sql.startswith(start) and sql.endswith(end) else ""
-
-
-def refused_by_fence(error: BaseException) -> str:
-    """Return where the log was moved whose fence refused an insert; empty for another error."""
-    said = str(error)
-    return said[len(_FENCED) :] if said.startswith(_FENCED) else ""
-
-
-def without_fence(triggers: Mapping[str, str]) -> dict[str, str]:
-    """Return triggers without that of a fence, unless it is altered."""
-    moved_to = moved_to_of(triggers)
-    return {name: sql for name, sql in triggers.items() if not (moved_to and sql == fence_trigger(moved_to))}
-
-
 ROWS_MAX: Final = 64
 """The most rows in one statement."""
 
@@ -117,7 +87,7 @@ def create_schema(connection: sa.Connection, *, log_id: str, log_format: int, cr
 
 
 # Action codes of sqlite3_set_authorizer, from sqlite3.h.
-_DELETE, _INSERT_ROW, _PRAGMA, _SELECT, _UPDATE = 9, 18, 19, 21, 23
+_DELETE, _INSERT_ROW, _PRAGMA, _UPDATE = 9, 18, 19, 23
 _SCHEMA_CHANGES: Final = frozenset({*range(1, 9), *range(10, 18), 26, 29, 30})  # CREATE *, DROP *, ALTER TABLE
 _OK, _DENY = 0, 1
 _HARMLESS_PRAGMAS: Final = frozenset({"wal_checkpoint", "integrity_check", "quick_check", "table_info"})
@@ -135,8 +105,6 @@ def forbid_rewriting(driver_connection: Any) -> None:
 
 
 def _authorize(action: int, first: str | None, second: str | None, _db: str | None, inside: str | None) -> int:
-    if inside == FENCE:
-        return _OK if action == _SELECT else _DENY  # It raises an error and does nothing else.
     if inside is not None and inside not in APPEND_ONLY_TRIGGERS:  # A trigger or view that mnemolog did not create.
         return _DENY
     if action in _SCHEMA_CHANGES:
