@@ -250,7 +250,7 @@ def show_verification(answer: Verification) -> None:
         out.line(f"... and {answer.findings_left_out:,} more")
     verdict = ("sound", "green") if answer.sound else ("DAMAGED" if answer.damaged else "NOT SOUND", "red")
     if answer.unfit:
-        out.line(f"{counted(answer.unfit, 'event')} of this log did not come from mnemolog; no read uses them")
+        out.line(f"{counted(answer.unfit, 'event')} of this log did not come from mnemolog")
     looked = f"{counted(answer.events, 'event')} in {counted(answer.streams, 'stream')}"
     out.line(verdict, f": {looked}, {counted(answer.witnesses, 'witness', 'witnesses')} checked")
     out.line(f"head {answer.head}:{answer.digest}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.position import Micros
@@ -38,12 +38,12 @@ def to_micros(field: str, value: datetime) -> Micros:
 
 def is_in_calendar(micros: int) -> bool:
     """Whether a moment lies within the years 1 to 9999 in UTC, so that `to_datetime` can return it."""
-    return _FIRST <= micros <= _LAST
+    return CALENDAR_FIRST <= micros <= CALENDAR_LAST
 
 
 def within_calendar(micros: int) -> Micros:
     """Return a moment; the first or the last one of the calendar for what lies outside of it."""
-    return Micros(min(max(micros, _FIRST), _LAST))
+    return Micros(min(max(micros, CALENDAR_FIRST), CALENDAR_LAST))
 
 
 def to_datetime(value: Micros) -> datetime:
@@ -61,5 +61,5 @@ def local_time(value: datetime) -> datetime:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = datetime(1970, 1, 1, microsecond=1, tzinfo=UTC) - _EPOCH
-_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
-_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+CALENDAR_FIRST: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+CALENDAR_LAST: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND

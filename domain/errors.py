@@ -447,13 +447,13 @@ class LogDamaged(MnemologError):
 
 
 class UndecodableEvent(LogDamaged):
-    """A stored event cannot be read: its topic is unknown, or its bytes are invalid."""
+    """A stored event cannot be used: its topic is unknown, its bytes are invalid, or its session was never started."""
 
     hint = "a newer mnemolog may know this topic; otherwise check the log (`verify`)"
 
     def __init__(self, *, position: int, topic: str, why: str) -> None:
         super().__init__(f"event of topic {topic!r} cannot be read: {why}", position=position)
-        self.topic = topic
+        self.topic, self.why = topic, why
 
 
 class ProjectionError(MnemologError):

@@ -1,10 +1,24 @@
-"""The base of every event: a frozen struct, stored under a topic that we choose."""
+"""The base of every event: a frozen struct, stored under a topic that we choose.
+
+Decoding checks the types of the fields below, so an event that was read has no number or time that cannot be used.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
+
+from mnemolog.domain.clock import CALENDAR_FIRST, CALENDAR_LAST
+from mnemolog.domain.limits import INTEGER_MAX
+
+Moment = Annotated[int, msgspec.Meta(ge=CALENDAR_FIRST, le=CALENDAR_LAST)]
+"""Microseconds since the Unix epoch, within the years 1 to 9999."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
+"""A number that may be 0; also a position before which there may be nothing."""
+Ordinal = Annotated[int, msgspec.Meta(ge=1, le=INTEGER_MAX)]
+"""A number that counts from 1, such as the position of an event or the version of a stream."""
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -8,13 +8,15 @@ upcaster, tested against stored bytes in `tests/golden/`.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
+from mnemolog.domain.event import Count, Moment, Ordinal, Share
 from mnemolog.domain.event import Event as Event
 from mnemolog.domain.item_events import ITEM_EVENTS
 from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.role import Role
 from mnemolog.domain.thread_events import THREAD_EVENTS, Blob
 from mnemolog.domain.token_events import TOKEN_EVENTS
 from mnemolog.domain.token_events import TokenCreated as TokenCreated
@@ -33,7 +35,7 @@ class SessionStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = "new"
     parent: str | None = None
     """The session this one was branched from. Without `branched_at`: the session it belongs to but sees nothing of."""
-    branched_at: int | None = None
+    branched_at: Ordinal | None = None
     sealed_title: bytes = msgspec.field(name="sealed_name", default=b"")
     """The encrypted title, where content is encrypted. Empty in memory: reading the log decrypts it into `title`."""
 
@@ -43,10 +45,10 @@ class TurnRecorded(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     topic: ClassVar[str] = "turn.recorded.v1"
 
-    role: str
+    role: Role
     text: str
     speaker: str | None = None
-    said_at: int | None = None
+    said_at: Moment | None = None
     """Microseconds since the Unix epoch; None when the caller gave no time."""
     tool_calls: list[Any] = []
     metadata: dict[str, Any] = {}
@@ -78,7 +80,7 @@ class ValueSet(Event, frozen=True, kw_only=True, omit_defaults=True):
     key: str
     value: Any
     """Any JSON value. Always stored, so that `None` is a value and not an absence."""
-    expires_at: int | None = None
+    expires_at: Moment | None = None
     """When the value expires, in microseconds since the Unix epoch; None for never."""
 
 
@@ -102,9 +104,9 @@ class TaskChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
     topic: ClassVar[str] = "task.changed.v1"
 
     description: str
-    step: int | None = None
-    total: int | None = None
-    percent: float | None = None
+    step: Count | None = None
+    total: Count | None = None
+    percent: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None
     """0 to 100."""
     status: str = "active"
 
@@ -147,7 +149,7 @@ class CheckpointRestored(Event, frozen=True, kw_only=True, omit_defaults=True):
     topic: ClassVar[str] = "checkpoint.restored.v1"
 
     id: str
-    position: int
+    position: Ordinal
     """The log position of the checkpoint's `checkpoint.created`."""
 
 
@@ -156,7 +158,7 @@ class TurnsRewound(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     topic: ClassVar[str] = "turns.rewound.v1"
 
-    to: int
+    to: Count
     """The log position of the last event that is not hidden."""
 
 
@@ -176,12 +178,12 @@ class ModelActivated(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     topic: ClassVar[str] = "model.activated.v1"
 
-    fingerprint: str
+    fingerprint: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
     """Identity of the model with its recipe: 64 hexadecimal digits."""
     model: str
     """The name by which it can be loaded, or the name that its object has."""
-    dimension: int
-    retain_every_n_turns: int = 1
+    dimension: Ordinal
+    retain_every_n_turns: Ordinal = 1
     """More than 1 only where an earlier version wrote it: its vectors could cover several turns."""
 
 
@@ -203,9 +205,9 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     topic: ClassVar[str] = "recall.served.v1"
 
     query: str
-    k: int
+    k: Count
     mode: str
-    head: int
+    head: Count
     """The log position that it was answered as of."""
     as_of: bool = False
     """Whether the caller chose that position."""
@@ -213,20 +215,20 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     session: str | None = None
     lineage: bool = False
     hidden: bool = False
-    roles: list[str] = []
+    roles: list[Role] = []
     speakers: list[str] = []
-    since: int | None = None
-    until: int | None = None
+    since: Moment | None = None
+    until: Moment | None = None
     by: str = "said"
     """Whether `since` and `until` are times when turns were said or recorded."""
     metadata: dict[str, Any] = {}
-    min_relevance: float | None = None
+    min_relevance: Share | None = None
     """Turns of less relevance were left out; None if none were."""
     alone: bool = False
     """Whether words were weighed by the turns that the filters left, not by all."""
-    passed_over: int = 0
+    passed_over: Count = 0
     """Hits of the pages before this one."""
-    candidates: int
+    candidates: Count
     """How many turns each leg offered to the ranking."""
     ranking: str
     """Name and version of the ranking."""
@@ -234,14 +236,14 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The settings of the ranking that differ from the default."""
     reranker: str = ""
     """The name of the reranker that scored the best turns."""
-    vectors_to: int | None = None
+    vectors_to: Count | None = None
     """The position up to which vectors covered the log; None if they did not answer."""
     model: str | None = None
     """Fingerprint of the model that answered."""
     model_name: str = ""
-    retain_every_n_turns: int = 1
+    retain_every_n_turns: Count = 1
     """As in `ModelActivated`."""
-    hits: list[int]
+    hits: list[Ordinal]
     """Log positions of the turns, best first."""
     scores: list[float]
     """The numbers that ordered the hits, one for each."""
@@ -261,29 +263,29 @@ class ContextServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The recall behind it, with everything that it found."""
     form: str
     """Name and version of the text and of how its parts are chosen."""
-    budget: int
+    budget: Count
     """In tokens."""
-    tokens: int
+    tokens: Count
     """Tokens of the text."""
     counted_by: str
     """Name of the counter of tokens."""
-    min_relevance: float
+    min_relevance: Share
     of: str | None = None
     """The session whose working memory it shows; None for none."""
-    moment: int
+    moment: Moment
     """When it was judged which values had expired: microseconds since the Unix epoch."""
-    turns: list[int] = []
+    turns: list[Ordinal] = []
     """Log positions of the turns in the text, in its order."""
-    starts: list[int] = []
+    starts: list[Count] = []
     """One for each turn: where what is shown of its text begins, in characters."""
-    ends: list[int] = []
+    ends: list[Count] = []
     """Likewise where it ends."""
     sessions: list[str] = []
     """The sessions of these turns, sorted."""
     has_task: bool = False
     values: list[str] = []
     """The keys of the values in the text, in its order."""
-    notes: int = 0
+    notes: Count = 0
     """How many notes are in the text."""
     digest: str
     """SHA-256 of the text in UTF-8, in hexadecimal digits."""
@@ -297,11 +299,11 @@ class RecallJudged(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     topic: ClassVar[str] = "recall.judged.v1"
 
-    receipt: int
+    receipt: Ordinal
     """The log position of the answer's `recall.served` or `context.served`."""
-    good: list[int] = []
+    good: list[Ordinal] = []
     """Log positions of turns that answer the question, whether the recall found them or not."""
-    bad: list[int] = []
+    bad: list[Ordinal] = []
     """Log positions of turns in the answer that do not answer the question."""
     nothing: bool = False
     """Whether no turn answers the question."""
@@ -313,11 +315,11 @@ class ForgetTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Events of one stream whose content is to be forgotten."""
 
     stream: str
-    versions: list[tuple[int, int]]
+    versions: list[tuple[Ordinal, Ordinal]]
     """Ranges, both ends included, ascending."""
-    series: int = 0
+    series: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
     """The newest series of the stream's keys at that time. Earlier series are included."""
-    counts: dict[str, int]
+    counts: dict[str, Count]
     """How many events with content these are, by topic."""
 
 
@@ -340,7 +342,7 @@ class ContentErased(Event, frozen=True, kw_only=True, omit_defaults=True):
     topic: ClassVar[str] = "content.forgotten.v1"
 
     request: str
-    versions: list[tuple[int, int]] = []
+    versions: list[tuple[Ordinal, Ordinal]] = []
 
 
 class ForgetCompleted(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -358,17 +360,6 @@ class Forgotten(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     was: str
     """The topic of the stored event."""
-
-
-class UnfitEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Stands for an event that does not fit what the log says before it (`mnemolog.domain.fitting`). Never stored."""
-
-    topic: ClassVar[str] = "unfit"
-
-    was: str
-    """The topic of the stored event."""
-    why: str
-    """Why it does not fit, in words. Holds no content."""
 
 
 class ForeignEvent(Event, frozen=True, kw_only=True, omit_defaults=True):

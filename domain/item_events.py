@@ -5,9 +5,12 @@ A namespace lies in a stream of its own (`mnemolog.domain.items`).
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import sys
+from typing import Annotated, Any, ClassVar
 
-from mnemolog.domain.event import Event
+import msgspec
+
+from mnemolog.domain.event import Event, Moment
 
 
 class ItemPut(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -20,9 +23,9 @@ class ItemPut(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Any JSON object."""
     paths: list[str] | None = None
     """The fields to index, where they differ from those of the store; empty for an item that is not indexed."""
-    ttl_s: float | None = None
+    ttl_s: Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)] | None = None
     """How long it lives after each use, in seconds."""
-    expires_at: int | None = None
+    expires_at: Moment | None = None
     """When it expires, in microseconds since the Unix epoch; None for never."""
 
 
@@ -32,7 +35,7 @@ class ItemTouched(Event, frozen=True, kw_only=True, omit_defaults=True):
     topic: ClassVar[str] = "item.touched.v1"
 
     key: str
-    expires_at: int
+    expires_at: Moment
 
 
 class ItemDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):

@@ -156,7 +156,7 @@ def new_turn(
         role, text, tool_calls = said.role, said.text, said.tool_calls
         metadata = {**said.metadata, **(metadata or {})}
     return TurnRecorded(
-        role=parse_role(role)._value_,
+        role=parse_role(role),
         text=checked_text("text", text, bytes_max=TEXT_BYTES_MAX),
         speaker=None if speaker is None else checked_label("speaker", speaker),
         said_at=None if said_at is None else parse_said_at(said_at),

@@ -45,8 +45,7 @@ def evolve(state: SessionState | None, recorded: RecordedEvent, past: Past) -> S
     """Return the state after `recorded`. Turns and events of other kinds change nothing.
 
     `past` is called with positions before that of `recorded` only. A restore of a deleted checkpoint changes nothing.
-    Raises `LogDamaged` for what reads of the log set apart (`mnemolog.domain.fitting`): a session branched at a later
-    position, a restore of what comes later.
+    Raises `LogDamaged` for a session branched at a later position, and for a restore of what comes later.
     """
     event, position = recorded.event, recorded.position
     if state is None:

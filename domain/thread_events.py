@@ -6,11 +6,12 @@ graph's own serialiser, with the name of their kind.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
-from mnemolog.domain.event import Event
+from mnemolog.domain.event import Count, Event, Ordinal
+from mnemolog.domain.limits import INTEGER_MAX
 
 
 class Blob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -29,11 +30,11 @@ class ChannelValue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     name: str
     blob: Blob
     """The whole value; with a `base` only the bytes that are not in it. Deflated with the last 32 KiB of the base."""
-    base: int | None = None
+    base: Ordinal | None = None
     """The log position of the checkpoint that has the earlier value."""
     plan: list[int] = []
     """How to build the value, in threes: bytes to take from the blob, offset and length of a copy from the base."""
-    number: int = 0
+    number: Count = 0
     """How many values of the channel came before this one, since the last whole one."""
 
 
@@ -51,7 +52,7 @@ class ThreadCheckpointed(Event, frozen=True, kw_only=True, omit_defaults=True):
     run: str | None = None
     values: list[ChannelValue] = []
     """The channels that changed since the parent."""
-    kept: dict[str, int] = {}
+    kept: dict[str, Ordinal] = {}
     """The other channels: the log position of the checkpoint that has their value."""
 
 
@@ -60,7 +61,7 @@ class ThreadWrite(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     channel: str
     blob: Blob
-    place: int
+    place: Annotated[int, msgspec.Meta(le=INTEGER_MAX)]
     """Its index among the writes of the task. Negative for writes that may be repeated (errors, interrupts)."""
 
 

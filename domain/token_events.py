@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from mnemolog.domain.event import Event
+import msgspec
+
+from mnemolog.domain.event import Event, Moment
 
 
 class TokenCreated(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -20,9 +22,9 @@ class TokenCreated(Event, frozen=True, kw_only=True, omit_defaults=True):
     """What it allows: `read`, `record`, `forget`, `admin`."""
     scopes: list[str] = []
     """It allows that within these scopes only; everywhere if there are none."""
-    expires_at: int | None = None
+    expires_at: Moment | None = None
     """When it ends, in microseconds since the Unix epoch; None for never."""
-    digest: bytes
+    digest: Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
     """SHA-256 of the token."""
 
 

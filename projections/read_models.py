@@ -13,7 +13,7 @@ from mnemolog.domain.display import counted
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.result import Result, brief
-from mnemolog.domain.role import ROLES, Role
+from mnemolog.domain.role import Role
 
 
 class Turn(Result, frozen=True, kw_only=True):
@@ -97,19 +97,6 @@ class AgentSummary(Result, frozen=True, kw_only=True):
     """Id of the session that it was last switched to; None before any switch."""
 
 
-class SetApart(Result, frozen=True, kw_only=True):
-    """An event that does not fit what the log says before it. No read uses it."""
-
-    position: Position
-    stream: str
-    topic: str
-    why: str
-    """Without content."""
-
-    def __str__(self) -> str:
-        return f"position {self.position} ({self.topic} in {self.stream}): {self.why}"
-
-
 class Switch(Result, frozen=True, kw_only=True):
     """An agent left one session for another."""
 
@@ -134,7 +121,7 @@ def turn_of(recorded: RecordedEvent, *, session: str, scope: str) -> Turn:
         session=session,
         scope=scope,
         version=recorded.version,
-        role=ROLES[event.role],
+        role=event.role,
         text=event.text,
         speaker=event.speaker,
         key=recorded.key,

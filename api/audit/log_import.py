@@ -12,9 +12,9 @@ from typing import Final
 from mnemolog.audit.export_reader import ExportReader, Line
 from mnemolog.audit.results import LogImport
 from mnemolog.domain import errors
-from mnemolog.domain.fitting import History
 from mnemolog.domain.log_row import LogRow
 from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.validation import History
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys.keys_file import KEYS_FILE, PARTS
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys

@@ -12,9 +12,9 @@ from mnemolog.audit.export_reader import ExportReader
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encrypted_content import SEALED
-from mnemolog.domain.fitting import History
 from mnemolog.domain.head import Head, parse_head
 from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.validation import History
 from mnemolog.infra.log import head_file
 from mnemolog.infra.log.event_codec import follow_without_keys
 from mnemolog.infra.log.event_log import EventLog

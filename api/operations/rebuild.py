@@ -16,7 +16,6 @@ from mnemolog.projections.maintenance.results import RebuildReport, Rebuilt
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.registry import REBUILDABLE as PROJECTIONS
-from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.snapshots import SnapshotStore
 
 Rebuildable = Literal["vectors", "views", "all"]
@@ -53,13 +52,11 @@ def rebuild(
     reports: list[RebuildReport] = []
     every = [name for name in PROJECTIONS if name != VECTORS or projections.has_model]
     for name in every if projection == "all" else (projection,):
-        started, unfit = perf_counter(), 0
+        started = perf_counter()
         if dry_run:
             built = Rebuilt(0, PROJECTIONS[name].to_encode(context, upto=upto, from_scratch=from_scratch))
         else:
             built = PROJECTIONS[name].rebuild(context, upto=upto, from_scratch=from_scratch, skip_bad=skip_bad)
-            with projections.current_views().database.reading() as connection:
-                unfit = queries.unfit_count(connection, topic=TurnRecorded.topic, upto=upto)
         seconds = perf_counter() - started
         if not dry_run:
             facts = {**built._asdict(), "seconds": round(seconds, 3)}
@@ -69,7 +66,7 @@ def rebuild(
                 projection=name,
                 dry_run=dry_run,
                 upto=upto,
-                expected_turns=expected - unfit,
+                expected_turns=expected,
                 built_turns=built.turns,
                 encoded_texts=built.encoded,
                 skipped_turns=built.skipped,

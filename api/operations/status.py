@@ -258,10 +258,6 @@ def _warnings(
         yield f"requests to forget are not complete: {which}; opening the store resumes them"
     if views.state in LOST_HISTORY:
         yield f"the log has lost history: the views have read to {views.position}, the log ends at {head}"
-    if views.set_apart:
-        first = views.first_set_apart[0]
-        count = f"{counted(views.set_apart, 'event')} of the log {'does' if views.set_apart == 1 else 'do'} not fit"
-        yield f"{count} what comes before, and no read uses {'it' if views.set_apart == 1 else 'them'}; first {first}"
     for item in vectors:
         for segment in item.unused:
             if segment.state in LOST_HISTORY:

@@ -8,10 +8,10 @@ from typing import Any, Final
 import msgspec
 
 from mnemolog.domain import errors
-from mnemolog.domain.clock import within_calendar
+from mnemolog.domain.clock import is_in_calendar
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.encoding import msgpack_encoder
-from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED, SEALED_TOPICS, why_invalid
+from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED, SEALED_TOPICS
 from mnemolog.domain.events import (
     EVENT_TYPES,
     FOREIGN_STREAMS,
@@ -20,16 +20,14 @@ from mnemolog.domain.events import (
     Forgotten,
     RecordedEvent,
     SessionStarted,
-    UnfitEvent,
 )
-from mnemolog.domain.fitting import History, flaw_in
 from mnemolog.domain.log_row import LogRow
 from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.validation import NOT_IN_CALENDAR, History
 from mnemolog.infra.keys.encryption import Sealer
 from mnemolog.infra.keys.keyring import Contents
 
 _SEALED: Final = bytes((SEALED,))
-_NOT_OF_ITS_TOPIC: Final = "its bytes are not those of an event of its topic"
 _ENCODER: Final = msgpack_encoder("deterministic")
 _DECODERS: Final = {topic: msgspec.msgpack.Decoder(kind) for topic, kind in EVENT_TYPES.items()}
 
@@ -124,30 +122,11 @@ class EventCodec:
         key: str | None,
         recorded_at: int,
     ) -> RecordedEvent:
-        """Return the event that a row of the log holds, as an `UnfitEvent` where it has a flaw (`domain.fitting`).
-
-        Raises as `decode` does for what a newer mnemolog may be able to read.
-        """
-        event = self.decode_or_set_apart(stream, version, topic, state, position=position)
-        flaw = flaw_in(event, position=position, recorded_at=recorded_at)
-        if flaw is not None:
-            event, recorded_at = UnfitEvent(was=topic, why=flaw), within_calendar(recorded_at)
+        """Return the event that a row of the log holds. Raises as `decode` does."""
+        event = self.decode(stream, version, topic, state, position=position)
+        if not is_in_calendar(recorded_at):
+            raise errors.UndecodableEvent(position=position, topic=topic, why=NOT_IN_CALENDAR)
         return _recorded(event, position, stream, version, key, recorded_at)
-
-    def decode_or_set_apart(
-        self, stream: str, version: int, topic: str, state: bytes | bytearray, *, position: int
-    ) -> Event:
-        """Return the event that was stored, an `UnfitEvent` for bytes that no version of its topic can have.
-
-        A field never changes its type (docs/adr/0005-event-names-and-evolution.md), so nothing newer can read them
-        either. Raises as `decode` does for an unknown topic and for another format of encryption.
-        """
-        try:
-            return self.decode(stream, version, topic, state, position=position)
-        except errors.UndecodableEvent:
-            if topic not in EVENT_TYPES or (state[:1] == _SEALED and why_invalid(state) is not None):
-                raise
-            return UnfitEvent(was=topic, why=_NOT_OF_ITS_TOPIC)
 
 
 def _text(title: bytes) -> str:
@@ -156,23 +135,22 @@ def _text(title: bytes) -> str:
 
 
 def follow_without_keys(row: LogRow, history: History) -> str | None:
-    """Add the event of a row to what its log says so far. Return why it does not fit, as far as that shows."""
-    recorded = _read_without_keys(row)
-    return None if recorded is None else history.follow(recorded)
+    """Add the event of a row to what its log says so far. Return why it is invalid, as far as that shows without keys.
 
-
-def _read_without_keys(row: LogRow) -> RecordedEvent | None:
-    """Return the event of a row, `Forgotten` for encrypted content; None for a topic that is unknown or foreign."""
+    An event of a topic that is unknown or foreign is passed over.
+    """
     topic, stream = row.topic.decode(), row.stream.decode()
     if topic not in EVENT_TYPES:
         return None
     event: Event
-    try:
-        sealed = row.state[:1] == _SEALED and topic in SEALED_TOPICS
-        event = Forgotten(was=topic) if sealed else decode(topic, row.state, position=row.position)
-    except errors.UndecodableEvent:
-        event = UnfitEvent(was=topic, why=_NOT_OF_ITS_TOPIC)
-    return _recorded(event, row.position, stream, row.version, None, row.recorded_at)
+    if row.state[:1] == _SEALED and topic in SEALED_TOPICS:
+        event = Forgotten(was=topic)
+    else:
+        try:
+            event = decode(topic, row.state, position=row.position)
+        except errors.UndecodableEvent as error:
+            return error.why
+    return history.follow(_recorded(event, row.position, stream, row.version, None, row.recorded_at))
 
 
 def _recorded(

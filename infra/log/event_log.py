@@ -24,7 +24,6 @@ from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.engine import EventRow, LogEngine, LogIdentity, LogReader
 from mnemolog.infra.log.event_codec import EventCodec
-from mnemolog.infra.log.fitting_events import FittingEvents
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, address_of
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE as LOG_FILE
@@ -63,14 +62,14 @@ class EventLog(fork_guard.OfOneProcess):
     ) -> None:
         self.path, self.identity, self.engine, self.is_read_only = path, identity, engine, read_only
         self.genesis = digest.genesis(**identity._asdict())
-        self._codec, self._fitting = codec, FittingEvents(codec)
+        self._codec = codec
         self._listeners: dict[Listener, float] = {}
         """With the most seconds after which commits of other processes have to be seen."""
         self._listeners_lock = fork_guard.lock()
         self.writer = LogWriter(
             engine,
             path=path,
-            transaction=Transaction(clock, codec, self._fitting),
+            transaction=Transaction(clock, codec),
             genesis=self.genesis,
             committed=self._notify_listeners,
         )
@@ -303,14 +302,13 @@ class EventLog(fork_guard.OfOneProcess):
     def read(self, *, after: Position, upto: Position, batch_max: int = 500) -> Iterator[list[RecordedEvent]]:
         """Yield events of `(after, upto]` in order, in batches of at most `batch_max`.
 
-        In place of one that does not fit what comes before it (`mnemolog.domain.fitting`) comes an `UnfitEvent`.
         Raises `UndecodableEvent`, naming the position.
         """
         # Each page is a read transaction of its own, so that a long read does not hold the WAL.
         while after < upto:
             with self._reading() as reads:
                 rows = reads.events(after=after, upto=upto, limit=batch_max)
-                events = self._fitting.of(reads, self._codec.recorded_events(rows))
+                events = self._codec.recorded_events(rows)
             if not rows:
                 return
             yield events
@@ -319,7 +317,7 @@ class EventLog(fork_guard.OfOneProcess):
     def read_at(self, positions: Sequence[int]) -> list[RecordedEvent]:
         """Return the events at these positions, in order. Raises `UndecodableEvent`."""
         with self._reading() as reads:
-            return self._fitting.of(reads, self._codec.recorded_events(reads.events_at(positions)))
+            return self._codec.recorded_events(reads.events_at(positions))
 
     def streams(self, *, after: Position, upto: Position, limit: int) -> list[tuple[int, str]]:
         """Return position and stream of the first `limit` events of `(after, upto]`, whose content is not read."""
@@ -359,7 +357,7 @@ class EventLog(fork_guard.OfOneProcess):
         while True:
             with self._reading() as reads:
                 rows = reads.stream(stream, after=after, upto=upto, limit=batch_max)
-                events = self._fitting.of(reads, self._codec.recorded_events(rows))
+                events = self._codec.recorded_events(rows)
             if not rows:
                 return
             yield events
@@ -370,12 +368,12 @@ class EventLog(fork_guard.OfOneProcess):
     def first_event(self, stream: str) -> RecordedEvent | None:
         """Return the first event of a stream, None if nothing was appended to it."""
         with self._reading() as reads:
-            return self._recorded(reads, reads.first_event(stream))
+            return self._recorded(reads.first_event(stream))
 
     def last_event(self, stream: str) -> RecordedEvent | None:
         """Return the last event of a stream, None if nothing was appended to it."""
         with self._reading() as reads:
-            return self._recorded(reads, reads.last_event(stream))
+            return self._recorded(reads.last_event(stream))
 
     def last_turns(self, stream: str, *, after: Position, upto: Position | None, limit: int) -> list[RecordedEvent]:
         """Return the last `limit` turns of a stream in `(after, upto]`, newest first, without forgotten ones."""
@@ -385,10 +383,10 @@ class EventLog(fork_guard.OfOneProcess):
     def event_at(self, position: Position) -> RecordedEvent | None:
         """Return the event at a position, None if there is none."""
         with self._reading() as reads:
-            return self._recorded(reads, reads.event_at(position))
+            return self._recorded(reads.event_at(position))
 
-    def _recorded(self, reads: LogReader, row: EventRow | None) -> RecordedEvent | None:
-        return None if row is None else self._fitting.of(reads, self._codec.recorded_events([row]))[0]
+    def _recorded(self, row: EventRow | None) -> RecordedEvent | None:
+        return None if row is None else self._codec.recorded_events([row])[0]
 
     def position_of(self, stream: str, key: str) -> Position | None:
         """Return the position of the event of `stream` with an idempotency key, forgotten or not; None for none."""
@@ -452,7 +450,7 @@ class EventLog(fork_guard.OfOneProcess):
         with self._reading() as reads:
 
             def read(stream: str, after: Version, upto: Position | None) -> list[RecordedEvent]:
-                return self._fitting.of(reads, read_not_turns(reads, self._codec, stream, after=after, upto=upto))
+                return read_not_turns(reads, self._codec, stream, after=after, upto=upto)
 
             epoch = reads.version(FORGETTING_STREAM)
             return fold_stream(stream, upto, evolve, read=read, known=known, epoch=epoch)

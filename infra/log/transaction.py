@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from mnemolog.domain import digest, errors
-from mnemolog.domain.clock import Clock
+from mnemolog.domain.clock import Clock, is_in_calendar
 from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.limits import INTEGER_MAX
@@ -28,7 +28,6 @@ from mnemolog.domain.stream_fold import (
 )
 from mnemolog.infra.log.engine import LogReader, StagedRow
 from mnemolog.infra.log.event_codec import EventCodec
-from mnemolog.infra.log.fitting_events import FittingEvents
 from mnemolog.infra.log.stream_reader import read_not_turns, version_at
 
 STREAMS_CACHED_MAX: Final = 10_000
@@ -47,8 +46,8 @@ class Transaction:
     reads: LogReader
     """Queries on the writer's connection, which sets it. They do not see staged rows."""
 
-    def __init__(self, clock: Clock, codec: EventCodec, fitting: FittingEvents) -> None:
-        self._clock, self.codec, self._fitting = clock, codec, fitting
+    def __init__(self, clock: Clock, codec: EventCodec) -> None:
+        self._clock, self.codec = clock, codec
         self.head = Position(0)
         self.head_digest = b""
         self.actor = ""
@@ -115,7 +114,7 @@ class Transaction:
         )
 
     def _stored(self, stream: str, after: Version, upto: Position | None) -> list[RecordedEvent]:
-        return self._fitting.of(self.reads, read_not_turns(self.reads, self.codec, stream, after=after, upto=upto))
+        return read_not_turns(self.reads, self.codec, stream, after=after, upto=upto)
 
     def _staged(self, stream: str, after: Version, upto: Position) -> list[RecordedEvent]:
         return [
@@ -222,7 +221,7 @@ class Transaction:
             raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=version)
         if self.actor and not event.actor:  # A request to forget that is made again has the actor of the first time.
             event = msgspec.structs.replace(event, actor=self.actor)
-        recorded_at = self._clock.now()
+        recorded_at = self._now()
         topic = event.topic
         stored = self.codec.encode(stream, version + 1, event, self.reads)
         position = self._stage(stream, version + 1, topic, stored, key, recorded_at)
@@ -249,7 +248,7 @@ class Transaction:
         if key is not None and (taken := self.position_of(stream, key)) is not None:
             raise errors.DuplicateKey(stream=stream, key=key, position=taken)
         self._states.pop(stream, None)
-        return self._stage(stream, self.version(stream) + 1, topic, state, key, self._clock.now())
+        return self._stage(stream, self.version(stream) + 1, topic, state, key, self._now())
 
     def append_rows(self, rows: Sequence[LogRow]) -> None:
         """Stage events as another copy of this log has them, digests included.
@@ -302,6 +301,13 @@ class Transaction:
             self.forget()
             self._folded.clear()
         return wrote
+
+    def _now(self) -> Micros:
+        """Return the time of an append. Raises `InvalidInput` for one that could not be read again."""
+        now = self._clock.now()
+        if not is_in_calendar(now):
+            raise errors.InvalidInput("clock", f"{now} microseconds since 1970 is not within the years 1 to 9999")
+        return now
 
     def _stage(
         self, stream: str, version: int, topic: str, state: bytes, key: str | None, recorded_at: Micros

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from mnemolog.domain import errors
-from mnemolog.domain.clock import within_calendar
+from mnemolog.domain.clock import is_in_calendar
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.digest import link
 from mnemolog.domain.display import counted
@@ -28,11 +28,10 @@ from mnemolog.domain.events import (
     SessionStarted,
     TurnRecorded,
 )
-from mnemolog.domain.fitting import History, flaw_in
 from mnemolog.domain.head import Head
-from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.result import Result
+from mnemolog.domain.validation import History, flaw_in
 from mnemolog.projections.ports import AuditableLog, Progress
 
 BATCH_MAX: Final = 500
@@ -46,7 +45,6 @@ _FOREIGN: Final = FOREIGN_STREAMS.encode()
 _SEALED: Final = bytes((SEALED,))
 _SEALED_TOPICS: Final = frozenset(topic.encode() for topic in SEALED_TOPICS)
 _CHECKPOINT: Final = CheckpointCreated.topic.encode()
-_FIRST, _LAST = within_calendar(-INTEGER_MAX), within_calendar(INTEGER_MAX)
 _FORGETTING: Final = frozenset({ForgetRequested.topic.encode(), ContentErased.topic.encode()})
 
 
@@ -62,7 +60,7 @@ class Kind(StrEnum):
     UNDECODABLE = "undecodable"
     """The bytes do not fit the topic, or the topic is unknown."""
     UNFIT = "unfit"
-    """The chain is right, but the event does not fit what comes before it (`mnemolog.domain.fitting`)."""
+    """The chain is right, but the event does not fit what comes before it (`mnemolog.domain.validation`)."""
     WITNESS = "witness"
     """A witness of the log at this position contradicts it."""
     SEALED = "sealed"
@@ -257,7 +255,7 @@ class _Chain:
                 event is not None
                 or topic == _CHECKPOINT
                 or stream not in self._started
-                or not _FIRST <= recorded_at <= _LAST
+                or not is_in_calendar(recorded_at)
             ):
                 self._judge(position, stream, version, topic, event, recorded_at)
         self.position, self.digest = before, digest

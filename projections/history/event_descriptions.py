@@ -34,7 +34,6 @@ from mnemolog.domain.events import (
     TokenRevoked,
     TurnRecorded,
     TurnsRewound,
-    UnfitEvent,
     ValueDeleted,
     ValuesCleared,
     ValueSet,
@@ -128,8 +127,6 @@ def _forgetting_event(event: Event) -> str | None:
             return f"event of another library ({event.was}, {counted(len(event.state), 'byte')})"
         case Forgotten():
             return f"forgotten ({event.was})"
-        case UnfitEvent():
-            return f"set apart ({event.was}): {event.why}"
         case ForgetRequested():
             count = sum(sum(target.counts.values()) for target in event.targets)
             why = f": {event.reason}" if event.reason else ""

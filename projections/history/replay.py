@@ -8,11 +8,13 @@ from typing import Any, Final
 
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted, dated, named
+from mnemolog.domain.errors import UndecodableEvent
 from mnemolog.domain.events import Forgotten, RecordedEvent, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result, Results, brief
 from mnemolog.domain.session import session_of
+from mnemolog.domain.validation import NEVER_STARTED
 from mnemolog.projections.history.timeline import Moment, moments_of
 from mnemolog.projections.history.turn_plot import plot_turns
 from mnemolog.projections.ports import Log, Progress, ShownEvents
@@ -162,11 +164,18 @@ def _apply(sessions: dict[str, _Session], recorded: RecordedEvent) -> None:
         case SessionStarted() as started:
             sessions[recorded.stream] = _Session(recorded, started)
         case TurnRecorded():
-            known = sessions[recorded.stream]
+            known = _started(sessions, recorded)
             known.turns.append(turn_of(recorded, session=known.id, scope=known.started.scope))
         case Forgotten() if was_turn(recorded.event):
-            sessions[recorded.stream].forgotten.append(recorded.position)
+            _started(sessions, recorded).forgotten.append(recorded.position)
         case SessionEnded():
-            sessions[recorded.stream].ended_at = to_datetime(recorded.recorded_at)
+            _started(sessions, recorded).ended_at = to_datetime(recorded.recorded_at)
         case SessionResumed():
-            sessions[recorded.stream].ended_at = None
+            _started(sessions, recorded).ended_at = None
+
+
+def _started(sessions: dict[str, _Session], recorded: RecordedEvent) -> _Session:
+    """Return the session of an event. Raises `UndecodableEvent` if it was never started."""
+    if (session := sessions.get(recorded.stream)) is None:
+        raise UndecodableEvent(position=recorded.position, topic=recorded.event.topic, why=NEVER_STARTED)
+    return session

@@ -33,7 +33,8 @@ def evolve(state: SessionState | None, recorded: RecordedEvent, past: Past[Sessi
     def past_of_session(session: str, position: Position) -> SessionState:
         found = past(session_stream(session), position)
         if found is None:
-            raise errors.LogDamaged(f"session {session!r} had not started", position=position)
+            why = f"session {session!r} had not started at position {position}"
+            raise errors.LogDamaged(why, position=recorded.position)
         return found
 
     return session_fold.evolve(state, recorded, past_of_session)
@@ -148,9 +149,9 @@ class SessionStates:
         while covers(self.boundary.scope, Scope(first.event.scope)):
             if first.event.parent is None or first.event.branched_at is None:
                 return True
-            first = self._log.first_event(session_stream(first.event.parent))
-            if first is None or not isinstance(first.event, SessionStarted):
-                return False
+            child, first = first, self._log.first_event(session_stream(first.event.parent))
+            if first is None or not isinstance(first.event, SessionStarted) or first.position >= child.position:
+                return False  # A parent that starts after its branch: such a lineage may be a cycle.
         return False
 
     def is_inside(self, state: SessionState | None) -> bool:

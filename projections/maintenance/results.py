@@ -7,7 +7,6 @@ from typing import Final, Literal, NamedTuple
 
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.projections.read_models import SetApart
 
 PRESENT: Final = "present"
 """State of a cache in which a quick look finds nothing wrong."""
@@ -35,10 +34,6 @@ class ViewsStatus(TableStatus, frozen=True, kw_only=True):
 
     sessions: int = 0
     turns: int = 0
-    set_apart: int = 0
-    """Events up to `position` that do not fit what comes before them. No read uses them."""
-    first_set_apart: tuple[SetApart, ...] = ()
-    """The first ones, at most ten."""
 
 
 class TablesStatus(TableStatus, frozen=True, kw_only=True):
@@ -76,7 +71,7 @@ class RebuildReport(Result, frozen=True, kw_only=True):
     dry_run: bool
     upto: Position
     expected_turns: int
-    """Turns of the log, without forgotten ones and those that do not fit."""
+    """Turns of the log, without forgotten ones."""
     built_turns: int
     encoded_texts: int
     """Texts the model was called for; the others came from the embedding cache."""

@@ -14,7 +14,6 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.projections.drift import LOST_HISTORY, MEANS, Actions, Drift
 from mnemolog.projections.maintenance.context import UNREADABLE_ACTION, Forgotten, StoreContext, state_by
 from mnemolog.projections.maintenance.results import Issue, IssueWithFix, Rebuilt, TablesStatus, ViewsStatus
-from mnemolog.projections.read_models import SetApart
 from mnemolog.projections.sql import file_checksum, queries
 from mnemolog.projections.sql.conversation_views import VIEWS
 from mnemolog.projections.sql.opening import is_damage, opened
@@ -55,10 +54,6 @@ VIEWS_ACTIONS: Final[Actions] = {
     Drift.MISSING: "Nothing to do: the next read builds them; `mnemolog rebuild DIR views` does it at once.",
     Drift.UNREADABLE: UNREADABLE_ACTION,
 }
-
-
-SET_APART_SHOWN: Final = 10
-"""Events that do not fit, of those that `status` lists."""
 
 
 class AdapterTables:
@@ -121,8 +116,7 @@ class ConversationViews:
     def status(self, context: StoreContext) -> list[ViewsStatus]:
         """Return the state of the views, with the numbers of sessions and turns in them."""
         path, log, why = context.layout.views, context.log, ""
-        state, position, sessions, turns, set_apart = Drift.MISSING, ORIGIN, 0, 0, 0
-        first: list[SetApart] = []
+        state, position, sessions, turns = Drift.MISSING, ORIGIN, 0, 0
         if path.exists():
             try:
                 if invalid := file_checksum.why_invalid(path):
@@ -132,8 +126,6 @@ class ConversationViews:
                         state, position = state_of(connection, log, VIEWS)
                         if state is not Drift.MISSING:
                             sessions, turns = queries.counts(connection)
-                            if set_apart := queries.unfit_count(connection):
-                                first = queries.first_unfit(connection, limit=SET_APART_SHOWN)
             except errors.ProjectionUnreadable as error:
                 state, position, why = state_by(error), ORIGIN, error.cause
         return [
@@ -145,8 +137,6 @@ class ConversationViews:
                 why=why,
                 sessions=sessions,
                 turns=turns,
-                set_apart=set_apart,
-                first_set_apart=tuple(first),
             )
         ]
 

@@ -11,7 +11,6 @@ from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RecallServed
 from mnemolog.domain.moments import checked_by
 from mnemolog.domain.position import Micros, Position
-from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import Scope
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.question import MODES, Mode, Question
@@ -40,7 +39,7 @@ def receipt_of(
         session=question.session,
         lineage=question.lineage,
         hidden=question.hidden,
-        roles=[role.value for role in question.roles],
+        roles=list(question.roles),
         speakers=list(question.speakers),
         since=question.since,
         until=question.until,
@@ -90,7 +89,7 @@ def _question(served: RecallServed, weights: Weights) -> Question:
         session=served.session,
         lineage=served.lineage,
         hidden=served.hidden,
-        roles=tuple(parse_role(role) for role in served.roles),
+        roles=tuple(served.roles),
         speakers=tuple(served.speakers),
         since=None if served.since is None else Micros(served.since),
         until=None if served.until is None else Micros(served.until),

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 
 from mnemolog.domain.encoding import to_msgpack
+from mnemolog.domain.errors import UndecodableEvent
 from mnemolog.domain.events import (
     ContentErased,
     Forgotten,
@@ -17,12 +18,12 @@ from mnemolog.domain.events import (
     SessionResumed,
     SessionStarted,
     TurnRecorded,
-    UnfitEvent,
 )
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.language import choice_of
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
+from mnemolog.domain.validation import NEVER_STARTED, STARTED_AGAIN
 from mnemolog.projections.sql import languages, position_blocks, speakers, turn_metadata
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.erasing import erase, merge_text_index, passing_over
@@ -31,7 +32,7 @@ from mnemolog.projections.sql.tracking import METADATA
 from mnemolog.projections.sql.turn_places import PLACES
 from mnemolog.projections.sql.words import stems_of_each
 
-VIEWS: Final = "views/13"
+VIEWS: Final = "views/14"
 """Name and version of this projection. Increase the number when the tables or the code that fills them change."""
 
 _INDEXED_AT_ONCE: Final = 1_000
@@ -78,16 +79,6 @@ TURNS: Final = sa.Table(
 
 What ranking reads comes first, so that a long text is not read with it.
 """
-UNFIT: Final = sa.Table(
-    "unfit",
-    METADATA,
-    sa.Column("position", sa.Integer, primary_key=True),
-    sa.Column("stream", sa.Text, nullable=False),
-    sa.Column("topic", sa.Text, nullable=False),
-    sa.Column("why", sa.Text, nullable=False),
-    sqlite_strict=True,
-)
-"""The events that do not fit what comes before them, for `status`. Without content."""
 
 TEXT_INDEX: Final = position_blocks.TEXT_INDEX
 TOKENIZER: Final = "ascii tokenchars '_'"
@@ -130,13 +121,6 @@ class Views(SqlProjection):
         ]
         if started:
             connection.exec_driver_sql(_INSERT_SESSION, started)
-        unfit = [
-            (recorded.position, recorded.stream, recorded.event.was, recorded.event.why)
-            for recorded in events
-            if isinstance(recorded.event, UnfitEvent)
-        ]
-        if unfit:
-            connection.exec_driver_sql("INSERT INTO unfit (position, stream, topic, why) VALUES (?, ?, ?, ?)", unfit)
         language = _follow_language(connection, events)
         known = _known_sessions(connection, events)
         _insert_turns(connection, events, known, language)
@@ -168,6 +152,8 @@ class Views(SqlProjection):
 
 
 def _session_row(recorded: RecordedEvent, started: SessionStarted) -> tuple[Any, ...]:
+    if recorded.version != 1:
+        raise UndecodableEvent(position=recorded.position, topic=started.topic, why=STARTED_AGAIN)
     return (
         recorded.position,
         session_of(recorded.stream),
@@ -277,6 +263,8 @@ def turn_rows(events: Iterable[RecordedEvent], places: dict[str, int], language:
     found: list[tuple[int, RecordedEvent, TurnRecorded]] = []
     for recorded, turn in passing_over(events, places):
         session = str(session_of(recorded.stream))
+        if session not in places:
+            raise UndecodableEvent(position=recorded.position, topic=turn.topic, why=NEVER_STARTED)
         place = places[session]
         places[session] = place + 1
         found.append((place, recorded, turn))
@@ -289,7 +277,7 @@ def _turn_row(place: int, recorded: RecordedEvent, turn: TurnRecorded, stems: st
     return (
         place,
         recorded.position,
-        turn.role,
+        turn.role.value,
         turn.speaker,
         turn.said_at,
         recorded.recorded_at,

@@ -15,7 +15,7 @@ from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.role import Role
 from mnemolog.domain.scope import ROOT, Scope
 from mnemolog.domain.spans import Span
-from mnemolog.projections.read_models import SessionSummary, SetApart, Turn
+from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.sql.conversation_views import SESSIONS, TURNS
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.span_queries import positions_in
@@ -182,22 +182,6 @@ def counts(connection: sa.Connection) -> tuple[int, int]:
     """Return the number of sessions and the number of turns."""
     ((sessions, turns),) = fetch(connection, "SELECT count(*), coalesce(sum(turns - forgotten), 0) FROM sessions")
     return sessions, turns
-
-
-def unfit_count(connection: sa.Connection, *, topic: str | None = None, upto: Position | None = None) -> int:
-    """Return the number of events that do not fit, of all topics or one, up to a position."""
-    query = "SELECT count(*) FROM unfit WHERE (? IS NULL OR topic = ?) AND position <= ?"
-    (found,) = fetch(connection, query, topic, topic, INTEGER_MAX if upto is None else upto)
-    return int(found[0])
-
-
-def first_unfit(connection: sa.Connection, *, limit: int) -> list[SetApart]:
-    """Return the first events that do not fit."""
-    query = "SELECT position, stream, topic, why FROM unfit ORDER BY position LIMIT ?"
-    return [
-        SetApart(position=position, stream=stream, topic=topic, why=why)
-        for position, stream, topic, why in fetch(connection, query, limit)
-    ]
 
 
 def turns_up_to(connection: sa.Connection, position: Position) -> int:

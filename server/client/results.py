@@ -11,7 +11,7 @@ import msgspec
 
 from mnemolog.audit.results import LogExport
 from mnemolog.domain.errors import InvalidInput, LogUnreachable, StoreError
-from mnemolog.domain.events import EVENT_TYPES, Event, ForeignEvent, Forgotten, RecordedEvent, UnfitEvent
+from mnemolog.domain.events import EVENT_TYPES, Event, ForeignEvent, Forgotten, RecordedEvent
 from mnemolog.domain.export import ExportHeader, ExportTrailer
 from mnemolog.domain.export import decoded as export_line
 from mnemolog.domain.head import Head
@@ -21,7 +21,7 @@ from mnemolog.results import SwitchPreview
 from mnemolog.server.client.request_encoding import ClientOperation
 from mnemolog.server.http.serialization import LogEvent, Prefetched
 
-_STAND_INS: Final[tuple[type[Event], ...]] = (ForeignEvent, UnfitEvent, Forgotten)
+_STAND_INS: Final[tuple[type[Event], ...]] = (ForeignEvent, Forgotten)
 """Events that are shown in the place of one that cannot be, those with the most fields first."""
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of, sessions_of
-from mnemolog.domain.errors import SessionExists
+from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.events import SessionStarted
 from tests.session_states import fold_all, state_digest
 from tests.support import read_all
@@ -107,12 +107,12 @@ def test_a_session_may_undo_its_last_turn_a_thousand_times(open_again):
         assert [turn.text for turn in session.turns()] == kept[:50]
 
 
-def test_a_branch_of_what_comes_after_it_is_no_session(open_again):
-    """Nobody can write it through the store. Following it would never end, so it is set apart."""
+def test_a_session_branched_from_itself_is_refused(open_again):
+    """The store cannot write it, and following it would never end: `LogDamaged` names its position."""
     with open_again() as store:
         log_of(store).transact(
             lambda tx: tx.append("session/s", SessionStarted(title="s", agent="a", parent="s", branched_at=1))
         )
-        with pytest.raises(SessionExists, match="fit no session"):
+        with pytest.raises(LogDamaged, match="position 1: "):
             store.session("s")
         assert [finding.position for finding in store.verify().findings] == [1]
