@@ -24,7 +24,7 @@ from mnemolog.domain.limits import (
     quoted,
 )
 from mnemolog.domain.message_content import call_name, calls_text, content_text
-from mnemolog.domain.role import parse_role
+from mnemolog.domain.role import Role, parse_role
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.session import checked_key, checked_session_id
 
@@ -42,7 +42,7 @@ class ImportedTurn(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
     """Empty if the source names none."""
     agent: str | None
-    role: str
+    role: Role
     speaker: str | None
     text: str
     key: str
@@ -93,7 +93,7 @@ class TurnMaker:
         `role` is a word of any provider, and `time` a time in any form that is not ambiguous. A turn that only calls
         tools has a text that names them; calls too large for the log are shortened. Without a key, one is made.
         """
-        word = parse_role(role)._value_
+        word = parse_role(role)
         calls, shortened = _fitting_calls(tool_calls) if tool_calls else ([], False)
         if calls and (not text or text.isspace()):
             text = calls_text(calls)
