@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from mnemolog.application import commands
 from mnemolog.application.session_list import SessionList
@@ -16,7 +14,7 @@ from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.language import parse_language
-from mnemolog.domain.limits import MemoryLimits
+from mnemolog.domain.options import with_defaults
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.scope import Boundary, Scope, parse_scope
 from mnemolog.domain.store_layout import StoreLayout
@@ -25,14 +23,12 @@ from mnemolog.infra.embedding import make_encoder
 from mnemolog.infra.embedding.reranker import make_reranker
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.log.postgres.address import LogAddress, answers_alone
-from mnemolog.infra.log.postgres.address import place_of as place_of
+from mnemolog.infra.log.postgres.address import LogAddress, answers_alone, place_of
 from mnemolog.infra.log.sqlite.wal_checkpointer import WalKeeper
 from mnemolog.infra.runtime.atomic_files import ScratchFolder
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.paths import is_writable
 from mnemolog.infra.runtime.regular_files import require_folder
-from mnemolog.infra.sqlite import Synchronous
 from mnemolog.models.service import ModelService
 from mnemolog.observability.instrumentation import gauges_of, measure_appends, recall_timer
 from mnemolog.observability.telemetry import NO_TELEMETRY, Gauges, Telemetry
@@ -41,45 +37,51 @@ from mnemolog.operations.maintenance import Maintenance
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.history.states import SessionStates
-from mnemolog.projections.ports import Reranker
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import Moment
 from mnemolog.projections.recall.service import Recalls
 from mnemolog.projections.sql.opening import open_snapshots
 from mnemolog.projections.sql.snapshots import SnapshotStore
+from mnemolog.store_options import StoreOptions
 
 
-@dataclass(frozen=True, slots=True)
-class StoreParts:
-    """The parts of a store. `build` creates them; `start` and `close` begin and end their work."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedParts:
+    """The parts that a store shares with those for its scopes (`MemoryStore.within`)."""
 
     layout: StoreLayout
     log: EventLog
     snapshots: SnapshotStore
-    sessions: Sessions
     projections: ProjectionSet
-    recalls: Recalls
-    contexts: Contexts
-    prefetcher: Prefetcher
     forgetting: Forgetting
+    tokens: Tokens
     wal_keeper: WalKeeper
     telemetry: Telemetry
     gauges: Gauges
+    receipts: bool
+    """Whether recalls and contexts leave receipts that do not say otherwise."""
+    scratch: ScratchFolder | None
+    """Holds the projections of a store that is only read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreParts(SharedParts):
+    """The parts of a store. `build` creates them; `start` and `close` begin and end their work."""
+
+    boundary: Boundary
+    """The scope that the store was opened for."""
+    sessions: Sessions
+    recalls: Recalls
+    contexts: Contexts
+    prefetcher: Prefetcher
     audit: AuditService
     models: ModelService
     admin: AdminService
     maintenance: Maintenance
     session_list: SessionList
-    tokens: Tokens
-    boundary: Boundary
-    """The scope that the store was opened for."""
-    receipts: bool
-    """Whether recalls and contexts leave receipts that do not say otherwise."""
     is_part: bool
     """Whether these are parts of another store for one scope: closing them leaves what both share open."""
-    scratch: ScratchFolder | None
-    """Holds the projections of a store that is only read."""
 
     def start(self) -> None:
         """Start the background threads, and resume interrupted requests to forget."""
@@ -98,21 +100,7 @@ class StoreParts:
         """Return parts for one scope that share log, projections and snapshots with these. Raises `OutsideScope`."""
         self.log.require_usable()
         boundary = Boundary(self.boundary.narrow(scope), own_names=own_names or self.boundary.own_names)
-        return _assembled(
-            self.layout,
-            self.log,
-            self.snapshots,
-            self.projections,
-            self.forgetting,
-            self.sessions.within(boundary),
-            self.tokens,
-            wal_keeper=self.wal_keeper,
-            telemetry=self.telemetry,
-            gauges=self.gauges,
-            receipts=self.receipts,
-            scratch=self.scratch,
-            is_part=True,
-        )
+        return _assembled(self, self.sessions.within(boundary), is_part=True)
 
     def close(self) -> None:
         """Stop the threads, finish queued appends and close all files. A forked child leaves them alone."""
@@ -134,136 +122,81 @@ class StoreParts:
         structured_log.info("store.closed", path=self.layout.folder)
 
 
-def build(
-    folder: Path,
-    address: LogAddress | None = None,
-    *,
-    model: Any,
-    models: Sequence[Any],
-    create: bool,
-    synchronous: Synchronous,
-    busy_timeout_s: float,
-    clock: Clock | None,
-    limits: MemoryLimits,
-    scope: str,
-    encrypt: bool | None,
-    background: bool,
-    reranker: Any,
-    receipts: bool,
-    language: str | None,
-    allow_network_filesystem: bool,
-    telemetry: Telemetry | None,
-    read_only: bool,
-) -> StoreParts:
-    """Open the log in `folder` and build the parts of its store; nothing runs before `StoreParts.start`.
+def build(path: str | Path, options: StoreOptions) -> StoreParts:
+    """Open the log at `path` and build the parts of its store; nothing runs before `StoreParts.start`.
 
-    Options and errors are those of `MemoryStore.open`.
+    Errors are those of `MemoryStore.open`.
     """
-    boundary = Boundary(parse_scope(scope))
-    loaded_reranker = make_reranker(reranker)
-    clock = clock or SystemClock()
-    if read_only and receipts:
+    chosen = with_defaults(StoreOptions, options)
+    folder, address = place_of(path, log=chosen["log"], local=chosen["local"], keys=chosen["keys"])
+    boundary = Boundary(parse_scope(chosen["scope"]))
+    reranker = make_reranker(chosen["reranker"])
+    clock = chosen["clock"] or SystemClock()
+    read_only, telemetry = chosen["read_only"], chosen["telemetry"]
+    if read_only and chosen["receipts"]:
         raise errors.InvalidInput("receipts", "a receipt is recorded, and nothing can be with `read_only`")
-    require_local(folder, allowed=allow_network_filesystem)
+    require_local(folder, allowed=chosen["allow_network_filesystem"])
     _require_own_folders(StoreLayout(folder))
-    log = _open_log(folder, address, language, clock, create, synchronous, busy_timeout_s, encrypt, read_only)
+    log = _open_log(folder, address, clock, chosen)
     scratch = _scratch(folder, log) if read_only and not _keeps_projections(folder, log) else None
     layout = StoreLayout(folder, None if scratch is None else scratch.path)
-    projections = _projections(layout, log, model, models, background=background, reranker=loaded_reranker)
-    snapshots = open_snapshots(layout, log, busy_timeout_s=log.busy_timeout_s)
-    states = SessionStates(log, snapshots, boundary=boundary)
-    sessions = Sessions(log, states, clock=clock, limits=limits, titles=projections.session_titles)
-    measurements = telemetry or NO_TELEMETRY
-    if telemetry is not None:
-        measure_appends(log, telemetry)
-    return _assembled(
+    projections = ProjectionSet(
         layout,
         log,
-        snapshots,
-        projections,
-        Forgetting(layout, log, projections, snapshots),
-        sessions,
-        Tokens(log, clock),
-        wal_keeper=WalKeeper(log.path, log),
-        telemetry=measurements,
-        gauges=gauges_of(layout, log, projections),
-        receipts=receipts,
-        scratch=scratch,
-        is_part=False,
+        chosen["model"],
+        make_encoder=make_encoder,
+        models=chosen["models"],
+        background=chosen["background"],
+        reranker=reranker,
+        answers_alone=answers_alone(folder),
     )
-
-
-def _assembled(
-    layout: StoreLayout,
-    log: EventLog,
-    snapshots: SnapshotStore,
-    projections: ProjectionSet,
-    forgetting: Forgetting,
-    sessions: Sessions,
-    tokens: Tokens,
-    *,
-    wal_keeper: WalKeeper,
-    telemetry: Telemetry,
-    gauges: Gauges,
-    receipts: bool,
-    scratch: ScratchFolder | None,
-    is_part: bool,
-) -> StoreParts:
-    """Return the parts of a store, with the services that answer within the boundary of its sessions."""
-    boundary = sessions.boundary
-    recalls, contexts = _answering(log, sessions, projections, receipts=receipts, telemetry=telemetry)
-    return StoreParts(
+    snapshots = open_snapshots(layout, log, busy_timeout_s=log.busy_timeout_s)
+    states = SessionStates(log, snapshots, boundary=boundary)
+    sessions = Sessions(log, states, clock=clock, limits=chosen["limits"], titles=projections.session_titles)
+    if telemetry is not None:
+        measure_appends(log, telemetry)
+    shared = SharedParts(
         layout=layout,
         log=log,
         snapshots=snapshots,
-        sessions=sessions,
         projections=projections,
+        forgetting=Forgetting(layout, log, projections, snapshots),
+        tokens=Tokens(log, clock),
+        wal_keeper=WalKeeper(log.path, log),
+        telemetry=telemetry or NO_TELEMETRY,
+        gauges=gauges_of(layout, log, projections),
+        receipts=chosen["receipts"],
+        scratch=scratch,
+    )
+    return _assembled(shared, sessions, is_part=False)
+
+
+def _assembled(shared: SharedParts, sessions: Sessions, *, is_part: bool) -> StoreParts:
+    """Return the parts of a store, with the services that answer within the boundary of its sessions."""
+    layout, log, snapshots, projections = shared.layout, shared.log, shared.snapshots, shared.projections
+    forgetting, telemetry, boundary = shared.forgetting, shared.telemetry, sessions.boundary
+    recalls, contexts = _answering(log, sessions, projections, receipts=shared.receipts, telemetry=telemetry)
+    return StoreParts(
+        **{field.name: getattr(shared, field.name) for field in fields(SharedParts)},
+        boundary=boundary,
+        sessions=sessions,
         recalls=recalls,
         contexts=contexts,
         prefetcher=_prefetcher(log, sessions, projections, recalls),
-        forgetting=forgetting,
-        wal_keeper=wal_keeper,
-        telemetry=telemetry,
-        gauges=gauges,
         audit=AuditService(log, sessions, projections, contexts, forgetting),
         models=ModelService(layout, log, projections, boundary=boundary),
-        admin=AdminService(layout, log, projections, snapshots, forgetting, tokens, boundary=boundary),
+        admin=AdminService(layout, log, projections, snapshots, forgetting, shared.tokens, boundary=boundary),
         maintenance=Maintenance(
             layout, log, projections, snapshots, forgetting.nodes, boundary=boundary, telemetry=telemetry
         ),
         session_list=SessionList(projections, sessions),
-        tokens=tokens,
-        boundary=boundary,
-        receipts=receipts,
         is_part=is_part,
-        scratch=scratch,
     )
 
 
 def _keeps_projections(folder: Path, log: EventLog) -> bool:
     """Whether a store that only reads its log brings the projections in its folder up to date, as any node does."""
     return log.engine.nodes is not None and is_writable(folder)
-
-
-def _projections(
-    layout: StoreLayout,
-    log: EventLog,
-    model: Any,
-    models: Sequence[Any],
-    *,
-    background: bool,
-    reranker: Reranker | None,
-) -> ProjectionSet:
-    return ProjectionSet(
-        layout,
-        log,
-        model,
-        make_encoder=make_encoder,
-        models=models,
-        background=background,
-        reranker=reranker,
-        answers_alone=answers_alone(layout.folder),
-    )
 
 
 def _scratch(folder: Path, log: EventLog) -> ScratchFolder:
@@ -294,27 +227,18 @@ def _require_own_folders(layout: StoreLayout) -> None:
             raise errors.NotAStore(layout.folder, why) from error
 
 
-def _open_log(
-    folder: Path,
-    address: LogAddress | None,
-    language: str | None,
-    clock: Clock,
-    create: bool,
-    synchronous: Synchronous,
-    busy_timeout_s: float,
-    encrypt: bool | None,
-    read_only: bool,
-) -> EventLog:
+def _open_log(folder: Path, address: LogAddress | None, clock: Clock, chosen: StoreOptions) -> EventLog:
     """Open the log, and choose the language of a new one. Raises `InvalidInput` if it has another language."""
+    language = chosen["language"]
     wanted = None if language is None else parse_language(language)
     log = EventLog.open(
         folder,
         clock=clock,
-        create=create,
-        synchronous=synchronous,
-        busy_timeout_s=busy_timeout_s,
-        encrypt=encrypt,
-        read_only=read_only,
+        create=chosen["create"],
+        synchronous=chosen["synchronous"],
+        busy_timeout_s=chosen["busy_timeout_s"],
+        encrypt=chosen["encrypt"],
+        read_only=chosen["read_only"],
         address=address,
     )
     try:

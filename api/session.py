@@ -177,7 +177,7 @@ class Session(OfOneProcess, WorkingMemory):
         - `tokens`: maximum size of the text; working memory gets at most half of it
         - `scope`: search all sessions at or below this scope; None for the turns that the session sees
         - `hidden`: also turns hidden by a rewind or a restore
-        - `mode`: search by words and meaning (`hybrid`), or by one of them (`text`, `vector`)
+        - `mode`: search by words and meaning (`hybrid`), or by `text` or `vector` alone
         - `as_of`: working memory and answer as of this position or time of recording
         - `min_relevance`: leave out turns of less relevance, from 0 to 1; None for 0.1
         - `tokenizer`: returns the number of tokens of a text; None to estimate it
@@ -208,7 +208,7 @@ class Session(OfOneProcess, WorkingMemory):
 
         - `query`: what to look for, in plain words, up to 64 KiB
         - `k`: maximum number of turns, from 1 to 1,000
-        - `mode`: search by words and meaning (`hybrid`), or by one of them (`text`, `vector`)
+        - `mode`: search by words and meaning (`hybrid`), or by `text` or `vector` alone
         - `scope`: search all sessions at or below this scope; None for the turns that the session sees
         - `min_relevance`: leave out turns of less relevance, from 0 to 1
         - `**filters`: see `TurnFilters`

@@ -10,12 +10,11 @@ from mnemolog import composition
 from mnemolog.application import previews
 from mnemolog.application.session_service import SwitchHow
 from mnemolog.audit.verification import verify_store
-from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
+from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
-from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.head import Head
-from mnemolog.domain.limits import LABEL_BYTES_MAX, MEMORY_LIMITS, MemoryLimits, checked_text
+from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text
 from mnemolog.domain.moments import Time, When, parse_time, position_at
 from mnemolog.domain.options import takes_options
 from mnemolog.domain.position import ORIGIN, Position
@@ -27,8 +26,6 @@ from mnemolog.forgetting.plan import Wish
 from mnemolog.forgetting.results import ForgetReport
 from mnemolog.infra.runtime.fork_guard import OfOneProcess
 from mnemolog.infra.runtime.paths import local_path
-from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
-from mnemolog.observability.telemetry import Telemetry
 from mnemolog.operations.backup import BackupReport
 from mnemolog.operations.known_backups import backup_witnesses
 from mnemolog.operations.rebuild import Rebuildable
@@ -47,6 +44,7 @@ from mnemolog.projections.recall.question import Mode, RecallOptions, TurnFilter
 from mnemolog.projections.recall.service import TIMEOUT_S
 from mnemolog.results import NewTurn, SwitchPreview
 from mnemolog.session import Session
+from mnemolog.store_options import StoreOptions
 
 
 class MemoryStore(OfOneProcess):
@@ -63,30 +61,8 @@ class MemoryStore(OfOneProcess):
         self.audit, self.models, self.admin = parts.audit, parts.models, parts.admin
 
     @classmethod
-    def open(
-        cls,
-        path: str | Path,
-        *,
-        model: Any = DEFAULT_MODEL,
-        models: Sequence[Any] = (),
-        create: bool = True,
-        synchronous: Synchronous = "FULL",
-        busy_timeout_s: float = BUSY_TIMEOUT_S,
-        clock: Clock | None = None,
-        limits: MemoryLimits = MEMORY_LIMITS,
-        scope: str = "",
-        encrypt: bool | None = None,
-        background: bool = True,
-        reranker: Any = None,
-        receipts: bool = False,
-        language: str | None = None,
-        allow_network_filesystem: bool = False,
-        telemetry: Telemetry | None = None,
-        read_only: bool = False,
-        log: str | None = None,
-        local: str | Path | None = None,
-        keys: str | None = None,
-    ) -> Self:
+    @takes_options
+    def open(cls, path: str | Path, **options: Unpack[StoreOptions]) -> Self:
         """Open the store in the folder `path`; create it if the folder is new or empty.
 
             store = MemoryStore.open("memory/", model=None, receipts=True)
@@ -95,47 +71,12 @@ class MemoryStore(OfOneProcess):
             store.close()
 
         - `path`: the folder, or the URL of a PostgreSQL database (docs/postgres.md)
-        - `model`: name or folder of a SentenceTransformer, an object (docs/models.md), or None for text recall only
-        - `models`: further models that this process can use; each is loaded when a vector is first needed
-        - `create`: create a store if there is none, instead of raising `StoreNotFound`
-        - `synchronous`: `NORMAL` is faster than `FULL`, but a power cut may lose the newest turns
-        - `busy_timeout_s`: how long a write waits for other processes before it raises `LogBusy`
-        - `clock`: an object with `now()`, the time in microseconds since 1970; None for that of the machine
-        - `limits`: bounds of the working memory of one session; a write that would exceed them is refused
-        - `scope`: nothing outside of this scope can be read or written through this object (docs/sessions.md)
-        - `encrypt`: whether a new store encrypts its content, so that it can be forgotten; fixed from then on
-        - `background`: embed new turns in a background thread, which `close` ends (docs/projector.md)
-        - `reranker`: name or folder of a CrossEncoder, or an object, that scores the best turns again (docs/recall.md)
-        - `receipts`: record each recall and context in the log, unless called with `receipt=False` (docs/audit.md)
-        - `language`: language of a new store, whose word endings the text index removes (docs/recall.md)
-        - `allow_network_filesystem`: open a store on a network file system, which is refused otherwise
-        - `telemetry`: receives measurements, such as `mnemolog.observability.otel.OpenTelemetry()`
-        - `read_only`: write no file of a store in a folder; recording raises `StoreNotWritable`
-        - `log`: with a URL, the name of the log in the database
-        - `local`: with a URL, the folder of this machine's projections; later on open that folder
-        - `keys`: with a URL, the URL of another database for the keys of the content; None for the same database
+        - `**options`: see `StoreOptions`
 
-        Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `NetworkFilesystem`, `FormatTooNew`, `InvalidInput`.
+        Once any process has activated a model, vectors come from that one only (docs/models.md). Raises
+        `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `NetworkFilesystem`, `FormatTooNew`, `InvalidInput`.
         """
-        parts = composition.build(
-            *composition.place_of(path, log=log, local=local, keys=keys),
-            model=model,
-            models=models,
-            create=create,
-            synchronous=synchronous,
-            busy_timeout_s=busy_timeout_s,
-            clock=clock,
-            limits=limits,
-            scope=scope,
-            encrypt=encrypt,
-            background=background,
-            reranker=reranker,
-            receipts=receipts,
-            language=language,
-            allow_network_filesystem=allow_network_filesystem,
-            telemetry=telemetry,
-            read_only=read_only,
-        )
+        parts = composition.build(path, options)
         store = cls(parts)
         parts.start()
         return store
@@ -447,7 +388,7 @@ class MemoryStore(OfOneProcess):
         - `scope`: only turns of sessions at or below this scope
         - `session`: only the own turns of this session
         - `lineage`: with `session`, all turns that it sees, also those of its ancestors
-        - `mode`: search by words and meaning (`hybrid`), or by one of them (`text`, `vector`)
+        - `mode`: search by words and meaning (`hybrid`), or by `text` or `vector` alone
         - `as_of`: answer as of this position or time of recording
         - `min_relevance`: leave out turns of less relevance, from 0 to 1; None for 0.1
         - `tokenizer`: returns the number of tokens of a text; None to estimate it

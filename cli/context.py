@@ -13,7 +13,6 @@ from mnemolog.cli.app import AsJson, ModelName, Store, StoreCommand, app
 from mnemolog.cli.arguments import session_called, store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.cli.recall import (
-    FILTERS,
     AsOf,
     FilterFlags,
     MinRelevance,
@@ -49,15 +48,7 @@ def context(
         str | None,
         typer.Option(
             autocompletion=known.sessions,
-            help="Add the task, values and notes of this session, and search what it sees.",
-        ),
-    ] = None,
-    scope: Annotated[
-        str | None,
-        typer.Option(
-            autocompletion=known.scopes,
-            help="Search at or below this scope, also with --session.",
-            rich_help_panel=FILTERS,
+            help="Add the task, values and notes of this session; without --scope, search what it sees.",
         ),
     ] = None,
     min_relevance: MinRelevance = MIN_RELEVANCE,
@@ -74,6 +65,7 @@ def context(
     """
     how: dict[str, Any] = {"mode": mode, "min_relevance": min_relevance, "as_of": as_of, "receipt": receipt}
     how |= filters_of(filters)
+    scope = filters["scope"]
     with store_with_model(store, model) as opened, bar("searching"):
         if session is None:
             found = opened.context(query, tokens, scope=scope or "", **how)

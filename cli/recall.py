@@ -38,7 +38,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import CONTEXT_TURNS_MAX, INTEGER_MAX
 from mnemolog.domain.moments import By
-from mnemolog.domain.options import Option, meaning, takes_options
+from mnemolog.domain.options import Option, options_of, takes_options
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit
@@ -53,10 +53,6 @@ FILTERS: Final = "Filters"
 
 Query = Annotated[str, typer.Argument(help="What to look for, in plain words.")]
 K = Annotated[int, typer.Option("-k", "--k", "--limit", "-n", help="Maximum number of turns, up to 1,000.")]
-InScope = Annotated[
-    str,
-    typer.Option("--scope", autocompletion=known.scopes, help="Only at or below this scope.", rich_help_panel=FILTERS),
-]
 InSession = Annotated[
     str | None,
     typer.Option("--session", autocompletion=known.sessions, help="Only in this session.", rich_help_panel=FILTERS),
@@ -99,13 +95,17 @@ Modes = Annotated[str, typer.Option("--mode", autocompletion=known.modes, help="
 
 def _filter(field: str, *names: str, more: str = "", **how: Any) -> Any:
     """Return the option for a filter of the library, with its description there."""
-    text = re.sub(r"`(since|until|by)`", r"--\1", meaning(TurnFilters, field)).replace("`", "")
+    text = re.sub(r"`(since|until|by)`", r"--\1", options_of(TurnFilters)[field][1].means).replace("`", "")
     return typer.Option(*names, help=f"{text[0].upper()}{text[1:]}{more}.", rich_help_panel=FILTERS, **how)
 
 
 class FilterFlags(TypedDict):
     """The filters of `find`, `recall` and `context`."""
 
+    scope: Annotated[
+        str | None,
+        typer.Option(autocompletion=known.scopes, help="Only at or below this scope.", rich_help_panel=FILTERS),
+    ]
     role: Annotated[list[str] | None, _filter("roles", more="; may be repeated", autocompletion=known.roles)]
     speaker: Annotated[list[str] | None, _filter("speakers", more="; may be repeated")]
     since: Annotated[datetime | None, _filter("since", metavar="TIME", parser=given_time)]
@@ -118,7 +118,7 @@ class FilterFlags(TypedDict):
 
 
 def filters_of(flags: FilterFlags) -> TurnFilters:
-    """Return the filters that a command line gives. Raises `InvalidInput`."""
+    """Return the filters that a command line gives, besides its scope. Raises `InvalidInput`."""
     return TurnFilters(
         roles=flags["role"] or (),
         speakers=flags["speaker"] or (),
@@ -135,7 +135,6 @@ def recall(
     store: Store,
     query: Query,
     k: K = 5,
-    scope: InScope = "",
     session: InSession = None,
     lineage: Lineage = False,
     context_turns: ContextTurns = 0,
@@ -164,7 +163,7 @@ def recall(
         answer = opened.recall(
             query,
             k=k,
-            scope=scope,
+            scope=filters["scope"] or "",
             session=None if session is None else session_called(opened, session).id,
             lineage=lineage,
             context_turns=context_turns,
@@ -210,7 +209,6 @@ def note_unembedded(missing: tuple[int, int], folder: Path, model: str) -> None:
 def find(
     store: Store,
     text: Annotated[str, typer.Argument(help="The phrase; it may begin and end within a word.")],
-    scope: InScope = "",
     session: InSession = None,
     regex: Annotated[bool, typer.Option("--regex", help="Read TEXT as a regular expression of Python.")] = False,
     case_sensitive: Annotated[bool, typer.Option("--case-sensitive", help="Tell upper from lower case.")] = False,
@@ -230,7 +228,7 @@ def find(
     with open_store(store, create=False, background=False) as opened:
         found = opened.find(
             text,
-            scope=scope,
+            scope=filters["scope"] or "",
             session=None if session is None else session_called(opened, session).id,
             regex=regex,
             ignore_case=not case_sensitive,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from functools import wraps
-from typing import Annotated, Any, NamedTuple, Required, TypeVar, get_args, get_origin, get_type_hints
+from functools import cache, wraps
+from typing import Annotated, Any, NamedTuple, Required, TypeVar, cast, get_args, get_origin, get_type_hints
 
 Call = TypeVar("Call", bound=Callable[..., Any])
+Fields = TypeVar("Fields")
 
 
 class Option(NamedTuple):
-    """What a field of a typed dict is as a parameter: `by: Annotated[By, Option("which times count", default="said")]`.
+    """What a field of a typed dict is as a parameter: `by: Annotated[By, Option("which times count", "said")]`.
 
     `means` is its line in the docstrings of the functions that take it. A field that is `Required` has no default.
     """
@@ -29,8 +30,11 @@ def takes_options(call: Call) -> Call:
     hints = get_type_hints(call, include_extras=True)
     *own, variable = inspect.signature(call).parameters.values()
     (fields,) = get_args(hints.pop(variable.name))
-    options = {name: _parameter(name, hint) for name, hint in get_type_hints(fields, include_extras=True).items()}
-    known = {parameter.name for parameter in own} | options.keys()
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=kind)
+        for name, (kind, option) in options_of(fields).items()
+    ]
+    known = {parameter.name for parameter in (*own, *options)}
 
     @wraps(call)
     def checked(*args: Any, **given: Any) -> Any:
@@ -41,40 +45,41 @@ def takes_options(call: Call) -> Call:
 
     shown: Any = checked
     shown.__signature__ = inspect.Signature(
-        [*(item.replace(annotation=hints.get(item.name, item.empty)) for item in own), *options.values()],
+        [*(item.replace(annotation=hints.get(item.name, item.empty)) for item in own), *options],
         return_annotation=hints["return"],
     )
-    shown.__annotations__ = hints | {name: item.annotation for name, item in options.items()}
+    shown.__annotations__ = hints | {item.name: item.annotation for item in options}
     shown.__doc__ = call.__doc__ and "\n".join(_documented(call.__doc__, fields))
     return shown  # type: ignore[no-any-return]
 
 
-def meaning(fields: Any, name: str) -> str:
-    """Return the description of an option."""
-    return _option(get_type_hints(fields, include_extras=True)[name]).means
+@cache
+def options_of(fields: Any) -> dict[str, tuple[Any, Option]]:
+    """Return the fields of a typed dict: the type of each, and what it is as a parameter."""
+    return {name: _option(hint) for name, hint in get_type_hints(fields, include_extras=True).items()}
 
 
-def _parameter(name: str, hint: Any) -> inspect.Parameter:
-    default = _option(hint).default
-    if get_origin(hint) is Required:
-        (hint,), default = get_args(hint), inspect.Parameter.empty
-    kind, *others = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    others = [item for item in others if not isinstance(item, Option)]
-    kind = Annotated[(kind, *others)] if others else kind
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+def with_defaults(fields: type[Fields], given: Fields) -> Fields:
+    """Return the options of a typed dict: those that were given, and the others with their defaults."""
+    defaults = {name: option.default for name, (_, option) in options_of(cast(Any, fields)).items()}
+    return cast(Fields, defaults | cast(dict[str, Any], given))
 
 
-def _option(hint: Any) -> Option:
-    if get_origin(hint) is Required:
+def _option(hint: Any) -> tuple[Any, Option]:
+    is_required = get_origin(hint) is Required
+    if is_required:
         (hint,) = get_args(hint)
-    return next((item for item in getattr(hint, "__metadata__", ()) if isinstance(item, Option)), Option())
+    kind, *others = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    option = next((item for item in others if isinstance(item, Option)), Option())
+    others = [item for item in others if item is not option]
+    kind = Annotated[(kind, *others)] if others else kind
+    return kind, option._replace(default=inspect.Parameter.empty) if is_required else option
 
 
 def _documented(docstring: str, fields: Any) -> Iterator[str]:
     """Yield the lines of a docstring, with a line for each option in place of the one for all."""
     for line in inspect.cleandoc(docstring).splitlines():
         if line.startswith("- `**"):
-            for name, hint in get_type_hints(fields, include_extras=True).items():
-                yield f"- `{name}`: {_option(hint).means}"
+            yield from (f"- `{name}`: {option.means}" for name, (_, option) in options_of(fields).items())
         else:
             yield line

@@ -61,7 +61,7 @@ def opening(open_: Callable[P, MemoryStore]) -> Callable[P, Opening]:
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opening:
         return Opening(partial(open_, *args, **kwargs))
 
-    return update_wrapper(opened, open_)
+    return update_wrapper(opened, open_, updated=())
 
 
 class AsyncMemoryStore(AsyncWrapper[MemoryStore]):

@@ -119,26 +119,22 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 class TurnFilters(TypedDict, total=False):
     """Which turns may answer. A filter that is not given leaves all turns."""
 
-    roles: Annotated[Sequence[str], Option("only turns with one of these roles", default=())]
-    speakers: Annotated[Sequence[str], Option("only turns of these speakers", default=())]
+    roles: Annotated[Sequence[str], Option("only turns with one of these roles", ())]
+    speakers: Annotated[Sequence[str], Option("only turns of these speakers", ())]
     since: Annotated[Time | None, Option("only turns said at this time or later; see `by`")]
     until: Annotated[Time | None, Option("only turns said before this time; see `by`")]
-    by: Annotated[
-        By, Option("whether `since` and `until` are times when turns were `said` or `recorded`", default="said")
-    ]
+    by: Annotated[By, Option("whether `since` and `until` are times when turns were `said` or `recorded`", "said")]
     metadata: Annotated[Mapping[str, Any] | None, Option("only turns with each of these keys and JSON values")]
 
 
 class RecallOptions(TurnFilters, total=False):
     """Which turns may answer, how they are ranked, and what each hit brings with it."""
 
-    mode: Annotated[
-        Mode, Option("search by words and meaning (`hybrid`), or by one of them (`text`, `vector`)", default="hybrid")
-    ]
+    mode: Annotated[Mode, Option("search by words and meaning (`hybrid`), or by `text` or `vector` alone", "hybrid")]
     min_relevance: Annotated[float | None, Option("leave out turns of less relevance, from 0 to 1")]
     weights: Annotated[Weights | None, Option("how much each part of the score counts (docs/recall.md)")]
-    context_turns: Annotated[int, Option("add so many turns before and after each hit, up to 20", default=0)]
-    exchange: Annotated[bool, Option("add the reply to each hit, or what it replies to", default=False)]
+    context_turns: Annotated[int, Option("add so many turns before and after each hit, up to 20", 0)]
+    exchange: Annotated[bool, Option("add the reply to each hit, or what it replies to", False)]
 
 
 def question(

@@ -61,13 +61,14 @@ MAY_IMPORT = {
     "eventsourcing": {"domain", "infra", "projections"},
     "working_memory": {"domain", "infra", "projections", "application", "results", "defaults"},
     "session": {"domain", "infra", "projections", "application", "results", "working_memory", "defaults"},
+    "store_options": {"domain", "infra", "observability", "defaults"},
     "composition": {
         *("domain", "infra", "projections", "application", "audit", "operations", "forgetting", "models"),
-        *("observability", "results", "defaults"),
+        *("observability", "results", "store_options"),
     },
     "store": {
         *("domain", "infra", "projections", "application", "audit", "operations", "forgetting", "models"),
-        *("observability", "results", "defaults", "composition", "session", "working_memory"),
+        *("observability", "results", "defaults", "store_options", "composition", "session", "working_memory"),
     },
     "aio": {
         *(

@@ -8,7 +8,7 @@ from typing import get_type_hints
 import pytest
 
 from mnemolog import AsyncMemoryStore, AsyncSession, MemoryStore, Session
-from mnemolog.domain.options import meaning
+from mnemolog.domain.options import options_of
 from mnemolog.projections.recall.question import RecallOptions, TurnFilters
 
 TAKES = [
@@ -27,8 +27,8 @@ TAKES = [
 def test_a_method_shows_each_option_with_its_type_default_and_description(method, fields):
     """In its signature, its type hints and its docstring, which `help`, the site and the API show."""
     parameters, hints, lines = inspect.signature(method).parameters, get_type_hints(method), inspect.getdoc(method)
-    for name, kind in get_type_hints(fields).items():
+    for name, (kind, option) in options_of(fields).items():
         assert parameters[name].annotation == hints[name] == kind
-        assert parameters[name].default is not inspect.Parameter.empty
-        assert f"- `{name}`: {meaning(fields, name)}" in lines.splitlines()
+        assert parameters[name].default is option.default
+        assert f"- `{name}`: {option.means}" in lines.splitlines()
     assert not any(item.kind is item.VAR_KEYWORD for item in parameters.values())
