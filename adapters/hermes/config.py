@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -9,7 +10,12 @@ import msgspec
 from msgspec import Meta
 
 from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.domain.decoding import UNDECODABLE
+from mnemolog.domain.encoding import to_json
+from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import RECALL_K_MAX
+from mnemolog.infra.runtime.atomic_files import make_folder, new_file
+from mnemolog.infra.runtime.regular_files import read_file
 
 NAME: Final = "mnemolog"
 
@@ -46,3 +52,32 @@ def schema() -> list[dict[str, Any]]:
         | ({"choices": option["enum"]} if "enum" in option else {})
         for key, option in options.items()
     ]
+
+
+def read(path: Path) -> Config:
+    """Return the options, or the defaults if the file does not exist. Numbers may be strings.
+
+    Raises `InvalidInput` for a file that is unreadable or has an invalid value.
+    """
+    try:
+        return msgspec.convert(msgspec.json.decode(read_file(path, follow=True)), Config, strict=False)
+    except FileNotFoundError:
+        return Config()
+    except (OSError, *UNDECODABLE) as error:
+        raise InvalidInput(str(path), str(error)) from error
+
+
+def change(path: Path, values: Mapping[str, Any]) -> Config:
+    """Change these options and keep the others. Durable when this returns.
+
+    Raises `InvalidInput` for an invalid value: nothing was changed.
+    """
+    before = msgspec.to_builtins(read(path))
+    try:
+        chosen = msgspec.convert(before | dict(values), Config, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(str(path), str(error)) from error
+    make_folder(path.parent)
+    with new_file(path, replace=True) as file:
+        file.write(msgspec.json.format(to_json(chosen), indent=2))
+    return chosen

@@ -14,7 +14,6 @@ from uuid import uuid4
 from mnemolog.adapters.hermes import config
 from mnemolog.adapters.hermes.backup import backup_beside
 from mnemolog.adapters.hermes.config import NAME, Config
-from mnemolog.adapters.hermes.settings import change_settings, read_settings
 from mnemolog.adapters.support.agent_tools import conversation_tools
 from mnemolog.adapters.support.context import MESSAGE_CHARS_MAX, WAIT_S, context_for, line_of
 from mnemolog.adapters.support.framework_sessions import get_or_start_session, record_many_reopening
@@ -86,7 +85,7 @@ class MnemologProvider(MemoryProvider):
         self._enter(session_id)
 
     def _read_config(self) -> Config:
-        return read_settings(config.file(self._home), Config)
+        return config.read(config.file(self._home))
 
     def _open(self) -> MemoryStore:
         self._config = chosen = self._read_config()
@@ -238,7 +237,7 @@ class MnemologProvider(MemoryProvider):
 
     def save_config(self, values: dict[str, Any], hermes_home: str) -> None:
         """Save options. Raises `InvalidInput`: nothing was changed."""
-        change_settings(config.file(Path(hermes_home)), Config, values)
+        config.change(config.file(Path(hermes_home)), values)
 
     def backup_paths(self) -> list[str]:
         """Return extra paths for `hermes backup`: of a store outside of Hermes' home, a fresh copy."""

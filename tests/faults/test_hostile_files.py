@@ -10,12 +10,11 @@ from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 
-import msgspec
 import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore, import_log, restore_backup
-from mnemolog.adapters.hermes.settings import read_settings
+from mnemolog.adapters.hermes import config
 from mnemolog.adapters.importers.import_files import import_files
 from mnemolog.cli.entry import run
 from mnemolog.cli.messages import messages_in
@@ -439,17 +438,11 @@ READERS = {
     "heads to append to": lambda store, path, out: store.audit.append_head(path),
     "erasures": lambda store, path, out: read_erasures(path),
     "messages": lambda store, path, out: messages_in(path),
-    "settings": lambda store, path, out: read_settings(path, Settings),
+    "settings": lambda store, path, out: config.read(path),
     "a model": lambda store, path, out: make_encoder(_model(path, out), recipe="any").dimension,
     "a backup": lambda store, path, out: restore_backup(_backup(path, out), out / "restored"),
     "keys": lambda store, path, out: restore_backup(store.path.parent / "backup", out / "r", keys=_keys(path, out)),
 }
-
-
-class Settings(msgspec.Struct):
-    """Settings of an adapter."""
-
-    path: str = ""
 
 
 def _model(path: Path, out: Path) -> Path:

@@ -19,7 +19,7 @@ import mnemolog
 from mnemolog import MemoryStore
 from mnemolog.adapters.importers.transcripts.catch_up import Transcripts
 from mnemolog.adapters.support.graph_checkpoints.threads import Threads
-from mnemolog.adapters.support.items.item_store import Items
+from mnemolog.adapters.support.items import Items
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.projections.vectors.lock import IndexerLock

@@ -12,7 +12,7 @@ import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore, errors
 from mnemolog.adapters.support.graph_checkpoints.threads import Threads
-from mnemolog.adapters.support.items.item_store import Items
+from mnemolog.adapters.support.items import Items
 from tests.children.workers import record_one
 from tests.faults.conftest import Processes
 from tests.support import WAIT_S

@@ -4,10 +4,9 @@ For frameworks that keep the state of a run step by step and can return to any s
 serialisers: values are bytes with the name of their format. Adapters convert them (docs/adapters/README.md).
 """
 
-from mnemolog.adapters.support.graph_checkpoints.checkpoint import Checkpoint as Checkpoint
-from mnemolog.adapters.support.graph_checkpoints.checkpoint import Typed as Typed
-from mnemolog.adapters.support.graph_checkpoints.checkpoint import Written as Written
+from mnemolog.adapters.support.graph_checkpoints.threads import Checkpoint as Checkpoint
 from mnemolog.adapters.support.graph_checkpoints.threads import Threads as Threads
-from mnemolog.projections.sql.thread_index import CheckpointAt as CheckpointAt
+from mnemolog.adapters.support.graph_checkpoints.threads import Typed as Typed
+from mnemolog.adapters.support.graph_checkpoints.threads import Written as Written
 
-__all__ = ["Checkpoint", "CheckpointAt", "Threads", "Typed", "Written"]
+__all__ = ["Checkpoint", "Threads", "Typed", "Written"]

@@ -1,4 +1,4 @@
-"""Append to and read threads in the log of a store."""
+"""Append to and read threads in the log of a store: checkpoints, values of their channels, pending writes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from mnemolog.adapters.support.graph_checkpoints.checkpoint import Checkpoint, Typed, Written, typed
+import msgspec
+
 from mnemolog.adapters.support.graph_checkpoints.contents import Contents, Gone, Refs, refs_of
 from mnemolog.adapters.support.store_access import log_of, open_tables
 from mnemolog.domain import errors
@@ -15,6 +16,7 @@ from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.limits import CHECKPOINT_BYTES_MAX
 from mnemolog.domain.position import Position
 from mnemolog.domain.thread_events import (
+    Blob,
     ChannelValue,
     ThreadCheckpointed,
     ThreadCopied,
@@ -23,11 +25,43 @@ from mnemolog.domain.thread_events import (
     ThreadWrite,
     ThreadWritten,
 )
-from mnemolog.domain.threads import ValueAt, checked_thread_id, pack, thread_stream
+from mnemolog.domain.threads import ValueAt, checked_thread_id, pack, thread_stream, unpack
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.projections.sql.thread_index import FILE, CheckpointAt, ThreadIndex, WriteAt
 from mnemolog.store import MemoryStore
+
+
+class Typed(NamedTuple):
+    """Serialised bytes, with the serialiser's name of their format."""
+
+    kind: str
+    data: bytes
+
+
+class Written(NamedTuple):
+    """A write of a task to a channel."""
+
+    task: str
+    channel: str
+    value: Typed
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint of a thread, as it was passed in."""
+
+    thread: str
+    ns: str
+    """Its namespace in the thread; empty for the root."""
+    id: str
+    parent: str | None
+    checkpoint: Typed
+    """Everything but the values of its channels."""
+    metadata: Typed
+    values: dict[str, Typed]
+    """By channel."""
+    writes: list[Written]
+    """Writes of tasks after it, in the order of task path, task and place."""
 
 
 class Step(NamedTuple):
@@ -243,7 +277,7 @@ class Threads:
         for at in found:
             try:
                 stored = contents.checkpoint(at.position)
-                metadata = typed(stored.metadata)
+                metadata = _typed(stored.metadata)
                 if fits is not None and not fits(metadata):
                     continue
                 values = _values(contents, refs_of(at.position, stored), at.position, stored)
@@ -254,7 +288,7 @@ class Threads:
                 ns=at.ns,
                 id=at.id,
                 parent=at.parent,
-                checkpoint=typed(stored.checkpoint),
+                checkpoint=_typed(stored.checkpoint),
                 metadata=metadata,
                 values=values,
                 writes=self._writes(contents, at),
@@ -334,5 +368,13 @@ def _value_in(event: Event, at: WriteAt) -> Typed:
     if isinstance(event, ThreadWritten):
         for write in event.writes:
             if write.place == at.place:
-                return typed(write.blob)
+                return _typed(write.blob)
     raise errors.LogDamaged(f"position {at.position} has no write {at.place} of task {at.task!r}")
+
+
+def _typed(blob: Blob) -> Typed:
+    """Return the content of a blob. Raises `LogDamaged`."""
+    try:
+        return Typed(blob.kind, unpack(blob))
+    except ValueError as error:
+        raise errors.LogDamaged(f"bytes of a checkpoint cannot be read: {error}") from error

@@ -8,20 +8,19 @@ from typing import Any
 from agent.memory_manager import MemoryManager
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.hermes import MnemologProvider
+from mnemolog.adapters.hermes import MnemologProvider, config
 from mnemolog.adapters.hermes.config import Config, file
-from mnemolog.adapters.hermes.settings import change_settings, read_settings
 from tests.support import WAIT_S, HashEncoder
 
 
 def read(home) -> Config:
     """What is configured."""
-    return read_settings(file(home), Config)
+    return config.read(file(home))
 
 
 def save(values, home) -> None:
     """Configure."""
-    change_settings(file(home), Config, values)
+    config.change(file(home), values)
 
 
 class StuckEncoder(HashEncoder):

@@ -1,24 +1,66 @@
-"""A batch of reads and writes of items: reads see the state before, writes are one append."""
+"""Items: JSON objects by namespace and key, with expiry, filters and similarity, for any thread and session.
+
+For frameworks with a document store for agents. Independent of frameworks: adapters convert items
+(docs/adapters/README.md).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
-from mnemolog.adapters.support.items.item import Item, item_of
+import msgspec
+
+from mnemolog.adapters.support.store_access import clock_of, encoder_of, log_of, open_tables
 from mnemolog.domain import errors
+from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import Event
-from mnemolog.domain.item_events import ItemDeleted, ItemTouched
+from mnemolog.domain.item_events import ItemDeleted, ItemPut, ItemTouched
 from mnemolog.domain.item_filters import Pattern, fits
 from mnemolog.domain.items import SEPARATOR, items_stream, join_namespace, new_item
-from mnemolog.domain.position import Micros
-from mnemolog.projections.sql.item_tables import ItemTables, StoredItem
+from mnemolog.domain.position import Micros, Position
+from mnemolog.projections.recall.similarity import Similarity
+from mnemolog.projections.sql.item_tables import FILE, ItemTables, StoredItem
+from mnemolog.store import MemoryStore
+
+__all__ = ["Batch", "Item", "Items", "Pattern"]
 
 Scorer = Callable[[str, Sequence[StoredItem]], Sequence[float | None]]
 """Returns how similar items are to a query, as `Item.score`."""
 
 TOUCHES_A_LIFE: Final = 20
 """Maximum number of recorded uses per lifetime of an item: expiry is exact to a twentieth of the lifetime."""
+Texts = Callable[[Mapping[str, Any], Sequence[str] | None], Sequence[str]]
+"""Returns the texts to compare with queries, from a value and its paths (None: those of the store)."""
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """An item that has not expired."""
+
+    namespace: tuple[str, ...]
+    key: str
+    value: dict[str, Any]
+    created_at: datetime
+    """When its key was first set, after the last deletion or expiry. In UTC."""
+    updated_at: datetime
+    score: float | None = None
+    """Cosine similarity of its best text to the query, -1 to 1. None without a query, a model or texts."""
+
+
+def item_of(stored: StoredItem, *, score: float | None = None) -> Item:
+    """Return the item for a stored one."""
+    return Item(
+        namespace=tuple(stored.namespace.split(SEPARATOR)),
+        key=stored.key,
+        value=stored.value,
+        created_at=to_datetime(stored.created_at),
+        updated_at=to_datetime(stored.updated_at),
+        score=score,
+    )
 
 
 class Batch:
@@ -132,3 +174,71 @@ def _touch(item: StoredItem, now: Micros) -> list[tuple[str, Event]]:
     if now + life - item.expires_at < life / TOUCHES_A_LIFE:
         return []
     return [(items_stream(item.namespace), ItemTouched(key=item.key, expires_at=now + life))]
+
+
+def whole(value: Mapping[str, Any], paths: Sequence[str] | None) -> Sequence[str]:
+    """Return a value as one text: the JSON of all of it or, with paths, of the fields with these names."""
+    chosen = value if paths is None else {name: value[name] for name in paths if name in value}
+    return [json.dumps(chosen, sort_keys=True, ensure_ascii=False)] if chosen else []
+
+
+class Items:
+    """The items of a store. Safe for many threads and processes. Close it before the store.
+
+    Expired items are never returned, even before a sweep. In a store with a model, a search with a query ranks by
+    similarity. Nothing is removed from the log: replaced, deleted and expired values stay in it until they are
+    forgotten (`positions`).
+    """
+
+    def __init__(self, store: MemoryStore, *, texts: Texts = whole) -> None:
+        self._store, self._texts = store, texts
+        self._log, self._clock = log_of(store), clock_of(store)
+        self.tables = open_tables(store, FILE, ItemTables)
+        """The items as tables, up to the position they have read."""
+        self._similarity = Similarity(self.tables.database, epoch=self._log.epoch)
+
+    def close(self) -> None:
+        """Close the files. The store stays open."""
+        self.tables.database.close()
+
+    @contextmanager
+    def batch(self) -> Iterator[Batch]:
+        """Read and write at one moment: reads see the state before, and all writes are one append at the end.
+
+        On an error inside the block, or of the append, nothing is written.
+        """
+        find_scorer = partial(self._find_scorer, read_in=self._log.epoch())
+        batch = Batch(self.tables, find_scorer, now=self._clock.now())
+        self.tables.catch_up()
+        yield batch
+        if events := batch.events():
+            self._log.transact(lambda tx: [tx.append(stream, event) for stream, event in events])
+
+    def positions(self, namespace: Sequence[str]) -> list[Position]:
+        """Return the log positions of all values that a namespace ever had: forget them to erase it."""
+        stream = items_stream(join_namespace(namespace))
+        events = self._log.read_stream(stream, upto=self._log.head().position)
+        return [recorded.position for some in events for recorded in some if isinstance(recorded.event, ItemPut)]
+
+    def sweep(self) -> int:
+        """Delete expired items from the tables, to save space. Return their number.
+
+        The log keeps them until they are forgotten.
+        """
+        self.tables.catch_up()
+        return self.tables.sweep(now=self._clock.now())
+
+    def _find_scorer(self, *, read_in: int) -> Scorer | None:
+        """Return the scorer of items read in a forgetting epoch; None in a store without a model.
+
+        Raises `ModelMismatch`.
+        """
+        encoder = encoder_of(self._store)
+        if encoder is None:
+            return None
+
+        def score(query: str, found: Sequence[StoredItem]) -> list[float | None]:
+            texts = [[text for text in self._texts(item.value, item.paths) if text.strip()] for item in found]
+            return self._similarity.scores(encoder, query, texts, read_in=read_in)
+
+        return score
