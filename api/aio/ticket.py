@@ -59,7 +59,8 @@ class AsyncTicket(AsyncWrapper[Ticket]):
             with suppress(RuntimeError):  # The loop is closed.
                 loop.call_soon_threadsafe(told.set)
 
-        with self._of.listening(tell), suppress(TimeoutError):
+        self._of.when_done(tell)
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await told.wait()
         return self.done

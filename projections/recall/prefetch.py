@@ -10,11 +10,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Final
 
 from mnemolog.domain import errors
 from mnemolog.infra.runtime import fork_guard, shutdown
-from mnemolog.infra.runtime.condition import InterruptSafeCondition
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch_ticket import (
     HANDED_OUT,
@@ -51,10 +52,14 @@ class Prefetcher:
 
     def __init__(self, recall: Callable[[Request], Recall], moment: Callable[[str], Moment]) -> None:
         self._recall, self._moment = recall, moment
-        self._changes = InterruptSafeCondition()
+        self._lock = fork_guard.lock()
+        """Held for moments, never during a recall."""
+        self._requested = threading.Condition(self._lock)
         self._newest: dict[str, Ticket] = {}
         """The newest ticket of each session that was not fetched yet. Queued ones are in order."""
         self._running: Ticket | None = None
+        self._run: Future[None] | None = None
+        """Done when the running recall has ended."""
         self._thread: threading.Thread | None = None
         self._last_number = 0
         self._closed = False
@@ -71,15 +76,15 @@ class Prefetcher:
         request.question()
         self._require_usable()
         asked = self._moment(request.session)
-        with self._changes.mutex:
+        with self._lock:
             self._require_usable()
             self._start_thread()
             self._last_number += 1
             stamp = Stamp(number=self._last_number, session=request.session, query=request.query, asked=asked)
-            ticket = Ticket(stamp, request, self._changes)
+            ticket = Ticket(stamp, request, self._lock)
             self._put(ticket)
             self._keep_limits()
-            self._changes.notify_all()
+            self._requested.notify()
         return ticket
 
     def take(self, session: str, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:
@@ -94,12 +99,12 @@ class Prefetcher:
         end = time.monotonic() + wait_s
         while True:
             self._origin.require_here()
-            with self._changes.mutex:
+            with self._lock:
                 ticket = self._newest.get(session)
             if ticket is None:
                 return PrefetchResult(reason=PrefetchReason.CLOSED if self._closed else PrefetchReason.NONE_ASKED)
             now = self._moment(session)
-            with self._changes.mutex:
+            with self._lock:
                 if self._newest.get(session) is not ticket:
                     continue  # Replaced, taken or discarded meanwhile.
                 taken = ticket.taken(now, max_behind=max_behind)
@@ -113,7 +118,7 @@ class Prefetcher:
 
     def discard(self, session: str) -> None:
         """Discard the request of a session. Call it when its agent switches."""
-        with self._changes.mutex:
+        with self._lock:
             if (ticket := self._newest.get(session)) is not None:
                 ticket.give_up(PrefetchReason.CANCELLED)
                 del self._newest[session]
@@ -124,34 +129,35 @@ class Prefetcher:
         Returns whether it has ended. Otherwise it is abandoned: its answer is dropped, and the process may end while it
         runs. May be called again.
         """
-        with self._changes.mutex:
+        with self._lock:
             self._closed = True
             for ticket in self._newest.values():
                 ticket.give_up(PrefetchReason.CLOSED)
             self._newest.clear()
-            self._changes.notify_all()
-        if threading.current_thread() is self._thread:
-            return False
-        return self._changes.wait_for(lambda: self._running is None or None, timeout_s=timeout_s) is not None
+            self._requested.notify()
+            run = self._run
+        if run is None or threading.current_thread() is self._thread:
+            return run is None
+        with suppress(TimeoutError):
+            run.result(timeout_s)
+        return run.done()
 
     def forked(self) -> None:
         """Refuse all calls from now on: this is a forked child, and the thread exists only in the parent."""
-        self._running = self._thread = None
-        self._changes.forked()
+        self._running = self._run = self._thread = None
         for ticket in self._newest.values():
-            ticket.give_up(PrefetchReason.CLOSED)
+            ticket.forked()
         self._newest.clear()
 
     def end(self) -> None:
         """Interrupt the running recall, because the process ends."""
-        self.close(timeout_s=0)
-        if self._running is not None and self._thread is not None:
+        if not self.close(timeout_s=0) and self._thread is not None:
             shutdown.interrupt(self._thread)
             self._thread.join(EXIT_TIMEOUT_S)
 
     def _start_thread(self) -> None:
         if self._thread is None or not self._thread.is_alive():
-            # A daemon: the process may end while an encoder is at work.
+            # A daemon, and so no `ThreadPoolExecutor`: the process may end while an encoder is at work.
             self._thread = threading.Thread(target=self._work, name="mnemolog-prefetch", daemon=True)
             self._thread.start()
 
@@ -178,25 +184,27 @@ class Prefetcher:
         return not ticket.done and ticket is not self._running
 
     def _work(self) -> None:
-        while self._changes.wait_for(self._begin_next, timeout_s=None):
-            self._answer()
+        while (ticket := self._next()) is not None:
+            outcome = _outcome_of(self._recall, ticket.request)
+            with self._lock:
+                if self._newest.get(ticket.stamp.session) is ticket and not ticket.done:
+                    ticket.settle(outcome)
+                run, self._running, self._run = self._run, None, None
+            if run is not None:
+                run.set_result(None)
 
-    def _begin_next(self) -> bool | None:
-        # This thread was replaced: its start was interrupted, and another one was started.
-        if self._closed or self._thread is not threading.current_thread():
-            return False
-        self._running = next((ticket for ticket in self._newest.values() if self._waits(ticket)), None)
-        return None if self._running is None else True
-
-    def _answer(self) -> None:
-        if (ticket := self._running) is None:
-            return
-        outcome = _outcome_of(self._recall, ticket.request)
-        with self._changes.mutex:
-            self._running = None
-            if not ticket.done:
-                ticket.settle(outcome)
-            self._changes.notify_all()
+    def _next(self) -> Ticket | None:
+        """Wait for the next request to answer. None once the prefetcher is closed."""
+        with self._lock:
+            while True:
+                # The second: this thread's start was interrupted, and another thread was started in its place.
+                if self._closed or self._thread is not threading.current_thread():
+                    return None
+                self._running = next(filter(self._waits, self._newest.values()), None)
+                if self._running is not None:
+                    self._run = Future()
+                    return self._running
+                self._requested.wait()
 
     def _require_usable(self) -> None:
         self._origin.require_here()

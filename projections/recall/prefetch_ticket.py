@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from enum import StrEnum
 from typing import Final
 
@@ -11,7 +13,6 @@ import msgspec
 
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.infra.runtime.condition import InterruptSafeCondition
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.question import Mode, Question, TurnFilters, question
 
@@ -121,15 +122,13 @@ HANDED_OUT: Final = Outcome()
 class Ticket:
     """A recall requested in the background. Created by `MemoryStore`. Safe for many threads."""
 
-    def __init__(self, stamp: Stamp, request: Request, changes: InterruptSafeCondition) -> None:
+    def __init__(self, stamp: Stamp, request: Request, lock: threading.Lock) -> None:
         self.stamp, self.request = stamp, request
-        self._changes = changes
-        self.outcome: Outcome | None = None
-        """How it ended; None until it has."""
-        self._told: list[Callable[[], None]] = []
+        self._lock, self._ending = lock, Future[Outcome]()
 
     def __repr__(self) -> str:
-        state = "not done" if self.outcome is None else self.outcome.reason or "answered"
+        outcome = self.outcome
+        state = "not done" if outcome is None else outcome.reason or "answered"
         return f"Ticket({self.id}, session={self.stamp.session!r}, {state})"
 
     @property
@@ -138,63 +137,72 @@ class Ticket:
         return self.stamp.number
 
     @property
+    def outcome(self) -> Outcome | None:
+        """How it ended; None until it has."""
+        ending = self._ending
+        return ending.result() if ending.done() else None
+
+    @property
     def done(self) -> bool:
         """Whether it has ended, with or without an answer."""
-        return self.outcome is not None
+        return self._ending.done()
 
     @property
     def reason(self) -> PrefetchReason | None:
         """Why there is no answer; None while it runs, and after an answer."""
-        return None if self.outcome is None else self.outcome.reason
+        return None if (outcome := self.outcome) is None else outcome.reason
 
     @property
     def error(self) -> str | None:
         """What the recall raised, when the reason is `failed`."""
-        return None if self.outcome is None else self.outcome.error
+        return None if (outcome := self.outcome) is None else outcome.error
 
     def wait(self, timeout_s: float) -> bool:
         """Wait up to `timeout_s` seconds. Return whether it is done."""
-        return self._changes.wait_for(lambda: self.done or None, timeout_s=timeout_s) is not None
+        with suppress(TimeoutError):
+            self._ending.result(timeout_s)
+        return self.done
 
-    @contextmanager
-    def listening(self, told: Callable[[], None]) -> Iterator[None]:
-        """Call `told`, in any thread, once it is done, or at once if it is. `told` must be fast and must not raise."""
-        with self._changes.mutex:
-            self._told.append(told)
-        try:
-            if self.done:
-                told()
-            yield
-        finally:
-            with self._changes.mutex:
-                self._told.remove(told)
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Call `call`, in any thread, once it is done, or at once if it is. `call` must be fast and must not raise."""
+        self._ending.add_done_callback(lambda _: call())
 
     def cancel(self) -> None:
         """Cancel it. If it has not started it never runs; an answer not yet returned is discarded."""
-        with self._changes.mutex:
+        with self._lock:
             self.give_up(PrefetchReason.CANCELLED)
 
     def give_up(self, reason: PrefetchReason) -> None:
-        """End it without an answer, dropping one that was not returned yet. Needs the mutex."""
-        if self.outcome is None or self.outcome.recall is not None:
+        """End it without an answer, dropping one that was not returned yet. Needs the lock."""
+        if (outcome := self.outcome) is None or outcome.recall is not None:
             self.settle(Outcome(reason=reason))
 
     def settle(self, outcome: Outcome) -> None:
-        """Set the outcome and wake waiting threads. Needs the mutex."""
-        self.outcome = outcome
-        for told in self._told:
-            told()
-        self._changes.notify_all()
+        """Set the outcome and wake waiting threads. Needs the lock."""
+        if self._ending.done():  # An answer that was returned or dropped: it is kept no longer.
+            self._ending = _ended(outcome)
+        else:
+            self._ending.set_result(outcome)
+
+    def forked(self) -> None:
+        """End it without an answer in a forked child, where locks of the parent's threads may be held forever."""
+        self._ending = _ended(Outcome(reason=PrefetchReason.CLOSED))
 
     def taken(self, now: Moment, *, max_behind: int | None) -> PrefetchResult:
         """Return the result to hand out `now`. See `Stamp.broken`."""
         outcome = self.outcome or Outcome(reason=PrefetchReason.NOT_READY)
-        if self.reason is None:
+        if outcome.reason in (None, PrefetchReason.NOT_READY):
             answered_by = None if outcome.recall is None else outcome.recall.model
             broken = self.stamp.broken(now, answered_by=answered_by, max_behind=max_behind)
             if broken is not None:
                 return PrefetchResult(reason=broken, ticket=self)
         return PrefetchResult(recall=outcome.recall, reason=outcome.reason, error=outcome.error, ticket=self)
+
+
+def _ended(outcome: Outcome) -> Future[Outcome]:
+    ending = Future[Outcome]()
+    ending.set_result(outcome)
+    return ending
 
 
 class PrefetchResult(Result, frozen=True, kw_only=True):

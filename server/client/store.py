@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn, Unpack
@@ -29,8 +28,8 @@ from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope, covers, parse_scope
 from mnemolog.domain.session import SessionLike, checked_session_id, session_id_of, session_of
 from mnemolog.forgetting.results import ForgetReport
+from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.atomic_files import new_file
-from mnemolog.infra.runtime.condition import InterruptSafeCondition
 from mnemolog.infra.runtime.paths import local_path
 from mnemolog.models.service import ModelService
 from mnemolog.operations.backup import BackupReport
@@ -270,7 +269,7 @@ class RemoteSession(_Recording, Session):
         if (begun := found.prefetch) is not None:
             ticket = RemoteTicket(begun.stamp, Request(session=self.id, query=begun.stamp.query))
             if found.reason is not PrefetchReason.NOT_READY:
-                ticket.outcome = HANDED_OUT if found.reason is None else Outcome(reason=found.reason, error=found.error)
+                ticket.settle(HANDED_OUT if found.reason is None else Outcome(reason=found.reason, error=found.error))
         return PrefetchResult(recall=found.recall, reason=found.reason, error=found.error, ticket=ticket)
 
     def record(self, role: str | Mapping[str, Any], text: str | Sequence[Any] | None = None, **about: Any) -> Turn:
@@ -286,7 +285,7 @@ class RemoteTicket(Ticket):
     """A recall in the background of a server. What became of it is known from `Session.prefetch_result` alone."""
 
     def __init__(self, stamp: Stamp, request: Request) -> None:
-        super().__init__(stamp, request, InterruptSafeCondition())
+        super().__init__(stamp, request, fork_guard.lock())
 
     def wait(self, timeout_s: float) -> bool:
         """Raise `StoreError`: the server waits, in `prefetch_result(wait_s=…)`."""
@@ -296,16 +295,11 @@ class RemoteTicket(Ticket):
         """Raise `StoreError`: a newer prefetch of the session replaces this one."""
         raise _only_result()
 
-    @contextmanager
-    def listening(self, told: Callable[[], None]) -> Iterator[None]:
-        """Call `told` soon, for the caller to look again."""
-        timer = threading.Timer(LOOK_S, told)
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Call `call` soon, for the caller to look again."""
+        timer = threading.Timer(LOOK_S, call)
         timer.daemon = True
         timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
 
 
 def _only_result() -> errors.StoreError:

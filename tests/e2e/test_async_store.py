@@ -392,7 +392,8 @@ def test_a_prefetch_is_waited_for_without_a_thread(folder):
             assert (await session.prefetch_result()).reason is PrefetchReason.NOT_READY
             given_up = asyncio.create_task(session.prefetch_result(wait_s=WAIT_S))
             waiting = [asyncio.create_task(ticket.wait(WAIT_S)) for _ in range(3 * READERS_MAX)]
-            await until(lambda: len(ticket._of._told) == len(waiting) + 1, what="all to wait")
+            # One is from the wait that timed out.
+            await until(lambda: len(ticket._of._ending._done_callbacks) == len(waiting) + 2, what="all to wait")
             given_up.cancel()
             assert (await store.head()).position == 2
             model.free.set()

@@ -13,7 +13,6 @@ import pytest
 
 from mnemolog.domain.errors import InvalidInput, StoreClosed
 from mnemolog.domain.position import Position
-from mnemolog.infra.runtime import condition
 from mnemolog.projections.recall import prefetch, prefetch_ticket
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch import REMEMBERED_MAX, WAITING_MAX, Prefetcher
@@ -22,7 +21,7 @@ from tests.interrupts import Interrupt, interrupted_when, line_of, trace_lines
 from tests.support import WAIT_S, in_thread, wait_until
 
 ROOT = Path(__file__).parents[2]
-SOURCES = {module.__file__ for module in (condition, prefetch, prefetch_ticket)}
+SOURCES = {module.__file__ for module in (prefetch, prefetch_ticket)}
 
 
 class Desk:
@@ -87,8 +86,10 @@ class Desk:
 
     @property
     def waiters(self):
-        """How many threads wait for a change, the idle worker included."""
-        return len(self.prefetcher._changes._gates)
+        """How many threads wait for a ticket, or for the end of the running recall."""
+        run = self.prefetcher._run
+        endings = [ticket._ending for ticket in self.tickets] + ([] if run is None else [run])
+        return sum(len(ending._condition._waiters) for ending in endings)
 
 
 def answer(query, *, model=None):
@@ -111,7 +112,7 @@ def what(taken):
     return taken.reason if taken.recall is None else taken.recall.query
 
 
-def test_an_answer_is_handed_out_once_with_its_ticket(desk):
+def test_an_answer_is_returned_once_with_its_ticket(desk):
     """The next call to `take` finds nothing."""
     ticket = desk.submit("a", "tea")
     assert ticket.wait(WAIT_S)
@@ -143,7 +144,7 @@ def test_one_thread_started_by_the_first_prefetch_answers_all(desk):
     assert thread.daemon
 
 
-def test_asking_does_not_wait_for_the_model(desk):
+def test_submitting_does_not_wait_for_the_model(desk):
     """With the thread occupied, asking returns; what was asked is not ready and keeps its place."""
     running = desk.hold()
     waiting = desk.submit("a", "tea")
@@ -155,20 +156,13 @@ def test_asking_does_not_wait_for_the_model(desk):
     assert (what(desk.take("busy")), what(desk.take("a"))) == (running.stamp.query, "tea")
 
 
-def test_taking_may_wait_for_the_answer(desk):
-    """It returns when the answer is there."""
+def test_taking_waits_for_the_answer_and_no_longer_than_its_timeout(desk):
+    """After a timeout the answer is not ready, and can be taken later."""
     desk.hold("a")
+    assert what(desk.take("a", wait_s=0.01)) == PrefetchReason.NOT_READY
     taking = desk.start_taking("a")
     desk.free.set()
     assert what(taking.result()) == "held 0"
-
-
-def test_taking_waits_no_longer_than_its_timeout(desk):
-    """Then the answer is not ready, and can be taken later."""
-    desk.hold("a")
-    assert what(desk.take("a", wait_s=0.01)) == PrefetchReason.NOT_READY
-    desk.let_go()
-    assert what(desk.take("a")) == "held 0"
 
 
 def test_a_waiting_take_returns_the_answer_to_the_newest_question(desk):
@@ -181,7 +175,7 @@ def test_a_waiting_take_returns_the_answer_to_the_newest_question(desk):
 
 
 @pytest.mark.parametrize("when", ["before it ran", "while it ran", "after it ran"])
-def test_an_old_answer_is_never_handed_out_after_a_switch(desk, when):
+def test_an_answer_from_before_a_switch_is_never_returned(desk, when):
     """However late: not the new session, not the old one, not the old one when the agent is back in it."""
     if when == "before it ran":
         desk.hold()
@@ -218,7 +212,7 @@ def test_taking_after_a_switch_does_not_wait(desk):
 
 
 @pytest.mark.parametrize("state", ["waiting", "running", "answered", "failed"])
-def test_what_is_discarded_is_forgotten(desk, state):
+def test_a_discarded_prefetch_is_never_answered(desk, state):
     """Its late answer is dropped, its ticket says so, and other sessions keep theirs."""
     other = desk.submit("other", "milk")
     assert other.wait(WAIT_S)
@@ -261,17 +255,7 @@ def test_a_cancelled_ticket_is_never_answered(desk):
     assert what(desk.take("b")) == PrefetchReason.CANCELLED
 
 
-def test_a_newer_prefetch_replaces_the_one_that_waits(desk):
-    """The older is never run."""
-    desk.hold()
-    older, newer = desk.submit("a", "tea"), desk.submit("a", "milk")
-    assert (older.done, older.reason, newer.done) == (True, PrefetchReason.REPLACED, False)
-    desk.let_go()
-    assert desk.began == ["held 0", "milk"]
-    assert what(desk.take("a")) == "milk"
-
-
-def test_a_newer_prefetch_makes_the_running_one_void(desk):
+def test_a_newer_prefetch_invalidates_the_running_one(desk):
     """Its answer is dropped when it arrives: it is not taken for the newer one's."""
     older = desk.hold("a")
     newer = desk.submit("a", "held too")
@@ -283,18 +267,19 @@ def test_a_newer_prefetch_makes_the_running_one_void(desk):
     assert older.reason == PrefetchReason.REPLACED
 
 
-def test_the_line_is_fair(desk):
-    """A question that replaces a waiting one keeps its place; one that replaces a running one goes to the end."""
+def test_a_prefetch_that_replaces_a_queued_one_keeps_its_place(desk):
+    """The older is never run. One that replaces the running one goes to the end of the queue."""
     desk.hold("busy")
-    desk.submit("a", "a1")
-    desk.submit("b", "b1")
-    desk.submit("a", "a2")
-    desk.submit("busy", "again")
+    older, other = desk.submit("a", "a1"), desk.submit("b", "b1")
+    newer, again = desk.submit("a", "a2"), desk.submit("busy", "again")
+    assert (older.done, older.reason) == (True, PrefetchReason.REPLACED)
+    assert not any(ticket.done for ticket in (newer, other, again))
     desk.let_go()
     assert desk.began == ["held 0", "a2", "b1", "again"]
+    assert what(desk.take("a")) == "a2"
 
 
-def test_of_too_many_sessions_that_wait_the_oldest_is_given_up(desk):
+def test_beyond_the_limit_of_queued_sessions_the_oldest_is_cancelled(desk):
     """Its ticket says so, and so does taking; all others are answered."""
     desk.hold()
     waiting = [desk.submit(f"s{n}", f"q{n}") for n in range(WAITING_MAX)]
@@ -310,7 +295,7 @@ def test_of_too_many_sessions_that_wait_the_oldest_is_given_up(desk):
     assert (fresh.reason, one_more.reason) == (None, None)
 
 
-def test_the_oldest_answer_that_is_not_fetched_is_dropped(desk):
+def test_beyond_the_limit_of_unfetched_answers_the_oldest_is_dropped(desk):
     """The first goes first; its ticket says so."""
     first = desk.submit("first", "tea")
     for n in range(REMEMBERED_MAX):
@@ -348,7 +333,7 @@ def test_an_answer_of_another_model_is_dropped(desk, stamped, answered, now, exp
     ("recorded", "max_behind", "expected"),
     [(0, 0, "tea"), (1, 0, PrefetchReason.BEHIND), (3, 3, "tea"), (4, 3, PrefetchReason.BEHIND), (1_000, None, "tea")],
 )
-def test_the_caller_says_how_far_behind_an_answer_may_be(desk, recorded, max_behind, expected):
+def test_the_caller_limits_how_far_behind_an_answer_may_be(desk, recorded, max_behind, expected):
     """Counted in log positions since it was asked for."""
     assert desk.submit("a", "tea").wait(WAIT_S)
     desk.head += recorded
@@ -389,7 +374,7 @@ def test_a_failure_is_reported_even_after_a_switch(desk):
     assert what(desk.take("a")) == PrefetchReason.FAILED
 
 
-def test_a_moment_that_cannot_be_read_loses_nothing(desk):
+def test_an_error_while_reading_the_moment_loses_no_answer(desk):
     """The error reaches the caller; what was asked for before is still there."""
     assert desk.submit("a", "tea").wait(WAIT_S)
     moment, desk.moment = desk.moment, lambda session: {}[session]
@@ -402,14 +387,14 @@ def test_a_moment_that_cannot_be_read_loses_nothing(desk):
 
 
 @pytest.mark.parametrize("wrong", [{"query": " "}, {"query": "\n"}, {"k": 0}, {"k": 1_001}, {"mode": "both"}])
-def test_what_cannot_be_recalled_is_refused_when_it_is_asked(desk, wrong):
+def test_an_invalid_question_is_refused_at_once(desk, wrong):
     """And not in the background, later."""
     with pytest.raises(InvalidInput):
         desk.prefetcher.submit(Request(**{"session": "a", "query": "tea", **wrong}))
     assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
 
 
-def test_closing_drops_what_waits_and_waits_for_what_runs(desk):
+def test_closing_drops_queued_prefetches_and_waits_for_the_running_one(desk):
     """Nothing more is run, asked for or handed out; the thread ends."""
     running, waiting = desk.hold("a"), desk.submit("b", "tea")
     closing = in_thread(lambda: desk.close(timeout_s=WAIT_S))
@@ -426,7 +411,7 @@ def test_closing_drops_what_waits_and_waits_for_what_runs(desk):
     assert [what(desk.take(session)) for session in "abc"] == [PrefetchReason.CLOSED] * 3
 
 
-def test_closing_abandons_what_does_not_end(desk):
+def test_closing_abandons_a_recall_that_does_not_end_in_time(desk):
     """Its late answer goes nowhere, and its thread ends behind it."""
     running = desk.hold("a")
     assert desk.close(timeout_s=0.01) is False
@@ -438,23 +423,27 @@ def test_closing_abandons_what_does_not_end(desk):
     assert desk.close() is True
 
 
-def test_closing_ends_the_waiting(desk):
-    """A waiting `take` returns without an answer."""
-    desk.hold("a")
-    taking = desk.start_taking("a")
-    desk.close(timeout_s=0)
-    assert what(taking.result()) == PrefetchReason.CLOSED
-
-
-@pytest.mark.parametrize("call", ["cancel", "discard", "replace"])
-def test_giving_up_ends_the_waiting(desk, call):
-    """A thread that waits for the ticket returns at once, although the recall still runs."""
+@pytest.mark.parametrize("call", ["cancel", "discard", "replace", "close"])
+def test_a_ticket_that_is_given_up_ends_the_waiting(desk, call):
+    """Threads that wait for it return at once, although the recall still runs; `take` has no answer."""
     ticket = desk.hold("a")
-    waiting = in_thread(lambda: ticket.wait(WAIT_S))
-    wait_until(lambda: desk.waiters == 1, what="the one who waits")
-    {"cancel": ticket.cancel, "discard": lambda: desk.discard("a"), "replace": lambda: desk.submit("a", "milk")}[call]()
+    waiting, taking = in_thread(lambda: ticket.wait(WAIT_S)), in_thread(lambda: desk.take("a", wait_s=WAIT_S))
+    wait_until(lambda: desk.waiters == 2, what="the threads that wait")
+    {
+        "cancel": ticket.cancel,
+        "discard": lambda: desk.discard("a"),
+        "replace": lambda: desk.submit("a", "milk"),
+        "close": lambda: desk.close(timeout_s=0),
+    }[call]()
     assert waiting.result(5) is True
     assert not desk.free.is_set()
+    desk.free.set()
+    given_up = {
+        "cancel": PrefetchReason.CANCELLED,
+        "discard": PrefetchReason.NONE_ASKED,
+        "close": PrefetchReason.CLOSED,
+    }
+    assert what(taking.result(5)) == given_up.get(call, "milk")
 
 
 def test_a_prefetch_that_begins_while_the_store_closes_is_refused(desk):
@@ -466,18 +455,7 @@ def test_a_prefetch_that_begins_while_the_store_closes_is_refused(desk):
     assert set(threading.enumerate()) <= threads
 
 
-def test_waking_a_thread_twice_is_no_error():
-    """An interrupt may have ended the first attempt halfway."""
-    waiting, told = threading.Lock(), threading.Lock()
-    waiting.acquire()
-    changed = condition.InterruptSafeCondition()
-    with changed.mutex:
-        changed._gates += [told, waiting]
-        changed.notify_all()
-    assert not waiting.locked()
-
-
-def test_closing_what_never_ran_starts_nothing():
+def test_closing_an_unused_prefetcher_starts_no_thread():
     """Twice, from two threads, and before anything was asked for."""
     desk, threads = Desk(), set(threading.enumerate())
     assert [in_thread(desk.close).result() for _ in range(2)] == [True, True]
@@ -523,7 +501,7 @@ def test_closing_during_prefetches_leaves_no_thread_waiting():
         assert all(ticket.wait(0) for outcome in asking for ticket in outcome.result())
 
 
-def test_eight_threads_never_get_what_is_not_theirs(rng):
+def test_eight_threads_never_get_the_answer_of_another_session(rng):
     """Twenty sessions of five agents: what is handed out carries its own session and a generation of that time."""
     sessions, agents = [f"s{n}" for n in range(20)], Counter()
     agent = {session: n % 5 for n, session in enumerate(sessions)}
@@ -598,7 +576,7 @@ def test_ctrl_c_ends_the_waiting_and_nothing_else(call):
 
     def ready():
         wait_until(lambda: desk.waiters == 1, what="the main thread to wait")
-        wait_until(lambda: "gate.acquire(timeout" in line_of(main), what="the main thread at its gate")
+        wait_until(lambda: "waiter.acquire(" in line_of(main), what="the main thread in its wait")
 
     with interrupted_when(ready):
         waits[call]()
@@ -701,7 +679,7 @@ FORK = """
 locked, unlock = threading.Event(), threading.Event()
 
 def hold_the_lock():
-    with prefetcher._changes.mutex:
+    with prefetcher._lock:
         locked.set()
         unlock.wait()
 

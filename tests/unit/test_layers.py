@@ -277,6 +277,7 @@ def test_every_lock_is_free_in_a_forked_child():
     }
     assert kept == {
         "mnemolog.infra.log.group_commit: self._room = threading.Condition(self._mutex)",
+        "mnemolog.projections.recall.prefetch: self._requested = threading.Condition(self._lock)",
         "mnemolog.infra.log.group_commit: self._company = threading.Lock()",
         "mnemolog.infra.log.group_commit: self._company = company = threading.Lock()",
         "mnemolog.infra.log.group_commit: request.gate = threading.Lock()",
