@@ -25,7 +25,7 @@ def takes_options(call: Call) -> Call:
     """Show each field of a typed dict as a parameter of a function that takes it as `**options: Unpack[…]`.
 
     Signature, type hints and docstring list the fields; in the docstring they replace the line that begins with
-    "- `**". An argument that the function does not take raises `TypeError`.
+    "- `**". An argument that is missing, or that the function does not take, raises `TypeError`.
     """
     hints = get_type_hints(call, include_extras=True)
     *own, variable = inspect.signature(call).parameters.values()
@@ -34,13 +34,17 @@ def takes_options(call: Call) -> Call:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=kind)
         for name, (kind, option) in options_of(fields).items()
     ]
-    known = {parameter.name for parameter in (*own, *options)}
+    known = {item.name for item in (*own, *options)}
+    required = [item.name for item in options if item.default is item.empty]
 
     @wraps(call)
     def checked(*args: Any, **given: Any) -> Any:
         for name in given:
             if name not in known:
                 raise TypeError(f"{call.__qualname__}() got an unexpected keyword argument {name!r}")
+        for name in required:
+            if name not in given:
+                raise TypeError(f"{call.__qualname__}() missing 1 required keyword-only argument: {name!r}")
         return call(*args, **given)
 
     shown: Any = checked

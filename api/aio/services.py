@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 
 from mnemolog.aio.wrappers import (
     AsyncWrapper,
     in_background_pool,
+    in_pages,
     in_read_pool,
     in_recall_pool,
     in_write_pool,
-    pages,
     wrapped,
 )
 from mnemolog.audit.service import AuditService
-from mnemolog.domain.moments import By, Time, When
-from mnemolog.domain.position import ORIGIN
-from mnemolog.domain.session import SessionLike
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
-from mnemolog.projections.history.timeline import Moment
-from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import Quarantine
 
 
@@ -41,31 +34,7 @@ class AsyncAuditService(AsyncWrapper[AuditService]):
     forgotten = in_background_pool(AuditService.forgotten)
     erasures = in_read_pool(AuditService.erasures)
     pending_erasures = in_read_pool(AuditService.pending_erasures)
-
-    async def timeline(
-        self,
-        *,
-        after: When = ORIGIN,
-        upto: When | None = None,
-        session: SessionLike | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        by: By = "recorded",
-        progress: Progress | None = None,
-    ) -> AsyncIterator[Moment]:
-        """Yield a description of each event. See `AuditService.timeline`; raises as that does."""
-        asked = partial(
-            self._of.timeline,
-            after=after,
-            upto=upto,
-            session=session,
-            since=since,
-            until=until,
-            by=by,
-            progress=progress,
-        )
-        async for moment in pages(self._pools, asked):
-            yield moment
+    timeline = in_pages(AuditService.timeline)
 
 
 class AsyncModelService(AsyncWrapper[ModelService]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import Callable, Generator
 from functools import partial, update_wrapper
 from pathlib import Path
 from types import TracebackType
@@ -14,17 +14,13 @@ from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.aio.wrappers import (
     AsyncWrapper,
     in_background_pool,
+    in_pages,
     in_read_pool,
     in_recall_pool,
     in_write_pool,
-    pages,
     wrapped,
 )
-from mnemolog.defaults import DEFAULT_AGENT
-from mnemolog.domain.events import RecordedEvent
-from mnemolog.domain.moments import When
-from mnemolog.domain.position import ORIGIN
-from mnemolog.domain.session import SessionLike
+from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
 P = ParamSpec("P")
@@ -62,6 +58,10 @@ def opening(open_: Callable[P, MemoryStore]) -> Callable[P, Opening]:
         return Opening(partial(open_, *args, **kwargs))
 
     return update_wrapper(opened, open_, updated=())
+
+
+def _session_or_none(found: Session | None, pools: WorkerPools) -> AsyncSession | None:
+    return None if found is None else AsyncSession(found, pools)
 
 
 class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
@@ -121,6 +121,7 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
 
     start_session = wrapped(AsyncSession, in_write_pool(MemoryStore.start_session))
     session = wrapped(AsyncSession, in_write_pool(MemoryStore.session))
+    find_session = wrapped(_session_or_none, in_read_pool(MemoryStore.find_session))
     end_session = in_write_pool(MemoryStore.end_session)
     find = in_background_pool(MemoryStore.find)
     record = in_write_pool(MemoryStore.record)
@@ -133,6 +134,8 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
     turns = in_read_pool(MemoryStore.turns)
     switch = wrapped(AsyncSession, in_write_pool(MemoryStore.switch))
     preview_switch = in_write_pool(MemoryStore.preview_switch)
+    current = wrapped(_session_or_none, in_read_pool(MemoryStore.current))
+    events = in_pages(MemoryStore.events)
     head = in_read_pool(MemoryStore.head)
     position_at = in_read_pool(MemoryStore.position_at)
     replay = in_background_pool(MemoryStore.replay)
@@ -141,21 +144,3 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
     verify = in_background_pool(MemoryStore.verify)
     status = in_read_pool(MemoryStore.status)
     rebuild = in_background_pool(MemoryStore.rebuild)
-
-    async def find_session(self, id: SessionLike) -> AsyncSession | None:
-        """Return a handle on the session with that id; None if there is none. Raises `InvalidInput`."""
-        found = await self._pools.read(partial(self._of.find_session, id))
-        return None if found is None else AsyncSession(found, self._pools)
-
-    async def current(self, agent: str = DEFAULT_AGENT) -> AsyncSession | None:
-        """Return the session that the agent was last switched to, by any process; None before any switch.
-
-        Raises `InvalidInput` for an invalid agent name.
-        """
-        found = await self._pools.read(partial(self._of.current, agent))
-        return None if found is None else AsyncSession(found, self._pools)
-
-    async def events(self, *, after: When = ORIGIN, upto: When | None = None) -> AsyncIterator[RecordedEvent]:
-        """Yield the events of `(after, upto]` in order, each a position or a time. See `MemoryStore.events`."""
-        async for event in pages(self._pools, lambda: self._of.events(after=after, upto=upto)):
-            yield event

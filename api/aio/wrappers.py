@@ -28,6 +28,7 @@ Of_co = TypeVar("Of_co", covariant=True)
 Self = TypeVar("Self")
 Result = TypeVar("Result")
 Wrapper = TypeVar("Wrapper")
+Call = TypeVar("Call", bound=Callable[..., Any])
 P = ParamSpec("P")
 
 
@@ -89,6 +90,20 @@ def in_background_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, 
     return _named(call, method, "background")
 
 
+def in_pages(
+    method: Method[Self, P, Iterator[Item]],
+) -> Callable[Concatenate[AsyncWrapper[Self], P], AsyncIterator[Item]]:
+    """Make an asynchronous iterator of a method that reads and yields. It fetches `ITEMS_PER_CALL` at a time."""
+
+    async def call(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[Item]:
+        items = await self._pools.read(partial(_own(self._of, method), *args, **kwargs))
+        while page := await self._pools.read(lambda: list(islice(items, ITEMS_PER_CALL))):
+            for item in page:
+                yield item
+
+    return _named(call, method)
+
+
 def wrapped(
     wrapper: Callable[[Result, WorkerPools], Wrapper], call: AsyncMethod[Self, P, Result]
 ) -> AsyncMethod[Self, P, Wrapper]:
@@ -112,9 +127,7 @@ async def run_in(pool: Pool, of: AsyncWrapper[Self], work: Callable[[Self], Resu
     return await run(partial(work, of._of))
 
 
-def _named(
-    call: AsyncMethod[Self, P, Result], method: Callable[..., Any], pool: Pool | None = None
-) -> AsyncMethod[Self, P, Result]:
+def _named(call: Call, method: Callable[..., Any], pool: Pool | None = None) -> Call:
     update_wrapper(call, method)
     call.__qualname__ = f"Async{method.__qualname__.removeprefix('Async')}"
     if pool is not None:
@@ -131,11 +144,3 @@ def stopping(progress: Progress | None) -> Progress:
             progress(done, total)
 
     return report
-
-
-async def pages(pools: WorkerPools, begin: Callable[[], Iterator[Item]]) -> AsyncIterator[Item]:
-    """Yield the items of a blocking iterator, which `begin` returns, fetched `ITEMS_PER_CALL` at a time."""
-    items = await pools.read(begin)
-    while page := await pools.read(lambda: list(islice(items, ITEMS_PER_CALL))):
-        for item in page:
-            yield item

@@ -346,6 +346,13 @@ def test_an_unknown_option_is_refused_as_an_unknown_parameter_is(store, name):
         getattr(store, name)("tea", limits=2)
 
 
+@pytest.mark.parametrize("name", ["switch", "preview_switch"])
+def test_a_required_option_that_is_missing_is_refused_as_a_missing_parameter_is(store, name):
+    """By the name of the method, as Python does it."""
+    with pytest.raises(TypeError, match=rf"^MemoryStore\.{name}\(\) missing .* argument: 'reason'$"):
+        getattr(store, name)("trip")
+
+
 def test_the_defaults_that_a_signature_shows_are_those_of_a_call(store):
     """A recall that passes all of them answers like one that passes none."""
     session = store.start_session("trip")
