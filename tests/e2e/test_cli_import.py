@@ -31,7 +31,7 @@ def texts(memory):
 
 
 def test_an_import_creates_the_store_and_says_so(tmp_path, run):
-    """Nobody has to know `init` first."""
+    """`init` is not needed first."""
     memory = tmp_path / "new"
     ran = run("import", memory, DATA / "table.csv", *MODEL)
     assert ran.returncode == 0
@@ -93,6 +93,13 @@ def test_a_dry_run_shows_the_first_three_turns_and_writes_nothing(tmp_path, run)
     assert not (tmp_path / "new").exists()
 
 
+def test_a_dry_run_of_a_transcript_names_no_fields(tmp_path, run):
+    """Its fields are fixed."""
+    shown = run("import", tmp_path / "new", DATA / "codex.jsonl", "--dry-run").stdout.splitlines()
+    assert shown[0].endswith("codex.jsonl: a rollout of Codex; 4 turns in 1 session")
+    assert shown[1].startswith("1. ")
+
+
 def test_a_dry_run_is_json_too(tmp_path, run):
     """One object for each file."""
     files = [DATA / "zep.json", DATA / "claude_ai.json"]
@@ -125,7 +132,7 @@ def test_a_dry_run_names_every_line_that_would_be_refused(tmp_path, run):
     assert "the import would stop at the first bad line; with --skip-bad it leaves out 2 lines" in ran.stderr
 
 
-def test_a_wrong_field_is_answered_with_the_fields_of_the_file(tmp_path, run):
+def test_a_wrong_field_is_refused_with_the_fields_of_the_file(tmp_path, run):
     """Leaving out every line would be no remedy."""
     ran = run("import", tmp_path / "new", DATA / "table.csv", "--field", "text=Nope", *MODEL)
     assert "no field 'Nope'; the fields are 'Conversation', 'Sender', 'Created At', 'Message', 'Score'" in ran.stderr
@@ -134,8 +141,8 @@ def test_a_wrong_field_is_answered_with_the_fields_of_the_file(tmp_path, run):
     assert not (tmp_path / "new").exists()
 
 
-def test_after_a_broken_line_an_import_says_what_is_recorded_and_how_to_go_on(tmp_path, run):
-    """The very command, with the option that helps; going on records nothing twice."""
+def test_after_a_broken_line_an_import_says_what_is_recorded_and_how_to_continue(tmp_path, run):
+    """The same command, with the option that helps; continuing records nothing twice."""
     memory = tmp_path / "memory"
     path = lines_of(tmp_path / "t.jsonl", {"text": "one"}, "broken", {"text": "two"}, {"text": "three"})
     ran = run("import", memory, path, *MODEL)
@@ -148,7 +155,7 @@ def test_after_a_broken_line_an_import_says_what_is_recorded_and_how_to_go_on(tm
     assert texts(memory) == ["one", "two", "three"]
 
 
-def test_after_a_broken_document_an_import_does_not_promise_to_skip_it(tmp_path, run):
+def test_after_a_broken_document_no_hint_promises_to_skip_it(tmp_path, run):
     """What concerns the whole file cannot be left out."""
     path = tmp_path / "t.json"
     path.write_text('[{"text": "one"},\n oops]')
@@ -194,7 +201,7 @@ def test_ctrl_c_after_the_turns_are_recorded_says_so_too(tmp_path, run, monkeypa
     assert "interrupted: 3 turns recorded; to continue, run the same command again" in ran.stderr
 
 
-def test_the_library_says_in_a_note_how_many_turns_are_recorded(tmp_path):
+def test_the_error_of_the_library_has_a_note_with_the_number_of_turns_recorded(tmp_path):
     """A traceback prints it."""
     path = lines_of(tmp_path / "t.jsonl", {"text": "one"}, {"text": "two"}, "broken")
     with MemoryStore.open(tmp_path / "memory", model=None) as store:

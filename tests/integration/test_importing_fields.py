@@ -1,4 +1,4 @@
-"""What a field map says, and what JSON Lines hold under it."""
+"""Field maps, and JSON Lines read under them."""
 
 from __future__ import annotations
 
@@ -61,20 +61,20 @@ def test_options_may_repeat():
 @pytest.mark.parametrize(
     "option", ["", "text", "text=", "text=a+", "=a", "colour=a", "text=a,", "text=a,text=b", "role=a+b"]
 )
-def test_a_field_option_that_says_nothing_clear_is_refused(option):
+def test_an_unclear_field_option_is_refused(option):
     """Unknown, empty, doubled: each is an error, never a guess."""
     with pytest.raises(InvalidInput, match="field: "):
         parse_field_map([option])
 
 
-def test_an_unknown_target_is_answered_with_those_there_are():
+def test_an_unknown_target_is_refused_with_the_list_of_targets():
     """The error names every target."""
     with pytest.raises(InvalidInput) as caught:
         parse_field_map(["txt=a"])
     assert all(target in str(caught.value) for target in DEFAULT_FIELDS)
 
 
-def test_fields_of_a_format_without_rows_are_refused(tmp_path):
+def test_fields_of_a_transcript_are_refused(tmp_path):
     """The error names the formats that have fields."""
     with pytest.raises(InvalidInput, match="codex has no fields to name; these formats have: jsonl, json, csv"):
         read_turns(tmp_path / "any", format="codex", fields=parse_field_map(["text=a"]))
@@ -82,7 +82,7 @@ def test_fields_of_a_format_without_rows_are_refused(tmp_path):
 
 @settings(deadline=None)
 @given(st.lists(TEXTS, max_size=5))
-def test_any_text_comes_back_as_it_was_written(tmp_path_factory, texts):
+def test_any_text_is_read_back_unchanged(tmp_path_factory, texts):
     """Line separators, controls, combining marks: a line of JSON carries them all."""
     for ascii_only in (True, False):
         path = tmp_path_factory.mktemp("texts") / "talk.jsonl"
@@ -156,7 +156,7 @@ def test_metadata_takes_named_fields(rows):
         ({"role": "function"}, "tool", None),
     ],
 )
-def test_roles_are_understood_in_the_words_of_providers(rows, row, role, speaker):
+def test_roles_may_be_words_of_providers(rows, row, role, speaker):
     """A role word means a role; a speaker who is called like one is that role."""
     turn = one(rows, {"text": "hi"} | row)
     assert (turn.role, turn.speaker) == (role, speaker)
@@ -185,13 +185,13 @@ def test_calls_and_results_of_tools_among_the_parts_of_a_line_are_kept(rows):
     assert (turn.role, turn.text, turn.metadata) == ("tool", "sun", {"n": 1, "tool_use_id": "c1"})
 
 
-def test_a_key_comes_from_what_was_said_and_not_from_the_lines_around(rows):
+def test_a_key_is_derived_from_what_was_said_not_from_other_lines(rows):
     """A corrected line elsewhere leaves all other keys alone; a repetition has a key of its own."""
     hello, bye = {"text": "hello"}, {"text": "bye"}
     first = [turn.key for turn in rows(hello, bye, hello)]
     assert len(set(first)) == 3
     assert [turn.key for turn in rows(hello, {"text": "new"}, bye, hello) if turn.text != "new"] == first
-    assert first[:1] == ["d3c0561ea32e53dbbf386b83"]  # For ever: another recipe would import everything again.
+    assert first[:1] == ["d3c0561ea32e53dbbf386b83"]  # Never change it: another recipe would import everything again.
     assert rows(hello, name="other.jsonl")[0].key == first[0]
 
 
@@ -223,7 +223,7 @@ def test_a_key_comes_from_what_was_said_and_not_from_the_lines_around(rows):
         (["hi"], "JSON: expected an object on the line, got list"),
     ],
 )
-def test_a_line_the_log_could_not_hold_is_refused_with_its_place(rows, tmp_path, row, why):
+def test_a_line_that_the_log_cannot_hold_is_refused_with_its_place(rows, tmp_path, row, why):
     """Every refusal names file, line and reason."""
     with pytest.raises(ImportRefused) as caught:
         rows({"text": "fine"}, row, format="jsonl")

@@ -1,52 +1,256 @@
-"""Transcripts and exports of other programs, as turns."""
+"""Files of each format as turns: which format it is, what was said in it, and what does not hide the rest."""
 
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mnemolog.adapters.importers import FORMATS, detect_format, read_turns
+from mnemolog.adapters.importers import FORMATS, detect_format, parse_field_map, preview_files, read_turns
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.domain.role import ROLES
+from tests.chroma import chroma_database
 
 DATA = Path(__file__).parent / "data" / "importing"
-KETTLE = "5e55104a-0000-4000-8000-000000000001"
+KETTLE, ROLLOUT = "5e55104a-0000-4000-8000-000000000001", "019a0000-0000-7000-8000-0000000000aa"
+FERRY, OLDER = "8f2e0a5c-1111-4222-8333-444455556666", "8f2e0a5c-2222-4222-8333-444455556666"
+NINE = 1_773_651_600_000_000  # 2026-03-16T09:00:00Z
+CHROMA = [
+    ("trip", "user", None, "I moved to Lisbon."),
+    ("trip", "assistant", None, "Congratulations!"),
+    ("notes", "user", None, "Rex is a dog."),
+]
+SAMPLES = {
+    "turns.jsonl": (
+        "jsonl",
+        [
+            ("tea", "user", "Ada", "I only drink green tea now."),
+            ("tea", "assistant", None, "Noted: green tea."),
+            ("boat", "user", None, "The ferry leaves at nine."),
+        ],
+    ),
+    "table.csv": (
+        "csv",
+        [
+            ("trip", "user", "Alice", "I moved; to Lisbon,\r\nat last."),
+            ("trip", "assistant", None, "Congratulations!"),
+            ("rex", "user", "Bob", "My dog is called Rex"),
+        ],
+    ),
+    "sharegpt.json": (
+        "json",
+        [
+            ("identity_0", "user", None, "Who are you?"),
+            ("identity_0", "assistant", None, "A guide."),
+            ("identity_1", "user", None, "Any boats?"),
+        ],
+    ),
+    "openai.json": (
+        "openai",
+        [
+            ("openai", "system", None, "Be brief."),
+            ("openai", "user", "Ada", "Will it rain?\n[image]"),
+            ("openai", "assistant", None, "[tool call: forecast]"),
+            ("openai", "tool", None, "rain"),
+            ("openai", "assistant", None, "Yes."),
+        ],
+    ),
+    "openai.jsonl": (
+        "openai",
+        [
+            ("openai-1", "user", None, "Two plus two?"),
+            ("openai-1", "assistant", None, "Four."),
+            ("request-9", "user", None, "Three plus three?"),
+        ],
+    ),
+    "mem0.json": (
+        "mem0",
+        [("ada", "user", None, "Name is Ada. Enjoys rowing."), ("trip", "user", "Ada", "I move to Lisbon in May.")],
+    ),
+    "zep.json": (
+        "zep",
+        [
+            ("trip", "user", "Alice", "I moved to Lisbon."),
+            ("trip", "assistant", "guide", "Congratulations!"),
+            ("trip", "user", None, "A note."),
+        ],
+    ),
+    "zep_v3.json": (
+        "zep",
+        [("zep_v3", "user", "Alice", "I moved to Lisbon."), ("zep_v3", "assistant", None, "Congratulations!")],
+    ),
+    "letta.af": (
+        "letta",
+        [
+            ("harbour-guide", "user", None, "Any boats today?"),
+            ("harbour-guide", "assistant", None, "[tool call: timetable]"),
+            ("harbour-guide", "tool", None, "10:15"),
+            ("harbour-guide", "assistant", None, "One at 10:15."),
+            ("plain", "user", None, "Hello."),
+            ("plain", "assistant", None, "Good morning, one moment."),
+        ],
+    ),
+    "chroma.json": (
+        "chroma",
+        [("trip", "user", None, "I moved to Lisbon."), ("chroma", "user", None, "Rex is a dog.")],
+    ),
+    "chatgpt.json": (
+        "chatgpt",
+        [
+            ("conv-1", "user", None, "What do I pack?"),
+            ("conv-1", "assistant", None, "A rain coat.\nAnd boots."),
+            ("conv-1", "user", None, "[image]"),
+            ("conv-1", "tool", "browser", "Rain at noon."),
+            ("conv-2", "user", None, "The newer branch."),
+        ],
+    ),
+    "claude_ai.json": (
+        "claude-ai",
+        [
+            (FERRY, "user", None, "When does the ferry leave?"),
+            (FERRY, "assistant", None, "I will look.\nAt 10:15 from Mallaig."),
+            (FERRY, "user", None, "[attachment: ticket.png]"),
+            (OLDER, "user", None, "An older export has no blocks."),
+        ],
+    ),
+    "claude_code.jsonl": (
+        "claude-code",
+        [
+            (KETTLE, "user", None, "Why does the kettle test fail?"),
+            (KETTLE, "assistant", None, "I will run it.\nOne moment."),
+            (KETTLE, "assistant", None, "[tool call: Bash]"),
+            (KETTLE, "tool", None, "1 failed: lid open"),
+            (KETTLE, "user", None, "Close the lid first."),
+            (f"{KETTLE}/a1", "user", None, "Look up the lid sensor."),
+            (KETTLE, "user", None, "[image]"),
+        ],
+    ),
+    "codex.jsonl": (
+        "codex",
+        [
+            (ROLLOUT, "user", None, "Why does the kettle test fail?"),
+            (ROLLOUT, "assistant", None, "[tool call: shell]"),
+            (ROLLOUT, "tool", None, "1 failed: lid open"),
+            (ROLLOUT, "assistant", None, "The lid is open."),
+        ],
+    ),
+}
+"""By file, its format and what was said. The rest of each file is thoughts, hints of programs, bookkeeping or empty."""
+
+TRIP = {"session_id": "trip", "role": "user", "created_at": "2026-03-16T09:00:00Z"}
+WHERE = {"cwd": "/home/ada/kettle", "gitBranch": "main", "version": "2.1.0"}
+DETAILS = [
+    ("turns.jsonl", "key", ["t1", "t2", "7"]),
+    ("turns.jsonl", "line", [1, 2, 4]),
+    ("turns.jsonl", "said_at", [1_709_283_600_000_000, 1_709_283_605_000_000, 1_709_370_000_000_000]),
+    ("table.csv", "line", [2, 4, 6]),
+    ("table.csv", "said_at", [NINE, NINE + 60_000_000, 1_773_705_600_000_000]),
+    ("sharegpt.json", "session_title", ["", "", "Boats"]),
+    ("openai.json", "session_title", ["Weather"] * 5),
+    ("openai.json", "metadata", [{}, {}, {}, {"tool_call_id": "call_1"}, {}]),
+    ("mem0.json", "key", ["892db2ae-06d9-49e5-8b3e-585ef9b85b8e", "0475fc2e-06d9-49e5-8b3e-585ef9b85b8e"]),
+    ("mem0.json", "metadata", [{"category": "hobbies"}, {}]),
+    ("mem0.json", "agent", [None, "planner"]),
+    ("zep.json", "key", ["z-1", "z-2", "z-3"]),
+    ("zep.json", "metadata", [{"mood": "glad"}, {}, {}]),
+    ("zep.json", "said_at", [NINE, NINE + 5_000_000, NINE + 60_000_000]),
+    ("letta.af", "agent", ["harbour-guide"] * 4 + ["plain"] * 2),
+    ("letta.af", "metadata", [{}, {}, {"tool_call_id": "call-1"}, {}, {}, {}]),
+    ("chroma.json", "key", ["d1", "d3"]),
+    ("chroma.json", "said_at", [NINE, None]),
+    (
+        "chroma.json",
+        "metadata",
+        [{"session_id": "trip", "role": "user", "created_at": "2026-03-16T09:00:00Z"}, {"page": 3}],
+    ),
+    ("chatgpt.json", "key", ["m1", "m3", "m4", "m5", "c"]),
+    ("chatgpt.json", "where", [*(f"message {n}, in element 1" for n in (2, 3, 4, 5)), "message 6, in element 2"]),
+    ("chatgpt.json", "session_title", ["Packing for the ferry"] * 4 + [""]),
+    ("chatgpt.json", "metadata", [{}, {"model": "a-model"}, {}, {}, {}]),
+    (
+        "chatgpt.json",
+        "said_at",
+        [1_709_370_000_000_000 + n for n in (1_250_000, 3_000_000, 4_000_000, 5_000_000)] + [None],
+    ),
+    ("claude_ai.json", "key", ["m-1", "m-2", "m-3", "n-1"]),
+    ("claude_ai.json", "session_title", ["Ferry to Skye"] * 3 + [""]),
+    ("claude_ai.json", "metadata", [{"attachments": ["plan.txt"]}, {}, {"attachments": ["ticket.png"]}, {}]),
+    ("claude_ai.json", "tool_calls", [[], [{"name": "web_search", "input": {"query": "ferry Skye"}}], [], []]),
+    ("claude_code.jsonl", "key", ["u-1", "u-3", "u-4", "u-5", "u-5/2", "u-6", "u-8"]),
+    ("claude_code.jsonl", "line", [4, 6, 7, 8, 8, 9, 11]),
+    ("claude_code.jsonl", "session_title", ["kettle 5e55104a"] * 7),
+    (
+        "claude_code.jsonl",
+        "metadata",
+        [
+            WHERE,
+            WHERE | {"model": "a-model"},
+            WHERE | {"model": "a-model"},
+            WHERE | {"tool_use_id": "toolu_1", "is_error": True},
+            WHERE,
+            WHERE,
+            {},
+        ],
+    ),
+    (
+        "claude_code.jsonl",
+        "tool_calls",
+        [[], [], [{"id": "toolu_1", "name": "Bash", "input": {"command": "make test"}}], [], [], [], []],
+    ),
+]
 
 
-def brief(turns):
-    return [(turn.session, turn.role, turn.text) for turn in turns]
+def said(turns):
+    return [(turn.session, turn.role, turn.speaker, turn.text) for turn in turns]
+
+
+def texts(turns):
+    return [turn.text for turn in turns]
 
 
 def written(path, value):
-    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8", newline="")
     return path
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("turns.jsonl", "jsonl"),
-        ("claude_code.jsonl", "claude-code"),
-        ("codex.jsonl", "codex"),
-        ("chatgpt.json", "chatgpt"),
-        ("openai.json", "openai"),
-        ("openai.jsonl", "openai"),
-    ],
-)
-def test_the_content_tells_the_format_whatever_the_name(tmp_path, name, expected):
-    """A file without an ending is recognised all the same."""
-    path = tmp_path / "file"
+def lines(*values):
+    return "\n".join(map(json.dumps, values))
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_file_of_each_format_is_imported_as_what_was_said(name):
+    """Every session, role, speaker and text, in order."""
+    assert said(read_turns(DATA / name)) == SAMPLES[name][1]
+
+
+def test_every_format_has_a_sample():
+    """And every sample is in the table."""
+    assert {form for form, _ in SAMPLES.values()} == set(FORMATS)
+    assert SAMPLES.keys() == {path.name for path in DATA.iterdir()}
+
+
+@pytest.mark.parametrize(("name", "field", "values"), DETAILS)
+def test_a_turn_has_what_its_file_says_of_it(name, field, values):
+    """Keys, times, titles, places, metadata and tool calls."""
+    assert [getattr(turn, field) for turn in read_turns(DATA / name)] == values
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_format_is_detected_from_the_content_whatever_the_name(tmp_path, name):
+    """A copy without an ending is read the same, with or without the format named."""
+    path = tmp_path / Path(name).stem
     path.write_bytes((DATA / name).read_bytes())
-    assert detect_format(path) == expected
-    assert brief(read_turns(path, format=expected)) == brief(read_turns(path))
+    form, expected = SAMPLES[name]
+    assert detect_format(path) == form
+    assert texts(read_turns(path)) == texts(read_turns(path, format=form)) == [text for *_, text in expected]
 
 
-@pytest.mark.parametrize("name", [path.name for path in sorted(DATA.iterdir())])
-def test_reading_twice_gives_the_same_turns_with_keys_of_their_own(name):
+@pytest.mark.parametrize("name", SAMPLES)
+def test_reading_twice_gives_the_same_turns_with_unique_keys(name):
     """Keys are stable, and unique within their session."""
     turns = list(read_turns(DATA / name))
     assert turns == list(read_turns(DATA / name))
@@ -71,7 +275,7 @@ def test_reading_twice_gives_the_same_turns_with_keys_of_their_own(name):
         ("session,text\na,b\n", "csv"),
     ],
 )
-def test_detection_in_unusual_cases(tmp_path, content, expected):
+def test_unusual_files_are_detected(tmp_path, content, expected):
     """Empty files, bare arrays, a bad first line, bookkeeping only."""
     assert detect_format(written(tmp_path / "file", content)) == expected
 
@@ -90,7 +294,7 @@ def test_detection_in_unusual_cases(tmp_path, content, expected):
         ("PK\x03\x04", "it looks like a zip archive or a spreadsheet; import the messages in it, as JSON or CSV"),
     ],
 )
-def test_an_unknown_format_is_refused_with_a_way_out(tmp_path, content, why):
+def test_a_file_of_no_format_is_refused_with_a_remedy(tmp_path, content, why):
     """The error names the formats and the option that helps."""
     with pytest.raises(ImportRefused) as caught:
         detect_format(written(tmp_path / "file", content))
@@ -99,138 +303,92 @@ def test_an_unknown_format_is_refused_with_a_way_out(tmp_path, content, why):
     assert all(name in str(caught.value) for name in (*FORMATS, "--field"))
 
 
-def test_a_format_that_does_not_exist_is_refused_at_the_call(tmp_path):
+def test_an_unknown_format_name_is_refused_at_the_call(tmp_path):
     """No file is opened for it."""
     with pytest.raises(InvalidInput, match="format: 'docx' is none of jsonl"):
         read_turns(tmp_path / "missing", format="docx")
 
 
-def test_json_lines_hold_turns_of_many_sessions():
-    """Each line says its session, speaker, key and time."""
-    turns = list(read_turns(DATA / "turns.jsonl"))
-    assert [(turn.session, turn.role, turn.speaker, turn.key, turn.line) for turn in turns] == [
-        ("tea", "user", "Ada", "t1", 1),
-        ("tea", "assistant", None, "t2", 2),
-        ("boat", "user", None, "7", 4),
-    ]
-    assert [turn.said_at for turn in turns] == [
-        1_709_283_600_000_000,
-        1_709_283_605_000_000,
-        1_709_370_000_000_000,
-    ]
+MEMORIES = json.loads((DATA / "mem0.json").read_text())["results"]
+ZEP = {"role_type": "user", "role": "Alice", "content": "hi", "uuid": "u"}
+LETTA = json.loads((DATA / "letta.af").read_text())["agents"]
+HI = {"text": "hi"}
 
 
-def test_a_claude_code_transcript_holds_what_was_said():
-    """Thinking, hints of the program and bookkeeping stay out; a subagent has a session of its own."""
-    turns = list(read_turns(DATA / "claude_code.jsonl"))
-    assert brief(turns) == [
-        (KETTLE, "user", "Why does the kettle test fail?"),
-        (KETTLE, "assistant", "I will run it.\nOne moment."),
-        (KETTLE, "assistant", "[tool call: Bash]"),
-        (KETTLE, "tool", "1 failed: lid open"),
-        (KETTLE, "user", "Close the lid first."),
-        (f"{KETTLE}/a1", "user", "Look up the lid sensor."),
-        (KETTLE, "user", "[image]"),
-    ]
-    assert [turn.key for turn in turns] == ["u-1", "u-3", "u-4", "u-5", "u-5/2", "u-6", "u-8"]
-    assert [turn.line for turn in turns] == [4, 6, 7, 8, 8, 9, 11]
-    assert {turn.session_title for turn in turns} == {"kettle 5e55104a"}
+@pytest.mark.parametrize(
+    ("content", "sessions"),
+    [
+        (MEMORIES, ["ada", "trip"]),
+        (lines(*MEMORIES), ["ada", "trip"]),
+        ([{"session_id": name, "messages": [ZEP]} for name in ("a", "b")], ["a", "b"]),
+        (lines(*(ZEP | {"session_id": name} for name in ("a", "b"))), ["a", "b"]),
+        (LETTA[0], ["harbour-guide"] * 4),
+        ([HI, HI], ["talk", "talk"]),
+        ([HI | {"session": "a"}, HI | {"session": 2}], ["a", "2"]),
+        ([[HI], [HI]], ["talk-1", "talk-2"]),
+        ([{"turns": [HI]}, {"turns": [HI]}], ["talk-1", "talk-2"]),
+        ({"conversations": [{"id": "a", "turns": [HI]}, {"id": "b", "turns": [HI]}]}, ["a", "b"]),
+        ({"id": "a", "turns": [HI | {"session": "own"}, HI]}, ["own", "a"]),
+        ({"data": [HI, HI]}, ["talk", "talk"]),
+        ([{"role": "user", "content": "hi", "session_id": "a"}], ["a"]),
+        ([{"id": "a", "messages": [{"from": "Ada", "body": "hi"}]}], ["a"]),
+        ([HI | {"data": [{"n": 1}]}], ["talk"]),
+    ],
+)
+def test_messages_are_found_alone_in_arrays_on_lines_and_in_conversations(tmp_path, content, sessions):
+    """Sessions are named by a field, by their conversation, or by the file."""
+    assert [turn.session for turn in read_turns(written(tmp_path / "talk.json", content))] == sessions
 
 
-def test_a_claude_code_turn_keeps_its_calls_and_circumstances():
-    """Tool calls with their input, results with the call they answer, and where the work was done."""
-    _, said, called, result, *_ = read_turns(DATA / "claude_code.jsonl")
-    assert called.tool_calls == [{"id": "toolu_1", "name": "Bash", "input": {"command": "make test"}}]
-    where = {"cwd": "/home/ada/kettle", "gitBranch": "main", "version": "2.1.0"}
-    assert said.metadata == where | {"model": "a-model"}
-    assert result.metadata == where | {"tool_use_id": "toolu_1", "is_error": True}
-    assert said.said_at == 1_738_396_803_000_000
+USER = {"author": {"role": "user"}, "content": {"parts": ["hi"]}}
+BOSS = {"author": {"role": "boss"}, "content": {"parts": ["no"]}}
 
 
-def test_a_tool_call_too_large_for_the_log_is_shortened_and_says_so(tmp_path):
-    """A call that writes a big file does not cost what was said around it."""
-    block = {"type": "tool_use", "id": "t", "name": "Write", "input": {"path": "a", "content": "x" * 100_000}}
-    message = {"role": "assistant", "content": [{"type": "text", "text": "Writing."}, block]}
-    row = {"type": "assistant", "sessionId": "s", "uuid": "u", "message": message}
-    (turn,) = read_turns(written(tmp_path / "t.jsonl", row))
-    assert turn.text == "Writing."
-    assert turn.metadata == {"tool_calls_shortened": True}
-    assert turn.tool_calls[0]["input"]["path"] == "a"
-    assert turn.tool_calls[0]["input"]["content"].endswith("x [97,952 characters left out]")
-
-
-def test_a_chatgpt_export_gives_the_branch_that_is_shown():
-    """From the current node up, or the newest branch; hidden and empty messages stay out."""
-    turns = list(read_turns(DATA / "chatgpt.json"))
-    assert brief(turns) == [
-        ("conv-1", "user", "What do I pack?"),
-        ("conv-1", "assistant", "A rain coat.\nAnd boots."),
-        ("conv-1", "user", "[image]"),
-        ("conv-1", "tool", "Rain at noon."),
-        ("conv-2", "user", "The newer branch."),
-    ]
-    assert [turn.key for turn in turns] == ["m1", "m3", "m4", "m5", "c"]
-    assert [turn.where for turn in turns] == [
-        *(f"message {number}, in element 1" for number in (2, 3, 4, 5)),
-        "message 6, in element 2",
-    ]
-    assert [turn.session_title for turn in turns] == ["Packing for the ferry"] * 4 + [""]
-    assert turns[0].said_at == 1_709_370_001_250_000
-    assert (turns[1].metadata, turns[3].speaker) == ({"model": "a-model"}, "browser")
-
-
-def test_a_damaged_chatgpt_tree_ends(tmp_path):
-    """Parents in a circle are walked once."""
-    say = {"author": {"role": "user"}, "content": {"content_type": "text", "parts": ["round"]}}
-    mapping = {"a": {"parent": "b", "message": say}, "b": {"parent": "a", "message": say}}
-    path = written(tmp_path / "c.json", [{"id": "c", "current_node": "a", "mapping": mapping}])
-    assert [turn.key for turn in read_turns(path)] == ["b", "a"]
-
-
-def test_a_bad_conversation_does_not_hide_the_others(tmp_path):
-    """With somebody to tell, reading goes on behind what is refused."""
-    good = {"id": "ok", "mapping": {"a": {"message": {"author": {"role": "user"}, "content": {"parts": ["hi"]}}}}}
-    odd = {"id": "odd", "mapping": {"a": {"message": {"author": {"role": "boss"}, "content": {"parts": ["hi"]}}}}}
-    path = written(tmp_path / "c.json", [good, {"id": "bad", "mapping": 5}, odd, good | {"id": "last"}])
-    refused = []
-    assert [turn.session for turn in read_turns(path, on_refused=refused.append)] == ["ok", "last"]
-    assert "element 2: mapping: expected an object of nodes" in str(refused[0])
-    assert "message 2, in element 3: role: 'boss'" in str(refused[1])
-
-
-def test_an_openai_document_is_one_session():
-    """Blocks, names, tool calls and their results are kept; an empty message is passed over."""
-    turns = list(read_turns(DATA / "openai.json"))
-    assert brief(turns) == [
-        ("openai", "system", "Be brief."),
-        ("openai", "user", "Will it rain?\n[image]"),
-        ("openai", "assistant", "[tool call: forecast]"),
-        ("openai", "tool", "rain"),
-        ("openai", "assistant", "Yes."),
-    ]
-    assert (turns[1].speaker, turns[1].session_title) == ("Ada", "Weather")
-    assert turns[2].tool_calls[0]["function"]["name"] == "forecast"
-    assert turns[3].metadata == {"tool_call_id": "call_1"}
-
-
-def test_openai_lines_are_a_session_each():
-    """Named by their id, or by file and line."""
-    assert brief(read_turns(DATA / "openai.jsonl")) == [
-        ("openai-1", "user", "Two plus two?"),
-        ("openai-1", "assistant", "Four."),
-        ("request-9", "user", "Three plus three?"),
-    ]
-
-
-def test_a_bad_message_does_not_hide_the_others_on_its_line(tmp_path):
-    """It is refused with the number of the line."""
-    lines = [{"messages": [{"role": "user", "content": "hi"}, {"role": "boss", "content": "no"}]}]
-    lines.append({"messages": [{"role": "user", "content": "fine"}]})
-    path = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, lines)))
-    refused = []
-    found = brief(read_turns(path, on_refused=refused.append))
-    assert found == [("t-1", "user", "hi"), ("t-2", "user", "fine")]
-    assert [error.line for error in refused] == [1]
+@pytest.mark.parametrize(
+    ("content", "expected", "refused"),
+    [
+        (
+            [
+                {"id": "ok", "mapping": {"a": {"message": USER}}},
+                {"id": "bad", "mapping": 5},
+                {"id": "odd", "mapping": {"a": {"message": BOSS}}},
+                {"id": "last", "mapping": {"a": {"message": USER}}},
+            ],
+            ["hi", "hi"],
+            {2: "element 2: mapping: expected an object of nodes", 3: "message 2, in element 3: role: 'boss'"},
+        ),
+        (
+            lines(
+                {"messages": [{"role": "user", "content": "hi"}, {"role": "boss", "content": "no"}]},
+                {"messages": [{"role": "user", "content": "fine"}]},
+            ),
+            ["hi", "fine"],
+            {1: "role: 'boss'"},
+        ),
+        (
+            [HI, 5, {"role": "user"}, HI],
+            ["hi", "hi"],
+            {
+                2: "message 2: message: expected an object, got int",
+                3: "message 3: text: no field with a usual name for a text; the fields are 'role'",
+            },
+        ),
+        (
+            "who,text\nAda,hello\nBo,one,two\nCy,\nDi,bye\n",
+            ["hello", "bye"],
+            {3: "3 cells, but the header has 2 columns", 4: "text: empty in 'text'"},
+        ),
+        ("[" * 400 + '{"text": "hi"}' + "]" * 400, [], {1: "expected an object, got list"}),
+    ],
+)
+def test_what_cannot_be_read_does_not_hide_the_rest(tmp_path, content, expected, refused):
+    """It is refused with its place and the reason, and reading continues."""
+    found, errors = tmp_path / "file", []
+    assert texts(read_turns(written(found, content), on_refused=errors.append)) == expected
+    assert len(errors) == len(refused)
+    for error, (place, why) in zip(errors, refused.items(), strict=True):
+        assert (why in str(error), error.path) == (True, found)
+        assert error.line == place or f"element {place}" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +406,7 @@ def test_a_bad_message_does_not_hide_the_others_on_its_line(tmp_path):
         ({"role": "user", "content": None, "tool_calls": {}}, "tool_calls: expected a list"),
     ],
 )
-def test_a_message_without_sense_is_refused_with_its_number(tmp_path, message, why):
+def test_an_invalid_message_is_refused_with_its_number(tmp_path, message, why):
     """In a document the number of the message stands for the line."""
     path = written(tmp_path / "t.json", [{"role": "user", "content": "hi"}, message])
     with pytest.raises(ImportRefused) as caught:
@@ -258,89 +416,161 @@ def test_a_message_without_sense_is_refused_with_its_number(tmp_path, message, w
     assert why in str(caught.value)
 
 
-NAMES = st.sampled_from(["type", "message", "role", "content", "text", "messages", "mapping", "current_node", "author"])
-NAMES |= st.sampled_from(
-    ["parts", "uuid", "sessionId", "timestamp", "id", "create_time", "tool_calls", "name", "input"]
+@pytest.mark.parametrize("form", ["claude-code", "jsonl", "openai"])
+def test_a_tool_call_too_large_for_the_log_is_shortened(tmp_path, form):
+    """A call that writes a big file does not cost what was said around it; the turn says that it was shortened."""
+    block = {"type": "tool_use", "id": "t", "name": "Write", "input": {"path": "a", "content": "x" * 100_000}}
+    message = {"role": "assistant", "content": [{"type": "text", "text": "Writing."}, block]}
+    row = {"type": "assistant", "sessionId": "s", "uuid": "u", "message": message}
+    path = written(
+        tmp_path / "t.jsonl", {"claude-code": row, "jsonl": message, "openai": {"messages": [message]}}[form]
+    )
+    (turn,) = read_turns(path, format=form)
+    assert (turn.text, turn.metadata) == ("Writing.", {"tool_calls_shortened": True})
+    assert turn.tool_calls[0]["input"]["path"] == "a"
+    assert turn.tool_calls[0]["input"]["content"].endswith("x [97,952 characters left out]")
+
+
+def test_parents_in_a_circle_of_a_chatgpt_tree_are_read_once(tmp_path):
+    """A damaged tree ends."""
+    say = {"author": {"role": "user"}, "content": {"content_type": "text", "parts": ["round"]}}
+    mapping = {"a": {"parent": "b", "message": say}, "b": {"parent": "a", "message": say}}
+    path = written(tmp_path / "c.json", [{"id": "c", "current_node": "a", "mapping": mapping}])
+    assert [turn.key for turn in read_turns(path)] == ["b", "a"]
+
+
+def test_a_later_letta_export_of_the_same_agent_adds_only_new_turns(tmp_path):
+    """It holds the last messages and numbers them again, so keys cannot be those numbers."""
+    keys = [turn.key for turn in read_turns(written(tmp_path / "a.af", {"agents": LETTA[:1]}))]
+    later = [message | {"id": f"message-{number}"} for number, message in enumerate(LETTA[0]["messages"][2:])]
+    path = written(tmp_path / "b.af", {"agents": [LETTA[0] | {"messages": later}]})
+    assert [turn.key for turn in read_turns(path)] == keys[1:]
+
+
+@pytest.mark.parametrize(
+    ("content", "fields", "expected"),
+    [
+        ({"memory": "hi", "user_id": "ada"}, "text=memory,session=user_id,scope=user_id", ("hi", "ada", "ada", None)),
+        ([{"said": "hi", "by": {"name": "Ada"}}], "text=said,speaker=by.name", ("hi", "talk", "", "Ada")),
+        ([{"id": "c", "owner": "ada", "turns": [HI]}], "scope=conversation owner", ("hi", "c", "ada", None)),
+    ],
 )
-NAMES |= st.sampled_from(["parent", "children", "metadata", "content_type", "tool_use_id", "body", "title", "agentId"])
-WORDS = st.sampled_from(["user", "assistant", "text", "tool_use", "tool_result", "image", "a", "2024-03-01", "\0"])
-WORDS |= st.text(max_size=3)
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=5),
-    max_leaves=20,
+def test_fields_of_any_format_but_transcripts_can_be_named(tmp_path, content, fields, expected):
+    """Of a program's export, of plain JSON, and of the conversation around a message."""
+    (turn,) = read_turns(written(tmp_path / "talk.json", content), fields=parse_field_map([fields]))
+    assert (turn.text, turn.session, turn.scope, turn.speaker) == expected
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_columns_of_a_table_can_be_named(tmp_path, delimiter):
+    """With `--field`, whatever they are called."""
+    rows = [["day", "clock", "who", "said"], ["2026-03-16", "09:00", "Ada", '"hello, world"']]
+    path = written(tmp_path / "t.csv", "\n".join(delimiter.join(row) for row in rows))
+    (turn,) = read_turns(path, fields=parse_field_map(["text=said,speaker=who,time=day+clock,metadata=day"]))
+    assert (turn.text, turn.speaker, turn.said_at) == ("hello, world", "Ada", NINE)
+    assert turn.metadata == {"day": "2026-03-16"}
+
+
+@pytest.mark.parametrize(
+    ("content", "fields", "expected"),
+    [
+        ("\ufefftext\r\nhello\r\nbye\r\n", "", [("hello", {}), ("bye", {})]),
+        ("said\nhello\n", "text=said", [("hello", {})]),
+        ('text,metadata\nhello,"{""n"": 1}"\nbye,word\n', "", [("hello", {"n": 1}), ("bye", {"metadata": "word"})]),
+        (f"text\n{'word ' * 60_000}end\n", "", [(f"{'word ' * 60_000}end", {})]),
+    ],
 )
-MESSAGES = st.fixed_dictionaries({}, optional={"role": WORDS, "content": VALUES, "id": VALUES, "tool_calls": VALUES})
-BLOCKS = st.lists(st.fixed_dictionaries({}, optional={"type": WORDS | VALUES, "text": VALUES}), max_size=3)
-PAYLOADS = st.fixed_dictionaries(
-    {},
-    optional={
-        "type": st.sampled_from(["message", "function_call", "web_search_call", "function_call_output"])
-        | st.just("thread_rolled_back")
-        | VALUES,
-        "role": WORDS | VALUES,
-        "content": BLOCKS | VALUES,
-        "call_id": VALUES,
-        "name": VALUES,
-        "arguments": VALUES,
-        "output": VALUES,
-        "num_turns": VALUES,
-        "id": VALUES,
-        "cwd": VALUES,
-        "git": VALUES,
-        "source": VALUES,
-    },
+def test_tables_are_read_as_spreadsheets_save_them(tmp_path, content, fields, expected):
+    """A mark in front, one column, JSON in a cell, a cell beyond the limit of Python's reader of CSV."""
+    turns = read_turns(written(tmp_path / "t.csv", content), fields=parse_field_map([fields]) if fields else None)
+    assert [(turn.text, turn.metadata) for turn in turns] == expected
+
+
+def test_a_table_in_another_encoding_is_refused(tmp_path):
+    """It says what to do."""
+    path = tmp_path / "t.csv"
+    path.write_bytes("text\ngrün\n".encode("cp1252"))
+    with pytest.raises(ImportRefused, match="not UTF-8: byte 0xfc; save the file as UTF-8"):
+        list(read_turns(path))
+
+
+@pytest.fixture
+def chroma(tmp_path):
+    """A folder as Chroma's persistent client leaves it, with two collections and a vector without a document."""
+    folder = tmp_path / "chroma"
+    folder.mkdir()
+    chroma_database(folder / "chroma.sqlite3")
+    return folder
+
+
+def test_a_chroma_folder_is_imported_without_chroma_and_not_changed(chroma):
+    """Every collection; the session is its name unless the metadata says another. The database is opened read-only."""
+    before = {path.name: path.read_bytes() for path in chroma.iterdir()}
+    for path in (chroma, chroma / "chroma.sqlite3"):
+        assert detect_format(path) == "chroma"
+        turns = list(read_turns(path))
+        assert said(turns) == CHROMA
+        assert [turn.key for turn in turns] == ["m1", "m2", "n1"]
+        assert turns[2].metadata == {"page": 3, "checked": True}
+    assert len(list(read_turns(chroma, fields=parse_field_map(["session=collection"])))) == 3
+    assert {path.name: path.read_bytes() for path in chroma.iterdir()} == before
+    (preview,) = preview_files(chroma)
+    assert (preview.turns, preview.unread, preview.mapping["metadata"]) == (3, (), "metadata")
+
+
+@pytest.mark.parametrize("damage", ["other", "broken", "folder"])
+def test_another_database_than_that_of_chroma_is_refused(tmp_path, damage):
+    """And so is a damaged one, and a folder without one."""
+    path = tmp_path / "some.db"
+    if damage == "folder":
+        path.mkdir()
+    else:
+        with sqlite3.connect(path) as database:
+            database.execute("CREATE TABLE notes (text TEXT)")
+        database.close()
+        if damage == "broken":
+            path.write_bytes(path.read_bytes()[:20] + bytes(1000))
+    why = {"other": "not one of Chroma", "broken": "cannot be read", "folder": "a folder without chroma.sqlite3"}
+    with pytest.raises(ImportRefused, match=why[damage]):
+        list(read_turns(path))
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
 )
-ROLLOUT_TYPES = st.sampled_from(["session_meta", "response_item", "event_msg", "turn_context", "compacted"])
-CALLS = st.fixed_dictionaries(
-    {"function": st.fixed_dictionaries({"name": st.just("send_message"), "arguments": VALUES})}
-)
-SAYING = st.fixed_dictionaries(
-    {},
-    optional={
-        "role": st.sampled_from(["user", "assistant", "tool"]) | VALUES,
-        "role_type": WORDS | VALUES,
-        "sender": st.just("human") | VALUES,
-        "content": BLOCKS | VALUES,
-        "text": VALUES,
-        "memory": VALUES,
-        "value": VALUES,
-        "from": VALUES,
-        "uuid": VALUES,
-        "created_at": VALUES,
-        "attachments": st.lists(st.dictionaries(st.just("file_name"), VALUES)) | VALUES,
-        "tool_calls": st.lists(CALLS | VALUES, max_size=2) | VALUES,
-        "metadata": VALUES,
-    },
-)
-SAID = st.lists(SAYING | VALUES, max_size=3)
-EXPORTS = (
-    st.fixed_dictionaries({"chat_messages": SAID, "uuid": VALUES, "name": VALUES})
-    | st.fixed_dictionaries({"agents": st.lists(st.fixed_dictionaries({"agent_type": VALUES, "messages": SAID}))})
-    | st.fixed_dictionaries({"results": SAID})
-    | st.fixed_dictionaries({"messages": SAID}, optional={"session_id": VALUES, "thread_created_at": VALUES})
-    | st.fixed_dictionaries({"conversations": SAID | VALUES}, optional={"id": VALUES, "title": VALUES})
-    | st.fixed_dictionaries({"ids": st.lists(VALUES, max_size=2)}, optional={"documents": VALUES, "metadatas": VALUES})
-    | SAYING
-)
-NODES = st.fixed_dictionaries({}, optional={"message": MESSAGES | VALUES, "parent": WORDS, "children": VALUES})
-ROWS = (
-    VALUES
-    | EXPORTS
-    | st.fixed_dictionaries({"type": st.just("user"), "message": MESSAGES, "uuid": VALUES})
-    | st.fixed_dictionaries({"messages": st.lists(MESSAGES, max_size=3)})
-    | st.fixed_dictionaries({"type": ROLLOUT_TYPES | VALUES, "payload": PAYLOADS | VALUES, "timestamp": VALUES})
-    | st.fixed_dictionaries({"mapping": st.dictionaries(WORDS, NODES, max_size=3), "current_node": WORDS})
-)
+MISSING = object()
+CHANGES = st.lists(st.tuples(st.integers(0, 1_000), ANY_JSON | st.just(MISSING)), max_size=4)
+
+
+def values_in(name):
+    """The JSON values of a sample: one document, or those on its lines."""
+    text = (DATA / name).read_text()
+    return [json.loads(line) for line in text.splitlines() if line] if name.endswith("l") else [json.loads(text)]
+
+
+def spots(value):
+    """Every place in a JSON value, as the object or list that holds it and its key there."""
+    for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield value, key
+        yield from spots(value[key])
 
 
 @settings(max_examples=300, deadline=None)
-@example([{"type": []}], False, None)
-@given(st.lists(ROWS, min_size=1, max_size=3), st.booleans(), st.sampled_from([None, *FORMATS]))
-def test_whatever_a_file_holds_it_is_turns_or_refusals(tmp_path_factory, rows, as_array, form):
-    """No file makes a reader stumble: nothing but `ImportRefused` comes out."""
-    path = tmp_path_factory.mktemp("any") / "file"
-    path.write_text(json.dumps(rows) if as_array else "\n".join(map(json.dumps, rows)), encoding="utf-8")
+@given(st.sampled_from([name for name in SAMPLES if name != "table.csv"]), CHANGES, st.sampled_from([None, *FORMATS]))
+@example("claude_code.jsonl", [(0, [{"type": []}])], None)
+@example("openai.json", [(0, "\ud800")], None)
+def test_a_damaged_file_is_read_as_turns_or_refused(tmp_path_factory, name, changes, form):
+    """Anything in place of any value, or a value missing: nothing but `ImportRefused` is raised."""
+    values = values_in(name)
+    for number, value in changes:
+        there = list(spots(values)) or [({}, "")]
+        holder, key = there[number % len(there)]
+        holder[key] = value
+        if value is MISSING:
+            del holder[key]
+    path = written(tmp_path_factory.mktemp("any") / "file", lines(*values))
     refused = []
     try:
         turns = list(read_turns(path, format=form, on_refused=refused.append))
@@ -351,7 +581,7 @@ def test_whatever_a_file_holds_it_is_turns_or_refusals(tmp_path_factory, rows, a
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(st.sampled_from('a,;\t|"\r\n text\0'), max_size=40), st.sampled_from([None, "csv"]))
-def test_whatever_a_table_holds_it_is_turns_or_refusals(tmp_path_factory, body, form):
+def test_any_table_is_read_as_turns_or_refused(tmp_path_factory, body, form):
     """Quotes that do not end, rows that are too long, empty lines, NUL."""
     path = tmp_path_factory.mktemp("any") / "file"
     path.write_text("text,who\n" + body, encoding="utf-8", newline="")

@@ -1,4 +1,4 @@
-"""Files as they come: packed, marked, cut off, in other encodings."""
+"""Files as they are found: compressed, with marks, cut off, in other encodings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refusal(path, **options):
     return caught.value.line, str(caught.value).removeprefix(f"{path}:{caught.value.line}: ")
 
 
-def test_a_gzip_file_is_known_by_its_content(file):
+def test_a_gzip_file_is_detected_from_its_content(file):
     """The name does not matter."""
     assert texts(file(gzip.compress(THREE), "talk.txt")) == ["one", "two", "three"]
     assert texts(file(THREE, "talk.jsonl.gz")) == ["one", "two", "three"]
@@ -50,7 +50,7 @@ def test_marks_blank_lines_and_line_ends_do_not_matter(file, data):
 
 
 def test_a_marked_document_is_read(file):
-    """A byte order mark in front of an array is passed over too."""
+    """A byte order mark in front of an array is skipped too."""
     assert texts(file(b'\xef\xbb\xbf [{"role": "user", "content": "hi"}]')) == ["hi"]
 
 
@@ -75,18 +75,18 @@ def test_another_encoding_is_named(file, encoding):
         (b'{"text": ' + b"[" * 100_000, "JSON: nested too deeply"),
     ],
 )
-def test_a_line_that_is_no_json_is_refused_and_may_be_passed_over(file, bad, why):
-    """The reason is told, once by raising, once to whoever asked to go on."""
+def test_a_line_that_is_not_json_is_refused_or_skipped(file, bad, why):
+    """The reason is raised, or passed on and reading continues."""
     path = file(THREE.replace(b'{"text": "two"}', bad))
-    line, told = refusal(path)
+    line, reason = refusal(path)
     assert line == 2
-    assert told.startswith(why)
+    assert reason.startswith(why)
     refused = []
     assert texts(path, on_refused=refused.append) == ["one", "three"]
     assert [error.line for error in refused] == [2]
 
 
-def test_turns_before_a_refused_line_are_handed_out(file):
+def test_turns_before_a_refused_line_are_yielded_first(file):
     """Reading streams: the good lines come first, then the error."""
     turns = read_turns(file(THREE + b"{\n"))
     assert [next(turns).text for _ in range(3)] == ["one", "two", "three"]
@@ -94,7 +94,7 @@ def test_turns_before_a_refused_line_are_handed_out(file):
         next(turns)
 
 
-def test_a_line_without_end_is_refused_and_passed_over(file, monkeypatch):
+def test_a_line_beyond_the_limit_is_refused_and_skipped(file, monkeypatch):
     """No line is held in memory beyond the limit."""
     monkeypatch.setattr(text_file, "LINE_BYTES_MAX", 50)
     path = file(THREE.replace(b"two", b"2" * 200))
@@ -110,8 +110,8 @@ def test_a_document_beyond_the_limit_is_refused(file, monkeypatch):
 
 
 @pytest.mark.parametrize("cut", [5, -12, -5])
-def test_a_damaged_gzip_file_is_refused_whoever_listens(file, cut):
-    """What is behind the damage is unknown, so there is no going on."""
+def test_a_damaged_gzip_file_is_refused_as_a_whole(file, cut):
+    """What follows the damage is unknown, so reading cannot continue."""
     path = file(gzip.compress(THREE * 2_000)[:cut])
     with pytest.raises(ImportRefused, match="the gzip file is damaged or cut short"):
         texts(path, on_refused=lambda error: None)
@@ -134,7 +134,7 @@ def test_an_empty_file_holds_no_turns(file, form):
         assert texts(file(data), format=form) == []
 
 
-def test_what_is_no_file_is_refused(tmp_path):
+def test_a_path_that_is_not_a_file_is_refused(tmp_path):
     """Missing, a folder, a pipe."""
     assert refusal(tmp_path / "missing")[1] == "the file cannot be read: No such file or directory"
     assert refusal(tmp_path)[1] == "this is a folder without chroma.sqlite3; name the files in it"
@@ -148,7 +148,7 @@ def test_what_is_no_file_is_refused(tmp_path):
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_progress_rises_to_the_size_of_the_file(file, pack):
-    """Bytes as they lie on disk, packed or not."""
+    """Bytes as they are on disk, compressed or not."""
     path = file(pack(THREE * 30_000))
     told = []
     texts(path, progress=lambda done, total: told.append((done, total)))
@@ -159,7 +159,7 @@ def test_progress_rises_to_the_size_of_the_file(file, pack):
     assert {total for _, total in told} == {size}
 
 
-def test_a_reader_left_early_closes_its_file(file):
+def test_a_reader_that_is_closed_early_closes_its_file(file):
     """Warnings are errors: a file left open would fail here."""
     turns = read_turns(file(THREE))
     next(turns)
