@@ -207,9 +207,9 @@ class Console:
     def _shell(self, request: Request, title: str, at: AsOf | None, bar: TimeBar | None) -> dict[str, Any]:
         """Return what the templates use besides the data of the page."""
         caller: Caller | None = getattr(request.state, "caller", None)  # None on a public page before the login.
-        params = dict(request.query_params)
+        params = {name: value for name, value in request.query_params.items() if value}
         path = request.url.path if request.method == "GET" else "/"
-        kept = {name: params[name] for name in KEPT if params.get(name)}
+        kept = {name: params[name] for name in KEPT if name in params}
         may_open = set() if caller is None else {page.path for page in self._pages if _refusal(caller, page) is None}
         theme = str(request.cookies.get(THEME_COOKIE, ""))
         return {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -19,9 +19,9 @@ from mnemolog.domain.session import session_of
 from mnemolog.projections.context.answer import BlockKind, Context, LeftOut, WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
 from mnemolog.projections.recall.question import MIN_RELEVANCE
-from mnemolog.server.console import parameters
 from mnemolog.server.console.moment import AsOf, recorded_at
 from mnemolog.server.console.page import page
+from mnemolog.server.console.parameters import decimal, text, whole
 from mnemolog.server.console.rendering import excerpt
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
@@ -29,40 +29,6 @@ from mnemolog.store import MemoryStore
 TOKENS_MAX: Final = 1_000_000
 LEFT_OUT_MAX: Final = 100
 """How many of the things that were left out are listed."""
-_KINDS: Final = {
-    BlockKind.TASK: "the task",
-    BlockKind.VALUE: "a value",
-    BlockKind.NOTE: "a note",
-    BlockKind.PASSAGE: "what was said",
-}
-_WHY: Final = {
-    WhyLeftOut.NO_ROOM: "It did not fit into the budget.",
-    WhyLeftOut.BELOW_MIN_RELEVANCE: "It has too little to do with the question.",
-    WhyLeftOut.REPETITION: "A later turn says the same.",
-}
-
-
-class ContextAsked(Result, frozen=True, kw_only=True):
-    """What the page was asked: the question, the budget, and for which session or scope."""
-
-    q: str = ""
-    tokens: int = TOKENS
-    session: str = ""
-    scope: str = ""
-    min_relevance: float = MIN_RELEVANCE
-    at: Position | None = None
-
-    @classmethod
-    def of(cls, asked: QueryParams, *, at: Position | None) -> ContextAsked:
-        """Return what a URL asks for. Raises `InvalidInput`."""
-        return cls(
-            q=parameters.text(asked, "q"),
-            tokens=parameters.whole(asked, "tokens", TOKENS, most=TOKENS_MAX),
-            session=parameters.text(asked, "session"),
-            scope=parameters.text(asked, "scope"),
-            min_relevance=parameters.decimal(asked, "min_relevance", MIN_RELEVANCE, most=1.0),
-            at=at,
-        )
 
 
 class ShownLeftOut(Result, frozen=True, kw_only=True):
@@ -78,7 +44,20 @@ class ShownLeftOut(Result, frozen=True, kw_only=True):
 class ContextPage(Result, frozen=True, kw_only=True):
     """The context preview."""
 
-    asked: ContextAsked
+    kinds: ClassVar[Mapping[BlockKind, str]] = {
+        BlockKind.TASK: "the task",
+        BlockKind.VALUE: "a value",
+        BlockKind.NOTE: "a note",
+        BlockKind.PASSAGE: "what was said",
+    }
+    reasons: ClassVar[Mapping[WhyLeftOut, str]] = {
+        WhyLeftOut.NO_ROOM: "It did not fit into the budget.",
+        WhyLeftOut.BELOW_MIN_RELEVANCE: "It has too little to do with the question.",
+        WhyLeftOut.REPETITION: "A later turn says the same.",
+    }
+    default_tokens: ClassVar[int] = TOKENS
+    default_min_relevance: ClassVar[float] = MIN_RELEVANCE
+
     context: Context | None = None
     """None before anything was asked."""
     at: datetime | None = None
@@ -88,28 +67,17 @@ class ContextPage(Result, frozen=True, kw_only=True):
     """What else was left out, and is not listed."""
     says: tuple[str, ...] = ()
 
-    @property
-    def kinds(self) -> dict[BlockKind, str]:
-        """The kinds of blocks, in words."""
-        return _KINDS
-
-    @property
-    def reasons(self) -> dict[WhyLeftOut, str]:
-        """Why something was left out, in words."""
-        return _WHY
-
 
 @page("/context", title="Context", template="context.html")
 async def context(request: Request, caller: Caller, at: AsOf) -> ContextPage:
     """Show what a prompt would get. Leaves no receipt."""
-    store, asked = caller.store, ContextAsked.of(request.query_params, at=at.when)
-    if not asked.q:
-        return ContextPage(asked=asked)
-    found = await _context(store, asked)
+    store, query = caller.store, request.query_params
+    if not text(query, "q"):
+        return ContextPage()
+    found = await _context(store, query, as_of=at.when)
     shown = found.left_out[:LEFT_OUT_MAX]
     time, left_out = await read(store, lambda blocking: (recorded_at(blocking, found.head), _left_out(blocking, shown)))
     return ContextPage(
-        asked=asked,
         context=found,
         at=time,
         left_out=left_out,
@@ -118,12 +86,17 @@ async def context(request: Request, caller: Caller, at: AsOf) -> ContextPage:
     )
 
 
-async def _context(store: AsyncMemoryStore, asked: ContextAsked) -> Context:
-    how: dict[str, Any] = {"as_of": asked.at, "min_relevance": asked.min_relevance, "receipt": False}
-    if not asked.session:
-        return await store.context(asked.q, asked.tokens, scope=asked.scope, **how)
-    session = await known_async_session(store, asked.session)
-    return await session.context(asked.q, asked.tokens, scope=asked.scope or None, **how)
+async def _context(store: AsyncMemoryStore, query: QueryParams, *, as_of: Position | None) -> Context:
+    question, budget = text(query, "q"), whole(query, "tokens", TOKENS, most=TOKENS_MAX)
+    session, scope = text(query, "session"), text(query, "scope")
+    how: dict[str, Any] = {
+        "as_of": as_of,
+        "min_relevance": decimal(query, "min_relevance", MIN_RELEVANCE),
+        "receipt": False,
+    }
+    if not session:
+        return await store.context(question, budget, scope=scope, **how)
+    return await (await known_async_session(store, session)).context(question, budget, scope=scope or None, **how)
 
 
 def _left_out(store: MemoryStore, items: tuple[LeftOut, ...]) -> tuple[ShownLeftOut, ...]:

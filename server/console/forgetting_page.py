@@ -52,7 +52,6 @@ class ForgetAsked(Result, frozen=True, kw_only=True):
     sessions: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
     positions: tuple[int, ...] = ()
-    positions_as_given: str = ""
     reason: str = ""
 
     @classmethod
@@ -62,7 +61,6 @@ class ForgetAsked(Result, frozen=True, kw_only=True):
             sessions=parameters.lines(asked, "sessions"),
             scopes=parameters.lines(asked, "scopes"),
             positions=parameters.positions(asked, "positions"),
-            positions_as_given=parameters.text(asked, "positions"),
             reason=parameters.text(asked, "reason"),
         )
 

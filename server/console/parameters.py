@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl
 
@@ -19,7 +19,6 @@ POSITIONS_MAX: Final = 10_000
 """How many positions one page takes."""
 
 Number = TypeVar("Number", int, float)
-Choice = TypeVar("Choice", bound=str)
 _DIGITS: Final = re.compile(r"[0-9]{1,15}")
 _RANGE: Final = re.compile(r"([0-9]{1,15})(?:\s*-\s*([0-9]{1,15}))?")
 
@@ -61,22 +60,17 @@ def position_in_path(request: Request) -> Position:
     return position(QueryParams(request.path_params), "position") or ORIGIN
 
 
-def one_of(name: str, value: str, choice: Sequence[Choice]) -> Choice:
-    """Return a value that is one of a choice. Raises `InvalidInput`."""
-    for known in choice:
-        if known == value:
-            return known
-    raise InvalidInput(name, f"{value!r} is none of {', '.join(choice)}")
-
-
 def whole(asked: QueryParams, name: str, default: int, *, least: int = 0, most: int) -> int:
     """Return a whole number. Raises `InvalidInput`."""
-    return _number(asked, name, default, int, "a whole number", least, most)
+    number = _number(asked, name, default, int, "a whole number")
+    if not least <= number <= most:
+        raise InvalidInput(name, f"{number} is not between {least:,} and {most:,}")
+    return number
 
 
-def decimal(asked: QueryParams, name: str, default: float, *, least: float = 0.0, most: float) -> float:
+def decimal(asked: QueryParams, name: str, default: float) -> float:
     """Return a number. Raises `InvalidInput`."""
-    return _number(asked, name, default, float, "a number", least, most)
+    return _number(asked, name, default, float, "a number")
 
 
 def positions(asked: QueryParams, name: str) -> tuple[int, ...]:
@@ -90,17 +84,12 @@ def _parts(asked: QueryParams, name: str, separator: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value for value in values if value))
 
 
-def _number(
-    asked: QueryParams, name: str, default: Number, kind: type[Number], what: str, least: Number, most: Number
-) -> Number:
+def _number(asked: QueryParams, name: str, default: Number, kind: type[Number], what: str) -> Number:
     value = text(asked, name)
     try:
-        number = kind(value) if value else default
+        return kind(value) if value else default
     except ValueError:
         raise InvalidInput(name, f"{value!r} is not {what}") from None
-    if not least <= number <= most:
-        raise InvalidInput(name, f"{value} is not between {least:,} and {most:,}")
-    return number
 
 
 def _range(name: str, part: str) -> Iterator[int]:

@@ -15,15 +15,14 @@ from starlette.requests import Request
 from mnemolog.adapters.support.store_access import read
 from mnemolog.domain.display import counted
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language
-from mnemolog.domain.moments import By
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.recall.answer import PARTS, RERANKER, Hit, Recall, by_meaning
-from mnemolog.projections.recall.question import MODES, TEXT, VECTOR, Mode
+from mnemolog.projections.recall.question import TEXT, VECTOR
 from mnemolog.projections.sql.words import stems_of, terms_of
-from mnemolog.server.console import parameters
 from mnemolog.server.console.moment import AsOf, position_of, recorded_at
 from mnemolog.server.console.page import page
+from mnemolog.server.console.parameters import decimal, several, text, whole
 from mnemolog.server.console.rendering import excerpt
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
@@ -32,7 +31,6 @@ HITS: Final = 10
 HITS_MAX: Final = 100
 THEN: Final = "Compare with the answer of"
 """How the page names the other moment."""
-_BYS: Final[tuple[By, ...]] = ("said", "recorded")
 _WORD: Final = re.compile(r"\w+")
 _START: Final = "base"
 _START_SAYS: Final = "to begin with"
@@ -45,65 +43,6 @@ _REASONS: Final = {
     "role": "the right side of the conversation said it",
     "recency": "it is recent",
 }
-
-
-class RecallAsked(Result, frozen=True, kw_only=True):
-    """What the page was asked: the question, its filters, and what to compare it with."""
-
-    q: str = ""
-    k: int = HITS
-    mode: Mode = "hybrid"
-    scope: str = ""
-    session: str = ""
-    lineage: bool = False
-    """Whether to search all that `session` sees, its ancestors' turns too."""
-    roles: tuple[str, ...] = ()
-    speakers: tuple[str, ...] = ()
-    since: str = ""
-    until: str = ""
-    by: By = "said"
-    min_relevance: float = 0.0
-    at: Position | None = None
-    then: str = ""
-    """The moment to compare the answer with, a position or a time; empty for none."""
-
-    @classmethod
-    def of(cls, asked: QueryParams, *, at: Position | None) -> RecallAsked:
-        """Return what a URL asks for. Raises `InvalidInput`."""
-        mode = parameters.text(asked, "mode", "hybrid")
-        by = parameters.text(asked, "by", "said")
-        return cls(
-            q=parameters.text(asked, "q"),
-            k=parameters.whole(asked, "k", HITS, least=1, most=HITS_MAX),
-            mode=parameters.one_of("mode", mode, MODES),
-            scope=parameters.text(asked, "scope"),
-            session=parameters.text(asked, "session"),
-            lineage=bool(parameters.text(asked, "lineage")),
-            roles=parameters.several(asked, "role"),
-            speakers=parameters.several(asked, "speaker"),
-            since=parameters.text(asked, "since"),
-            until=parameters.text(asked, "until"),
-            by=parameters.one_of("by", by, _BYS),
-            min_relevance=parameters.decimal(asked, "min_relevance", 0.0, most=1.0),
-            at=at,
-            then=parameters.text(asked, "then"),
-        )
-
-    def call(self) -> dict[str, Any]:
-        """Return the arguments of the recall, without its moment."""
-        return {
-            "k": self.k,
-            "mode": self.mode,
-            "scope": self.scope,
-            "session": self.session or None,
-            "lineage": self.lineage and bool(self.session),
-            "roles": self.roles,
-            "speakers": self.speakers,
-            "since": self.since or None,
-            "until": self.until or None,
-            "by": self.by,
-            "min_relevance": self.min_relevance or None,
-        }
 
 
 class ScorePart(Result, frozen=True, kw_only=True):
@@ -177,7 +116,6 @@ class Comparison(Result, frozen=True, kw_only=True):
 class RecallPage(Result, frozen=True, kw_only=True):
     """The recall debugger."""
 
-    asked: RecallAsked
     head: Position | None = None
     """The position that the answer refers to; None before anything was asked."""
     at: datetime | None = None
@@ -194,22 +132,40 @@ class RecallPage(Result, frozen=True, kw_only=True):
 @page("/recall", title="Recall", template="recall.html")
 async def recall(request: Request, caller: Caller, at: AsOf) -> RecallPage:
     """Show what a question is answered with, and why. Leaves no receipt."""
-    store, asked = caller.store, RecallAsked.of(request.query_params, at=at.when)
-    if not asked.q:
-        return RecallPage(asked=asked)
-    then = await read(store, lambda blocking: position_of(blocking, THEN, asked.then)) if asked.then else None
-    moments = (asked.at,) if then is None else (asked.at, then)
-    ask = partial(store.recall, asked.q, receipt=False, **asked.call())
+    store, query, then = caller.store, request.query_params, text(request.query_params, "then")
+    if not (question := text(query, "q")):
+        return RecallPage()
+    moments: list[Position | None] = [at.when]
+    if then:
+        moments.append(await read(store, lambda blocking: position_of(blocking, THEN, then)))
+    ask = partial(store.recall, question, receipt=False, **_options(query))
     here, *there = await asyncio.gather(*(ask(as_of=moment) for moment in moments))
-    return await read(store, partial(_page, asked=asked, here=here, there=there[0] if there else None))
+    return await read(store, lambda blocking: _page(blocking, question, here, there[0] if there else None))
 
 
-def _page(store: MemoryStore, *, asked: RecallAsked, here: Recall, there: Recall | None) -> RecallPage:
+def _options(query: QueryParams) -> dict[str, Any]:
+    """Return the options of a recall that a URL has. The recall checks them."""
+    session = text(query, "session") or None
+    return {
+        "k": whole(query, "k", HITS, least=1, most=HITS_MAX),
+        "mode": text(query, "mode", "hybrid"),
+        "scope": text(query, "scope"),
+        "session": session,
+        "lineage": bool(session and text(query, "lineage")),
+        "roles": several(query, "role"),
+        "speakers": several(query, "speaker"),
+        "since": text(query, "since") or None,
+        "until": text(query, "until") or None,
+        "by": text(query, "by", "said"),
+        "min_relevance": decimal(query, "min_relevance", 0.0),
+    }
+
+
+def _page(store: MemoryStore, question: str, here: Recall, there: Recall | None) -> RecallPage:
     return RecallPage(
-        asked=asked,
         head=here.head,
         at=recorded_at(store, here.head),
-        hits=tuple(_shown(here, _asked_stems(store, asked.q))),
+        hits=tuple(_shown(here, _asked_stems(store, question))),
         searched=_searched(here),
         legs=tuple(_legs(here)),
         why_first=tuple(_why_first(here)),

@@ -140,8 +140,8 @@ def _receipt_page(store: MemoryStore, audited: AuditedRecall) -> ReceiptPage:
         "scope": served.scope,
         "session": served.session or "",
         "lineage": "yes" if served.lineage else "",
-        "role": served.roles,
-        "speaker": served.speakers,
+        "role": ", ".join(served.roles),
+        "speaker": ", ".join(served.speakers),
         "at": served.head,
     }
     return ReceiptPage(
@@ -149,7 +149,7 @@ def _receipt_page(store: MemoryStore, audited: AuditedRecall) -> ReceiptPage:
         says=tuple(_verdict(audited)),
         then=tuple(_turn(log, position, went=position in audited.went) for position in audited.hits),
         came=tuple(_turn(log, position) for position in audited.came),
-        again={name: value for name, value in again.items() if value not in ("", [])},
+        again={name: value for name, value in again.items() if value != ""},
     )
 
 

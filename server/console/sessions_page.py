@@ -28,9 +28,6 @@ class SessionPage(Result, frozen=True, kw_only=True):
     """Pass it as `after` for the page with newer sessions; None on the first page."""
     older: Position | None
     """Pass it as `before` for the page with older sessions; None on the last page."""
-    agent: str
-    title: str
-    scope: str
 
 
 @page("/sessions", title="Sessions", template="sessions.html")
@@ -57,9 +54,6 @@ async def sessions(request: Request, caller: Caller, at: AsOf) -> SessionPage:
             sessions=tuple(rows),
             newer=newest if has_newer else None,
             older=oldest if has_older else None,
-            agent=agent,
-            title=title,
-            scope=scope,
         )
 
     return await read(caller.store, found)
