@@ -79,7 +79,7 @@ def _console(
 ) -> tuple[list[BaseRoute], dict[str, Any]]:
     """Return the routes of the console, and what the authentication has to know of its pages."""
     from mnemolog.server.console.all_pages import console_routes
-    from mnemolog.server.console.console import LOGIN, PUBLIC
+    from mnemolog.server.console.routes import LOGIN, PUBLIC
     from mnemolog.server.console.security import LOGIN_COOKIE
 
     routes = console_routes(

@@ -21,8 +21,8 @@ from mnemolog.server.console import (
     sessions_page,
     tokens_page,
 )
-from mnemolog.server.console.console import Console, LogIn
 from mnemolog.server.console.page import Action, Page
+from mnemolog.server.console.routes import Console, LogIn
 
 PAGES: Final[tuple[Page, ...]] = (
     overview_page.overview,

@@ -31,12 +31,12 @@ from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.ports import Progress
 from mnemolog.server.console import parameters
 from mnemolog.server.console.audit_page import head_at
-from mnemolog.server.console.console import Refused
 from mnemolog.server.console.event_words import in_words
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, page
 from mnemolog.server.console.rendering import EXCERPT_CHARACTERS_MAX, excerpt
+from mnemolog.server.console.routes import Refused
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.problems import Problem
 from mnemolog.store import MemoryStore

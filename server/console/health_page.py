@@ -23,11 +23,11 @@ from mnemolog.projections.drift import MEANS, Drift
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import QuarantinedItem
 from mnemolog.results import Model, ModelActivation
-from mnemolog.server.console.console import Refused
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, page
 from mnemolog.server.console.parameters import text
+from mnemolog.server.console.routes import Refused
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.problems import Problem
 from mnemolog.store import MemoryStore

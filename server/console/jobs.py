@@ -17,11 +17,11 @@ from mnemolog.aio.worker_pools import BACKGROUND_MAX
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.result import Result
 from mnemolog.projections.ports import Progress
-from mnemolog.server.console.console import Refused
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import page, redirect
 from mnemolog.server.console.parameters import text
 from mnemolog.server.console.rendering import url
+from mnemolog.server.console.routes import Refused
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.problems import FAILED, REPORT_IT, Problem, place_of
 

@@ -18,8 +18,8 @@ from mnemolog import AsyncMemoryStore
 from mnemolog.domain.clock import to_datetime
 from mnemolog.server.console.all_pages import PAGES, console_routes
 from mnemolog.server.console.assets import STATIC
-from mnemolog.server.console.console import LOGIN, PUBLIC
 from mnemolog.server.console.moment import BUCKETS, as_of, time_bar
+from mnemolog.server.console.routes import LOGIN, PUBLIC
 from mnemolog.server.console.security import LOGIN_COOKIE
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.authentication import Authentication

@@ -111,7 +111,7 @@ class Console:
                 response = await answer(request)
             except (errors.MnemologError, Refused) as error:
                 problem = page_problem(error)
-                response = self._page(request, "problem.html", problem.title, problem, status=problem.status)
+                response = self._page(request, "error.html", problem.title, problem, status=problem.status)
             response.headers.update(HEADERS)
             return response
 
