@@ -34,11 +34,9 @@ from mnemolog.server.console.audit_page import head_at
 from mnemolog.server.console.event_words import in_words
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import action, page
+from mnemolog.server.console.page import ErrorPage, Refused, action, page
 from mnemolog.server.console.rendering import EXCERPT_CHARACTERS_MAX, excerpt
-from mnemolog.server.console.routes import Refused
 from mnemolog.server.http.access import Caller
-from mnemolog.server.http.problems import Problem
 from mnemolog.store import MemoryStore
 
 PER_PAGE: Final = 100
@@ -375,20 +373,20 @@ def _streams(event: ForgetRequested) -> Iterable[tuple[str, int]]:
         yield (f"session {name}" if name is not None else target.stream), sum(target.counts.values())
 
 
-_CHANGED: Final = Problem(
+_CHANGED: Final = ErrorPage(
     status=409,
     title="It has changed meanwhile",
     detail="More, or less, would be forgotten than the page showed. Nothing was forgotten.",
     hint="Go back, reload the page, and look at it again.",
 )
-_NOT_CONFIRMED: Final = Problem(
+_NOT_CONFIRMED: Final = ErrorPage(
     status=400,
     title="Not confirmed",
     detail="What was typed is neither the name of what is to be forgotten nor the number of events. "
     "Nothing was forgotten.",
     hint="Go back and type one of the two, exactly as it is shown.",
 )
-_NO_ERASURE: Final = Problem(
+_NO_ERASURE: Final = ErrorPage(
     status=404,
     title="There is no such erasure",
     detail="No request to forget has this id.",

@@ -25,11 +25,9 @@ from mnemolog.projections.quarantine import QuarantinedItem
 from mnemolog.results import Model, ModelActivation
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import action, page
+from mnemolog.server.console.page import ErrorPage, Refused, action, page
 from mnemolog.server.console.parameters import text
-from mnemolog.server.console.routes import Refused
 from mnemolog.server.http.access import Caller
-from mnemolog.server.http.problems import Problem
 from mnemolog.store import MemoryStore
 
 QUARANTINED_MAX: Final = 100
@@ -144,7 +142,7 @@ def _chosen(models: tuple[ModelRow, ...], choice: str) -> ModelRow:
         if choice == model.choice:
             return model
     raise Refused(
-        Problem(
+        ErrorPage(
             status=400,
             title="This model is not known here",
             detail=f"No model of this store or of this server is named {choice!r}.",

@@ -18,12 +18,11 @@ from mnemolog.domain import errors, structured_log
 from mnemolog.domain.result import Result
 from mnemolog.projections.ports import Progress
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import page, redirect
+from mnemolog.server.console.page import ErrorPage, Refused, page, redirect
 from mnemolog.server.console.parameters import text
 from mnemolog.server.console.rendering import url
-from mnemolog.server.console.routes import Refused
 from mnemolog.server.http.access import Caller
-from mnemolog.server.http.problems import FAILED, REPORT_IT, Problem, place_of
+from mnemolog.server.http.problems import FAILED, REPORT_IT, place_of
 
 JOBS_MAX: Final = 100
 """Jobs that are remembered. The oldest that has ended is dropped first."""
@@ -188,13 +187,13 @@ async def job(request: Request, caller: Caller, _at: AsOf) -> JobPage:
     return jobs_of(request).find(caller, request.path_params["job"]).page()
 
 
-_TOO_MANY: Final = Problem(
+_TOO_MANY: Final = ErrorPage(
     status=503,
     title="The server is busy",
     detail=f"It works on {RUNNING_MAX} other jobs.",
     hint="Try again when one of them has ended.",
 )
-_UNKNOWN: Final = Problem(
+_UNKNOWN: Final = ErrorPage(
     status=404,
     title="There is no such job",
     detail="It ended long ago, or the server was started again since.",

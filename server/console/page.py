@@ -10,8 +10,28 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from mnemolog.domain.result import Result
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.http.access import Caller, Verb
+
+
+class ErrorPage(Result, frozen=True, kw_only=True):
+    """Why a page is not shown, or an action not done. Sent as problem details (RFC 9457) to programs."""
+
+    status: int
+    title: str
+    """What happened, in words."""
+    detail: str
+    hint: str
+    """What to do."""
+
+
+class Refused(Exception):
+    """A page is not shown, or an action not done."""
+
+    def __init__(self, page: ErrorPage) -> None:
+        super().__init__(page.detail)
+        self.page = page
 
 
 class Page(NamedTuple):

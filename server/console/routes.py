@@ -18,7 +18,7 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT
 from mnemolog.server.console.assets import send_asset
 from mnemolog.server.console.moment import AsOf, TimeBar, as_of, time_bar
-from mnemolog.server.console.page import Action, Page, redirect
+from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, redirect
 from mnemolog.server.console.parameters import form_of, text
 from mnemolog.server.console.rendering import environment, url
 from mnemolog.server.console.security import (
@@ -30,7 +30,7 @@ from mnemolog.server.console.security import (
     local_target,
 )
 from mnemolog.server.http.access import Caller
-from mnemolog.server.http.problems import Problem, hint_of, status_of
+from mnemolog.server.http.problems import hint_of, status_of
 from mnemolog.server.http.protocol import PROBLEM_JSON
 
 LogIn = Callable[[str], Awaitable[Caller | None]]
@@ -63,14 +63,6 @@ _IN_WORDS: Final[Mapping[type[errors.MnemologError], tuple[str, str]]] = {
     errors.StoreClosed: ("The server is stopping", "Try again in a moment."),
 }
 """What happened and what to do, for a person at a page. The messages of the errors say the rest."""
-
-
-class Refused(Exception):
-    """The console does not do what was asked."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.detail)
-        self.problem = problem
 
 
 class Console:
@@ -110,8 +102,8 @@ class Console:
             try:
                 response = await answer(request)
             except (errors.MnemologError, Refused) as error:
-                problem = page_problem(error)
-                response = self._page(request, "error.html", problem.title, problem, status=problem.status)
+                failed = error.page if isinstance(error, Refused) else _error_page(error)
+                response = self._page(request, "error.html", failed.title, failed, status=failed.status)
             response.headers.update(HEADERS)
             return response
 
@@ -199,7 +191,7 @@ class Console:
         status: int = 200,
     ) -> Response:
         if wants_json(request):
-            kind = PROBLEM_JSON if isinstance(data, Problem) else "application/json"
+            kind = PROBLEM_JSON if isinstance(data, ErrorPage) else "application/json"
             return Response(to_printable_json(data, enc_hook=repr), status_code=status, media_type=kind)
         html = self._templates.get_template(template).render(data=data, **self._shell(request, title, at, bar))
         return Response(html, status_code=status, media_type="text/html")
@@ -250,14 +242,12 @@ def wants_json(request: Request) -> bool:
     )
 
 
-def page_problem(error: errors.MnemologError | Refused) -> Problem:
-    """Return an error as the console shows it."""
-    if isinstance(error, Refused):
-        return error.problem
+def _error_page(error: errors.MnemologError) -> ErrorPage:
+    """Return an error of the store as a page shows it."""
     of = next((kind for kind in type(error).__mro__ if kind in _IN_WORDS), None)
     title, hint = ("This could not be done", hint_of(error)) if of is None else _IN_WORDS[of]
     status = 404 if isinstance(error, _HIDDEN) else status_of(error)
-    return Problem(status=status, title=title, detail=str(error), hint=hint)
+    return ErrorPage(status=status, title=title, detail=str(error), hint=hint)
 
 
 def _menu(may_open: Set[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
@@ -275,7 +265,7 @@ def _admitted(request: Request, asked: Page | Action) -> Caller:
     return caller
 
 
-def _refusal(caller: Caller, asked: Page | Action) -> Problem | None:
+def _refusal(caller: Caller, asked: Page | Action) -> ErrorPage | None:
     """Return why a page or an action is not for a caller; None if it is."""
     if not caller.may(asked.verb):
         return _not_allowed(asked.verb)
@@ -283,8 +273,8 @@ def _refusal(caller: Caller, asked: Page | Action) -> Problem | None:
     return None if sees_all or not asked.whole else _A_PART_ONLY
 
 
-def _not_allowed(verb: str) -> Problem:
-    return Problem(
+def _not_allowed(verb: str) -> ErrorPage:
+    return ErrorPage(
         status=403,
         title="Not allowed",
         detail=f"Your token does not have the right {verb!r}.",
@@ -292,25 +282,25 @@ def _not_allowed(verb: str) -> Problem:
     )
 
 
-_A_PART_ONLY: Final = Problem(
+_A_PART_ONLY: Final = ErrorPage(
     status=403,
     title="This page is about the whole memory",
     detail="Your token is for a part of it, so it is not shown to you.",
     hint="Ask for a token that is bound to no scope.",
 )
-_READ_ONLY: Final = Problem(
+_READ_ONLY: Final = ErrorPage(
     status=403,
     title="This console is read-only",
     detail="Nothing was changed.",
     hint="Start the server with `mnemolog serve DIR --write` to allow changes here.",
 )
-_FORGED: Final = Problem(
+_FORGED: Final = ErrorPage(
     status=403,
     title="This form has expired",
     detail="It was not sent by a page of this server as it runs now. Nothing was changed.",
     hint="Go back, reload the page, and send it again.",
 )
-_NO_PAGE: Final = Problem(
+_NO_PAGE: Final = ErrorPage(
     status=404,
     title="There is no such page",
     detail="The address names no page of this console.",
