@@ -59,7 +59,7 @@ class ContextPage(Result, frozen=True, kw_only=True):
     default_min_relevance: ClassVar[float] = MIN_RELEVANCE
 
     context: Context | None = None
-    """None before anything was asked."""
+    """None without a question."""
     at: datetime | None = None
     """When the event at the position of the context was recorded."""
     left_out: tuple[ShownLeftOut, ...] = ()

@@ -131,10 +131,10 @@ def _summary(found: Diff) -> Iterator[str]:
         yield f"Recalls by meaning use another model since: {found.activations[-1].model}."
 
 
-def _paged(items: int, asked: int) -> tuple[int, int]:
+def _paged(items: int, number: int) -> tuple[int, int]:
     """Return the number of the page that is shown, and of all pages."""
     pages = max(1, -(-items // PER_PAGE))
-    return min(asked, pages), pages
+    return min(number, pages), pages
 
 
 def _far_apart(store: MemoryStore, before: Position, after: Position, *, scope: Scope, number: int) -> DiffPage:

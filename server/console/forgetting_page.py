@@ -44,7 +44,7 @@ LINES_OF_EACH: Final = 5
 """Turns that are shown of each session, if there are several."""
 
 
-class ForgetAsked(Result, frozen=True, kw_only=True):
+class Selection(Result, frozen=True, kw_only=True):
     """What is to be forgotten."""
 
     sessions: tuple[str, ...] = ()
@@ -53,13 +53,13 @@ class ForgetAsked(Result, frozen=True, kw_only=True):
     reason: str = ""
 
     @classmethod
-    def of(cls, asked: QueryParams) -> ForgetAsked:
+    def of(cls, fields: QueryParams) -> Selection:
         """Return what a URL or a form names. Raises `InvalidInput`."""
         return cls(
-            sessions=parameters.lines(asked, "sessions"),
-            scopes=parameters.lines(asked, "scopes"),
-            positions=parameters.positions(asked, "positions"),
-            reason=parameters.text(asked, "reason"),
+            sessions=parameters.lines(fields, "sessions"),
+            scopes=parameters.lines(fields, "scopes"),
+            positions=parameters.positions(fields, "positions"),
+            reason=parameters.text(fields, "reason"),
         )
 
     def __bool__(self) -> bool:
@@ -134,7 +134,7 @@ class PastErasure(Result, frozen=True, kw_only=True):
 class ForgettingPage(Result, frozen=True, kw_only=True):
     """What is to be forgotten, what that would take, and what was forgotten before."""
 
-    asked: ForgetAsked
+    selection: Selection
     preview: ForgetPreview | None
     """None before anything was named."""
     encrypted: bool
@@ -167,9 +167,9 @@ class Certificate(Result, frozen=True, kw_only=True):
 @page("/forgetting", title="Forgetting", template="forgetting.html")
 async def forgetting(request: Request, caller: Caller, at: AsOf) -> ForgettingPage:
     """Show what would become unreadable, and what was forgotten up to the moment."""
-    asked = ForgetAsked.of(request.query_params)
+    selection = Selection.of(request.query_params)
     after = parameters.whole(request.query_params, "after", ORIGIN, most=10**15)
-    preview = await _preview(caller.store, asked, after=after) if asked else None
+    preview = await _preview(caller.store, selection, after=after) if selection else None
 
     def past(blocking: MemoryStore) -> tuple[bool, list[PastErasure]]:
         log = blocking.parts.log
@@ -177,7 +177,7 @@ async def forgetting(request: Request, caller: Caller, at: AsOf) -> ForgettingPa
 
     encrypted, found = await read(caller.store, past)
     return ForgettingPage(
-        asked=asked,
+        selection=selection,
         preview=preview,
         encrypted=encrypted,
         erasures=tuple(reversed(found[-PER_PAGE:])),
@@ -185,9 +185,9 @@ async def forgetting(request: Request, caller: Caller, at: AsOf) -> ForgettingPa
     )
 
 
-async def _preview(store: AsyncMemoryStore, asked: ForgetAsked, *, after: int) -> ForgetPreview:
+async def _preview(store: AsyncMemoryStore, selection: Selection, *, after: int) -> ForgetPreview:
     """Return what would become unreadable. Of a single session the turns after position `after` are listed."""
-    report = await _rehearsed(store, asked)
+    report = await _rehearsed(store, selection)
     shown = report.sessions[:PER_PAGE]
     lines = PER_PAGE if len(shown) == 1 else LINES_OF_EACH
 
@@ -197,7 +197,7 @@ async def _preview(store: AsyncMemoryStore, asked: ForgetAsked, *, after: int) -
         previews = (
             _session_preview(blocking, name, turns=turns.get(name, 0), after=begin, most=lines) for name in shown
         )
-        events = (_event(blocking.parts.log, position) for position in asked.positions[:PER_PAGE])
+        events = (_event(blocking.parts.log, position) for position in selection.positions[:PER_PAGE])
         return tuple(previews), tuple(events)
 
     sessions, events = await read(store, look)
@@ -208,12 +208,12 @@ async def _preview(store: AsyncMemoryStore, asked: ForgetAsked, *, after: int) -
         sessions=sessions,
         sessions_more=len(report.sessions) - len(shown),
         events=events,
-        confirm=tuple(filter(None, (asked.name, str(report.events)))),
+        confirm=tuple(filter(None, (selection.name, str(report.events)))),
     )
 
 
-async def _rehearsed(store: AsyncMemoryStore, asked: ForgetAsked) -> ForgetReport:
-    return await read(store, lambda blocking: blocking.forget(**asked.call(), dry_run=True))
+async def _rehearsed(store: AsyncMemoryStore, selection: Selection) -> ForgetReport:
+    return await read(store, lambda blocking: blocking.forget(**selection.call(), dry_run=True))
 
 
 def _session_preview(store: MemoryStore, session_id: str, *, turns: int, after: int, most: int) -> SessionPreview:
@@ -266,15 +266,15 @@ def _summary(report: ForgetReport) -> Iterator[str]:
 @action("/forgetting", title="Forgetting", verb="forget")
 async def forget(request: Request, caller: Caller, form: QueryParams) -> Response:
     """Forget what a form names, if it was confirmed in writing. Answers with the certificate."""
-    asked, typed = ForgetAsked.of(form), parameters.text(form, "confirm")
-    report = await _rehearsed(caller.store, asked)
+    selection, typed = Selection.of(form), parameters.text(form, "confirm")
+    report = await _rehearsed(caller.store, selection)
     if parameters.text(form, "events") != str(report.events):
         raise Refused(_CHANGED)
-    if typed.replace(",", "") != str(report.events) and (not asked.name or typed != asked.name):
+    if typed.replace(",", "") != str(report.events) and (not selection.name or typed != selection.name):
         raise Refused(_NOT_CONFIRMED)
 
     async def work(progress: Progress) -> ForgetReport:
-        return await caller.store.forget(**asked.call(), progress=progress)
+        return await caller.store.forget(**selection.call(), progress=progress)
 
     return await jobs_of(request).start(
         request, caller, "Forgetting", work, back="/forgetting", shown_at=certificate_path

@@ -1,4 +1,4 @@
-"""Work that takes longer than a request: it runs in the server, and a page shows how far it is."""
+"""Work that takes longer than a request: it runs in the server, and a page shows its progress."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from mnemolog.server.http.access import Caller
 from mnemolog.server.http.problems import FAILED, REPORT_IT, place_of
 
 JOBS_MAX: Final = 100
-"""Jobs that are remembered. The oldest that has ended is dropped first."""
+"""Jobs that are kept. The oldest that has ended is dropped first."""
 RUNNING_MAX: Final = BACKGROUND_MAX
-"""Jobs that run at the same time: as many as the store has threads for long work. No page waits for one of these."""
+"""Jobs that run at the same time: as many as the store has threads for long work. No page needs one of those."""
 QUICK_S: Final = 1.0
-"""How long an action waits for its job, so that a quick one shows its result at once."""
+"""How long an action waits for its job: a quick one shows its result at once."""
 
 Work = Callable[[Progress], Awaitable[msgspec.Struct]]
 """Does the work, reports its progress, and returns the result."""
 
 
 class JobPage(Result, frozen=True, kw_only=True):
-    """How far a job is."""
+    """The progress of a job."""
 
     id: str
     title: str
     state: Literal["running", "done", "failed"]
     done: int
-    """So many of `total` steps; what a step is depends on the job."""
+    """Steps done, of `total`; what a step is depends on the job."""
     total: int
     """0 until it is known."""
     seconds: float
@@ -58,7 +58,7 @@ class JobPage(Result, frozen=True, kw_only=True):
 
     @property
     def percent(self) -> int:
-        """Return how far it is, 0 to 100."""
+        """The progress, 0 to 100."""
         return 0 if not self.total else min(100 * self.done // self.total, 100)
 
 
@@ -66,43 +66,54 @@ class Job:
     """One piece of work."""
 
     def __init__(self, title: str, caller: Caller, back: str, shown_at: Callable[[Any], str] | None) -> None:
-        self.id, self.title, self.owner = secrets.token_urlsafe(12), title, owner_of(caller)
-        self.result: msgspec.Struct | None = None
-        self._back, self._shown_at = back, shown_at
-        self.error: errors.MnemologError | None = None
-        self.task: asyncio.Task[None] | None = None
-        self._began, self._seconds = time.monotonic(), 0.0
+        self.id, self.owner = secrets.token_urlsafe(12), _owner(caller)
+        self._title, self._back, self._shown_at = title, back, shown_at
+        self._began, self._ended = time.monotonic(), 0.0
         self._done, self._total = 0, 0
-
-    def report(self, done: int, total: int) -> None:
-        """Note the progress. Called in the thread that works."""
-        self._done, self._total = done, total
+        self._result: msgspec.Struct | None = None
+        self._error: errors.MnemologError | None = None
+        self.task: asyncio.Task[None] | None = None
 
     @property
     def running(self) -> bool:
         """Whether it has not ended."""
-        return self.result is None and self.error is None
+        return not self._ended
 
-    def ended(self, result: msgspec.Struct | None, error: errors.MnemologError | None) -> None:
-        """Note how it ended."""
-        self._seconds = time.monotonic() - self._began
-        self.result, self.error = result, error
+    async def run(self, work: Work) -> None:
+        """Do the work, and keep its result or its error."""
+        try:
+            self._result = await work(self._report)
+        except errors.MnemologError as error:
+            self._error = error
+        except asyncio.CancelledError:
+            self._error = errors.StoreClosed()
+            raise
+        except Exception as error:
+            structured_log.error("console.job_failed", job=self.id, error=error, **place_of(error))
+            self._error = errors.StoreError(FAILED)
+            self._error.hint = REPORT_IT
+        finally:
+            self._ended = time.monotonic()
+
+    def _report(self, done: int, total: int) -> None:  # In the thread that works.
+        self._done, self._total = done, total
 
     def page(self) -> JobPage:
-        """Return how far it is."""
+        """Return the progress, and once it has ended the result."""
+        result, error = self._result, self._error
         return JobPage(
             id=self.id,
-            title=self.title,
-            state="running" if self.running else "done" if self.error is None else "failed",
+            title=self._title,
+            state="running" if self.running else "done" if error is None else "failed",
             done=self._done,
             total=self._total,
-            seconds=time.monotonic() - self._began if self.running else self._seconds,
-            kind="" if self.result is None else type(self.result).__name__,
-            result=self.result,
-            result_path="" if self.result is None or self._shown_at is None else self._shown_at(self.result),
+            seconds=(self._ended or time.monotonic()) - self._began,
+            kind="" if result is None else type(result).__name__,
+            result=result,
+            result_path="" if result is None or self._shown_at is None else self._shown_at(result),
             back=self._back,
-            error="" if self.error is None else "; ".join((str(self.error), *getattr(self.error, "__notes__", ()))),
-            hint="" if self.error is None else self.error.hint,
+            error="" if error is None else "; ".join((str(error), *getattr(error, "__notes__", ()))),
+            hint="" if error is None else error.hint,
         )
 
 
@@ -122,27 +133,27 @@ class Jobs:
         back: str,
         shown_at: Callable[[Any], str] | None = None,
     ) -> Response:
-        """Start a job and return where its progress is shown, or its result, if it is quick.
+        """Start a job, and redirect to the page of its progress, or of its result if it is quick.
 
-        `shown_at` returns the path of the page for a result; without it the job's own page shows it, with a link to the
-        page `back`. Raises `Refused` while too many jobs run.
+        `shown_at` returns the path of the page for a result; without it the job's own page shows the result, with a
+        link to the page `back`. Raises `Refused` while too many jobs run.
         """
         if sum(job.running for job in self._jobs.values()) >= RUNNING_MAX:
             raise Refused(_TOO_MANY)
         job = Job(title, caller, back, shown_at)
         self._make_room()
         self._jobs[job.id] = job
-        job.task = asyncio.create_task(_run(job, work))
+        job.task = asyncio.create_task(job.run(work))
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio.shield(job.task), QUICK_S)
-        shown = job.page()
-        # A caller who may see several scopes works within one of them, which the address names.
-        return redirect(url(shown.result_path or f"/jobs/{job.id}", {"scope": text(request.query_params, "scope")}))
+        # A caller with several scopes works within one of them, which the URL names.
+        scope = text(request.query_params, "scope")
+        return redirect(url(job.page().result_path or f"/jobs/{job.id}", {"scope": scope}))
 
     def find(self, caller: Caller, job_id: str) -> Job:
-        """Return a job of this caller. Raises `Refused` for one that is not known, or of somebody else."""
+        """Return a job of this caller. Raises `Refused` for an unknown one and for that of another caller."""
         job = self._jobs.get(job_id)
-        if job is None or job.owner != owner_of(caller):
+        if job is None or job.owner != _owner(caller):
             raise Refused(_UNKNOWN)
         return job
 
@@ -152,24 +163,8 @@ class Jobs:
             del self._jobs[job_id]
 
 
-def owner_of(caller: Caller) -> tuple[object, ...]:
-    """Return whom jobs and files of a caller belong to."""
+def _owner(caller: Caller) -> tuple[object, ...]:
     return caller.token, caller.actor, caller.scopes
-
-
-async def _run(job: Job, work: Work) -> None:
-    try:
-        job.ended(await work(job.report), None)
-    except errors.MnemologError as error:
-        job.ended(None, error)
-    except asyncio.CancelledError:
-        job.ended(None, errors.StoreClosed())
-        raise
-    except Exception as error:
-        structured_log.error("console.job_failed", job=job.id, error=error, **place_of(error))
-        failed = errors.StoreError(FAILED)
-        failed.hint = REPORT_IT
-        job.ended(None, failed)
 
 
 def jobs_of(request: Request) -> Jobs:
@@ -183,7 +178,7 @@ def jobs_of(request: Request) -> Jobs:
 
 @page("/jobs/{job}", title="Work in progress", template="job.html")
 async def job(request: Request, caller: Caller, _at: AsOf) -> JobPage:
-    """Show how far a job is, and its result."""
+    """Show the progress of a job, and its result."""
     return jobs_of(request).find(caller, request.path_params["job"]).page()
 
 

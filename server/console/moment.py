@@ -34,10 +34,10 @@ _UNITS: Final = (60_000_000, 1_000_000)
 class AsOf(Result, frozen=True, kw_only=True):
     """The moment that a page shows: all events up to `position` count, later ones do not."""
 
-    asked: str
+    text: str
     """The moment as the URL has it: a position, or a time; empty for now."""
     time: datetime | None
-    """The time that was asked for. UTC. None where a position was, and for now."""
+    """The moment, if it is a time. UTC."""
     position: Position
     """The last event that counts, 0 before the first one."""
     recorded_at: datetime | None
@@ -48,7 +48,7 @@ class AsOf(Result, frozen=True, kw_only=True):
     @property
     def is_now(self) -> bool:
         """Whether the page shows the present."""
-        return not self.asked
+        return not self.text
 
     @property
     def when(self) -> Position | None:
@@ -155,12 +155,12 @@ class _WholeLog:
         return position
 
 
-def as_of(store: MemoryStore, asked: str) -> AsOf:
+def as_of(store: MemoryStore, text: str) -> AsOf:
     """Return the moment that `?at=` names: a position, a time, or now if it is empty. Raises `InvalidInput`."""
-    wanted, head = asked.strip(), store.parts.log.head().position
-    position = position_of(store, AT, wanted) if wanted else head
-    time = None if not wanted or _is_position(wanted) else to_datetime(parse_time(AT, wanted))
-    return AsOf(asked=wanted, time=time, position=position, recorded_at=recorded_at(store, position), head=head)
+    text, head = text.strip(), store.parts.log.head().position
+    position = position_of(store, AT, text) if text else head
+    time = None if not text or _is_position(text) else to_datetime(parse_time(AT, text))
+    return AsOf(text=text, time=time, position=position, recorded_at=recorded_at(store, position), head=head)
 
 
 def position_of(store: MemoryStore, field: str, text: str) -> Position:

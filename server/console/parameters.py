@@ -32,24 +32,24 @@ def form_of(body: bytes) -> QueryParams:
     return QueryParams(fields)
 
 
-def text(asked: QueryParams, name: str, default: str = "") -> str:
+def text(fields: QueryParams, name: str, default: str = "") -> str:
     """Return a parameter without the white space around it."""
-    return str(asked.get(name, default)).strip() or default
+    return str(fields.get(name, default)).strip() or default
 
 
-def several(asked: QueryParams, name: str) -> tuple[str, ...]:
+def several(fields: QueryParams, name: str) -> tuple[str, ...]:
     """Return the values of a parameter that is given several times, or separated by commas or line breaks."""
-    return _parts(asked, name, r"[,\n]")
+    return _parts(fields, name, r"[,\n]")
 
 
-def lines(asked: QueryParams, name: str) -> tuple[str, ...]:
+def lines(fields: QueryParams, name: str) -> tuple[str, ...]:
     """Return the values of a parameter that is given several times, or has one on each line. They may hold commas."""
-    return _parts(asked, name, r"\n")
+    return _parts(fields, name, r"\n")
 
 
-def position(asked: QueryParams, name: str) -> Position | None:
+def position(fields: QueryParams, name: str) -> Position | None:
     """Return a position; None if the parameter is missing or empty. Raises `InvalidInput`."""
-    value = text(asked, name)
+    value = text(fields, name)
     if value and not _DIGITS.fullmatch(value):
         raise InvalidInput(name, f"{quoted(value)} is not a position such as 1200")
     return Position(int(value)) if value else None
@@ -60,32 +60,32 @@ def position_in_path(request: Request) -> Position:
     return position(QueryParams(request.path_params), "position") or ORIGIN
 
 
-def whole(asked: QueryParams, name: str, default: int, *, least: int = 0, most: int) -> int:
+def whole(fields: QueryParams, name: str, default: int, *, least: int = 0, most: int) -> int:
     """Return a whole number. Raises `InvalidInput`."""
-    number = _number(asked, name, default, int, "a whole number")
+    number = _number(fields, name, default, int, "a whole number")
     if not least <= number <= most:
         raise InvalidInput(name, f"{number} is not between {least:,} and {most:,}")
     return number
 
 
-def decimal(asked: QueryParams, name: str, default: float) -> float:
+def decimal(fields: QueryParams, name: str, default: float) -> float:
     """Return a number. Raises `InvalidInput`."""
-    return _number(asked, name, default, float, "a number")
+    return _number(fields, name, default, float, "a number")
 
 
-def positions(asked: QueryParams, name: str) -> tuple[int, ...]:
+def positions(fields: QueryParams, name: str) -> tuple[int, ...]:
     """Return the positions of a list such as `12, 40-45`. Raises `InvalidInput`."""
-    found = tuple(dict.fromkeys(position for part in several(asked, name) for position in _range(name, part)))
+    found = tuple(dict.fromkeys(position for part in several(fields, name) for position in _range(name, part)))
     return _bounded(name, found)
 
 
-def _parts(asked: QueryParams, name: str, separator: str) -> tuple[str, ...]:
-    values = (part.strip() for value in asked.getlist(name) for part in re.split(separator, str(value)))
+def _parts(fields: QueryParams, name: str, separator: str) -> tuple[str, ...]:
+    values = (part.strip() for value in fields.getlist(name) for part in re.split(separator, str(value)))
     return tuple(dict.fromkeys(value for value in values if value))
 
 
-def _number(asked: QueryParams, name: str, default: Number, kind: type[Number], what: str) -> Number:
-    value = text(asked, name)
+def _number(fields: QueryParams, name: str, default: Number, kind: type[Number], what: str) -> Number:
+    value = text(fields, name)
     try:
         return kind(value) if value else default
     except ValueError:

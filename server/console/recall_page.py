@@ -61,8 +61,8 @@ class Piece(Result, frozen=True, kw_only=True):
     """A piece of a passage."""
 
     text: str
-    asked: bool
-    """Whether it is a word of the question, whatever its ending."""
+    matches: bool
+    """Whether it is a word of the question, with any ending."""
 
 
 class ShownHit(Result, frozen=True, kw_only=True):
@@ -117,7 +117,7 @@ class RecallPage(Result, frozen=True, kw_only=True):
     """The recall debugger."""
 
     head: Position | None = None
-    """The position that the answer refers to; None before anything was asked."""
+    """The position that the answer refers to; None without a question."""
     at: datetime | None = None
     """When the event at that position was recorded; None if it is outside of what the caller may see."""
     hits: tuple[ShownHit, ...] = ()
@@ -165,7 +165,7 @@ def _page(store: MemoryStore, question: str, here: Recall, there: Recall | None)
     return RecallPage(
         head=here.head,
         at=recorded_at(store, here.head),
-        hits=tuple(_shown(here, _asked_stems(store, question))),
+        hits=tuple(_shown(here, _query_stems(store, question))),
         searched=_searched(here),
         legs=tuple(_legs(here)),
         why_first=tuple(_why_first(here)),
@@ -226,7 +226,7 @@ def _places(answer: Recall) -> dict[Position, int]:
     return {hit.position: place for place, hit in enumerate(answer.hits, 1)}
 
 
-class AskedStems(NamedTuple):
+class QueryStems(NamedTuple):
     """The words of a question without their endings, in the language of the text index."""
 
     stems: frozenset[str]
@@ -238,19 +238,19 @@ class AskedStems(NamedTuple):
         for word in _WORD.finditer(text):
             if not self.stems.isdisjoint(stems_of(word[0], self.language)):
                 if word.start() > start:
-                    yield Piece(text=text[start : word.start()], asked=False)
-                yield Piece(text=word[0], asked=True)
+                    yield Piece(text=text[start : word.start()], matches=False)
+                yield Piece(text=word[0], matches=True)
                 start = word.end()
         if start < len(text):
-            yield Piece(text=text[start:], asked=False)
+            yield Piece(text=text[start:], matches=False)
 
 
-def _asked_stems(store: MemoryStore, query: str) -> AskedStems:
+def _query_stems(store: MemoryStore, query: str) -> QueryStems:
     language = store.parts.log.fold(LANGUAGE_STREAM, evolve_language).state or DEFAULT_LANGUAGE
-    return AskedStems(frozenset(terms_of(query, language)), language)
+    return QueryStems(frozenset(terms_of(query, language)), language)
 
 
-def _shown(answer: Recall, words: AskedStems) -> Iterator[ShownHit]:
+def _shown(answer: Recall, words: QueryStems) -> Iterator[ShownHit]:
     drawn = [abs(part) for hit in answer.hits for name, part in hit.score_parts.items() if name != _START]
     largest = max(drawn, default=0.0) or 1.0
     for place, hit in enumerate(answer.hits, 1):

@@ -41,20 +41,20 @@ LOGOUT: Final = "/logout"
 THEME: Final = "/theme"
 STATIC: Final = "/static/"
 PUBLIC: Final = (LOGIN, LOGOUT, THEME, STATIC)
-"""Where paths begin that are open to all: they have no content."""
+"""Prefixes of paths that need no token: they have no content."""
 NAVIGATION: Final = (
     ("Look", (("/", "Overview"), ("/sessions", "Sessions"), ("/lineage", "Lineage"), ("/live", "Live"))),
     ("Ask", (("/recall", "Recall"), ("/context", "Context"), ("/diff", "What changed"))),
     ("Keep", (("/health", "Health"), ("/audit", "Audit"), ("/forgetting", "Forgetting"))),
     ("Manage", (("/tokens", "Tokens"),)),
 )
-"""The pages in the menu, by group. Those that this console does not have are left out."""
+"""The menu: groups of pages. A page that the caller may not open is left out."""
 THEMES: Final = ("auto", "light", "dark")
 KEPT: Final = ("at", "scope")
 """Parameters of the URL that links keep."""
 COOKIE_AGE_S: Final = 30 * 24 * 3600
 _HIDDEN: Final = (errors.UnknownSession, errors.OutsideScope, errors.OutsideSession)
-"""What is not there and what may not be seen look the same."""
+"""Errors with status 404: what a caller may not see looks like what does not exist."""
 _IN_WORDS: Final[Mapping[type[errors.MnemologError], tuple[str, str]]] = {
     errors.UnknownSession: ("There is no such session", "The page of sessions lists all that there are."),
     errors.OutsideScope: ("This is not for you to see", "Use a token for the whole store."),
@@ -62,14 +62,11 @@ _IN_WORDS: Final[Mapping[type[errors.MnemologError], tuple[str, str]]] = {
     errors.LogUnreachable: ("The log does not answer", "Nothing is lost. Try again in a moment."),
     errors.StoreClosed: ("The server is stopping", "Try again in a moment."),
 }
-"""What happened and what to do, for a person at a page. The messages of the errors say the rest."""
+"""Title and hint of an error page, by class of the error. Its message is the detail."""
 
 
 class Console:
-    """Pages over the store of whoever calls, `request.state.caller`: `Authentication` lets nobody else in.
-
-    In an application that does not set it, every page fails.
-    """
+    """Pages over the store of `request.state.caller`, which `Authentication` sets. Without it every page fails."""
 
     def __init__(
         self,
@@ -86,7 +83,7 @@ class Console:
         self._templates, self._forms = environment(), FormTokens()
 
     def routes(self) -> list[Any]:
-        """Return the routes of the console, all but `/` below names that the API does not use."""
+        """Return the routes of the console. The last one matches every path: put it behind all others."""
         return [
             *(self._route(page.path, partial(self._show, page)) for page in self._pages),
             *(self._route(action.path, partial(self._do, action), "POST") for action in self._actions),
@@ -111,8 +108,8 @@ class Console:
 
     async def _show(self, page: Page, request: Request) -> Response:
         caller = _admitted(request, page)
-        asked = text(request.query_params, "at")
-        at = await read(caller.store, lambda store: as_of(store, asked))
+        moment = text(request.query_params, "at")
+        at = await read(caller.store, lambda store: as_of(store, moment))
         return await self._page_at(request, page, await page.show(request, caller, at), at)
 
     async def _do(self, action: Action, request: Request) -> Response:
@@ -197,7 +194,7 @@ class Console:
         return Response(html, status_code=status, media_type="text/html")
 
     def _shell(self, request: Request, title: str, at: AsOf | None, bar: TimeBar | None) -> dict[str, Any]:
-        """Return what the templates use besides the data of the page."""
+        """Return the variables of every template, besides the data of its page."""
         caller: Caller | None = getattr(request.state, "caller", None)  # None on a public page before the login.
         params = {name: value for name, value in request.query_params.items() if value}
         path = request.url.path if request.method == "GET" else "/"
@@ -235,7 +232,7 @@ class Login(Result, frozen=True, kw_only=True):
 
 
 def wants_json(request: Request) -> bool:
-    """Return whether a request asks for the data of a page instead of the page."""
+    """Return whether a request wants the data of a page instead of HTML."""
     accepted = request.headers.get("accept", "")
     return text(request.query_params, "format") == "json" or (
         "application/json" in accepted and "text/html" not in accepted
@@ -257,20 +254,20 @@ def _menu(may_open: Set[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
             yield group, shown
 
 
-def _admitted(request: Request, asked: Page | Action) -> Caller:
-    """Return who calls. Raises `Refused` if a page or an action is not for that caller."""
+def _admitted(request: Request, target: Page | Action) -> Caller:
+    """Return the caller. Raises `Refused` if that caller may not use a page or an action."""
     caller: Caller = request.state.caller
-    if (refusal := _refusal(caller, asked)) is not None:
+    if (refusal := _refusal(caller, target)) is not None:
         raise Refused(refusal)
     return caller
 
 
-def _refusal(caller: Caller, asked: Page | Action) -> ErrorPage | None:
-    """Return why a page or an action is not for a caller; None if it is."""
-    if not caller.may(asked.verb):
-        return _not_allowed(asked.verb)
+def _refusal(caller: Caller, target: Page | Action) -> ErrorPage | None:
+    """Return why a caller may not use a page or an action; None if the caller may."""
+    if not caller.may(target.verb):
+        return _not_allowed(target.verb)
     sees_all = with_pools(caller.store)[0].parts.boundary.scope == ROOT
-    return None if sees_all or not asked.whole else _A_PART_ONLY
+    return None if sees_all or not target.whole else _A_PART_ONLY
 
 
 def _not_allowed(verb: str) -> ErrorPage:

@@ -151,7 +151,7 @@ def test_hits_show_the_parts_of_their_score_as_bars(browser):
 def test_words_of_the_question_are_marked_whatever_their_ending(browser):
     """In the passage of each hit, whose text is complete all the same."""
     page = browser.json("/recall?q=drinking+teas")
-    marked = {piece["text"] for hit in page["hits"] for piece in hit["passage"] if piece["asked"]}
+    marked = {piece["text"] for hit in page["hits"] for piece in hit["passage"] if piece["matches"]}
     assert marked >= {"drink", "tea"}
     for hit in page["hits"]:
         assert "".join(piece["text"] for piece in hit["passage"]) == hit["hit"]["passage"]["text"]
