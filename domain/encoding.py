@@ -34,7 +34,7 @@ def msgpack_encoder(order: Literal["deterministic", "sorted"] | None = None) -> 
 
 
 _MSGPACK: Final = msgpack_encoder()
-_JSON: Final = Encoder(msgspec.json.Encoder())
+JSON: Final = Encoder(msgspec.json.Encoder())
 
 
 def to_msgpack(value: Any) -> bytes:
@@ -44,7 +44,7 @@ def to_msgpack(value: Any) -> bytes:
 
 def to_json(value: Any, *, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
     """Return a value as JSON. `enc_hook` converts what JSON does not know."""
-    return _JSON.encode(value) if enc_hook is None else Encoder(msgspec.json.Encoder(enc_hook=enc_hook)).encode(value)
+    return JSON.encode(value) if enc_hook is None else Encoder(msgspec.json.Encoder(enc_hook=enc_hook)).encode(value)
 
 
 def printable(text: str) -> str:

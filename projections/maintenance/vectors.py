@@ -136,9 +136,9 @@ def catch_up_vectors(log: StoreLog, indexing: Indexing, *, progress: Progress | 
 
 def _why_bytes_invalid(context: StoreContext) -> Validate:
     """Return a check of every byte of a segment against its manifest."""
-    from mnemolog.projections.vectors import deep_check
+    from mnemolog.projections.vectors.damage import why_bytes_invalid  # It needs numpy and FAISS.
 
-    return partial(deep_check.why_bytes_invalid, progress=context.progress)
+    return partial(why_bytes_invalid, progress=context.progress)
 
 
 def _named(context: StoreContext, status: GenerationStatus) -> GenerationStatus:
@@ -224,7 +224,7 @@ def _quarantine_segment(context: StoreContext, segment: FoundSegment, *, validat
 
 def _salvage(context: StoreContext, folder: Path) -> None:
     """Store the undamaged vectors of a segment in the embedding cache."""
-    from mnemolog.projections.vectors.salvage import salvage  # It needs numpy and FAISS.
+    from mnemolog.projections.vectors.damage import salvage  # It needs numpy and FAISS.
 
     path = context.layout.embeddings
     engine = open_engine(path, busy_timeout_s=context.log.busy_timeout_s)
@@ -237,7 +237,7 @@ def _salvage(context: StoreContext, folder: Path) -> None:
 def _turns_to_embed(context: StoreContext, segment: FoundSegment, *, deep: bool) -> int:
     """Return for how many turns of a damaged segment the model is needed at most. Only with `deep` it is read."""
     if deep:
-        from mnemolog.projections.vectors.salvage import turns_to_embed  # It needs numpy and FAISS.
+        from mnemolog.projections.vectors.damage import turns_to_embed  # It needs numpy and FAISS.
 
         found = turns_to_embed(segment.folder, context.log)
         if found is not None:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 
 from mnemolog.domain import errors
-from mnemolog.domain.encoding import to_json
+from mnemolog.domain.encoding import JSON
 from mnemolog.domain.limits import as_invalid_input
 from mnemolog.infra import sqlite
 from mnemolog.infra.opened_files import OpenedFiles
@@ -150,4 +150,4 @@ def fetch(connection: sa.Connection, statement: str, *parameters: Any) -> list[A
 
 def listed(values: Sequence[Any]) -> str:
     """Return values as one parameter for `json_each`, because SQLite limits the number of parameters."""
-    return to_json(values).decode()
+    return JSON.encode(values).decode()

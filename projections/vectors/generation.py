@@ -20,12 +20,12 @@ from mnemolog.projections.sql.embeddings import EmbeddingCache
 from mnemolog.projections.sql.packed_vectors import Packed
 from mnemolog.projections.sql.position_mask import PositionMask
 from mnemolog.projections.vectors import segment as segments
+from mnemolog.projections.vectors.damage import set_aside
 from mnemolog.projections.vectors.embedder import Embedded, Embedder
 from mnemolog.projections.vectors.lookup_by_text import text_hashes_of
 from mnemolog.projections.vectors.manifest import Skipped, covered_by, read_manifest, segment_folders
 from mnemolog.projections.vectors.publish import TEMPORARY, Description, publish
 from mnemolog.projections.vectors.rendering import RenderedTurn, rendered_turns
-from mnemolog.projections.vectors.salvage import set_aside
 from mnemolog.projections.vectors.segment import Segment
 from mnemolog.projections.vectors.segment_sequence import Maker, load_chain
 

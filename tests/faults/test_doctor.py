@@ -22,8 +22,8 @@ from mnemolog.projections.history.states import evolve
 from mnemolog.projections.sql import file_checksum
 from mnemolog.projections.sql.opening import opened
 from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS
+from mnemolog.projections.vectors.damage import salvage
 from mnemolog.projections.vectors.lock import Holder, IndexerLock
-from mnemolog.projections.vectors.salvage import salvage
 from tests.faults.tamper import Tampering, copy_store, rewrite_manifest
 from tests.support import HashEncoder, forbid_writing
 
@@ -272,7 +272,7 @@ def test_too_little_memory_is_no_damage(memory, monkeypatch):
         raise MemoryError
 
     segment = segment_of(memory / "projections")
-    monkeypatch.setattr("mnemolog.projections.vectors.deep_check.load", short)
+    monkeypatch.setattr("mnemolog.projections.vectors.damage.load", short)
     with MemoryStore.open(memory, model=None) as store:
         found = store.admin.doctor(deep=True, fix=True)
         assert [(item.where, item.state) for item in found.findings] == [("vectors", "unreadable")]

@@ -21,11 +21,10 @@ from mnemolog.operations.known_backups import backup_witnesses, last_backup
 from mnemolog.operations.recovery_commands import after_findings, free, put_keys_back, restore_newest_backup
 from mnemolog.projections.drift import Drift
 from mnemolog.projections.health import stale_files
-from mnemolog.projections.health.lost_turns import lost_turns
 from mnemolog.projections.health.sampling import sample
 from mnemolog.projections.health.stale_files import StaleFile
 from mnemolog.projections.health.verify import Finding, Kind, Witness, of_the_file, quick_verify, verify
-from mnemolog.projections.health.witnesses import witnesses_of
+from mnemolog.projections.health.witnesses import lost_turns, witnesses_of
 from mnemolog.projections.maintenance.context import StoreContext
 from mnemolog.projections.maintenance.results import Issue, IssueWithFix, Severity
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX, LogRange

@@ -1,22 +1,56 @@
-"""Set damaged segments aside. Undamaged vectors go back to the embedding cache: only the others need the model."""
+"""Find damage in segments, quarantine them, and keep their undamaged vectors: only the others need the model."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from mnemolog.domain import errors, structured_log
-from mnemolog.projections.ports import Log
+from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import EmbeddingCache
 from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS
 from mnemolog.projections.vectors.lookup_by_text import hashes_in_log, vectors_at
-from mnemolog.projections.vectors.manifest import Damaged, Manifest, SegmentState, log_range_of, read_manifest, state_of
+from mnemolog.projections.vectors.manifest import (
+    VECTORS_FILE,
+    Damaged,
+    Manifest,
+    SegmentState,
+    log_range_of,
+    read_manifest,
+    state_of,
+    why_size_invalid,
+)
 from mnemolog.projections.vectors.publish import load
 from mnemolog.projections.vectors.rendering import RECIPE
 from mnemolog.projections.vectors.segment import Segment
+
+
+def why_bytes_invalid(folder: Path, manifest: Manifest, *, progress: Progress | None = None) -> str | None:
+    """Return why a segment is damaged; None if every byte is as it was written.
+
+    Opens the segment as a recall does, then checks the exact vectors block by block. `progress` counts
+    bytes. Raises `ProjectionUnreadable` if memory runs out, which says nothing about the segment.
+    """
+    if (found := why_size_invalid(folder, manifest)) is not None:
+        return found
+    total = sum(tag.size_bytes for tag in manifest.files.values())
+    try:
+        segment = load(folder, manifest)
+        segment.read_text_hashes()
+        done = total - manifest.files[VECTORS_FILE].size_bytes
+        _tell(progress, done, total)
+        for read in _by_block(segment):
+            done += read
+            _tell(progress, done, total)
+    except errors.ProjectionUnreadable as error:
+        return error.cause if error.path == folder else f"{error.path.name}: {error.cause}"
+    except MemoryError as error:
+        raise errors.ProjectionUnreadable(folder, "there is too little memory to read it") from error
+    return None
 
 
 def set_aside(folder: Path, why: str, *, log: Log, cache: ProjectionDatabase, quarantine: Path) -> None:
@@ -79,3 +113,14 @@ def _is_damaged(segment: Segment, start: int, end: int) -> bool:
     except Damaged:
         return True
     return False
+
+
+def _by_block(segment: Segment) -> Iterator[int]:
+    """Read and check the rows; yield the number of bytes of each read."""
+    for piece in segment.exact.pieces():
+        yield piece.nbytes
+
+
+def _tell(progress: Progress | None, done: int, total: int) -> None:
+    if progress is not None and done:
+        progress(done, total)
