@@ -100,7 +100,11 @@ def create_engine(
     path = path.absolute()  # The working directory may change before the first connection is opened.
     mode = "mode=rwc" if create else "mode=rw"
 
-    def open_one() -> Any:
+    def connect() -> Any:
+        if files is not None:
+            files.require_in_place()  # SQLite would create a new `-wal` in place of a deleted one that holds commits.
+        if create:
+            _make_private(path)
         connection = connect_read_only(path, busy_timeout_s) if read_only else _connect(path, mode, busy_timeout_s)
         try:
             if not read_only:
@@ -108,22 +112,10 @@ def create_engine(
             _apply_settings(connection, synchronous=synchronous, busy_timeout_s=busy_timeout_s, cache_bytes=cache_bytes)
             if files is not None:
                 connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # From now on `-wal` and `-shm` are open.
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def connect() -> Any:
-        if files is not None:
-            files.require_in_place()  # SQLite would create a new `-wal` in place of a deleted one that holds commits.
-        if create:
-            _make_private(path)
-        connection = open_one()
-        try:
             if guard is not None:
                 guard(connection)
             if files is not None:
-                files.add(path.name, open_one)
+                files.add(path.name)
         except BaseException:
             connection.close()
             raise
@@ -188,7 +180,7 @@ def schema_of(create: Callable[[sa.Connection], object]) -> dict[str, str]:
             found = connection.exec_driver_sql(_SELECT_SCHEMA).all()
     finally:
         engine.dispose()
-    return {name: _compared(sql) for _, name, sql in found if sql}
+    return {name: _UNCOMPARED.sub("", sql).lower() for _, name, sql in found if sql}
 
 
 def foreign_in_schema(
@@ -206,7 +198,7 @@ def foreign_in_schema(
     """
     found = connection.execute(_SELECT_SCHEMA).fetchall()
     for kind, name, sql in found:
-        statement = _compared(sql)
+        statement = _UNCOMPARED.sub("", sql or "").lower()
         if name in known and statement != known[name]:
             return f"its {kind} {name!r} differs from what mnemolog creates"
         is_plain = kind in ("table", "index") and (name in virtual or not statement.startswith("createvirtual"))
@@ -216,10 +208,6 @@ def foreign_in_schema(
         return f"its schema has no {missing[0]!r}"
     generated = connection.execute(_SELECT_GENERATED).fetchone()
     return None if generated is None else f"its table {generated[0]!r} has a generated column"
-
-
-def _compared(sql: str | None) -> str:
-    return _UNCOMPARED.sub("", sql or "").lower()
 
 
 def _make_private(path: Path) -> None:

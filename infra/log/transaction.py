@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from mnemolog.domain import digest, errors
-from mnemolog.domain.clock import Clock, is_in_calendar
+from mnemolog.domain.clock import CALENDAR_FIRST, CALENDAR_LAST, Clock
 from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.limits import INTEGER_MAX
@@ -305,7 +305,7 @@ class Transaction:
     def _now(self) -> Micros:
         """Return the time of an append. Raises `InvalidInput` for one that could not be read again."""
         now = self._clock.now()
-        if not is_in_calendar(now):
+        if not CALENDAR_FIRST <= now <= CALENDAR_LAST:
             raise errors.InvalidInput("clock", f"{now} microseconds since 1970 is not within the years 1 to 9999")
         return now
 

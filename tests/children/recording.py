@@ -8,14 +8,10 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
-from mnemolog import MemoryStore, MnemologError, errors
-from mnemolog.adapters.support.store_access import log_of
+from mnemolog import MemoryStore, MnemologError
 from tests.support import HashEncoder, in_thread
 
 
@@ -67,30 +63,6 @@ def record_some(pipe: Connection, folder: str, label: str, count: int) -> None:
         pipe.send(texts)
     except MnemologError as error:
         pipe.send(repr(error))
-
-
-def notice_at_once(pipe: Connection, folder: str, rounds: int) -> None:
-    """Delete the write-ahead log of new stores while one thread writes and two read. Send how often all noticed."""
-
-    def until_refused(call: Callable[[], object]) -> None:
-        with suppress(errors.StoreReplaced):
-            while True:
-                call()
-
-    for number in range(rounds):
-        path = Path(folder) / str(number)
-        store = MemoryStore.open(path, model=None, background=False)
-        session = store.session("a")
-        session.record("user", "first")
-        calls = (lambda session=session: session.record("user", "turn"), *[log_of(store).head] * 2)
-        threads = [in_thread(lambda call=call: until_refused(call)) for call in calls]
-        time.sleep(0.02)
-        for part in ("-wal", "-shm"):
-            (path / f"log.db{part}").unlink()
-        for thread in threads:
-            thread.result()
-        store.close()
-    pipe.send(rounds)
 
 
 def read_sessions(pipe: Connection, folder: str) -> None:
