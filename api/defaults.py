@@ -7,6 +7,6 @@ from typing import Final
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
 DEFAULT_AGENT: Final = "agent"
 DEFAULT_PORT: Final = 8900
-"""The port of `mnemolog serve`."""
+"""The port that a server listens on."""
 BODY_MAX: Final = 16 * 2**20
 """Bytes of the body of a request to a server."""

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from mnemolog.cli import completion_values
+from mnemolog.cli import completion_values, hints
 from mnemolog.domain import errors
 from mnemolog.domain.display import visible
 
@@ -151,7 +151,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, and keep the context for the hints of errors."""
-        ctx.meta["command"] = ctx
+        hints.parsed(ctx)
         if ctx.resilient_parsing and args and self._awaits_value(args[-1]):
             args = args[:-1]  # To complete its value, the arguments before it are needed.
         return super().parse_args(ctx, args)
@@ -372,5 +372,4 @@ def _copy_with(*, commands: list[Any], groups: list[Any]) -> typer.Typer:
 def remark(why: str, *, hint: str) -> None:
     """Print to stderr, after an answer, why nothing was done and what to do about it."""
     print(f"error: {visible(why)}", file=sys.stderr)
-    if hint:
-        print(f"hint: {visible(hint)}", file=sys.stderr)
+    print(f"hint: {visible(hints.as_commands(hint))}", file=sys.stderr)

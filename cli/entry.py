@@ -6,10 +6,11 @@ import gc
 import os
 import sys
 import warnings
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import typer
 
+from mnemolog.cli import hints
 from mnemolog.cli.app import EXIT_FAILED, Refused, UsageError, application
 from mnemolog.cli.healing import notes_on_healing
 from mnemolog.domain import errors
@@ -35,12 +36,11 @@ def main() -> NoReturn:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit status."""
-    meta: dict[str, Any] = {}
+    line = hints.begin(arguments)
     warnings.simplefilter("ignore", errors.ModelWarning)  # Commands print it as a note.
     warnings.simplefilter("error", errors.ScopeWarning)
     try:
         with notes_on_healing(arguments), application().make_context("mnemolog", list(arguments)) as ctx:
-            meta = ctx.meta
             ctx.command.invoke(ctx)
             return 0
     except typer.Exit as exit_:
@@ -48,7 +48,7 @@ def run(arguments: list[str]) -> int:
     except (Refused, UsageError, errors.MnemologError, errors.ScopeWarning, KeyboardInterrupt) as error:
         from mnemolog.cli.failures import report
 
-        return report(error, arguments, meta.get("command"))
+        return report(error, line)
     except BrokenPipeError:  # `mnemolog replay | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED

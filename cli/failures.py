@@ -17,12 +17,33 @@ from mnemolog.cli.app import (
     Refused,
     StoreCommand,
     UsageError,
+    typed,
 )
 from mnemolog.cli.help import usage
-from mnemolog.cli.hints import CommandLine, hint_for, interrupted, message_of, shown, variable_of
+from mnemolog.cli.hints import CommandLine, as_commands, shown, variable_of
 from mnemolog.domain import errors
 from mnemolog.domain.display import visible
+from mnemolog.domain.hints import Hint, again
 
+SERVERS: Final = ("mcp", "serve")
+_STOPPED: Final = "the server has stopped; all that it recorded is kept"
+INTERRUPTED: Final = {
+    "import": ("", "; turns that exist are skipped"),
+    "rebuild": ("the former projections still answer, and embedded texts are kept", ""),
+    "project": ("embedded turns are kept", ""),
+    "model add": ("embedded turns are kept", ""),
+    "model activate": ("the former model is still active; embedded turns are kept", ""),
+    "recall": ("nothing was changed, except that texts that were embedded are kept", ""),
+    "verify": ("nothing was changed; the log is not verified", ""),
+    "backup": ("no backup was made; the store is as it was", ""),
+    "restore": ("nothing was restored", ""),
+    "export": ("no file was written", ""),
+    "forget": ("what was requested is recorded and will be completed", ""),
+    "doctor": ("what was fixed stays fixed", ""),
+    "reconcile": ("messages that were recorded are kept", "; only missing ones are added"),
+    **dict.fromkeys(SERVERS, (_STOPPED, "")),
+}
+"""What an interrupted command kept, and what the same command does when it is run again."""
 _WORDING: Final = (
     (r"is not a valid int(eger)?( range)?", "is not a whole number"),
     (r"is not a valid float( range)?", "is not a number"),
@@ -32,19 +53,19 @@ _WORDING: Final = (
 )
 
 
-def report(error: BaseException, arguments: list[str], ctx: Any) -> int:
-    """Print an error and return the exit status. `ctx` is the context of the command, if there is one."""
-    line = CommandLine(arguments, ctx)
+def report(error: BaseException, line: CommandLine) -> int:
+    """Print an error and return the exit status."""
     lines, message, status = [], str(error), EXIT_FAILED
     if isinstance(error, KeyboardInterrupt):
-        hint = interrupted(error, line)
+        hint = _interrupted(error, line)
         message, status = "interrupted", EXIT_INTERRUPTED
     elif isinstance(error, errors.ScopeWarning):
-        hint = f"{line.on_store('scopes')} lists the scopes"
+        hint = f"{typed('scopes', line.value('store'))} lists the scopes"
     elif isinstance(error, Refused):
-        hint, status = error.hint, error.status
+        hint, status = as_commands(error.hint), error.status
     elif isinstance(error, errors.MnemologError):
-        message, hint = message_of(error, line), hint_for(error, line)
+        message = _message_of(error, line)
+        hint = as_commands(Hint(*(f"{note}; " for note in getattr(error, "__notes__", ())), _hint_for(error, line)))
         status = EXIT_DAMAGED if isinstance(error, errors.LogDamaged) else EXIT_FAILED
     else:
         message, status = _usage_message(error), EXIT_USAGE
@@ -60,6 +81,42 @@ def report(error: BaseException, arguments: list[str], ctx: Any) -> int:
         lines = [f"error: {visible(message)}", *lines, *([f"hint: {visible(hint)}"] if hint else [])]
     print("\n".join(lines), file=sys.stderr)
     return status
+
+
+def _message_of(error: errors.MnemologError, line: CommandLine) -> str:
+    """Return the text of an error in the words of the command line."""
+    if isinstance(error, errors.InvalidInput) and (name := line.parameter(error.field)) is not None:
+        return f"{name}: {error.why}{line.variable_of(error.field)}"
+    if isinstance(error, errors.StoreError) and line.store_from is not None:
+        return f"{error} (from {line.store_from})"
+    return str(error) + (line.variable_of("model") if isinstance(error, errors.ModelError) else "")
+
+
+def _hint_for(error: errors.MnemologError, line: CommandLine) -> str:
+    """Return what to do about an error, with the newest backup and keys that the store knows of."""
+    from mnemolog.operations.recovery import put_keys_back, restore_newest_backup  # Most errors do without SQLite.
+
+    store = Path(line.value("store"))
+    keys = error.__cause__ if isinstance(error, errors.LogDamaged) else error
+    if isinstance(keys, errors.KeysMissing) and keys.path == store / keys.path.name and line.command != "restore":
+        return f"nothing counts as forgotten; {put_keys_back(store, keys)}"
+    if type(error) is errors.LogDamaged and line.value("store") and line.command != "restore":
+        return Hint(f"stop writing to it and keep {store} as evidence; ", restore_newest_backup(store))
+    if type(error) is errors.InvalidInput:
+        return f"correct the value; {typed(line.command, '--help')} explains it"
+    if isinstance(error, errors.ImportRefused) and "--field" in str(error):
+        look = again() if "--dry-run" in line.arguments else again(dry_run=True)
+        return Hint("name the field; ", look, " shows which field becomes what")
+    return error.hint
+
+
+def _interrupted(error: KeyboardInterrupt, line: CommandLine) -> str:
+    """Return what an interrupted command kept, and how to continue. Notes of the error say how much was done."""
+    kept, more = INTERRUPTED.get(line.command, ("", ""))
+    notes = getattr(error, "__notes__", ()) or ((kept,) if kept else ())
+    if line.command in SERVERS:
+        return "; ".join(notes)
+    return "; ".join([*notes, f"to continue, {as_commands(Hint(again()))}{more}"])
 
 
 def _folder_first(error: Any) -> str:
@@ -79,7 +136,8 @@ def _json(error: BaseException, message: str, hint: str) -> str:
     kind = "Interrupted" if isinstance(error, KeyboardInterrupt) else kind
     found = {"type": kind, "message": message, "hint": hint}
     if isinstance(error, errors.MnemologError):
-        found |= {name: _plain(value) for name, value in vars(error).items() if name not in found}
+        fields = {name: value for name, value in vars(error).items() if not name.startswith("_")}
+        found |= {name: _plain(value) for name, value in fields.items() if name not in found}
     return json.dumps({"error": found})  # In ASCII: messages may hold what UTF-8 cannot.
 
 

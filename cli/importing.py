@@ -19,6 +19,7 @@ from mnemolog.cli.progress import Phase, bar, phases
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted
+from mnemolog.domain.hints import Hint
 from mnemolog.store import MemoryStore
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def _catch_up(store: MemoryStore, phase: Phase, *, vectors: bool) -> None:
         try:
             store.admin.catch_up_vectors(progress=phase("embedding"))
         except errors.ModelError as error:
-            output.note(f"nothing was embedded: {error}; {error.hint}")
+            output.note(Hint(f"nothing was embedded: {error}; ", error.hint))
 
 
 def _answer_report(report: ImportReport, *, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 
+from mnemolog.cli.hints import as_commands, as_text
 from mnemolog.domain.display import TEXT_CHARACTERS_SHOWN, counted, dated, visible, visible_json
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.position import Position
@@ -49,7 +50,7 @@ def print_json(answer: Any) -> None:
 
 def print_json_line(answer: Any, *, indent: int = -1) -> None:
     """Print a result as JSON, on one line without `indent`, and at once."""
-    document = msgspec.json.format(to_printable_json(answer), indent=indent).decode()
+    document = msgspec.json.format(to_printable_json(answer, enc_hook=as_text), indent=indent).decode()
     sys.stdout.write(visible_json(document) + "\n")
     sys.stdout.flush()
 
@@ -78,7 +79,7 @@ def answer(value: Answer, show: Callable[[Answer], None], *, as_json: bool, csv_
 
 
 def _csv_cell(value: Any) -> str:
-    match msgspec.to_builtins(value, builtin_types=(datetime,)):
+    match msgspec.to_builtins(value, builtin_types=(datetime,), enc_hook=as_text):
         case None:
             return ""
         case str() as text:
@@ -98,7 +99,7 @@ def console() -> Terminal:
 
 def note(text: str) -> None:
     """Print a note to standard error."""
-    print(f"note: {visible(text)}", file=sys.stderr)
+    print(f"note: {visible(as_commands(text))}", file=sys.stderr)
 
 
 def show_sessions(sessions: list[SessionSummary]) -> None:

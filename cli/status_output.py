@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Final
@@ -12,6 +11,7 @@ import msgspec
 from mnemolog.cli.output import console
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.embedding_model import short
+from mnemolog.domain.hints import Hint, remedy
 from mnemolog.forgetting.results import NodeStatus
 from mnemolog.operations.doctor.report import DoctorReport
 from mnemolog.operations.status import Status, WalStatus
@@ -60,19 +60,19 @@ def show_status(status: Status) -> None:
     if not status.vectors and status.stale is None:
         cached = any(cache.name == _CACHE and cache.state == PRESENT for cache in status.caches)
         where = f"no vectors on disk yet, only in the cache ({_CACHE})" if cached else "no vectors yet"
-        out.advice(f"{where}: `mnemolog project {shlex.quote(status.path)}` makes them", style="dim")
+        out.advice(Hint(f"{where}: ", remedy("admin.catch_up_vectors"), " makes them"), style="dim")
     for name, state, action in actions:
         if state not in _QUIET and not action.startswith(_NOTHING):
-            out.advice(f"{name}: {state}: {action}", style="yellow")
+            out.advice(Hint(f"{name}: {state}: ", action), style="yellow")
     for item in status.vectors:
         for segment in item.unused:
             where = f"{item.generation}/{segment.name}"
             out.line(f"not used: {where}: {segment.state}: {segment.why}", style="dim")
     if status.quarantined:
         lie = f"{counted(status.quarantined, 'item')} in quarantine, {status.quarantine.bytes / 1e6:.1f} MB"
-        out.advice(f"{lie}: {status.quarantine.action}", style="yellow")
+        out.advice(Hint(f"{lie}: ", status.quarantine.action), style="yellow")
     for warning in status.warnings:
-        out.advice(f"WARNING: {warning}", style="bold red")
+        out.advice(Hint("WARNING: ", warning), style="bold red")
 
 
 def show_nodes(nodes: Sequence[NodeStatus]) -> None:
@@ -94,16 +94,16 @@ def show_doctor_report(answer: DoctorReport, *, dry_run: bool = False) -> None:
     out = console()
     shown = [(item, item.matters, _done(item, dry_run=dry_run)) for item in answer.findings]
     for (item, matters, done), following in zip_longest(shown, shown[1:]):
-        out.line((f"{item.where}: {item.state}", _STYLES[item.severity]), f" ({item.severity}) {item.why}")
+        out.line((f"{item.where}: {item.state}", _STYLES[item.severity]), f" ({item.severity}) ", item.why)
         if following is None or following[1:] != (matters, done):  # Once for findings of which the same is true.
             out.line(f"  {matters}", style="dim")
-            out.advice(f"  {done}")
+            out.advice(Hint("  ", done))
     out.line(_verdict(answer), f"; head {answer.head}")
     if answer.checked:
         out.line(f"checked: {'; '.join(answer.checked)}", style="dim")
     if answer.not_checked:
-        how = f": {answer.full_check} checks all of it" if answer.full_check else ""
-        out.advice(f"not checked: {'; '.join(answer.not_checked)}{how}", style="dim")
+        how = (": ", answer.full_check, " checks all of it") if answer.full_check else ()
+        out.advice(Hint(f"not checked: {'; '.join(answer.not_checked)}", *how), style="dim")
 
 
 def _verdict(answer: DoctorReport) -> tuple[str, str]:
@@ -153,7 +153,7 @@ def _holds(item: GenerationStatus) -> str:
 
 def _done(item: Issue, *, dry_run: bool) -> str:
     if item.outcome:
-        return ("fixed: " if item.fixed else "not fixed: ") + item.outcome
+        return Hint("fixed: " if item.fixed else "not fixed: ", item.outcome)
     if dry_run:
-        return "--fix would fix this" if item.fixable else f"--fix cannot fix this: {item.action}"
-    return item.action.replace("(model=None)", "(--model none)")  # The library names its own argument.
+        return "--fix would fix this" if item.fixable else Hint("--fix cannot fix this: ", item.action)
+    return item.action

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from mnemolog.cli.hints import as_commands
 from mnemolog.domain.display import cut, visible, visible_lines
 
 Part = str | tuple[str, str]
@@ -103,7 +104,7 @@ class Terminal:
 def styled(*parts: Part, style: str = "") -> Text:
     """Return parts as one line of text, safe to print."""
     pairs = ((part, "") if isinstance(part, str) else part for part in parts)
-    return Text.assemble(*((visible(text), of_part) for text, of_part in pairs), style=style)
+    return Text.assemble(*((visible(as_commands(text)), of_part) for text, of_part in pairs), style=style)
 
 
 def _breaks(text: str, unbroken: re.Pattern[str], *, first: int, others: int) -> list[int]:

@@ -26,7 +26,7 @@ from mnemolog.cli.progress import bar, phases
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.operations.doctor.checks import missing_keys
 from mnemolog.operations.rebuild import Rebuildable
-from mnemolog.operations.recovery_commands import after_findings
+from mnemolog.operations.recovery import after_findings
 from mnemolog.projections.maintenance.results import RebuildReport
 
 

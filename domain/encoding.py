@@ -33,8 +33,15 @@ def msgpack_encoder(order: Literal["deterministic", "sorted"] | None = None) -> 
     return Encoder(msgspec.msgpack.Encoder(order=order))
 
 
+def _plain(value: Any) -> str:
+    """Return the text of a subclass of `str`, such as a hint, which msgspec does not encode by itself."""
+    if isinstance(value, str):
+        return str(value)
+    raise TypeError(f"values of type {type(value).__name__} cannot be encoded")
+
+
 _MSGPACK: Final = msgpack_encoder()
-JSON: Final = Encoder(msgspec.json.Encoder())
+JSON: Final = Encoder(msgspec.json.Encoder(enc_hook=_plain))
 
 
 def to_msgpack(value: Any) -> bytes:
@@ -57,7 +64,7 @@ def to_printable_json(value: Any, *, enc_hook: Callable[[Any], Any] | None = Non
     try:
         return to_json(value, enc_hook=enc_hook)
     except UnicodeEncodeError:
-        return to_json(_escaped(msgspec.to_builtins(value, enc_hook=enc_hook)))
+        return to_json(_escaped(msgspec.to_builtins(value, enc_hook=enc_hook or _plain)))
 
 
 def _escaped(value: Any) -> Any:

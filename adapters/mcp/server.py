@@ -45,7 +45,7 @@ def make_server(memory: Memory | OpeningMemory, *, tools: Toolset = "core") -> A
     return Server(
         "mnemolog",
         version=version("mnemolog"),
-        title="mnemolog memory",
+        title="Memory by mnemolog",
         instructions=INSTRUCTIONS.format(folder=printable(str(memory.folder))),
         on_list_tools=requests.list_tools,
         on_call_tool=requests.call_tool,

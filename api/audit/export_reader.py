@@ -105,7 +105,9 @@ class ExportReader:
             raise self._refused(number, str(error)) from error
 
     def _refused(self, number: int, why: str) -> ImportRefused:
-        return ImportRefused(self._source.path, number, why)
+        refused = ImportRefused(self._source.path, number, why)
+        refused.hint = "name an export, as it was written, or the folder of a store"
+        return refused
 
 
 def _genesis(header: ExportHeader) -> str | None:

@@ -7,7 +7,6 @@ is purged here when the store is opened, and else when a read or the projector f
 
 from __future__ import annotations
 
-import shlex
 import socket
 import time
 from contextlib import suppress
@@ -20,6 +19,7 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import ContentErased
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
+from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import node_files
@@ -73,10 +73,8 @@ class Nodes:
         except errors.LogUnreachable:
             return  # What it has read is noted when the log answers again.
         except errors.StoreNotWritable as error:
-            command = f"mnemolog nodes {shlex.quote(str(self._layout.folder))} --remove {self._node}"
-            error.hint = (
-                f"if another user of PostgreSQL added this node, remove it as a user who may write: `{command}`"
-            )
+            remove = remedy("admin.remove_node", self._node)
+            error.hint = Hint("if another user of PostgreSQL added this node, remove it as one who may write: ", remove)
             raise
         with suppress(errors.LogUnreachable):  # Lost since: the next read looks.
             self.look(self._log.head().position)

@@ -15,6 +15,7 @@ from typing import Final
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.head import Head
+from mnemolog.domain.hints import Hint, again
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import PROJECTIONS as PROJECTIONS_FOLDER
@@ -105,6 +106,10 @@ def make_backup(
     began, log_id = perf_counter(), log.log_id
     witnesses = [Witness("the open store", log.head())]  # Raises for a store that is closed.
     _refuse_inside(store, target, keys)
+    if not replace and (target / BACKUP_FILE).exists():
+        refused = errors.BackupRefused(target, "it has an earlier backup")
+        refused.hint = Hint("nothing was changed; name another folder, or replace that backup: ", again(replace=True))
+        raise refused
     manifests.require_free(target, of=log_id if replace else None)
     if replace and (target / BACKUP_FILE).exists():
         earlier = manifests.read(target)

@@ -14,6 +14,7 @@ from typing import Final, Literal, get_args
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.head import Head
+from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import StoreLayout
@@ -40,14 +41,15 @@ Check = Literal["full", "quick"]
 CHECKS: Final[tuple[Check, ...]] = get_args(Check)
 _TEMPORARY: Final = "restore"
 _NOT_DONE: Final = "nothing was restored"
-_QUICK: Final = (
+_QUICK: Final = Hint(
     "The quick check compared every file with backup.json, and the end of the log with its witnesses. It did not look "
-    "at the digest of each event, the pages of log.db, and whether the keys open the content: "
-    "`mnemolog verify DIR --contents` does."
+    "at the digest of each event, the pages of log.db, and whether the keys open the content: ",
+    remedy("verify", contents=True),
+    " does.",
 )
 _NO_KEYS: Final = (
     f"The content of this log is encrypted, and its keys are not restored: put {KEYS_FILE} into the folder, or restore "
-    "with `--keys FOLDER`. Until then no content can be read and nothing can be recorded."
+    "with `keys`, the folder that has them. Until then no content can be read and nothing can be recorded."
 )
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted
+from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result, Stale, brief
 from mnemolog.domain.store_layout import StoreLayout
@@ -26,8 +25,8 @@ from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.operations.doctor.checks import missing_keys
 from mnemolog.operations.known_backups import backup_witnesses
-from mnemolog.operations.recovery_commands import after_findings, put_keys_back
-from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED, with_folder
+from mnemolog.operations.recovery import after_findings, put_keys_back
+from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
 from mnemolog.projections.health.verify import quick_verify
 from mnemolog.projections.maintenance.caches import Cache
 from mnemolog.projections.maintenance.context import LogAtHead, StoreContext
@@ -76,7 +75,7 @@ class Status(Result, frozen=True, kw_only=True):
     """Where the log is in PostgreSQL: its name and the URL without a password, and that of its keys if they are in
     another database; empty if it is `log.db`."""
     moved_to: str = ""
-    """Where the log was moved (`mnemolog copy --move`): it takes no more events. Empty if it does."""
+    """Where the log was moved: it takes no more events. Empty if it does."""
     log_bytes: int
     """In PostgreSQL of all logs of the database."""
     wal: WalStatus | None
@@ -119,15 +118,10 @@ def store_status(
     head = at_head.head()
     active = projections.active_fingerprint(upto=head.position)
     context = StoreContext(layout, at_head, projections, snapshots, active)
-    found = [
-        msgspec.structs.replace(status, action=with_folder(status.action, layout.folder))
-        for projection in PROJECTIONS
-        for status in projection.status(context)
-    ]
+    found = [status for projection in PROJECTIONS for status in projection.status(context)]
     (views,) = (item for item in found if isinstance(item, ViewsStatus))
     vectors = tuple(item for item in found if isinstance(item, GenerationStatus))
     forgetting, wal, quarantine = history.status(log), wal_status(log), context.quarantine.status()
-    quarantine = msgspec.structs.replace(quarantine, action=with_folder(quarantine.action, layout.folder))
     address, moved_to = read_address(layout.folder), log.moved_to()
     return Status(
         path=str(layout.folder),
@@ -208,21 +202,20 @@ def _status_alone(
 def _lost_events(layout: StoreLayout, log: EventLog) -> Iterator[str]:
     """Yield why nothing more is recorded."""
     if (error := log.replaced()) is not None:
-        doctor = shlex.join(["mnemolog", "doctor", str(layout.folder)])
-        yield f"{error}; nothing is recorded: `{doctor}` says what was lost, and how to go on"
+        yield Hint(f"{error}; nothing is recorded: ", remedy("admin.doctor"), " reports what was lost and what to do")
 
 
 def _backup_warnings(folder: Path, log: EventLog, keys: errors.KeysMissing | None) -> Iterator[str]:
     """Yield what is lost, and how to get it back from a backup."""
     if keys is not None:
-        yield f"{keys}; content can be neither read nor recorded: {put_keys_back(folder, keys)}"
+        yield Hint(f"{keys}; content can be neither read nor recorded: ", put_keys_back(folder, keys))
     for finding in quick_verify(log, backup_witnesses(folder, log.log_id)):
-        yield f"{finding.detail}; {after_findings(folder, [finding])}"
+        yield Hint(f"{finding.detail}; ", after_findings(folder, [finding]))
 
 
 def _model_warnings(projections: ProjectionSet) -> Iterator[str]:
     if (trouble := projections.models.trouble) is not None:
-        yield f"recalls search by words only: {trouble}; {trouble.hint}"
+        yield Hint(f"recalls search by words only: {trouble}; ", trouble.hint)
     elif (why := projections.projector_status().trouble) is not None:
         yield f"vectors are not updated: {why}"
 
@@ -268,4 +261,4 @@ def _warnings(
         yield f"the write-ahead log of log.db has {wal.bytes:,} bytes: {wal.why}"
     if quarantine.full:
         size = f"{counted(quarantine.items, 'item')}, {counted(quarantine.bytes, 'byte')}"
-        yield f"the quarantine is full ({size}): {quarantine.action}"
+        yield Hint(f"the quarantine is full ({size}): ", quarantine.action)

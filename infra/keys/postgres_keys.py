@@ -311,7 +311,7 @@ class PostgresKeys:
             yield
         except (psycopg.Error, UnicodeEncodeError, OverflowError) as error:
             if getattr(error, "sqlstate", None) in _MISSING:
-                raise self.missing(f"it was not prepared for keys with `mnemolog init` ({_said(error)})") from error
+                raise self.missing(f"it was not prepared for keys ({_said(error)})") from error
             raise error_of(error, self._path, busy_timeout_s=self._busy_timeout_s) from error
 
     def _connect(self) -> None:

@@ -55,7 +55,7 @@ CREATE TABLE {SCHEMA}.requests (
 
 
 def script() -> str:
-    """Return the statements that create the schema and the roles, for `mnemolog init` and for administrators."""
+    """Return the statements that create the schema and the roles, for `prepare_database` and for administrators."""
     owned = "\n".join(
         f"ALTER TABLE {SCHEMA}.{table} OWNER TO {ROLE};"
         for table in ("schema_version", "meta", "nodes", "destroyed", "requests")

@@ -221,7 +221,9 @@ class EventLog(fork_guard.OfOneProcess):
     def require_writable(self) -> None:
         """Raise `StoreNotWritable` if the log was opened with `read_only`."""
         if self.is_read_only:
-            raise errors.StoreNotWritable(self.path.parent, "the store was opened read-only")
+            error = errors.StoreNotWritable(self.path.parent, "the store was opened read-only")
+            error.hint = "nothing was written; open the store, or start the server, without `read_only`"
+            raise error
 
     def observe(
         self,

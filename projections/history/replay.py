@@ -57,7 +57,7 @@ class SessionReplay(Result, frozen=True, kw_only=True):
 class Replay(Result, frozen=True, kw_only=True, dict=True):
     """The store as it was at `position`, and the digest that pins exactly this history.
 
-    Printed, it is the timeline up to there and what the sessions held then, as `mnemolog replay` prints them.
+    Printed, it is the timeline up to there and what the sessions held then, as the command `replay` prints them.
     """
 
     position: Position

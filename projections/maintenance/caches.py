@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted
+from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout
-from mnemolog.projections.drift import MEANS, Actions, Drift
+from mnemolog.projections.drift import MEANS, NOTHING_TO_DO, Actions, Drift
 from mnemolog.projections.maintenance.context import (
     UNREADABLE_ACTION,
     Forgotten,
@@ -24,8 +25,10 @@ from mnemolog.projections.sql.database import faults_of
 from mnemolog.projections.sql.opening import is_damage, opened
 
 ACTIONS: Final[Actions] = {
-    Drift.CURRENT: "Nothing to do.",
-    Drift.DAMAGED: "`mnemolog doctor DIR --fix` moves the damaged file to quarantine, or deletes the damaged rows.",
+    Drift.CURRENT: NOTHING_TO_DO,
+    Drift.DAMAGED: Hint(
+        *(remedy("admin.doctor", fix=True), " moves the damaged file to quarantine, or deletes the damaged rows.")
+    ),
     Drift.MISSING: "Nothing to do: it is created when it is first needed.",
     Drift.UNREADABLE: UNREADABLE_ACTION,
 }

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from mnemolog.domain import errors
 from mnemolog.domain.head import Head
+from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout
 from mnemolog.projections.drift import Drift
@@ -19,8 +20,8 @@ from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import is_damage, opened
 from mnemolog.projections.sql.snapshots import SnapshotStore
 
-UNREADABLE_ACTION: Final = (
-    "Find out which process holds the file and who may read it, then run `mnemolog status DIR` again."
+UNREADABLE_ACTION: Final = Hint(
+    *("Find out which process holds the file and who may read it, then run ", remedy("status"), " again.")
 )
 _SIGNS_OF_DAMAGE: Final = ("no such table", "no such column", "Could not decode to UTF-8")
 

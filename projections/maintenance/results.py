@@ -24,7 +24,7 @@ class TableStatus(Result, frozen=True, kw_only=True):
     position: Position
     behind_events: int
     action: str
-    """What to do, with the command."""
+    """What to do."""
     why: str = ""
     """What the database reported, if it could not be read."""
 
@@ -101,7 +101,7 @@ class Issue(Result, frozen=True, kw_only=True):
     matters: str
     """What it means."""
     action: str
-    """What to do, with the command."""
+    """What to do."""
     fixable: bool
     """Whether `--fix` does something about it."""
     fixed: bool = False

@@ -9,9 +9,10 @@ from typing import Final, Literal
 
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted
+from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.projections.drift import LOST_HISTORY, MEANS, Actions, Drift
+from mnemolog.projections.drift import LOST_HISTORY, MEANS, NOTHING_TO_DO, Actions, Drift
 from mnemolog.projections.maintenance.context import UNREADABLE_ACTION, Forgotten, StoreContext, state_by
 from mnemolog.projections.maintenance.results import Issue, IssueWithFix, Rebuilt, TablesStatus, ViewsStatus
 from mnemolog.projections.sql import file_checksum, queries
@@ -21,16 +22,16 @@ from mnemolog.projections.sql.projection import USABLE, empty, state_of
 
 TableKind = Literal["views", "tables"]
 
-_NEW_TABLES: Final = (
-    "Nothing to do: the next use, or `mnemolog doctor DIR --fix`, moves them to quarantine and rebuilds them."
-)
-_LOST_TABLES: Final = (
-    "Run `mnemolog verify DIR` and find out what happened to log.db; the next use, or `mnemolog doctor DIR --fix`, "
-    "moves these tables to quarantine and rebuilds them."
+_FIX: Final = remedy("admin.doctor", fix=True)
+_REBUILD: Final = remedy("rebuild", "views")
+_NEW_TABLES: Final = Hint("Nothing to do: the next use, or ", _FIX, ", moves them to quarantine and rebuilds them.")
+_FIND_OUT: Final = Hint("Run ", remedy("verify"), " and find out what happened to log.db; ")
+_LOST_TABLES: Final = Hint(
+    *(_FIND_OUT, "the next use, or ", _FIX, ", moves these tables to quarantine and rebuilds them.")
 )
 _READ_ON: Final = "Nothing to do: the next read brings them up to date."
 ACTIONS: Final[Actions] = {
-    Drift.CURRENT: "Nothing to do.",
+    Drift.CURRENT: NOTHING_TO_DO,
     Drift.BEHIND: _READ_ON,
     Drift.AHEAD: _LOST_TABLES,
     Drift.OTHER_LOG: _NEW_TABLES,
@@ -39,19 +40,20 @@ ACTIONS: Final[Actions] = {
     Drift.MISSING: _READ_ON,
     Drift.UNREADABLE: UNREADABLE_ACTION,
 }
-_LOST_VIEWS: Final = (
-    "Run `mnemolog verify DIR` and find out what happened to log.db; the next read, or `mnemolog doctor DIR --fix`, "
-    "moves these views to quarantine, with the turns in them, and rebuilds them."
+_LOST_VIEWS: Final = Hint(
+    *(_FIND_OUT, "the next read, or ", _FIX),
+    ", moves these views to quarantine, with the turns in them, and rebuilds them.",
 )
 VIEWS_ACTIONS: Final[Actions] = {
-    Drift.CURRENT: "Nothing to do.",
-    Drift.BEHIND: "Nothing to do: every read brings them up to date; `mnemolog rebuild DIR views` does it at once.",
+    Drift.CURRENT: NOTHING_TO_DO,
+    Drift.BEHIND: Hint("Nothing to do: every read brings them up to date; ", _REBUILD, " does it at once."),
     Drift.AHEAD: _LOST_VIEWS,
-    Drift.OTHER_LOG: "Nothing to do: the next read, or `mnemolog doctor DIR --fix`, moves them to quarantine and "
-    "rebuilds them.",
+    Drift.OTHER_LOG: Hint(
+        *("Nothing to do: the next read, or ", _FIX, ", moves them to quarantine and rebuilds them.")
+    ),
     Drift.DIVERGED: _LOST_VIEWS,
-    Drift.DAMAGED: "`mnemolog doctor DIR --fix` rebuilds them from the log.",
-    Drift.MISSING: "Nothing to do: the next read builds them; `mnemolog rebuild DIR views` does it at once.",
+    Drift.DAMAGED: Hint(_FIX, " rebuilds them from the log."),
+    Drift.MISSING: Hint("Nothing to do: the next read builds them; ", _REBUILD, " does it at once."),
     Drift.UNREADABLE: UNREADABLE_ACTION,
 }
 

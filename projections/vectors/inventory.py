@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from mnemolog.domain import errors
+from mnemolog.domain.hints import ANY_MODEL, Hint, remedy, with_model
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
-from mnemolog.projections.drift import LOST_HISTORY, Actions, Drift
+from mnemolog.projections.drift import LOST_HISTORY, NOTHING_TO_DO, Actions, Drift
 from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import size_of
 from mnemolog.projections.vectors.folders import generation_folders, prefix_of
@@ -31,26 +31,30 @@ from mnemolog.projections.vectors.manifest import (
 LOOKS_MAX: Final = 3
 """How often a folder is listed again because segments were merged meanwhile."""
 
-_LOST: Final = (
-    "Run `mnemolog verify DIR`, find out what happened to log.db and restore the newest copy of it; "
-    "to give up what the log has lost, run `mnemolog doctor DIR --fix`."
+_FIX: Final = remedy("admin.doctor", fix=True)
+_LOST: Final = Hint(
+    *("Run ", remedy("verify"), ", find out what happened to log.db and restore the newest copy of it; "),
+    *("to give up what the log has lost, run ", _FIX, "."),
 )
+_ONLY_NEW: Final = "the model embeds only texts without stored vectors."
 
 ACTIONS: Final[Actions] = {
-    Drift.CURRENT: "Nothing to do.",
-    Drift.BEHIND: "`mnemolog project DIR --model MODEL` makes the missing vectors; the model embeds only texts without "
-    "stored vectors.",
+    Drift.CURRENT: NOTHING_TO_DO,
+    Drift.BEHIND: Hint(
+        remedy("admin.catch_up_vectors", with_model=ANY_MODEL), " makes the missing vectors; ", _ONLY_NEW
+    ),
     Drift.AHEAD: _LOST,
-    Drift.OTHER_LOG: "Carry it to the store it is from, or run `mnemolog doctor DIR --fix` to move it to quarantine.",
+    Drift.OTHER_LOG: Hint("Carry it to the store it is from, or run ", _FIX, " to move it to quarantine."),
     Drift.DIVERGED: _LOST,
-    Drift.DAMAGED: "`mnemolog doctor DIR --fix --model MODEL` moves the damaged segments to quarantine and embeds "
-    "the texts whose vectors they lost.",
-    Drift.MISSING: "`mnemolog rebuild DIR vectors --model MODEL` builds them; the model embeds only texts without "
-    "stored vectors.",
+    Drift.DAMAGED: Hint(
+        remedy("admin.doctor", fix=True, with_model=ANY_MODEL),
+        " moves the damaged segments to quarantine and embeds the texts whose vectors they lost.",
+    ),
+    Drift.MISSING: Hint(remedy("rebuild", "vectors", with_model=ANY_MODEL), " builds them; ", _ONLY_NEW),
     Drift.OTHER_MODEL: "Nothing to do: it is kept for going back to that model.",
-    Drift.REPLACED: "It is not needed: `mnemolog doctor DIR --fix` moves it to quarantine.",
+    Drift.REPLACED: Hint("It is not needed: ", _FIX, " moves it to quarantine."),
 }
-"""Remedies by state. MODEL stands for the model's name."""
+"""What to do about each state of a generation."""
 
 Validate = Callable[[Path, Manifest], str | None]
 """Returns why the files of a segment do not match its manifest; None if they do."""
@@ -86,7 +90,7 @@ class GenerationStatus(Result, frozen=True, kw_only=True):
     state: str
     """A state of `mnemolog.projections.drift`."""
     action: str
-    """What to do, with the command."""
+    """What to do."""
     covers: Position
     """The last position that the segments cover."""
     behind_events: int
@@ -232,8 +236,8 @@ def name_in_quarantine(quarantine: Path, fingerprint: str) -> str:
 
 
 def action_of(state: Drift, model: str) -> str:
-    """Return the remedy of a state for the vectors of a model; empty if its name is unknown."""
-    return ACTIONS[state].replace(" --model MODEL", f" --model {shlex.quote(model)}" if model else "")
+    """Return what to do about a state of the vectors of a model, whose name is empty if it is unknown."""
+    return with_model(ACTIONS[state], model)
 
 
 def _missing(fingerprint: str, head: Position) -> GenerationStatus:

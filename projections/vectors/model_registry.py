@@ -83,7 +83,7 @@ class Models:
         process has the fingerprint of the active one.
         """
         if self.own is None:
-            raise errors.ModelUnavailable(None, "the store was opened to search by words only (model=None)")
+            raise errors.ModelUnavailable(None, "the store was opened without a model")
         return self.opened(self.own) if active is None else self.find(active)
 
     def find(self, wanted: Activation) -> Vectors:

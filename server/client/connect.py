@@ -21,9 +21,9 @@ def connect(
     allow_http: bool = False,
     trust_env: bool = False,
 ) -> MemoryStore:
-    """Return the store that `mnemolog serve` serves at `url`: same methods, arguments and errors as a local one.
+    """Return the store that a server serves at `url`: same methods, arguments and errors as a local one.
 
-    `token` is one that `mnemolog token create` printed; a server on this machine may need none. `verify` is a file of
+    `token` is one that was printed when it was created; a server on this machine may need none. `verify` is a file of
     certificate authorities, in place of those of the system, or False to accept any certificate. `timeout_s` is how
     long the server may be silent. What the server did not begin is tried again, and so is what may be repeated without
     doubling anything, up to `tries` times within `patience_s` seconds: each write to a session has a key, so that a cut

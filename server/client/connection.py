@@ -18,7 +18,7 @@ from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.version import this_version
 from mnemolog.projections.ports import Progress
 from mnemolog.server.http.operations import PREFIX
-from mnemolog.server.http.problems import STOPPING, Problem, error_of, hint_of
+from mnemolog.server.http.problems import STOPPING, Problem, error_of
 from mnemolog.server.http.protocol import KEY_HEADER, PROBLEM_JSON
 
 CONNECTIONS_MAX: Final = 64
@@ -231,9 +231,6 @@ def _problem_of(body: bytes) -> Problem | None:
 def _error_in(body: bytes) -> errors.MnemologError | None:
     """Return the error of a problem. One that is no error of a store, such as an invalid token, is a `StoreError`."""
     if (error := error_of(body)) is not None:
-        plain = type(error).__new__(type(error))
-        if error.hint == hint_of(plain):
-            error.hint = plain.hint  # That of the API names requests; a caller of the library calls methods.
         return error
     if (problem := _problem_of(body)) is None:
         return None
@@ -288,7 +285,7 @@ def checked_url(url: str, *, has_token: bool, allow_http: bool) -> str:
 def checked_token(token: str) -> str:
     """Return a token if a header can hold it. Raises `InvalidInput`, which does not quote it."""
     if not token.isascii() or not token.isprintable() or " " in token or not token:
-        raise errors.InvalidInput("token", "is not a token, as `mnemolog token create` prints it")
+        raise errors.InvalidInput("token", "is not a token, as it was printed when it was created")
     return token
 
 

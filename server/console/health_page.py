@@ -15,6 +15,7 @@ from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.display import counted
 from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.hints import sentence
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.operations.doctor.report import DoctorReport
@@ -146,7 +147,7 @@ def _chosen(models: tuple[ModelRow, ...], choice: str) -> ModelRow:
             status=400,
             title="This model is not known here",
             detail=f"No model of this store or of this server is named {choice!r}.",
-            hint="Start the server with it (`mnemolog serve DIR --model NAME`), or add it with `mnemolog model add`.",
+            hint="Start the server with it (`--model NAME`), or add it to the store.",
         )
     )
 
@@ -203,7 +204,7 @@ def _summary(status: Status, report: DoctorReport | None, parts: tuple[Part, ...
         yield f"{counted(status.quarantined, 'unusable file is', 'unusable files are')} kept apart, in quarantine."
     if status.forgetting.pending:
         yield f"{counted(len(status.forgetting.pending), 'request')} to forget not carried out everywhere yet."
-    yield from (f"{warning[:1].upper()}{warning[1:]}." for warning in status.warnings)
+    yield from map(sentence, status.warnings)
 
 
 @action("/health/check", title="Full check", verb="admin", needs_write=False, whole=True)

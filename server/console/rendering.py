@@ -17,6 +17,7 @@ from mnemolog.domain.display import counted, dated, one_line, visible, visible_j
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.server.console.assets import address_of
 from mnemolog.server.console.event_words import KINDS
+from mnemolog.server.http.hints import as_plain, as_requests
 
 FOLDER: Final = Path(__file__).parent
 TEXT_CHARACTERS_MAX: Final = 4_000
@@ -37,6 +38,7 @@ def environment() -> Environment:
     )
     made.filters.update(
         visible=visible,
+        requests=as_requests,
         lines=visible_lines,
         line=one_line,
         number=lambda value: f"{value:,}",
@@ -94,4 +96,4 @@ def when(value: datetime | None, *, exact: bool = False) -> Markup:
 
 def shown_json(value: Any, indent: int = 2) -> str:
     """Return a value as JSON for people to read, with escapes for characters that change how text is shown."""
-    return visible_json(msgspec.json.format(to_printable_json(value, enc_hook=repr), indent=indent).decode())
+    return visible_json(msgspec.json.format(to_printable_json(value, enc_hook=as_plain), indent=indent).decode())

@@ -30,6 +30,7 @@ from mnemolog.server.console.security import (
     local_target,
 )
 from mnemolog.server.http.access import Caller
+from mnemolog.server.http.hints import as_plain
 from mnemolog.server.http.problems import hint_of, status_of
 from mnemolog.server.http.protocol import PROBLEM_JSON
 
@@ -189,7 +190,7 @@ class Console:
     ) -> Response:
         if wants_json(request):
             kind = PROBLEM_JSON if isinstance(data, ErrorPage) else "application/json"
-            return Response(to_printable_json(data, enc_hook=repr), status_code=status, media_type=kind)
+            return Response(to_printable_json(data, enc_hook=as_plain), status_code=status, media_type=kind)
         html = self._templates.get_template(template).render(data=data, **self._shell(request, title, at, bar))
         return Response(html, status_code=status, media_type="text/html")
 
@@ -275,7 +276,7 @@ def _not_allowed(verb: str) -> ErrorPage:
         status=403,
         title="Not allowed",
         detail=f"Your token does not have the right {verb!r}.",
-        hint=f"Ask for one made with `mnemolog token create DIR --actor NAME --verb {verb}`.",
+        hint="Ask who runs the server for a token with it.",
     )
 
 
@@ -289,7 +290,7 @@ _READ_ONLY: Final = ErrorPage(
     status=403,
     title="This console is read-only",
     detail="Nothing was changed.",
-    hint="Start the server with `mnemolog serve DIR --write` to allow changes here.",
+    hint="Changes are allowed here if the server is started with `--write`.",
 )
 _FORGED: Final = ErrorPage(
     status=403,

@@ -30,6 +30,7 @@ from mnemolog.domain.values import MISSING
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.quarantine import Quarantine
+from mnemolog.server.http.hints import as_plain
 from mnemolog.server.http.operations import Operation
 from mnemolog.server.http.serialization import PAGE, PAGE_MAX, WAITS, is_paged
 from mnemolog.session import Session
@@ -188,7 +189,7 @@ def _page(items: Iterable[Any], limit: int, *, of: Any = None, end: int | None =
     found, size, is_full = Results[Any](), 0, False
     for item in items:
         found.append(item)
-        size += len(to_printable_json(item, enc_hook=repr))
+        size += len(to_printable_json(item, enc_hook=as_plain))
         if is_full := len(found) == limit or size >= PAGE_BYTES:
             break
     found.stale = getattr(of, "stale", None)

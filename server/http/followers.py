@@ -31,6 +31,7 @@ from mnemolog.domain.scope import ROOT, Scope, covers, parse_scope
 from mnemolog.domain.session import SessionLike
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.server.http.exchange import EVENT_STREAM, Exchange
+from mnemolog.server.http.hints import as_plain
 from mnemolog.server.http.operations import Operation
 from mnemolog.server.http.rate import RETRY_SOON
 from mnemolog.server.http.serialization import Arguments
@@ -356,7 +357,7 @@ def _entries(moments: Any) -> list[_Entry]:
                 key=moment.key,
                 event=moment.event,
             ),
-            b"id: %d\ndata: %b\n\n" % (moment.position, to_printable_json(moment, enc_hook=repr)),
+            b"id: %d\ndata: %b\n\n" % (moment.position, to_printable_json(moment, enc_hook=as_plain)),
         )
         for moment in moments
     ]

@@ -68,5 +68,6 @@ class _Ready:
         return PlainTextResponse("ready\n")
 
     def _not_ready(self, why: str) -> Response:
-        hint = "`mnemolog status` and `mnemolog doctor` tell more"
-        return problem_response(problem("NotReady", 503, why, hint))
+        return problem_response(
+            problem("NotReady", 503, why, "the status of the store and the log of the server tell more")
+        )

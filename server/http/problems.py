@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,7 @@ import msgspec
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import MnemologError
+from mnemolog.server.http.hints import as_requests
 from mnemolog.server.http.protocol import PROBLEM_JSON
 
 if TYPE_CHECKING:
@@ -60,38 +62,6 @@ _STATUS: Final[dict[type[Exception], int]] = {
 }
 """The status of each class, and of those derived from it. A 503 means that the same request may succeed later."""
 
-_HINTS: Final[dict[type[Exception], str]] = {
-    errors.UnknownSession: "`GET /v1/sessions` lists the sessions; `PUT /v1/sessions/ID` returns one, or starts it",
-    errors.SessionExists: "`PUT /v1/sessions/ID` returns it; to start another one, choose another id",
-    errors.SessionAlreadyEnded: (
-        'nothing was written; reopen it (`POST /v1/switch` with the reason "resume"), branch it, or start a new session'
-    ),
-    errors.NoTask: "nothing was written; set a task first (`PUT /v1/sessions/ID/task`)",
-    errors.UnknownCheckpoint: "`GET /v1/sessions/ID/checkpoints` lists the checkpoints of the session",
-    errors.CheckpointExists: (
-        "nothing was written; choose another name, or delete that checkpoint first "
-        "(`DELETE /v1/sessions/ID/checkpoints/NAME`)"
-    ),
-    errors.OutsideScope: "nothing was read or written; use a token for the whole store",
-    errors.StoreNotWritable: (
-        "nothing was written; the server was started with `--read-only`, or may not write into the folder of the store"
-    ),
-    errors.MemoryFull: "nothing was written; delete something, or raise the limit of the server",
-    errors.StoreClosed: "the server is stopping; try again",
-    errors.EncodingFailed: (
-        "the turn is safe in the log and found by text search; fix the cause and `POST /v1/rebuild` with "
-        '{"projection": "vectors"}, or skip the turn with {"skip_bad": true}'
-    ),
-    errors.ModelUnavailable: 'start the server with the model, or search by words only ({"mode": "text"})',
-    errors.ProjectionBehind: "wait longer, or rebuild it (`POST /v1/rebuild`)",
-    errors.ProjectionError: "`POST /v1/rebuild` rebuilds it from the log",
-    errors.ProjectionUnreadable: '`POST /v1/doctor` with {"fix": true} quarantines damaged files and rebuilds them',
-    errors.ModelRefused: "nothing was changed; `GET /v1/models` shows which models have vectors, and the active one",
-    errors.ModelMismatch: "start the server with the active model, or activate one that it has",
-    errors.UndecodableEvent: "a newer mnemolog may know this topic; otherwise check the log (`POST /v1/verify`)",
-}
-"""Hints in words of the API, where those of the library name its methods."""
-
 _READ_AS: Final[dict[str, Any]] = {"path": Path, "began": datetime | None}
 """Attributes that JSON has as text."""
 
@@ -110,7 +80,7 @@ class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any])
-_MEMBERS: Final = frozenset(Problem.__struct_fields__) - {"hint"}
+_MEMBERS: Final = frozenset(Problem.__struct_fields__)
 
 
 def status_of(error: MnemologError) -> int:
@@ -119,16 +89,14 @@ def status_of(error: MnemologError) -> int:
 
 
 def hint_of(error: MnemologError) -> str:
-    """Return what to do about an error, in words of the API where there are any."""
-    own = "hint" in error.__dict__ and not isinstance(error, errors.ModelUnavailable)
-    found = "" if own else next((_HINTS[kind] for kind in type(error).__mro__ if kind in _HINTS), "")
-    return "; ".join((*getattr(error, "__notes__", ()), found or error.hint))
+    """Return what to do about an error, with the requests that help."""
+    return "; ".join((*getattr(error, "__notes__", ()), as_requests(error.hint)))
 
 
 def problem_of(error: MnemologError) -> dict[str, Any]:
     """Return an error as the members of a problem."""
     kind = type(error).__name__
-    fields = {name: value for name, value in error.__dict__.items() if not name.startswith("_") and name != "hint"}
+    fields = {name: value for name, value in error.__dict__.items() if not name.startswith("_")}
     return fields | {
         "type": TYPES + kind,
         "title": kind,
@@ -200,6 +168,11 @@ def error_of(body: bytes) -> MnemologError | None:
     for name, value in members.items():
         if name not in _MEMBERS:
             setattr(found, name, _attribute(name, value))
+    hint = members.get("hint", "")
+    with suppress(AttributeError):  # Of a field that the problem lacks.
+        if hint == hint_of(found):
+            return found  # Its own hint has calls of the library.
+    found.hint = hint
     return found
 
 

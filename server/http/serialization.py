@@ -30,6 +30,7 @@ from mnemolog.domain.values import MISSING
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Stamp, Ticket
 from mnemolog.results import Checkpoint, NewTurn
+from mnemolog.server.http.hints import as_plain
 from mnemolog.server.http.operations import LEFT_OUT_ARGUMENTS, Operation
 from mnemolog.session import Session, SessionAt
 
@@ -323,7 +324,7 @@ class Answers:
         """Return the body of the answer, None for no content."""
         if not self.types:
             return None
-        return to_printable_json(answer_of(result, self.types[0], more), enc_hook=repr)
+        return to_printable_json(answer_of(result, self.types[0], more), enc_hook=as_plain)
 
 
 _RESULT_TYPES: Final[dict[Any, Any]] = {

@@ -363,7 +363,7 @@ def test_the_command_line_backs_up_and_restores(filled, tmp_path, run):
     assert made.returncode == 0, made.stderr
     assert json.loads(made.stdout)["head"] == filled.head().position
     again = run("backup", filled.path, tmp_path / "b")
-    assert (again.returncode, "not empty" in again.stderr, "hint:" in again.stderr) == (1, True, True)
+    assert (again.returncode, "an earlier backup" in again.stderr, "--replace" in again.stderr) == (1, True, True)
     looked = run("restore", tmp_path / "b", tmp_path / "r", "--dry-run")
     assert looked.returncode == 0
     assert "would restore" in looked.stdout

@@ -177,8 +177,8 @@ def test_errors_are_one_line_a_hint_and_exit_code_1(memory, tmp_path, run):
     assert "not in this log" in refused(run("replay", memory, "--to", "99"), 1)
     assert "POSITION:DIGEST" in refused(run("verify", memory, "--expect-head", "what"), 1)
     assert "JSON object" in refused(run("record", memory, "trip", "x", "--metadata", "[1]"), 1)
-    assert "by words only" in refused(run("rebuild", memory, "vectors", "--model", "none"), 1)
-    assert "add --start" in run("record", memory, "nope", "x").stderr
+    assert "without a model" in refused(run("rebuild", memory, "vectors", "--model", "none"), 1)
+    assert f"`mnemolog record {memory} nope x --start`" in run("record", memory, "nope", "x").stderr
     assert "at or below the scope 'no/such'" in refused(run("forget", memory, "--scope", "no/such"), 1)
     assert "there is no such file" in refused(run("verify", memory, "--heads", tmp_path / "missing"), 1)
     assert run("export", memory, tmp_path / "log.jsonl").returncode == 0

@@ -162,7 +162,7 @@ def test_after_a_broken_document_no_hint_promises_to_skip_it(tmp_path, run):
     ran = run("import", tmp_path / "memory", path, *MODEL)
     assert "t.json:2: the JSON document is broken" in ran.stderr
     assert "--skip-bad" not in ran.stderr
-    assert "hint: correct the file and run the same command again" in ran.stderr
+    assert "hint: correct the file, or name another, and run the same command again" in ran.stderr
 
 
 def test_ctrl_c_in_an_import_says_how_many_turns_are_recorded(tmp_path, run, monkeypatch):

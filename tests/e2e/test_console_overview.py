@@ -46,8 +46,8 @@ def test_the_overview_is_that_of_the_moment(browser):  # noqa: F811
     assert browser.json("/?at=0")["sessions"] == 0
 
 
-def test_the_overview_names_what_is_stale_and_the_command_that_mends_it(tmp_path):
-    """Vectors with a damaged manifest are named with the command that mends them."""
+def test_the_overview_names_what_is_stale_and_the_request_that_mends_it(tmp_path):
+    """Vectors with a damaged manifest are named with the request that mends them."""
     encoder = HashEncoder()
     with MemoryStore.open(tmp_path / "store", model=encoder) as filled:
         filled.session("a").record("user", "x")
@@ -63,7 +63,7 @@ def test_the_overview_names_what_is_stale_and_the_command_that_mends_it(tmp_path
         browser = Browser(console_app(damaged))
         (stale,) = browser.json("/")["health"]["stale"]
         assert "vectors" in stale["name"]
-        assert "mnemolog doctor" in stale["action"]
+        assert "`POST /v1/doctor`" in stale["action"]
         assert "To mend it" in browser.get("/").text
     finally:
         asyncio.run(damaged.close())

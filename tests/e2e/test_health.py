@@ -141,7 +141,7 @@ def test_without_a_known_backup_the_hint_says_so_and_names_no_folder(memory, run
     ran = run("verify", memory)
     assert ran.returncode == 3
     assert "no backup of this store is known here" in ran.stderr
-    assert command_in(ran.stderr) == "mnemolog restore --help"
+    assert "`" not in ran.stderr
 
 
 def flip_an_event(folder):
@@ -415,7 +415,8 @@ def test_where_no_event_is_lost_the_command_copies_all_of_them(memory, run, how)
     ran = run("verify", memory)
     assert ran.returncode == 3
     assert "no event is lost" in ran.stderr
-    shell(command_in(ran.stderr))
+    for command in re.findall("`(mnemolog [^`]*)`", ran.stderr):
+        shell(command)
     assert run("verify", memory.with_name("my memory-restored"), "--contents").returncode == 0
 
 
@@ -446,7 +447,7 @@ def test_an_export_is_verified_like_a_store(memory, run, tmp_path):
         assert f"{path}:{line}:" in finding["detail"]
     (tmp_path / "notes.txt").write_text("a note")
     ran = run("verify", tmp_path / "notes.txt")
-    assert (ran.returncode, "or an export as `mnemolog export` writes it" in ran.stderr) == (1, True)
+    assert (ran.returncode, "name an export, as it was written" in ran.stderr) == (1, True)
 
 
 def test_a_vector_file_that_heals_says_so_in_one_line(memory, run, capsys):

@@ -12,7 +12,7 @@ import pytest
 from mnemolog import MemoryStore, errors
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE
 from tests.postgres import connect
-from tests.support import HashEncoder
+from tests.support import HashEncoder, as_typed
 
 pytestmark = pytest.mark.local
 
@@ -196,7 +196,7 @@ def test_a_node_of_another_user_says_how_a_reader_gets_its_place(opened, run, tm
     note.write_text(of_reader)
     with pytest.raises(errors.StoreNotWritable, match="row-level security") as refused:
         MemoryStore.open(tmp_path / "one", model=None)
-    (command,) = re.findall("`mnemolog (.*)`", refused.value.hint)
+    (command,) = re.findall("`mnemolog (.*)`", as_typed(refused.value.hint, tmp_path / "one"))
     assert command == f"nodes {tmp_path / 'one'} --remove {node.node}"
     note.write_text(of_writer)
     assert run(*shlex.split(command)).returncode == 0

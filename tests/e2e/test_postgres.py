@@ -154,7 +154,7 @@ def test_init_prepares_a_database_and_creates_a_store(run, empty, local):
     """Once by who may create roles; then any command works on the local folder."""
     with pytest.raises(errors.StoreError, match="not prepared") as caught:
         MemoryStore.open(empty, log="acme", local=local, model=None)
-    assert "mnemolog init" in caught.value.hint
+    assert "`prepare_database(" in caught.value.hint
     assert "ready for logs now" in run("init", empty).stdout
     assert "was before" in run("init", empty).stdout
     made = run("init", empty, "--log", "acme", "--local", local, "--json").json

@@ -90,7 +90,7 @@ def test_start_session_refuses_an_id_that_is_taken(store):
     store.start_session("trip", scope="acme")
     with pytest.raises(errors.SessionExists, match="'trip'") as refused:
         store.start_session("trip", scope="acme")
-    assert "session(id)" in refused.value.hint
+    assert "`switch(to='trip', reason='resume')`" in refused.value.hint
 
 
 @pytest.mark.parametrize("given", [{"agent": "bob"}, {"scope": "acme/bob"}, {"title": "Another"}, {"parent": "home"}])
@@ -269,7 +269,7 @@ def test_an_ended_session_says_how_to_reopen_it(store):
     trip.end()
     with pytest.raises(errors.SessionAlreadyEnded) as refused:
         trip.record("user", "One more thing.")
-    assert 'switch(id, reason="resume")' in refused.value.hint
+    assert "`switch(to='trip', reason='resume')`" in refused.value.hint
     store.switch("trip", reason="resume")
     trip.record("user", "One more thing.")
 

@@ -25,7 +25,7 @@ from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS
 from mnemolog.projections.vectors.damage import salvage
 from mnemolog.projections.vectors.lock import Holder, IndexerLock
 from tests.faults.tamper import Tampering, copy_store, rewrite_manifest
-from tests.support import HashEncoder, forbid_writing
+from tests.support import HashEncoder, as_typed, forbid_writing
 
 pytestmark = pytest.mark.promise("P9")
 
@@ -288,7 +288,7 @@ def test_without_a_model_the_vectors_are_left_and_the_command_is_named(memory):
     with MemoryStore.open(memory, model=None) as store:
         damaged, behind = store.admin.doctor(fix=True).findings
         assert (damaged.fixed, behind.fixed, behind.fixable) == (True, False, False)
-        assert f"mnemolog project {memory} --model hash-words" in behind.action
+        assert f"mnemolog project {memory} --model hash-words" in as_typed(behind.action, memory)
         (note,) = store.admin.doctor().findings
         assert (note.state, note.severity) == ("behind", "note")
 

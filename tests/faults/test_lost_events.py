@@ -83,7 +83,7 @@ def assert_refused(store, message):
         with pytest.raises(errors.StoreReplaced) as caught:
             store.session("trip").record("user", "into a log that lost events")
         assert str(caught.value) == message
-        assert "mnemolog doctor" in caught.value.hint
+        assert "`admin.doctor()`" in caught.value.hint
 
 
 @pytest.mark.parametrize("reused", [False, True], ids=["lost", "reused"])

@@ -52,7 +52,7 @@ def test_a_misspelt_model_is_answered_with_the_models_on_this_machine(name):
     with pytest.raises(ModelUnavailable) as caught:
         resolve_model(name)
     assert str(caught.value) == f"no model {name!r} on this machine; installed: {NAME}"
-    assert caught.value.hint == "online, unset HF_HUB_OFFLINE to fetch it; or search by words only (model=None)"
+    assert caught.value.hint == "online, unset HF_HUB_OFFLINE to fetch it; or search by words only: `model=None`"
     assert caught.value.model == name
 
 

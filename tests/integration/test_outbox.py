@@ -73,7 +73,7 @@ def test_what_would_be_refused_for_ever_keeps_nothing_back(box, reported, caplog
         box.put(lambda store: store.record("nowhere", "user", "hello"))
     assert len(box) == 0
     assert reported[0].startswith("mnemolog: it was not recorded: ")
-    assert UnknownSession.hint in reported[0]
+    assert UnknownSession("nowhere").hint in reported[0]
     assert "nowhere" in caplog.text
     box.put(saying("one"))
     with pytest.raises(DuplicateKey):

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from mnemolog.adapters.support.agent_tools.tool import NOTHING_DONE, schema_of
+from mnemolog.adapters.support.agent_tools.tool import NOTHING_DONE, Refusal, schema_of
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import MnemologError
 from mnemolog.projections.recall.answer import Hit
@@ -44,7 +44,7 @@ class ConversationTool(msgspec.Struct, frozen=True, kw_only=True):
         except msgspec.ValidationError as error:
             answer = {"error": str(error), "hint": NOTHING_DONE}
         except MnemologError as error:
-            answer = {"error": str(error), "hint": error.hint}
+            answer = {"error": str(error), "hint": Refusal.of(error).hint}
         return to_printable_json(answer).decode()
 
 

@@ -18,6 +18,7 @@ from mnemolog.adapters.support.agent_tools.memory import Memory
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import MnemologError
+from mnemolog.domain.hints import Remedy, in_python, spelled
 from mnemolog.domain.position import Position
 from mnemolog.domain.role import Role
 
@@ -27,17 +28,17 @@ Effect = Literal["reads", "adds", "settles", "hides"]
 
 NOTHING_DONE: Final = "correct the arguments and call again"
 LOOK_UP: Final = "timeline shows what was written; the server's log has more"
-HINTS: Final[dict[type[MnemologError], str]] = {
-    errors.UnknownSession: "leave `session` out for the session you are in; `remember` starts a new one",
-    errors.SessionExists: "resume that session with `switch`, or choose another id",
-    errors.SessionAlreadyEnded: "resume it: `switch` with its id",
-    errors.MemoryFull: "delete values that are no longer needed",
-    errors.NoTask: "set a task first",
-    errors.OutsideScope: "this server serves one scope; leave `scope` out",
-    errors.StoreNotFound: "tell the user that the server was started for a folder without a store",
-    errors.LogDamaged: "tell the user: `mnemolog verify` shows the damage, and a backup has to be restored",
+_TOOLS: Final = {
+    "sessions": "session_list",
+    "session": "remember",
+    "switch": "switch",
+    "branch": "session_branch",
+    "set_task": "working_memory",
+    "checkpoints": "checkpoint_list",
+    "recall": "recall",
+    "status": "status",
 }
-"""What a model can do about an error, where the library's hint names a method or a command."""
+"""The tools that do what calls of the library do."""
 _NOTHING_WRITTEN: Final = "nothing was written; "
 
 SYNONYMS: Final = {
@@ -88,6 +89,16 @@ def _lean(value: Any, *, top: bool = False) -> Any:
     return value
 
 
+def _tool_for(found: Remedy) -> str:
+    """Return the tool that makes a call. Calls without one are for the user."""
+    if not found.call:
+        return in_python(found) if found.options else "call the tool again"
+    if (name := _TOOLS.get(found.call)) is None:
+        return f"{in_python(found)}, which the user can call"
+    given = ", ".join(f"{option}={value!r}" for option, value in found.options.items())
+    return f"`{name}`" + (f" with {given}" if given else "")
+
+
 def _allowed(schema: Mapping[str, Any], field: Mapping[str, Any]) -> str:
     """Return in words what a field of a schema may hold."""
     if "$ref" in field:
@@ -119,8 +130,8 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, error: MnemologError) -> Self:
         """Return the refusal for an error of the library."""
-        hint = next((HINTS[kind] for kind in type(error).mro() if kind in HINTS), error.hint)
-        return cls(what=f"{type(error).__name__}: {error}", hint=hint.removeprefix(_NOTHING_WRITTEN))
+        hint = spelled(error.hint, _tool_for).removeprefix(_NOTHING_WRITTEN)
+        return cls(what=f"{type(error).__name__}: {error}", hint=hint)
 
     def __str__(self) -> str:
         return f"{self.what}\nhint: {self.hint}" if self.hint else self.what

@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.encrypted_content import SEALED
+from mnemolog.domain.hints import Hint, remedy, sentence
 from mnemolog.domain.position import ORIGIN
 from mnemolog.infra.embedding.model_files import read_profile, resolve_model
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.operations.known_backups import backup_witnesses, last_backup
-from mnemolog.operations.recovery_commands import after_findings, free, put_keys_back, restore_newest_backup
+from mnemolog.operations.recovery import after_findings, free, put_keys_back, restore_newest_backup
 from mnemolog.projections.drift import Drift
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.health.sampling import sample
@@ -100,10 +101,11 @@ def _seen_head(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]:
         severity="log",
         why=str(error),
         matters=f"Nothing is recorded here. Of what was lost, {'; '.join(held) or 'this node has no turns'}.",
-        action=(
-            "Bring back the database that has these events: the former primary, or a newer backup. To go on without "
-            f"them, run `{shlex.join(['mnemolog', 'doctor', str(context.layout.folder), '--fix'])}`: it takes the log "
-            "as it is, and keeps what was built from lost events in projections/quarantine."
+        action=Hint(
+            "Bring back the database that has these events: the former primary, or a newer backup. To continue without "
+            "them, run ",
+            remedy("admin.doctor", fix=True),
+            ": it takes the log as it is, and keeps what was built from lost events in projections/quarantine.",
         ),
         fixable=True,
     )
@@ -127,7 +129,7 @@ def _log_issues(folder: Path, findings: list[Finding]) -> Iterator[IssueWithFix]
         yield log_issue(f"log.db at {position}", kind.value, detail, action=action)
     for kind, position, _ in unique[LISTED_MAX : LISTED_MAX + 1]:
         more = counted(len(unique) - LISTED_MAX, "finding")
-        why = f"{more} from here on: `{shlex.join(['mnemolog', 'verify', str(folder)])}` lists them"
+        why = Hint(f"{more} from here on: ", remedy("verify"), " lists them")
         yield log_issue(f"log.db at {position}", kind.value, why, action=action)
 
 
@@ -222,11 +224,6 @@ def _decrypt_one(log: EventLog, stream: str, series: int) -> None:
             return
 
 
-def sentence(remedy: str) -> str:
-    """Return a remedy as a sentence."""
-    return f"{remedy[:1].upper()}{remedy[1:]}."
-
-
 def missing_keys(log: EventLog) -> errors.KeysMissing | None:
     """Return why the content of the log cannot be decrypted, None if it can."""
     if log.keyring is None:
@@ -256,9 +253,7 @@ def check_backup(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]
     else:
         return
     target = free(folder.with_name(f"{folder.name}-backup"))
-    command = ["mnemolog", "backup", str(folder), str(target)]
-    if log.keyring is not None:
-        command += ["--keys", str(free(folder.with_name(f"{folder.name}-keys")))]
+    keys: dict[str, Any] = {} if log.keyring is None else {"keys": free(folder.with_name(f"{folder.name}-keys"))}
     issue = Issue(
         what="backup",
         where=context.layout.known_backups.name,
@@ -266,7 +261,7 @@ def check_backup(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]
         severity="note",
         why=why,
         matters="What the log loses can be restored from a backup only.",
-        action=f"`{shlex.join(command)}` makes one; keep it on another disk.",
+        action=Hint(remedy("backup", target, **keys), " makes one; keep it on another disk."),
         fixable=False,
     )
     yield IssueWithFix(issue)
@@ -361,7 +356,7 @@ def check_stale_files(context: StoreContext) -> Iterator[IssueWithFix]:
                 severity="problem" if state == "abandoned" else "note",
                 why=item.why,
                 matters="It takes up space." if state == "abandoned" else "It names a process that no longer works.",
-                action="`mnemolog doctor DIR --fix` removes it.",
+                action=Hint(remedy("admin.doctor", fix=True), " removes it."),
                 fixable=True,
             )
             yield IssueWithFix(issue, partial(_remove_stale_file, context, item.path, listed))

@@ -25,4 +25,4 @@ class DoctorReport(Result, frozen=True, kw_only=True):
     not_checked: tuple[str, ...]
     """What was not looked at: nothing is known about it."""
     full_check: str
-    """The command that checks it; empty if that is the check that was made."""
+    """The call that checks it; empty if that is the check that was made."""

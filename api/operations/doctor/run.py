@@ -10,13 +10,14 @@ from typing import Final
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.hints import Hint, remedy, sentence
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.operations.doctor import checks
 from mnemolog.operations.doctor.report import DoctorReport
-from mnemolog.operations.recovery_commands import restore_newest_backup
-from mnemolog.projections.drift import Drift, with_folder
+from mnemolog.operations.recovery import restore_newest_backup
+from mnemolog.projections.drift import Drift
 from mnemolog.projections.maintenance.context import StoreContext
 from mnemolog.projections.maintenance.results import Issue, IssueWithFix
 from mnemolog.projections.maintenance.vectors import VectorGenerations
@@ -27,8 +28,6 @@ from mnemolog.projections.sql.snapshots import SnapshotStore
 
 _AWAY: Final = "unreachable"
 _AWAY_MATTERS: Final = "Nothing can be recorded. Recalls are answered from the projections in this folder, and say so."
-_NAME_FOLDERS: Final = ("log", "keys", "backup", "store")
-"""Issues whose actions name the folder already."""
 
 
 def doctor(
@@ -80,18 +79,11 @@ def _report(folder: Path, head: Position, issues: list[Issue], looked: checks.Lo
         deep=deep,
         healthy=not log_damaged and not left,
         log_damaged=log_damaged,
-        findings=tuple(_ready_to_run(issue, folder) for issue in issues),
+        findings=tuple(issues),
         checked=tuple(looked.checked),
         not_checked=tuple(looked.not_checked),
-        full_check="" if deep else with_folder("`mnemolog doctor DIR --deep`", folder),
+        full_check="" if deep else Hint(remedy("admin.doctor", deep=True)),
     )
-
-
-def _ready_to_run(issue: Issue, folder: Path) -> Issue:
-    if issue.what in _NAME_FOLDERS:
-        return issue
-    action, outcome = with_folder(issue.action, folder), with_folder(issue.outcome, folder)
-    return msgspec.structs.replace(issue, action=action, outcome=outcome)
 
 
 def usual_model(layout: StoreLayout, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore) -> str | None:
@@ -152,11 +144,11 @@ def _whole(
 
 def _of_the_log(folder: Path, error: errors.LogDamaged | errors.StoreReplaced | errors.LogUnreachable) -> IssueWithFix:
     if isinstance(error, errors.LogUnreachable):
-        action = checks.sentence(error.hint)
+        action = sentence(error.hint)
         return checks.store_issue("the log", _AWAY, str(error), _AWAY_MATTERS, action, note=False)
     if isinstance(error, errors.StoreReplaced):
-        return checks.log_issue(error.path.name, Drift.REPLACED.value, str(error), action=checks.sentence(error.hint))
-    action = f"Keep {folder} as evidence; {restore_newest_backup(folder)}."
+        return checks.log_issue(error.path.name, Drift.REPLACED.value, str(error), action=sentence(error.hint))
+    action = Hint(f"Keep {folder} as evidence; ", restore_newest_backup(folder), ".")
     return checks.log_issue("log.db", Drift.DAMAGED.value, str(error), action=action)
 
 
@@ -178,5 +170,5 @@ def _fixed(item: IssueWithFix) -> Issue:
     try:
         outcome = item.fix()
     except errors.MnemologError as error:
-        return msgspec.structs.replace(item.issue, outcome=f"{error}; {error.hint}" if error.hint else str(error))
+        return msgspec.structs.replace(item.issue, outcome=Hint(f"{error}; ", error.hint) if error.hint else str(error))
     return msgspec.structs.replace(item.issue, fixed=True, outcome=outcome)

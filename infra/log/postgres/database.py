@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +15,7 @@ import psycopg
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.head import Head
+from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import Micros
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.keys import postgres_keys, postgres_schema
@@ -196,7 +196,7 @@ def script(*, apart: bool) -> str:
 def _no_schema(url: str, what: str) -> errors.StoreError:
     url = without_password(url)
     error = errors.StoreError(f"{url} is not prepared for {what}")
-    error.hint = f"run `mnemolog init {shlex.quote(url)}` once, as a user who may create schemas and roles"
+    error.hint = Hint(remedy("prepare_database", url), " does it once, as a user who may create schemas and roles")
     return error
 
 

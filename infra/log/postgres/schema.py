@@ -105,7 +105,7 @@ def _role(name: str) -> str:
 
 
 def script() -> str:
-    """Return the statements that create the schema and the roles, for `mnemolog init` and for administrators."""
+    """Return the statements that create the schema and the roles, for `prepare_database` and for administrators."""
     triggers = "\n".join(f"{statement};" for statement in APPEND_ONLY_TRIGGERS.values())
     owned = "\n".join(
         f"ALTER TABLE {SCHEMA}.{table} OWNER TO {OWNER};" for table in ("schema_version", "head", "events", "nodes")

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from mnemolog.domain import errors
 from mnemolog.domain.head import Head, head_line, parse_head
+from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.runtime import fork_guard
@@ -134,7 +135,9 @@ def lost_events(folder: Path, why: str) -> errors.StoreReplaced:
     """Return the error for a log that does not have what this node has seen."""
     error = errors.StoreReplaced(folder, why)
     error.args = (why,)
-    error.hint = "this call is not acknowledged; open the store again: `mnemolog doctor` says what was lost"
+    error.hint = Hint(
+        "this call is not acknowledged; open the store again: ", remedy("admin.doctor"), " reports what was lost"
+    )
     return error
 
 

@@ -124,7 +124,7 @@ def test_without_a_token_nobody_is_let_in(serve, store):
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == 'Bearer realm="mnemolog"'
     assert answer.headers["content-type"] == "application/problem+json"
-    assert "mnemolog token create" in answer.json()["hint"]
+    assert "`token create` makes one" in answer.json()["hint"]
 
 
 @pytest.mark.parametrize(

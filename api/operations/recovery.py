@@ -1,4 +1,4 @@
-"""What to do when a log or its keys are lost: sentences with commands that work as printed."""
+"""What to do when a log or its keys are lost: hints with calls that work as printed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import os
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from mnemolog.domain import errors
 from mnemolog.domain.display import dated
+from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.log.postgres.address import read_address
@@ -17,51 +19,46 @@ from mnemolog.operations.backup_keys import newest_copy
 from mnemolog.operations.known_backups import last_backup, last_keys
 from mnemolog.projections.health.verify import Finding, Kind
 from mnemolog.projections.health.witnesses import IN_QUARANTINE
+from mnemolog.projections.quarantine import PURGE_ALL
 
 
-def restore_newest_backup(store: Path) -> str:
+def restore_newest_backup(store: Path) -> Hint:
     """Return how to restore the newest backup that the store knows of, into a new folder beside it.
 
     The store's own keys go with it if they can be used: they also know what was forgotten since the backup.
     """
     backup = last_backup(store)
     if backup is None:
-        return (
-            "no backup of this store is known here; if there is one elsewhere, restore it into a new folder "
-            "(`mnemolog restore --help` shows how)"
-        )
+        return Hint("no backup of this store is known here; if there is one elsewhere, restore it into a new folder")
     place = store.absolute().resolve()
-    command = ["mnemolog", "restore", backup.path, str(free(place.with_name(f"{place.name}-restored")))]
     own_keys = read_address(place) is not None or keys_file.log_of(StoreLayout(place).keys) == backup.head.log_id
-    if keys := str(place) if own_keys else backup.keys:
-        command += ["--keys", keys]
-    line = shlex.join(command)
+    keys = str(place) if own_keys else backup.keys
+    restore = remedy("restore_backup", backup.path, restored(place), **({"keys": keys} if keys else {}))
     made = f"of {dated(backup.created_at)}, up to position {backup.head.position}"
-    return f"restore the newest known backup ({made}) into a new folder: `{line}`"
+    return Hint(f"restore the newest known backup ({made}) into a new folder: ", restore)
 
 
-def after_findings(store: Path, findings: Iterable[Finding]) -> str:
+def after_findings(store: Path, findings: Iterable[Finding]) -> Hint:
     """Return what to do about a log with findings: rescue all of it where nothing is lost, else restore a backup."""
     found = [item for item in findings if item.kind is not Kind.UNFIT]
     if not found:
-        return "nothing is lost, and no read uses these events; find the program that wrote them and stop it"
+        return Hint("nothing is lost, and no read uses these events; find the program that wrote them and stop it")
     if all(item.kind is Kind.WITNESS and item.detail.startswith(IN_QUARANTINE) for item in found):
-        purge = shlex.join(["mnemolog", "quarantine", "purge", str(store), "--all", "--yes"])
-        return f"what the log has lost was given up; `{purge}` deletes what is left of it, and the evidence"
+        given_up = "what the log has lost was given up; "
+        return Hint(given_up, PURGE_ALL, " deletes what is left of it, and the evidence")
     place = store.absolute().resolve()
-    folder = free(place.with_name(f"{place.name}-restored"))
+    folder = restored(place)
     own_keys = read_address(place) is not None or StoreLayout(place).keys.exists()
-    keys = ["--keys", str(place)] if own_keys else []
+    keys: dict[str, Any] = {"keys": place} if own_keys else {}
     if all(item.detail.endswith(REMEDY_FOR_MARK) for item in found):
         copy = free(folder.with_name(f"{folder.name}-from"))
-        steps = ["backup", str(store), str(copy)], ["restore", str(copy), str(folder), *keys]
+        steps = remedy("backup", copy), remedy("restore_backup", copy, folder, **keys)
     elif all(item.kind is Kind.UNPROTECTED for item in found):
         copy = free(folder.with_name(f"{folder.name}-from.jsonl"))
-        steps = ["export", str(store), str(copy)], ["import", str(folder), str(copy), *keys]
+        steps = remedy("audit.export", copy), remedy("import_log", copy, folder, **keys)
     else:
-        return f"stop writing to it and keep {store} as evidence; {restore_newest_backup(store)}"
-    line = " && ".join(shlex.join(["mnemolog", *step]) for step in steps)
-    return f"no event is lost; copy the store into a new folder: `{line}`"
+        return Hint(f"stop writing to it and keep {store} as evidence; ", restore_newest_backup(store))
+    return Hint("no event is lost; copy the store into a new folder: ", steps[0], ", then ", steps[1])
 
 
 def put_keys_back(store: Path, missing: errors.KeysMissing) -> str:
@@ -82,6 +79,11 @@ def put_keys_back(store: Path, missing: errors.KeysMissing) -> str:
         aside = shlex.quote(str(free(keys.with_name("keys-set-aside"))))
         line = f"mkdir {aside} && mv {name}* {aside} && {line}"
     return f"end the processes that use the store, then put the newest copy of its keys back: `{line}`"
+
+
+def restored(place: Path) -> Path:
+    """Return a new folder beside a store, to restore it into."""
+    return free(place.with_name(f"{place.name}-restored"))
 
 
 def free(wanted: Path) -> Path:

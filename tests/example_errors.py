@@ -1,0 +1,65 @@
+"""An error of every class."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mnemolog.domain import errors
+
+PATH = Path("/srv/memory")
+EXAMPLES = (
+    errors.MnemologError("a reason"),
+    errors.StoreError("a reason"),
+    errors.StoreNotFound(PATH),
+    errors.NotAStore(PATH, "a reason"),
+    errors.StoreNotWritable(PATH, "a reason"),
+    errors.FormatTooNew(PATH, found=9, supported=8),
+    errors.KeysMissing(PATH, "a reason"),
+    errors.NetworkFilesystem(PATH, "nfs"),
+    errors.OutOfDescriptors(PATH),
+    errors.LogUnreachable("a reason"),
+    errors.StoreReplaced(PATH, "a reason"),
+    errors.BackupRefused(PATH, "a reason"),
+    errors.BackupUnusable(PATH, "a reason"),
+    errors.StoreClosed(),
+    errors.StoreForked(opened_in=1, used_in=2),
+    errors.InvalidInput("k", "a reason"),
+    errors.LimitExceeded("text", limit=2, actual=3),
+    errors.MemoryFull("value", limit=2, actual=3),
+    errors.OutsideScope("a reason", scope="acme"),
+    errors.SessionError("a reason"),
+    errors.UnknownSession("trip", closest=["trap"], titled=["a", "b"]),
+    errors.SessionExists("trip"),
+    errors.SessionDiffers("trip", attribute="agent", recorded="a", given="b"),
+    errors.SessionAlreadyEnded("trip"),
+    errors.NoTask("trip"),
+    errors.UnknownCheckpoint("trip", "packed"),
+    errors.CheckpointExists("trip", "packed"),
+    errors.OutsideSession("trip", position=9, first=1, last=4),
+    errors.OutsideSession("trip", position=9, first=10, last=14, began=datetime(2026, 3, 16, tzinfo=UTC)),
+    errors.SwitchRefused("branch", "a reason"),
+    errors.AppendError("a reason"),
+    errors.WrongExpectedVersion(stream="session/trip", expected=1, actual=2),
+    errors.DuplicateKey(stream="session/trip", key="k", position=3),
+    errors.ContentForgotten(stream="session/trip", key="k", position=3),
+    errors.LogBusy(waited_s=5.0),
+    errors.AppendOnly("a reason"),
+    errors.StorageFull(PATH),
+    errors.LogWriteFailed("a reason"),
+    errors.LogDamaged("a reason", position=4),
+    errors.UndecodableEvent(position=4, topic="turn.recorded.v9", why="a reason"),
+    errors.ProjectionError("a reason"),
+    errors.ProjectionBehind("vectors", behind_events=2, why="a reason"),
+    errors.ProjectionUnreadable(PATH, "a reason"),
+    errors.ModelMismatch(built_with="a", asked_with="b"),
+    errors.IndexerBusy(PATH, holder="process 4"),
+    errors.ModelError("a reason"),
+    errors.ModelUnavailable("a model", "a reason"),
+    errors.ModelUnavailable(None, "a reason"),
+    errors.ModelRefused("a model", "a reason"),
+    errors.EncodingFailed("a reason", position=3),
+    errors.ImportRefused(PATH, 3, "a reason"),
+    errors.WitnessUnreadable(PATH, 3, "a reason"),
+    errors.ExtraMissing("server", "starlette"),
+)
