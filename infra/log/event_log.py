@@ -222,7 +222,7 @@ class EventLog(fork_guard.OfOneProcess):
         """Raise `StoreNotWritable` if the log was opened with `read_only`."""
         if self.is_read_only:
             error = errors.StoreNotWritable(self.path.parent, "the store was opened read-only")
-            error.hint = "nothing was written; open the store, or start the server, without `read_only`"
+            error.hint = "nothing was written; open the store without `read_only`, or the server without `--read-only`"
             raise error
 
     def observe(
