@@ -74,8 +74,6 @@ class MnemologProvider(MemoryProvider):
         """Open the store, and start or resume the session. Raises on failure; every hook tries again."""
         self._home = Path(kwargs.get("hermes_home") or self._home)
         self._warn = kwargs.get("warning_callback") or self._warn
-        if "retain_every_n_turns" in kwargs:
-            self._warn("retain_every_n_turns has no effect: every turn is recorded at once, with a vector of its own")
         # Quoted, so that two users or profiles never share a scope.
         names = (quote(str(kwargs.get(key) or ""), safe="") for key in ("agent_identity", "platform", "user_id"))
         profile, platform, user = names

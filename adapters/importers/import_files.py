@@ -107,7 +107,7 @@ def import_files(
     says how many turns were recorded. `progress` receives bytes read and bytes in all.
     """
     log, states = log_of(store), sessions_of(store).states
-    field_map = fields if isinstance(fields, FieldMap) else parse_field_map(fields) if fields else None
+    field_map = fields if isinstance(fields, FieldMap) else parse_field_map(fields)
     files = local_paths("paths", paths)
     tally = _Tally()
     on_refused: OnRefused | None = (lambda error: tally.refused.append(str(error))) if skip_bad else None

@@ -48,9 +48,9 @@ class FilePreview(msgspec.Struct, frozen=True, kw_only=True):
     turns: int
     sessions: int
     mapping: dict[str, str]
-    """By part of a turn the fields of the file that it comes from."""
+    """By part of a turn the fields of the file that it comes from. Empty for a transcript."""
     unread: tuple[str, ...]
-    """Fields of the file that are not read."""
+    """Fields of the file that are not read, where the fields are guessed from their names."""
     first: tuple[TurnPreview, ...]
     """The first three turns."""
     refused: tuple[str, ...]
@@ -70,12 +70,33 @@ def preview_files(
     The arguments are those of `import_files`. Lines that cannot be recorded are listed. Raises `InvalidInput` for
     arguments that do not fit, and `ImportRefused` for a file that cannot be read as a whole.
     """
-    field_map = fields if isinstance(fields, FieldMap) else parse_field_map(fields) if fields else None
+    field_map = fields if isinstance(fields, FieldMap) else parse_field_map(fields)
     checked_format(format, field_map)
-    return [
-        _preview(path, format=format, fields=field_map, scope=scope, agent=agent)
-        for path in local_paths("paths", paths)
-    ]
+    previews = []
+    for path in local_paths("paths", paths):
+        refused: list[ImportRefused] = []
+        with open_file(path, format=format, fields=field_map, on_refused=refused.append) as opened:
+            turns = with_defaults(opened.turns, scope=scope, agent=agent)
+            first = list(islice(turns, TURNS_SHOWN))
+            count, sessions = len(first), {turn.session for turn in first}
+            for turn in turns:
+                count += 1
+                sessions.add(turn.session)
+            lookup = None if opened.reader is None else opened.reader.lookup
+            previews.append(
+                FilePreview(
+                    path=str(path),
+                    format=opened.format.name,
+                    kind=opened.format.kind,
+                    turns=count,
+                    sessions=len(sessions),
+                    mapping={} if lookup is None else lookup.mapping(),
+                    unread=() if lookup is None or opened.format.fields else tuple(lookup.unread()),
+                    first=tuple(map(_turn, first)),
+                    refused=tuple(map(str, refused)),
+                )
+            )
+    return previews
 
 
 def holds_turns(
@@ -91,36 +112,6 @@ def holds_turns(
     on_refused = (lambda _error: None) if skip_bad else None
     with open_file(path, format=format, fields=field_map, on_refused=on_refused) as reader:
         return next(iter(reader.turns), None) is not None
-
-
-def _preview(
-    path: Path,
-    *,
-    format: str | None,  # noqa: A002
-    fields: FieldMap | None,
-    scope: str | None,
-    agent: str | None,
-) -> FilePreview:
-    refused: list[ImportRefused] = []
-    with open_file(path, format=format, fields=fields, on_refused=refused.append) as reader:
-        fields_read = None if reader.reader is None else reader.reader.lookup
-        turns = with_defaults(reader.turns, scope=scope, agent=agent)
-        first = list(islice(turns, TURNS_SHOWN))
-        count, sessions = len(first), {turn.session for turn in first}
-        for turn in turns:
-            count += 1
-            sessions.add(turn.session)
-        return FilePreview(
-            path=str(path),
-            format=reader.format.name,
-            kind=reader.format.kind,
-            turns=count,
-            sessions=len(sessions),
-            mapping={} if fields_read is None else fields_read.mapping(),
-            unread=() if fields_read is None or reader.format.fields else tuple(fields_read.unread()),
-            first=tuple(map(_turn, first)),
-            refused=tuple(map(str, refused)),
-        )
 
 
 def _turn(turn: ImportedTurn) -> TurnPreview:

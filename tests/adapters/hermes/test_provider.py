@@ -57,20 +57,6 @@ def test_the_manager_offers_the_tools_and_passes_calls_on(hermes):
     assert "mnemolog_recall" in hermes.manager.build_system_prompt()
 
 
-def test_a_number_of_turns_to_retain_together_is_accepted_and_said_to_have_no_effect(home):
-    """Every turn is recorded when it is said."""
-    save({"model": "none"}, home)
-    warnings = []
-    agent = Hermes(home, retain_every_n_turns=8, warning_callback=warnings.append)
-    agent.begin("one")
-    agent.say("Where is the boat?", "In the harbour.")
-    with agent.store() as store:
-        assert len(store.turns("one")) == 2
-    agent.leave()
-    (warning,) = warnings
-    assert warning.startswith("retain_every_n_turns has no effect")
-
-
 def test_hermes_own_memory_is_mirrored_with_what_became_of_it(hermes):
     """As the manager passes it on: only what was written, each operation of a batch."""
     written = json.dumps({"success": True})
