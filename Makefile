@@ -19,7 +19,7 @@ CONVERSATIONS ?= examples/project.jsonl $(filter-out %-questions.jsonl,$(wildcar
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install check unit test test-postgres test-server adapters lint types demo docs screenshots bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean
+.PHONY: help install check unit test test-all test-postgres test-server browser adapters lint types demo docs screenshots bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -40,16 +40,22 @@ unit: install  ## run the tests that need no store, thread, process or model
 	$(BIN)/python -m pytest -q -n 0 tests/unit
 
 # Tests run beside one another: more threads in each would wait for a core while they spin, and make all of them slower.
-test test-postgres test-server adapters: export OMP_NUM_THREADS = 1
+test test-postgres test-server browser adapters: export OMP_NUM_THREADS = 1
 
-test: install  ## run the whole suite
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
+test: install  ## the gate: what every change has to pass, in under eight minutes on two cores
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --ignore tests/browser
+
+test-all: lint types test test-server test-postgres adapters browser docs  ## everything, before a release; runs for hours
+	$(MAKE) faults SCALE=nightly
 
 test-postgres: install  ## the tests of a store, its log in PostgreSQL in all of them
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --log-in postgres tests/e2e
 
 test-server: install  ## the tests of a store, each behind a server and reached by a client
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --through http tests/e2e
+
+browser: install  ## the console in Chromium, which has to be installed
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal tests/browser
 
 adapters: install  ## run each adapter's tests in an environment of its own; ADAPTERS=mcp for one of them
 	$(BIN)/nox $(if $(ADAPTERS),-s $(ADAPTERS))
