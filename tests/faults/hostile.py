@@ -1,4 +1,4 @@
-"""Stores, backups and exports as an attacker would make them: what is sound, and the ways in which it is changed.
+"""Backups and exports as an attacker would make them: what is sound, and the ways in which it is changed.
 
 Everything is made by code from a seed. A change is a function of a random generator and the folder of what was sound;
 it returns what it did, in words. What it writes has right checksums, so that nothing but its content gives it away.
@@ -21,11 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
 from pysqlite3 import dbapi2
-
-from mnemolog.projections.sql.snapshots import SNAPSHOTS
-from mnemolog.projections.sql.snapshots import checksum as snapshot_checksum
 
 Change = Callable[[Random, "Scene"], str]
 
@@ -56,7 +52,6 @@ TEXTS = (
     *("", "x", "\x00", "\ud7ff", "..", "../../..", "/etc/passwd", "../../../keys.db", "a/b", "no/../../../x", "-rf"),
     *("ab" * 32, "zz" * 32, "x" * 300_000, "9" * 5_000, "2026-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "{}"),
 )
-DATABASES = ("views.db", "embeddings.db", "snapshots.db")
 
 
 class Scene:
@@ -194,25 +189,6 @@ def document(rng: Random, scene: Scene, root: Path) -> str:
     return json_file(rng, rng.choice([path for path in sorted(root.rglob("*.json")) if path.is_file()]))
 
 
-def note(rng: Random, scene: Scene, root: Path) -> str:
-    """Change a field of the note of a quarantined item, of a projector, or of a seal."""
-    folder = root / "projections"
-    (folder / "projectors").mkdir(exist_ok=True)
-    status = {
-        "state": "working",
-        "position": 3,
-        "pid": 1,
-        "host": socket.gethostname(),
-        "since": "2026-01-01T00:00:00Z",
-    }
-    status |= {"retry_in_s": 3.0}
-    (folder / "projectors" / "0123.json").write_text(json.dumps(status))
-    holder = folder / "vectors" / ".0123456789abcdef.holder.json"
-    holder.write_text(json.dumps({"pid": 3, "host": socket.gethostname()}))
-    notes = [*folder.glob("quarantine/*.reason.json"), *folder.glob("projectors/*"), holder, *folder.glob("*-seal")]
-    return json_file(rng, rng.choice(sorted(notes)))
-
-
 def json_file(rng: Random, path: Path) -> str:
     """Change a field of a JSON file."""
     value = json.loads(path.read_bytes())
@@ -222,10 +198,6 @@ def json_file(rng: Random, path: Path) -> str:
         text = encode(inner)
         path.write_bytes(b'{"sha256":"%s","manifest":%s}' % (sha256(text).hexdigest().encode(), text))
     else:
-        if isinstance(value, dict) and "sha256" in value and "was" in value:
-            value["sha256"] = ""
-            kept = {name: field for name, field in value.items() if name != "sha256" and field not in ("", None)}
-            value["sha256"] = sha256(encode(kept)).hexdigest()
         path.write_bytes(encode(value))
     return f"{path.name}: {where} is {what!r:.60}"
 
@@ -290,30 +262,6 @@ def segment_file(rng: Random, scene: Scene, root: Path) -> str:
     return f"{path.parent.name}/{name}: other bytes with the right digest"
 
 
-def schema(rng: Random, scene: Scene, root: Path) -> str:
-    """Change the schema of a database: what is a table becomes something that runs SQL, or is of another kind."""
-    path = _database(rng, root)
-    with closing(dbapi2.connect(path, isolation_level=None)) as connection:
-        tables = [
-            name
-            for name, sql in connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
-            if sql and "VIRTUAL" not in sql and not name.startswith(("turns_text_", "sqlite_"))
-        ]
-        table = rng.choice(sorted(tables))
-        columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
-        kind, statements = rng.choice(list(schemas(table, columns)))
-        connection.execute("PRAGMA foreign_keys=OFF")
-        try:
-            for statement in statements:
-                connection.execute(statement)
-        except dbapi2.Error as error:
-            kind = f"{kind}, half done: {error}"
-        if rng.random() < 0.5:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    _without_seal(path)
-    return f"{path.name}: {table}: {kind}"
-
-
 def schemas(table: str, columns: list[str]) -> Iterator[tuple[str, list[str]]]:
     listed, drop = ", ".join(columns), f'DROP TABLE "{table}"'
     rename = f'ALTER TABLE "{table}" RENAME TO old'
@@ -335,72 +283,6 @@ def schemas(table: str, columns: list[str]) -> Iterator[tuple[str, list[str]]]:
     loop = f"UPDATE sqlite_master SET rootpage = 1 WHERE name = '{table}'"
     yield "the page of the schema", ["PRAGMA writable_schema=ON", loop]
     yield "the number of another program", ["PRAGMA application_id=7", "PRAGMA user_version=-3"]
-
-
-def _database(rng: Random, root: Path) -> Path:
-    found = [root / "projections" / name for name in DATABASES]
-    if rng.random() < 0.35:
-        found = [root / "log.db", root / "keys.db"]
-    return rng.choice([path for path in found if path.exists()])
-
-
-def _without_seal(path: Path) -> None:
-    path.with_name(f"{path.name}-seal").unlink(missing_ok=True)
-
-
-def rows(rng: Random, scene: Scene, root: Path) -> str:
-    """Change values in the rows of a database of projections."""
-    path = rng.choice([path for path in (root / "projections" / name for name in DATABASES) if path.exists()])
-    said = []
-    with closing(dbapi2.connect(path, isolation_level=None)) as connection:
-        tables = [
-            name
-            for name, sql in connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
-            if "VIRTUAL" not in (sql or "") and not name.startswith("sqlite_")
-        ]
-        for _ in range(4):
-            table = rng.choice(sorted(tables))
-            column = rng.choice([row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')])
-            value = rng.choice(
-                [-1, 0, 2**63 - 1, -(2**63), "", "x" * 100_000, b"", b"\xc1\xff", DEEP, "../..", b"\x80" * 9]
-            )
-            where = rng.choice(["", f' WHERE rowid = (SELECT min(rowid) FROM "{table}")'])
-            try:
-                connection.execute(f'UPDATE "{table}" SET "{column}" = ?{where}', (value,))
-            except (dbapi2.Error, OverflowError):
-                continue
-            said.append(f"{table}.{column} = {value!r:.20}")
-        if path.name == "snapshots.db":
-            _seal_snapshots(connection)
-    _without_seal(path)
-    return f"{path.name}: {', '.join(said)}"
-
-
-def _seal_snapshots(connection: Any) -> None:
-    names = [column.name for column in SNAPSHOTS.columns]
-    for row in connection.execute(f"SELECT rowid, {', '.join(names)} FROM snapshots").fetchall():
-        right = snapshot_checksum(dict(zip(names, row[1:], strict=True)))
-        connection.execute("UPDATE snapshots SET checksum = ? WHERE rowid = ?", (right, row[0]))
-
-
-def snapshot_state(rng: Random, scene: Scene, root: Path) -> str:
-    """Put another state into the snapshots, under right checksums."""
-    made = rng.choice(
-        [
-            *(b"", b"\x00" * 8, b"\x00" * 8 + b"\x80", b"\x00" * 8 + DEEP, b"\x00" * 8 + b"\x91" * 100_000),
-            b"\x00" * 8 + b"\xdd\xff\xff\xff\xff",
-            b"\x00" * 8 + msgspec.msgpack.encode({"session": "a", "turns": [2**63, -1]}),
-        ]
-    )
-    with closing(dbapi2.connect(root / "projections" / "snapshots.db", isolation_level=None)) as connection:
-        connection.execute("UPDATE snapshots SET state = ?", (made,))
-        _seal_snapshots(connection)
-    return f"snapshots.db: state {made[:20]!r}"
-
-
-def super_journal(rng: Random, scene: Scene, root: Path) -> str:
-    """Leave a rollback journal that names another file: SQLite would delete that after the rollback."""
-    return leave_super_journal(scene, _database(rng, root))
 
 
 def leave_super_journal(scene: Scene, path: Path) -> str:
@@ -473,21 +355,10 @@ def backup_name(rng: Random, scene: Scene) -> str:
     return f"backup.json names {name!r}"
 
 
-def of_store(change: Callable[[Random, Scene, Path], str]) -> Change:
-    return lambda rng, scene: change(rng, scene, scene.store)
-
-
 def of_backup(change: Callable[[Random, Scene, Path], str]) -> Change:
     return lambda rng, scene: change(rng, scene, scene.backup)
 
 
-STORE_CHANGES: dict[str, Change] = {
-    change.__name__: of_store(change)
-    for change in (
-        *(special_file, special_file, linked_folder, bytes_of_file, document, note, manifest_name, segment_file),
-        *(schema, rows, snapshot_state, super_journal),
-    )
-}
 BACKUP_CHANGES: dict[str, Change] = {
     **{
         change.__name__: of_backup(change)
