@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore, UnknownSession
+from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
 from mnemolog.projections.recall import phrases
 
 
@@ -63,20 +62,6 @@ def test_case_does_not_count_in_any_script(store, trip):
     for phrase in ("οδος", "οδοσ", "STRAßE", "ça", "istanbul", "STRA"):
         assert len(store.find(phrase)) == 1, phrase
     assert store.find("οδος", ignore_case=False) == store.find("ca") == []
-
-
-def test_finding_takes_the_filters_of_recall(store, trip):
-    """Scope, session, role, speaker and time."""
-    other = store.start_session("other", scope="acme/bob")
-    said = other.record("user", "A ferry in 2020.", said_at=datetime(2020, 5, 1, tzinfo=UTC))
-    assert store.find("ferry", scope="acme/bob") == [said]
-    assert store.find("ferry", session=other.id) == [said]
-    assert store.find("ferry", until=datetime(2021, 1, 1, tzinfo=UTC)) == [said]
-    assert said not in store.find("ferry", since="2021-01-01")
-    assert texts(store.find("ferry", roles=["assistant"])) == ["The FERRY leaves at ten."]
-    assert texts(store.find("ferry", speakers=["Alice"])) == ["Could we take the ferry at nine?"]
-    with pytest.raises(UnknownSession):
-        store.find("ferry", session="nobody")
 
 
 def test_pages_go_on_where_the_last_one_ended(store, monkeypatch):

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemolog import AsyncMemoryStore, InvalidInput, LimitExceeded, MemoryStore, UnknownSession
+from mnemolog import AsyncMemoryStore, InvalidInput, LimitExceeded, MemoryStore, UnknownSession, Weights
 from tests.support import FakeClock, HashEncoder
 
 EVERYTHING = 1_000
 START = datetime(2024, 1, 1, tzinfo=UTC)
-VALUES = [None, True, False, 0, 1, -1, 1.5, "", "1", "true", [], [1], [True], {"a": 1}, {"a": "1"}, {}, "long " * 40]
+VALUES = [None, True, False, 0, 1, 1.0, -1, 1.5, "", "1", "true", "long " * 40]
+VALUES += [[], [1], [True], {"a": 1}, {"a": "1"}, {}]
 ROLES = ("user", "assistant", "system", "tool")
 SPEAKERS = (None, "Ada", "Bob", "Ada ")
 SCOPES = ("acme", "acme/support", "acme/supporters", "acmeother", "")
@@ -93,15 +94,41 @@ def test_a_filter_leaves_what_it_says_in_every_leg(spoken, mode, **asked):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"), [(1, ["int", "float"]), (1.0, ["int", "float"]), ("1", ["text"]), (True, ["true"])]
+    ("asked", "left"),
+    [
+        ({"roles": ["assistant"]}, "two"),
+        ({"speakers": ["Ada"]}, "one four"),
+        ({"speakers": ["Ada", "Bob"], "roles": ["user"]}, "one three four"),
+        ({"until": "2021-01-01"}, "one"),
+        ({"until": "2021-01-01", "by": "recorded"}, ""),
+        ({"since": "2026-03-17", "until": "2026-03-18"}, "four"),
+        ({"metadata": {"n": 1}}, "one"),
+        ({"metadata": {"n": "1"}}, ""),
+    ],
+    ids=repr,
 )
-def test_a_number_is_its_value_and_neither_text_nor_truth(store, wanted, found):
-    """1 and 1.0 are one JSON number."""
-    session = store.start_session("s")
-    for name, value in {"int": 1, "float": 1.0, "text": "1", "true": True}.items():
-        session.record("user", name, metadata={"n": value})
-    for face in (store, session):
-        assert {hit.text for hit in face.recall("int float text true", metadata={"n": wanted}).hits} == set(found)
+def test_recall_find_context_and_prefetch_take_the_same_filters(store, asked, left):
+    """Of a session, within what it sees."""
+    trip, other = store.start_session("trip", scope="acme/ada"), store.start_session("other", scope="acme/bob")
+    turns = {
+        "one": trip.record("user", "ferry one", speaker="Ada", said_at="2020-05-01", metadata={"n": 1}),
+        "two": trip.record("assistant", "ferry two", said_at="2026-03-16"),
+        "three": trip.record("user", "ferry three", speaker="Bob", said_at="2026-03-18"),
+        "four": other.record("user", "ferry four", speaker="Ada", said_at="2026-03-17"),
+    }
+    found = [turns[name].position for name in left.split()]
+    assert positions(store.recall("ferry", **asked)) == found
+    assert [turn.position for turn in store.find("ferry", **asked)] == found
+    assert sorted(store.context("ferry", min_relevance=0, **asked).positions) == found
+    assert positions(store.recall("ferry", scope="acme/bob", **asked)) == [
+        n for n in found if n == turns["four"].position
+    ]
+    assert store.find("ferry", scope="acme/bob", **asked) == store.find("ferry", session="other", **asked)
+    seen = [position for position in found if position != turns["four"].position]
+    assert positions(trip.recall("ferry", **asked)) == seen
+    assert sorted(trip.context("ferry", min_relevance=0, **asked).positions) == seen
+    trip.prefetch("ferry", **asked)
+    assert positions(trip.prefetch_result(wait_s=60).recall) == seen
 
 
 def test_a_session_takes_the_same_filters_within_what_it_sees(store):
@@ -112,7 +139,12 @@ def test_a_session_takes_the_same_filters_within_what_it_sees(store):
     branch = parent.branch("branch")
     own = branch.record("user", "tea three", speaker="Ada", metadata={"n": 1})
     parent.record("user", "tea four", speaker="Ada", metadata={"n": 1})
-    for asked in ({"speakers": ["Ada"]}, {"metadata": {"n": 1}}, {"speakers": ["Ada"], "scope": "acme"}):
+    for asked in (
+        {"speakers": ["Ada"]},
+        {"metadata": {"n": 1}},
+        {"speakers": ["Ada"], "scope": "acme"},
+        {"speakers": ["Ada"], "weights": Weights(words=0)},
+    ):
         assert positions(branch.recall("tea", **asked)) == [old.position, own.position]
         assert store.recall("tea", session="branch", lineage=True, **asked) == branch.recall("tea", **asked)
         assert positions(store.recall("tea", session="branch", **asked)) == [own.position]
@@ -122,6 +154,10 @@ def test_a_session_takes_the_same_filters_within_what_it_sees(store):
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"query": ""},
+        {"query": "  "},
+        {"query": 7},
+        {"query": None},
         {"k": 0},
         {"k": 1_001},
         {"k": True},
@@ -165,11 +201,12 @@ def test_what_is_no_question_is_refused_and_nothing_is_written(store, wrong):
     session.record("user", "tea")
     head = store.head()
     with pytest.raises(InvalidInput) as caught:
-        store.recall("tea", receipt=True, **wrong)
+        store.recall(**{"query": "tea", "receipt": True} | wrong)
     assert caught.value.field.split(".")[0].rstrip("s") in {name.rstrip("s") for name in wrong}
     assert store.head() == head
-    with pytest.raises((UnknownSession, InvalidInput)):
-        store.recall("tea", session="nobody")
+    for method in (store.recall, store.find, store.context):
+        with pytest.raises(UnknownSession):
+            method("tea", session="nobody")
 
 
 def test_limits_say_so(store):
