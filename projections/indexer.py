@@ -1,7 +1,7 @@
 """Update the vectors of a store from its log, in small steps, one thread of this process at a time.
 
-The projector in the background, a recall that embeds the little that is new, and one that waits for a position all
-come through here. The next in line never waits longer than its timeout, even if the model is stuck.
+Used by the background projector, by a recall that embeds a few new texts, and by one that waits for a position. No
+caller waits longer than its timeout for its turn, even if the model is stuck.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from mnemolog.projections.vectors.projection import VectorAnswer
 
 STEP_TEXTS: Final = 128
-"""Texts a step puts through the model. A step that is stopped loses no more than these."""
+"""Texts per model call of a step. A step that is stopped loses at most these."""
 STEP_EVENTS: Final = 2_048
-"""Events a step reads, so that a log whose texts are in the cache is taken in bounded pieces too."""
+"""Events per step, so that texts from the cache are read in bounded pieces too."""
 RECALL_TEXTS: Final = 64
-"""Texts a recall embeds before it answers; further ones are found by text until they are embedded."""
+"""Texts that a recall embeds before it answers. Further ones are found by text until they are embedded."""
 RECALL_WAIT_S: Final = 0.5
-"""How long a recall waits for its turn to embed. After that it answers from what is embedded."""
+"""How long a recall waits for its turn to embed, before it answers from existing vectors."""
 BUSY_POLL_S: Final = 0.05
 _PURPOSE: Final = "projector"
 
 
 class Indexing:
-    """Brings the vectors up to positions of the log. Safe for many threads."""
+    """Extends the vectors to positions of the log. Safe for many threads."""
 
     def __init__(self, root: Path, vectors: Callable[[], Vectors]) -> None:
         self._root, self._vectors = root, vectors
@@ -59,13 +59,13 @@ class Indexing:
         moved: Callable[[Position], None] = lambda _: None,
         progress: Progress | None = None,
     ) -> int:
-        """Embed all that is missing up to `upto`, alone among all processes; return how many texts that were.
+        """Embed all missing turns up to `upto`, one process at a time. Return how many texts the model encoded.
 
-        `moved` is called when this begins, and with the position after every step. Where the model refuses a
-        text, all before it is embedded first.
+        `moved` is called with the position at the start and after every step. If the model refuses a text, all turns
+        before it are embedded first.
 
-        Raises `IndexerBusy` when another process is at it and does not end within `wait_s` seconds, `Stopped`
-        when `stop()` is true, `EncodingFailed` naming the position, `ProjectionBehind` when nothing moves.
+        Raises `IndexerBusy` if another process embeds for more than `wait_s` seconds, `Stopped` when `stop()` is true,
+        `EncodingFailed` with the position, `ProjectionBehind` if a step changes nothing.
         """
         start = self.covers()
         if start >= upto:
@@ -96,11 +96,10 @@ class Indexing:
         return encoded
 
     def cover(self, vectors: Vectors, upto: Position, *, timeout_s: float) -> None:
-        """Return when these vectors cover `upto`, embedding in the caller's thread what is missing.
+        """Embed missing turns in the caller's thread until these vectors cover `upto`.
 
-        Waits for no projector and no other process: what it can do it does. One call of the model is not cut
-        short, so with a slow one the time may be exceeded by that. Raises `ProjectionBehind` with the distance
-        and what was in the way.
+        Does not wait for the projector or other processes. A call of the model is not interrupted, so one call may
+        exceed `timeout_s`. Raises `ProjectionBehind` with the distance and the reason.
         """
         end = time.monotonic() + timeout_s
         why = f"not there within {timeout_s:g} s"
@@ -115,7 +114,7 @@ class Indexing:
                         self._changes.wait_for(lambda: None, timeout_s=BUSY_POLL_S)
             return
         except cancellation.Stopped:
-            cancellation.check()  # Told to stop from outside, which is another thing than being late.
+            cancellation.check()  # Raises again if the caller was stopped; else the time is over.
             why = "; ".join(filter(None, [why, self.trouble()]))
             behind = upto - vectors.projection().covers
             raise errors.ProjectionBehind("vectors", behind_events=behind, why=why) from None
@@ -135,26 +134,26 @@ class Indexing:
             reached = min(projection.covers, upto)
         answer = projection.answer(query, k=k, allowed=allowed, upto=upto)
         if answer.covers < reached:
-            # Searching met a damaged segment, and the cache has not all that was in it: this is new once more.
+            # The search found a damaged segment, and the cache lacks some of its vectors.
             lag = self._embed_new(vectors, upto)
             answer = projection.answer(query, k=k, allowed=allowed, upto=upto)
         return answer._replace(lag=lag or self.trouble()) if answer.covers < upto else answer
 
     def _embed_new(self, vectors: Vectors, upto: Position) -> str | None:
-        """Embed up to `RECALL_TEXTS` new texts. Return why that was not possible, None where it was."""
-        # Who embeds an import will not be done in time, whatever this one waits.
+        """Embed up to `RECALL_TEXTS` new texts. Return why that failed; None if it did not."""
+        # A thread that embeds an import will not finish in time.
         wait_s = RECALL_WAIT_S if upto - vectors.projection().covers <= RECALL_TEXTS else 0.0
         try:
             if self._extend(vectors, upto, texts=RECALL_TEXTS, timeout_s=wait_s) is None and wait_s:
                 return f"another thread of this process has been embedding for over {wait_s:g} s"
         except (errors.EncodingFailed, errors.IndexerBusy) as error:
             return str(error)
-        except errors.ProjectionUnreadable as error:  # A damaged cache. What there is can answer all the same.
+        except errors.ProjectionUnreadable as error:  # A damaged cache: existing vectors can still answer.
             return f"{error}; {error.hint}"
         return None
 
     def write(self, *, new_since: Position | None = None) -> None:
-        """Write what is embedded but only in memory, and merge what came after `new_since` into few segments."""
+        """Write the vectors in memory, and merge those after `new_since` into few segments."""
         projection = self._vectors().projection()
 
         def written() -> int:
@@ -164,7 +163,7 @@ class Indexing:
         self._alone(written, needless=lambda: False, timeout_s=None)
 
     def _extend(self, vectors: Vectors, upto: Position, *, texts: int, timeout_s: float | None) -> int | None:
-        """Make one step. Return how many texts were encoded, or None if it was not our turn in time."""
+        """Make one step. Return how many texts were encoded; None if the turn did not come in time."""
         projection = vectors.projection()
         return self._alone(
             lambda: projection.catch_up(upto=upto, encode_max=texts).encoded,
@@ -173,7 +172,7 @@ class Indexing:
         )
 
     def _alone(self, work: Callable[[], int], *, needless: Callable[[], bool], timeout_s: float | None) -> int | None:
-        """Run `work` when no other thread does; return 0 where it became needless, None after `timeout_s` seconds."""
+        """Run `work` when no other thread does. Return 0 if it became needless, None after `timeout_s` seconds."""
         mine = object()
 
         def begin() -> bool | None:
@@ -181,8 +180,7 @@ class Indexing:
                 self._turn = mine
             return True if self._turn is mine or needless() else None
 
-        # Whose turn it is stands in a field and not in a lock: an interrupt between taking a lock and the `try`
-        # would leave it taken.
+        # The turn is a field and not a lock: an interrupt between taking a lock and the `try` would leave it locked.
         try:
             if self._changes.wait_for(begin, timeout_s=timeout_s) is None:
                 return None
@@ -200,7 +198,7 @@ class Indexing:
 
 
 def _distance(vectors: Vectors, upto: Position) -> int:
-    """Return how many positions are missing; all of them when the vectors cannot even be opened."""
+    """Return how many positions are missing: all of them if the vectors cannot be opened."""
     try:
         return upto - vectors.projection().covers
     except (errors.ModelError, errors.ProjectionError, errors.StorageFull):

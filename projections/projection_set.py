@@ -61,9 +61,9 @@ class ProjectionSet:
             others=models,
         )
         self.indexing = Indexing(layout.vectors, self.vectors)
-        """Brings the vectors up to date."""
+        """Extends the vectors."""
         self.projector: Projector | None = None
-        """Does so in the background, if that was requested and there is a model."""
+        """Extends them in the background, if that was requested and there is a model."""
         if background and model is not None:
             self.projector = Projector(layout.projections, log, self.indexing)
         self._look: Callable[[Position], None] = lambda _: None
@@ -83,7 +83,7 @@ class ProjectionSet:
             return self._views
 
     def to_answer(self) -> tuple[Views, Position, Stale | None]:
-        """Return what `caught_up` does, and None; or while the log does not answer, the views as they are, and why."""
+        """Return what `caught_up` does, and None. If the log does not answer: the views as they are, and why."""
         try:
             return *self.caught_up(), None
         except errors.LogUnreachable as error:
@@ -116,14 +116,14 @@ class ProjectionSet:
         return views, reached
 
     def views_position(self) -> Position | None:
-        """Return how far the views have read, None where nothing has needed them yet."""
+        """Return the position of the views; None if they were not needed yet."""
         return None if self._views is None else self._views.position()
 
     def vectors(self) -> Vectors:
         """Return the vectors of the active model; before any activation, of the one the store was opened with.
 
-        Raises `ModelUnavailable` when the store was opened without a model, and `ModelMismatch` when the active
-        one is none that this process has.
+        Raises `ModelUnavailable` if the store was opened without a model, and `ModelMismatch` if this process does not
+        have the active model.
         """
         return self.models.answering(self.models.active())
 
@@ -133,12 +133,12 @@ class ProjectionSet:
         return self.models.own is not None
 
     def active_fingerprint(self, *, upto: Position | None = None) -> str | None:
-        """Return the fingerprint of the model that is active at `upto` or at the head, None before any activation."""
+        """Return the fingerprint of the model that is active at `upto` or at the head; None before any activation."""
         active = self.models.active(upto=upto)
         return None if active is None else active.fingerprint
 
     def known_fingerprint(self) -> str | None:
-        """Return the fingerprint of the model that answers, None as long as nothing has needed it."""
+        """Return the fingerprint of the model that answers; None if it was not needed yet."""
         return self.models.known_fingerprint()
 
     def turns_in(self, spans: Spans, *, after: When, before: When | None, limit: int, newest_first: bool) -> list[Turn]:
@@ -163,27 +163,27 @@ class ProjectionSet:
         return {session_of(stream) or stream: "" for stream in started} | titles
 
     def projector_status(self) -> ProjectorStatus:
-        """Return what the own projector does, or where there is none, one of another process."""
+        """Return the status of the own projector, or of one of another process if there is none."""
         if self.projector is not None:
             return self.projector.status()
         return read_status(self._layout.projections, now=datetime.now(UTC))
 
     def watch(self, *, look: Callable[[Position], None], reached: Callable[[Position], None]) -> None:
-        """Have `look` called with the head by the projector, or before a read if there is none.
+        """Set two callbacks. `look` gets the head, from the projector, or before a read if there is no projector.
 
-        `reached` is called with the position of the views after a read.
+        `reached` gets the position of the views after a read.
         """
         self._look, self._reached = look, reached
         if self.projector is not None:
             self.projector.look = look
 
     def poke(self) -> None:
-        """Have the projector look now: what kept it from its work may be gone."""
+        """Let the projector retry now, because the cause of a failure may be gone."""
         if self.projector is not None:
             self.projector.poke()
 
     def start(self) -> None:
-        """Start the projector where the log has events; otherwise the first append starts it."""
+        """Start the projector if the log has events; otherwise the first append starts it."""
         if self.projector is None:
             return
         with suppress(errors.LogUnreachable):  # It waits for the log.
@@ -192,12 +192,12 @@ class ProjectionSet:
         self.projector.start()
 
     def stop(self) -> None:
-        """End the projector. To be called while the log is still open."""
+        """Stop the projector. Call it while the log is still open."""
         if self.projector is not None:
             self.projector.close()
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         self.models.close()
         with self._opening:
             if self._views is not None:

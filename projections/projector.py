@@ -29,31 +29,31 @@ from mnemolog.projections.ports import StoreLog
 from mnemolog.projections.projector_status import ProjectorState, ProjectorStatus, StateFile
 
 START_DELAY_S: Final = 0.25
-"""After its start it lets the program go first: one that only records a turn and ends loads no model."""
+"""Delay before the first pass, so that a short-lived process loads no model."""
 GATHER_S: Final = 0.05
-"""How long appends are gathered after the first, so that turns recorded one by one are not embedded one by one."""
+"""How long to gather appends after the first one, so that turns recorded one by one are embedded together."""
 FOLLOW_S: Final = 1.0
-"""How late an append of another process may be seen where the log watches for it. Appends of this one wake it."""
+"""Longest delay before an append of another process is seen. Appends of this process wake the projector."""
 POLL_S: Final = 0.5
-"""How late it may be seen, at least, where the log does not watch."""
+"""Shortest interval between two looks at a log that does not watch for appends of other processes."""
 STANDBY_S: Final = 0.5
-"""How long it waits where another process embeds, before it looks again."""
+"""Delay before the next attempt while another process embeds."""
 RETRY_S_MIN: Final = 1.0
 RETRY_S_MAX: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 0.8
 EXIT_TIMEOUT_S: Final = 1.0
-"""How long the end of the process waits for a thread that was interrupted, and may be inside a long call into C."""
+"""How long process exit waits for the interrupted thread, which may be in a long call into C."""
 
 
 def retry_delay_s(failures: int) -> float:
-    """Return how long to wait after that many failures in a row: twice as long each time, up to a minute."""
+    """Return the delay after so many failures in a row: it doubles each time, up to `RETRY_S_MAX`."""
     return float(min(RETRY_S_MAX, RETRY_S_MIN * 2 ** min(failures - 1, 30)))
 
 
 class Projector:
     """Embeds the turns that any process records. The first append or `start` starts it.
 
-    Safe for many threads. After a fork the child has none.
+    Safe for many threads. After a fork, the child has no projector.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Projector:
         clock: Clock | None = None,
     ) -> None:
         self._log, self._indexing = log, indexing
-        self._told: Callable[[ProjectorStatus], None] = lambda _: None
+        self._notify: Callable[[ProjectorStatus], None] = lambda _: None
         self.look: Callable[[Position], None] = lambda _: None
         """Called with the head before turns up to it are embedded."""
         self._clock = clock or SystemClock()
@@ -74,7 +74,7 @@ class Projector:
         self._thread: threading.Thread | None = None
         self._closed = self._poked = self._grown = self._asleep = False
         self._reached = self._looked_to = ORIGIN
-        """Up to where there is nothing left to do, and up to where the first turn was looked for."""
+        """The positions up to which all is embedded, and up to which the log was searched for a first turn."""
         self._has_turns = False
         self._status = ProjectorStatus(state="idle", pid=os.getpid(), host=socket.gethostname(), since=self._now())
         self._retry_at = 0.0
@@ -86,7 +86,7 @@ class Projector:
         indexing.trouble = lambda: self.status().trouble
 
     def status(self) -> ProjectorStatus:
-        """Return what it is doing."""
+        """Return the current status."""
         status, thread = self._status, self._thread
         if status.state == "backing off":
             left_s = max(0.0, self._retry_at - time.monotonic())
@@ -95,14 +95,14 @@ class Projector:
             return msgspec.structs.replace(status, state="dead")
         return status
 
-    def watch(self, told: Callable[[ProjectorStatus], None]) -> None:
-        """Start at once, and have `told` called with the state as it is, then in the thread with every new one."""
-        told(self._status)
-        self._told = told
+    def watch(self, notify: Callable[[ProjectorStatus], None]) -> None:
+        """Start at once. Call `notify` with the current status, and from the thread with every new one."""
+        notify(self._status)
+        self._notify = notify
         self.poke()
 
     def start(self) -> None:
-        """Start the thread if there is none. One that died is started anew."""
+        """Start the thread, unless it is running."""
         with self._changes.mutex:
             if self._closed or not self._origin.is_here or (self._thread is not None and self._thread.is_alive()):
                 return
@@ -110,18 +110,18 @@ class Projector:
             self._thread = threading.Thread(target=self._run, name="mnemolog-projector", daemon=True)
         try:
             self._thread.start()
-        except RuntimeError as error:  # No more threads: an append that has succeeded must not fail by it.
+        except RuntimeError as error:  # Out of threads: an append that has succeeded must not fail because of that.
             self._die(error)
 
     def poke(self) -> None:
-        """Look now, whatever it waits for: to be called when a cause of failure may be gone."""
+        """End the current wait. Call it when the cause of a failure may be gone."""
         self.start()
         with self._changes.mutex:
             self._poked = True
             self._changes.notify_all()
 
     def grew(self) -> None:
-        """Take note of an append. Called for each, so it costs next to nothing and never raises."""
+        """Note an append. Called for each append, so it is cheap and never raises."""
         self._grown = True
         if self._asleep:
             with self._changes.mutex:
@@ -132,8 +132,8 @@ class Projector:
     def close(self, *, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
         """Stop between two calls of the model, and wait up to `timeout_s` seconds for that.
 
-        Returns whether it has stopped. A thread that has not is abandoned: it ends after the call it is in, and
-        writes nothing. What was embedded is in the cache. May be called again.
+        Returns whether it has stopped. Otherwise the thread is abandoned: it ends after its current call and writes
+        nothing. Embedded texts are in the cache. May be called again.
         """
         if not self._origin.is_here:
             return True
@@ -152,13 +152,13 @@ class Projector:
         return over
 
     def forked(self) -> None:
-        """Stop being a projector: this is a child process, and the thread stayed with the parent."""
+        """Become inactive: this is a forked child, and the thread exists only in the parent."""
         self._thread, self._closed = None, True
         self._changes.forked()
         self._status = ProjectorStatus(state="off")
 
     def end(self) -> None:
-        """Stop, or else interrupt what still runs: the process ends."""
+        """Stop, or interrupt the thread if it does not stop in time: the process ends."""
         if self._origin.is_here and not self.close() and self._thread is not None:
             shutdown.interrupt(self._thread)
             self._thread.join(EXIT_TIMEOUT_S)
@@ -176,7 +176,7 @@ class Projector:
                 raise
 
     def _follow(self) -> None:
-        """Do what there is to do, then rest until there may be more."""
+        """Catch up with the log, then wait for more."""
         try:
             head = self._log.head().position
             self.look(head)
@@ -205,7 +205,7 @@ class Projector:
             self._enter("idle", position=self._status.position)
 
     def _any_turns(self, *, upto: Position) -> bool:
-        """Return whether there are turns: without any, nothing is to be loaded for them."""
+        """Return whether the log has turns. Without any, neither a model nor vectors are loaded."""
         for events in () if self._has_turns else self._log.read(after=self._looked_to, upto=upto):
             if self._closed:
                 raise cancellation.Stopped
@@ -245,9 +245,9 @@ class Projector:
         return self._status.position
 
     def _enter(self, state: ProjectorState, **facts: Any) -> None:
-        """Take a state and tell it. `position`, unless given, stays; an error is forgotten by success alone."""
+        """Enter a state and publish it. `position` stays unless it is given; only success clears an error."""
         if self._closed and state != "stopped":
-            return  # An abandoned thread has nothing more to say.
+            return  # An abandoned thread publishes nothing.
         before = self._status
         kept: dict[str, Any] = {"position": before.position}
         if state in ("working", "standing by", "stopped"):
@@ -260,16 +260,16 @@ class Projector:
             structured_log.debug("projector.state", state=state, position=self._status.position)
         if state != "stopped":
             self._file.write(self._status)
-        self._told(self._status)
+        self._notify(self._status)
 
     def _rest(self, timeout_s: float, *, for_appends: bool = False) -> bool:
-        """Wait, no longer than until this is closed or poked. Return whether appends ended it."""
+        """Wait until the timeout, or until `close` or `poke`. Return whether appends ended the wait."""
 
         def reason() -> str | None:
-            self._asleep = for_appends  # Before `_grown` is looked at: who appends looks the other way round.
+            self._asleep = for_appends  # Set before `_grown` is read: `grew` does it in the opposite order.
             if self._closed or self._poked:
                 self._poked = False
-                return "told"
+                return "ended"
             if for_appends and self._grown:
                 self._grown = False
                 return "grown"

@@ -1,7 +1,7 @@
 """The status of a projector, and the file that shows it to other processes.
 
-Each projector keeps one small file, `projections/projectors/<token>.json`, while it runs: two that stand side by
-side do not overwrite one another. The file is for people only: nothing depends on it.
+Each projector has a small file of its own, `projections/projectors/<token>.json`, while it runs. The file is only for
+display: nothing depends on it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ ProjectorState = Literal["off", "idle", "working", "standing by", "backing off",
 
 PROJECTORS: Final = "projectors"
 
-_TOLD_FIRST: Final[tuple[ProjectorState, ...]] = ("working", "backing off", "idle", "standing by", "dead")
-"""Of several projectors the one that comes first here is shown: what works before what waits, then what died."""
-
+_SHOWN_FIRST: Final[tuple[ProjectorState, ...]] = ("working", "backing off", "idle", "standing by", "dead")
+"""The order in which one of several projectors is chosen to be shown."""
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -39,17 +38,17 @@ class ProjectorStatus(Result, frozen=True, kw_only=True):
     """What the background projector of a store is doing."""
 
     state: ProjectorState
-    """`off`: none is running. `stopped`: this store is closed. `dead`: its thread or process died."""
+    """`off`: none is running. `stopped`: this store is closed. `dead`: its thread or process ended without closing."""
     position: Position | None = None
     """The last position that the vectors cover, as last reported; None before the first report."""
     error: str | None = None
-    """The last thing that went wrong since it last succeeded."""
+    """The last error since the last success."""
     failed_at: Moment | None = None
     failures: int = 0
-    """How often in a row."""
+    """Number of failures in a row."""
     retry_in_s: float | None = None
     waits_for: str | None = None
-    """The process that embeds, while this one stands by."""
+    """The process that embeds, while this projector stands by."""
     since: Moment | None = None
     """When this state began."""
     pid: int | None = None
@@ -68,20 +67,20 @@ _DECODER: Final = msgspec.json.Decoder(ProjectorStatus)
 
 
 class StateFile:
-    """The file of one projector. Failing to write it is harmless: `status()` says the same."""
+    """The file of one projector. Failing to write it is harmless: `status()` returns the same."""
 
     def __init__(self, projections: Path) -> None:
         self._folder = projections / PROJECTORS
         self._path = self._folder / f"{secrets.token_hex(8)}.json"
 
     def write(self, status: ProjectorStatus) -> None:
-        """Replace the file as a whole. It is not synced: after a power cut it is not needed."""
+        """Replace the file. It is not synced, because it is not needed after a power cut."""
         with suppress(OSError):
             make_folder(self._folder, root=PROJECTIONS)
             replace_file(self._path, to_json(status), prefix="state", synced=False)
 
     def remove(self) -> None:
-        """Delete the file: the projector has ended as it should."""
+        """Delete the file, because the projector has stopped."""
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
@@ -94,11 +93,11 @@ class StateFile:
 
 
 def read_status(projections: Path, *, now: datetime) -> ProjectorStatus:
-    """Return what the projectors of other processes say, of several the one that matters most."""
+    """Return the status of a projector of another process, chosen by `_SHOWN_FIRST`."""
     found = [status for _, status in _files(projections / PROJECTORS)]
     if not found:
         return ProjectorStatus(state="off")
-    chosen = min(found, key=lambda status: _TOLD_FIRST.index(status.state))
+    chosen = min(found, key=lambda status: _SHOWN_FIRST.index(status.state))
     if chosen.retry_in_s is None or chosen.since is None:
         return chosen
     past_s = max(0.0, (now - chosen.since).total_seconds())  # The clock may have been set back.
@@ -106,14 +105,14 @@ def read_status(projections: Path, *, now: datetime) -> ProjectorStatus:
 
 
 def _files(folder: Path) -> list[tuple[Path, ProjectorStatus]]:
-    """Return the files that can be read; who is gone is `dead`, whatever the file says."""
+    """Return the readable files. The status of a process that has ended is `dead`, whatever its file says."""
     found: list[tuple[Path, ProjectorStatus]] = []
     for path in sorted(folder.glob("[!.]*.json")):
         try:
             status = _DECODER.decode(read_file(path))
         except (OSError, *UNDECODABLE):
             continue  # Removed meanwhile, or half of it after a power cut.
-        if status.state not in _TOLD_FIRST:
+        if status.state not in _SHOWN_FIRST:
             continue
         if status.state != "dead" and _is_gone(status):
             why = f"process {status.pid} on {status.host} is gone; it was {status.state}"
@@ -125,5 +124,5 @@ def _files(folder: Path) -> list[tuple[Path, ProjectorStatus]]:
 
 def _is_gone(status: ProjectorStatus) -> bool:
     if status.pid is None or status.host != socket.gethostname():
-        return False  # Of another machine nothing is known from here.
+        return False  # Processes of another machine cannot be checked.
     return not is_running(status.pid)

@@ -19,7 +19,7 @@ from mnemolog.projections.ports import SessionLog, Snapshots
 
 SESSIONS_KEPT_MAX: Final = 256
 INSIDE_KEPT_MAX: Final = 10_000
-"""Sessions of which it is remembered whether the boundary covers them. That never changes."""
+"""Sessions for which the answer whether the boundary covers them is cached. It never changes."""
 SNAPSHOT_EVERY: Final = 1_000
 """Events of a session, turns not counted, between one snapshot of it and the next."""
 
@@ -41,7 +41,7 @@ def evolve(state: SessionState | None, recorded: RecordedEvent, past: Past[Sessi
 
 
 class _Kept:
-    """What is kept of one session: its latest state, and those at its checkpoints, by rising position."""
+    """The cached states of one session: the latest, and those at its checkpoints, by ascending position."""
 
     def __init__(self, latest: FoldedState[SessionState]) -> None:
         self.latest = latest
@@ -67,23 +67,23 @@ class _Kept:
 
 
 class _KeptSessions:
-    """What is kept of sessions, whoever asks. Not safe for several threads without its `lock`."""
+    """The cached states of sessions. Several threads need its `lock`."""
 
     def __init__(self) -> None:
         self._kept: LruCache[str, _Kept] = LruCache(SESSIONS_KEPT_MAX)
         self._epoch = 0
-        """The forgetting epoch that what is kept was read in."""
+        """The forgetting epoch in which the cached states were read."""
         self.lock = fork_guard.lock()
         self.get = self._kept.get
 
     def get_or_add(self, stream: str, state: FoldedState[SessionState]) -> _Kept:
-        """Return what is kept of a session, from now on if nothing was."""
+        """Return the cached states of a session; cache `state` if there are none."""
         if (kept := self._kept.get(stream)) is None:
             self._kept.put(stream, kept := _Kept(state))
         return kept
 
     def is_of_now(self, epoch: int) -> bool:
-        """Whether what was folded in an epoch may be kept; what is kept of earlier ones goes."""
+        """Whether states folded in an epoch may be cached. Drops the states of earlier epochs."""
         if epoch > self._epoch:
             self._kept.clear()
             self._epoch = epoch
@@ -91,9 +91,9 @@ class _KeptSessions:
 
 
 class SessionStates:
-    """Answers what a session is. Safe for many threads; sees what other processes appended.
+    """Returns states of sessions. Safe for many threads; includes what other processes have appended.
 
-    A session outside of `boundary` was never started, as far as this answers.
+    A session outside of `boundary` counts as never started.
     """
 
     def __init__(self, log: SessionLog, snapshots: Snapshots, *, boundary: Boundary = UNBOUNDED) -> None:
@@ -102,7 +102,7 @@ class SessionStates:
         self._kept = _KeptSessions()
 
     def within(self, boundary: Boundary) -> SessionStates:
-        """Return the states of the sessions inside of a boundary. They are kept together with these."""
+        """Return the states of the sessions inside of a boundary, with the same cache."""
         made = SessionStates(self._log, self._snapshots, boundary=boundary)
         made._kept = self._kept
         return made

@@ -42,7 +42,7 @@ class Moment(Result, frozen=True, kw_only=True):
     what: str
     """What happened, in words, on one line; long texts are cut."""
     actor: str
-    """Who appended it; empty if nobody was named, or if its content was forgotten."""
+    """The actor that appended it; empty if none was named, or if its content was forgotten."""
     key: str | None
     event: Event
     """All of it."""

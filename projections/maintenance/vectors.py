@@ -40,9 +40,9 @@ from mnemolog.projections.vectors.inventory import (
 from mnemolog.projections.vectors.manifest import SegmentState, log_range_of, segment_folders, why_size_invalid
 
 PASSES_MAX: Final = 20
-"""Times that a catch-up goes on because a merge, which reads what nothing else has read, found a damaged segment."""
+"""Retries of a catch-up after a merge has found a damaged segment."""
 INDEXER_WAIT_S: Final = 10.0
-"""How long a catch-up that a caller asked for waits for another process that embeds."""
+"""How long a requested catch-up waits for another process that embeds."""
 
 
 class VectorGenerations:
@@ -148,7 +148,7 @@ def _named(context: StoreContext, status: GenerationStatus) -> GenerationStatus:
 
 
 def _name(context: StoreContext, fingerprint: str) -> str:
-    """Return the name of a model without segments: from quarantine, or as it was activated; empty if nothing tells."""
+    """Return the name of a model without segments: from quarantine, or from its activation; empty if it is unknown."""
     activated = context.log.fold(MODELS_STREAM, evolve_names).state or {}
     named = (name for known, name in activated.items() if known.startswith(fingerprint))
     return name_in_quarantine(context.layout.quarantine, fingerprint) or next(named, "")

@@ -29,7 +29,7 @@ class Whose(StrEnum):
 
 
 class _Pronouns(NamedTuple):
-    """Patterns, compiled when a question in the language is asked."""
+    """Patterns, compiled for the first question in the language."""
 
     mine: str
     yours: str

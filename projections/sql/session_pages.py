@@ -135,7 +135,7 @@ class Families(NamedTuple):
     sessions: list[SessionSummary]
     """In the order of their start: a parent comes before its children."""
     more: Position | None
-    """Where the root of the last family started, to go on before it; None if there are no more."""
+    """The start of the root of the last family: the next page continues before it. None if there are no more."""
 
 
 def families(

@@ -68,7 +68,7 @@ class UnusedSegment(Result, frozen=True, kw_only=True):
     """`usable` if other segments cover its range, or if there is a gap before it."""
     why: str
     covered: bool
-    """Whether the log can tell again what it was made of."""
+    """Whether the log has the events that it was built from."""
 
 
 class SkippedTurn(Result, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ class FoundSegment(NamedTuple):
     state: SegmentState
     why: str
     covered: bool
-    """Whether the log can tell again what it was made of."""
+    """Whether the log has the events that it was built from."""
 
     @property
     def range(self) -> tuple[Position, Position] | None:
@@ -224,7 +224,7 @@ def _status(found: FoundGeneration, *, head: Position, active: str | None) -> Ge
 
 
 def name_in_quarantine(quarantine: Path, fingerprint: str) -> str:
-    """Return the name of a model from its segments in quarantine, where no other is left; empty if none tells."""
+    """Return the name of a model from its segments in quarantine, if no segment is left; empty if it is unknown."""
     for manifest in sorted(quarantine.glob(f"*/{MANIFEST_FILE}"), reverse=True):
         try:
             tag = read_manifest(manifest.parent)
@@ -306,7 +306,7 @@ def look(part: Path, log: Log, validate: Validate = why_size_invalid) -> FoundSe
                 f"it is of model {manifest.model!r} {prefix_of(manifest.fingerprint)}",
             )
         case _ if span != (manifest.after, manifest.upto):
-            state, why = SegmentState.DAMAGED, "its name and its manifest tell of other offsets"
+            state, why = SegmentState.DAMAGED, "its name and its manifest have different positions"
         case _ if invalid := validate(part, manifest):
             state, why = SegmentState.DAMAGED, invalid
     return FoundSegment(part, manifest, state, why, covered) if part.exists() else None

@@ -118,7 +118,7 @@ class VectorProjection:
                     upto=upto, encode_max=encode_max, events_max=EVENTS_TOGETHER_MAX, progress=progress
                 )
             finally:
-                self._write_what_is_much(generation)
+                self._write_long_tail(generation)
         try:
             return generation.extend(upto=upto, progress=progress)
         finally:
@@ -256,18 +256,18 @@ class VectorProjection:
             before = fresh.snapshot.covers
             at = Position(min(upto, before + BUILD_ROWS))
 
-            def told(done: int, total: int, *, before: Position = before) -> None:
+            def report(done: int, total: int, *, before: Position = before) -> None:
                 if progress is not None:
                     progress(before + done - start, upto - start)
 
-            encoded += fresh.extend(upto=at, progress=told).encoded
+            encoded += fresh.extend(upto=at, progress=report).encoded
             if at >= upto:
                 break
             fresh.write(merge=False, index=False)
         fresh.write_as_one()
         return encoded
 
-    def _write_what_is_much(self, generation: Generation) -> None:
+    def _write_long_tail(self, generation: Generation) -> None:
         """Write the tail if it is long, unless another process is writing."""
         if generation.snapshot.tail_rows > TAIL_ROWS_MAX:
             with suppress(errors.IndexerBusy):

@@ -44,7 +44,7 @@ class Chain(NamedTuple):
 
 
 SetAside = Callable[[Path, str], None]
-"""Moves a damaged segment to quarantine, and notes why."""
+"""Moves a damaged segment to quarantine, with the reason."""
 
 
 class _Vanished(Exception):
@@ -56,7 +56,7 @@ def load_chain(
 ) -> Chain:
     """Read the matching segments in `folder`.
 
-    Segments in `known` (by folder) are not read again. Damaged ones are set aside if the log covers them; others
+    Segments in `known` (by folder) are not read again. Damaged ones are quarantined if the log covers them; others
     that do not match are ignored and stay. Raises `ProjectionUnreadable` if a file cannot be read just now.
     """
     for _ in range(LISTINGS_MAX):
@@ -75,7 +75,7 @@ def _usable(folder: Path, log: Log, maker: Maker, set_aside: SetAside) -> list[t
         try:
             manifest = read_manifest(part)
             if range_of(part) != (manifest.after, manifest.upto):
-                raise Damaged(part, "its name and its manifest tell of other offsets")
+                raise Damaged(part, "its name and its manifest have different positions")
             if manifest.recipe != maker.recipe:
                 raise Damaged(part, f"it was made by another recipe, {manifest.recipe!r}")
             if state_of(manifest, log=log, fingerprint=maker.fingerprint) is SegmentState.USABLE:
@@ -108,7 +108,7 @@ def _chain(found: list[tuple[Manifest, Path]], log: Log, known: Mapping[Path, Se
 
 
 def _quarantine(folder: Path, why: str, log: Log, set_aside: SetAside) -> None:
-    """Set a damaged segment aside, if the log has the events it was built from."""
+    """Quarantine a damaged segment, if the log has the events it was built from."""
     if not folder.exists():
         raise _Vanished
     offsets = range_of(folder)
