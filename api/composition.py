@@ -23,6 +23,7 @@ from mnemolog.infra.embedding import make_encoder
 from mnemolog.infra.embedding.reranker import make_reranker
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres.address import LogAddress, answers_alone, place_of
 from mnemolog.infra.log.sqlite.wal_checkpointer import WalKeeper
 from mnemolog.infra.runtime.atomic_files import ScratchFolder
@@ -231,7 +232,7 @@ def _open_log(folder: Path, address: LogAddress | None, clock: Clock, chosen: St
     """Open the log, and choose the language of a new one. Raises `InvalidInput` if it has another language."""
     language = chosen["language"]
     wanted = None if language is None else parse_language(language)
-    log = EventLog.open(
+    log = open_log(
         folder,
         clock=clock,
         create=chosen["create"],

@@ -45,7 +45,9 @@ from mnemolog.domain.events import FOREIGN_STREAMS, Event
 from mnemolog.domain.position import Position, Version
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.event_codec import decode, encode
-from mnemolog.infra.log.event_log import LOG_FILE, EventLog
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.open import open_log
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.atomic_files import make_folder
 from mnemolog.infra.runtime.clock import SystemClock
@@ -290,7 +292,7 @@ class Factory(InfrastructureFactory[SqliteTrackingRecorder]):
     def log(self) -> EventLog:
         """The log, opened on first use."""
         if self._log is None:
-            self._log = EventLog.open(self._folder, clock=SystemClock(), create=True)
+            self._log = open_log(self._folder, clock=SystemClock(), create=True)
         return self._log
 
     def aggregate_recorder(self, purpose: str = "events") -> AggregateRecorder:
@@ -314,7 +316,7 @@ class Factory(InfrastructureFactory[SqliteTrackingRecorder]):
         topic = self.env.get(self.TRACKING_RECORDER_TOPIC)
         made = tracking_recorder_class or (resolve_topic(topic) if topic else SqliteTrackingRecorder)
         if not (self._folder / LOG_FILE).exists():  # A store is not created in a folder that holds other files.
-            EventLog.open(self._folder, clock=SystemClock(), create=True).close()
+            open_log(self._folder, clock=SystemClock(), create=True).close()
         folder = Path(self.env.get(VIEWS_FOLDER) or self._folder / "eventsourcing")
         make_folder(folder)
         path = folder / f"{self.env.name}.db"

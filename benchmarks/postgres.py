@@ -32,7 +32,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from mnemolog import MemoryStore, NewTurn
 from mnemolog.eventsourcing import LogApplicationRecorder
-from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres.address import LogAddress
 from mnemolog.infra.log.postgres.database import prepare
 from mnemolog.infra.log.transaction import Transaction
@@ -100,7 +100,7 @@ class Ours:
 
     def __init__(self, url: str, folder: Path, log: str | None = None) -> None:
         address = LogAddress(url, log or uuid.uuid4().hex)
-        self.log = EventLog.open(folder, clock=SystemClock(), create=True, encrypt=False, address=address)
+        self.log = open_log(folder, clock=SystemClock(), create=True, encrypt=False, address=address)
         self._stream = f"bench/{uuid.uuid4().hex}"
 
     def one(self) -> None:

@@ -15,7 +15,7 @@ from uuid import uuid4
 from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory, StoredEvent
 
 from mnemolog.eventsourcing import LogApplicationRecorder
-from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.open import open_log
 from mnemolog.infra.runtime.clock import SystemClock
 
 STATE = b"x" * 250
@@ -44,7 +44,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        log = EventLog.open(folder / "ours", clock=SystemClock(), create=True)
+        log = open_log(folder / "ours", clock=SystemClock(), create=True)
         recorders: dict[str, ApplicationRecorder] = {
             "mnemolog (synchronous=FULL, chained)": LogApplicationRecorder(log),
             "eventsourcing.sqlite": library_recorder(

@@ -19,7 +19,7 @@ from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time
 from mnemolog.domain import errors
 from mnemolog.domain.language import LANGUAGES
-from mnemolog.infra.log.event_log import database_script, prepare_database
+from mnemolog.infra.log.open import database_script, prepare_database
 from mnemolog.infra.log.postgres.address import is_url
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from mnemolog import MemoryStore
-from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.open import open_log
 from tests import limits, postgres
 from tests.faults.promises import SCALES
 from tests.faults.report import commit
@@ -135,7 +135,7 @@ def postgres_url():
 @pytest.fixture
 def log(folder, clock):
     """An empty event log."""
-    log = EventLog.open(folder, clock=clock, create=True)
+    log = open_log(folder, clock=clock, create=True)
     yield log
     log.close()
 

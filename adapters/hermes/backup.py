@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mnemolog.infra.log.event_log import LOG_FILE
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.store import MemoryStore
 
 

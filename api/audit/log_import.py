@@ -21,6 +21,7 @@ from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.engine import LogIdentity
 from mnemolog.infra.log.event_codec import follow_without_keys
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.atomic_files import publish_folder, sync, temporary_folder, temporary_name
@@ -78,7 +79,7 @@ def _make(source: Path, folder: Path, keys: Path | None, progress: Progress | No
         identity = LogIdentity(header.log_id, header.log_format, Micros(header.created_at))
         with temporary_folder(f"{final.name}.import", folder) as temporary:
             # Durability is needed only once the folder has its final name: closing the log syncs everything at once.
-            log = EventLog.open(temporary, clock=SystemClock(), create=True, synchronous="NORMAL", identity=identity)
+            log = open_log(temporary, clock=SystemClock(), create=True, synchronous="NORMAL", identity=identity)
             with closing(log):
                 appended = _append(log, source, _fitting(source, reader.events(), History()))
                 head = log.head()
@@ -96,7 +97,7 @@ def _make(source: Path, folder: Path, keys: Path | None, progress: Progress | No
 
 
 def _bring_up(source: Path, folder: Path, keys: Path | None, progress: Progress | None) -> LogImport:
-    with closing(EventLog.open(folder, clock=SystemClock(), create=False)) as log:
+    with closing(open_log(folder, clock=SystemClock(), create=False)) as log:
         head = log.head().position
         last = _checked_against(log, source, head, progress=_half(progress, first=True))
         appended = 0

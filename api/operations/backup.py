@@ -26,8 +26,9 @@ from mnemolog.infra.keys.engine import KeysEngine
 from mnemolog.infra.keys.keyring import check
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
-from mnemolog.infra.log.event_log import LOG_FILE, EventLog
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE, read_address
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.runtime.atomic_files import make_folder, temporary_folder, write_synced
 from mnemolog.infra.version import this_version
 from mnemolog.operations import backup_manifest as manifests

@@ -18,7 +18,7 @@ from mnemolog.infra.keys.engine import KeysEngine
 from mnemolog.infra.keys.keyring import CheckedKeys, check
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
-from mnemolog.infra.log.event_log import keys_of
+from mnemolog.infra.log.open import keys_of
 from mnemolog.infra.log.postgres.address import read_address
 from mnemolog.infra.runtime.atomic_files import make_folder, replace_file, sync, temporary_name
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors

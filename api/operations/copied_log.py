@@ -10,6 +10,7 @@ from typing import Final
 from mnemolog.domain import errors
 from mnemolog.infra.keys.engine import KeysEngine
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.open import open_log
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.projections.health.verify import Finding, Kind, Verification, Witness, verify
 from mnemolog.projections.ports import Progress
@@ -48,7 +49,7 @@ def verify_copy(
 def opened_copy(folder: Path, *, what: str, outcome: str, keys: KeysEngine | None = None) -> Iterator[EventLog]:
     """Give the log in a folder that no other process has open. Raises `LogDamaged` if there is none to open."""
     try:
-        log = EventLog.open(folder, clock=SystemClock(), create=False, keys=keys)
+        log = open_log(folder, clock=SystemClock(), create=False, keys=keys)
     except (errors.NotAStore, errors.StoreNotFound, errors.FormatTooNew) as error:
         raise errors.LogDamaged(f"{what} cannot be opened as a log; {outcome}") from error
     try:

@@ -21,6 +21,7 @@ from mnemolog.infra.keys.keyring import check
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.copying import copy_rows, require_beginning
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres.address import LogAddress, place_of, read_address, without_password
 from mnemolog.infra.runtime.atomic_files import temporary_name
 from mnemolog.infra.runtime.clock import SystemClock
@@ -132,14 +133,14 @@ def copy_store(
 
 
 def _open(folder: Path, *, read_only: bool) -> EventLog:
-    return EventLog.open(folder, clock=SystemClock(), create=False, read_only=read_only)
+    return open_log(folder, clock=SystemClock(), create=False, read_only=read_only)
 
 
 @contextmanager
 def _target(source: EventLog, place: Path, address: LogAddress | None, *, dry_run: bool) -> Iterator[EventLog | None]:
     """Give the log to copy to, created with the identity of the source; None if a dry run finds none."""
     try:
-        log = EventLog.open(
+        log = open_log(
             place,
             clock=SystemClock(),
             create=not dry_run,

@@ -23,7 +23,7 @@ from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.embedding import make_encoder
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.keys.keys_file import KEYS_FILE
-from mnemolog.infra.log.event_log import EventLog, keys_of
+from mnemolog.infra.log.open import keys_of, open_log
 from mnemolog.infra.runtime.atomic_files import temporary_folder
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.paths import local_path
@@ -203,7 +203,7 @@ def _forget_again(folder: Path, erasures: Sequence[Erasure]) -> ReapplyReport:
         return ReapplyReport(erasures=0, requested=0)
     layout = StoreLayout(folder)
     with (
-        closing(EventLog.open(folder, clock=SystemClock(), create=False)) as log,
+        closing(open_log(folder, clock=SystemClock(), create=False)) as log,
         closing(ProjectionSet(layout, log, None, make_encoder=make_encoder)) as projections,
         closing(open_snapshots(layout, log, busy_timeout_s=log.busy_timeout_s)) as snapshots,
     ):

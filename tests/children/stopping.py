@@ -10,13 +10,13 @@ from pathlib import Path
 
 from mnemolog.domain.errors import MnemologError
 from mnemolog.infra import postgres
-from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.open import open_log
 from mnemolog.infra.runtime.clock import SystemClock
 
 STREAM = "eventsourcing.events/test/child"
 
 postgres.IDLE_IN_TRANSACTION_S = 0.5
-log = EventLog.open(Path(sys.argv[1]), clock=SystemClock(), create=False)
+log = open_log(Path(sys.argv[1]), clock=SystemClock(), create=False)
 if sys.argv[2] == "compared":
     log.transact(lambda tx: tx.append_stored(STREAM, "t", b"before"))
 stops = []

@@ -7,7 +7,8 @@ from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
-from mnemolog.infra.log.event_log import LOG_FILE
+from mnemolog.infra.log.open import open_log
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.projections.health.verify import verify
 from tests.support import append, read_all, settings_of, start, turn
 
@@ -159,13 +160,12 @@ def test_an_event_put_in_by_hand_without_a_whole_digest_is_refused(log, unchange
 
 def test_a_log_that_lost_its_triggers_takes_no_more_events(log, folder, clock):
     """A file that anybody could change is not written to: opening it for an append says so."""
-    from mnemolog.infra.log.event_log import EventLog
 
     log.close()
     foreign = dbapi2.connect(folder / LOG_FILE, isolation_level=None)
     foreign.execute("DROP TRIGGER events_refuse_delete")
     foreign.close()
-    again = EventLog.open(folder, clock=clock, create=False)
+    again = open_log(folder, clock=clock, create=False)
     with pytest.raises(errors.MnemologError, match="events_refuse_delete"):
         again.transact(append("s", "no"))
     assert again.head().position == 4

@@ -20,7 +20,8 @@ from mnemolog.domain.events import SessionEnded
 from mnemolog.domain.session import end, session_stream
 from mnemolog.domain.stream_fold import nothing_known
 from mnemolog.eventsourcing import LogApplicationRecorder
-from mnemolog.infra.log.event_log import LOG_FILE, EventLog
+from mnemolog.infra.log.open import open_log
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.projections.health.verify import verify
 from mnemolog.projections.history.states import evolve
 from tests.children.forking import in_child
@@ -427,7 +428,7 @@ class EventLogContract:
         log.transact(start("s"))
         log.transact(append("s", "one", "two", keys=["k", None]))
         log.close()
-        again = EventLog.open(folder, clock=FakeClock(), create=False)
+        again = open_log(folder, clock=FakeClock(), create=False)
         assert again.log_id == log.log_id
         assert texts_of(read_all(again)) == ["one", "two"]
         assert again.transact(keyed("s", ("k", "one")))[0].deduplicated
@@ -547,7 +548,7 @@ class EventLogContract:
             child.communicate()
             assert child.returncode == 0
             assert log.transact(append("s", f"parent {n}")) == [5 + 3 * n]
-        other = EventLog.open(folder, clock=FakeClock(), create=False)
+        other = open_log(folder, clock=FakeClock(), create=False)
         other.transact(lambda tx: tx.append("session/s", SessionEnded(), expected=tx.version("session/s")))
         other.close()
         assert log.transact(keyed("s", ("k", "mine")))[0].deduplicated
@@ -561,7 +562,7 @@ class EventLogContract:
         for child in children:
             child.communicate()
         assert [child.returncode for child in children] == [0] * 4
-        log = EventLog.open(folder, clock=FakeClock(), create=False)
+        log = open_log(folder, clock=FakeClock(), create=False)
         assert verify(log).sound
         assert log.head().position == 4 * 6
         log.close()
@@ -600,14 +601,14 @@ class TestSqliteLog(EventLogContract):
 
         for look in (Path.exists, Path.stat, Path.iterdir):
             monkeypatch.setattr(Path, look.__name__, slow(look))
-        log = EventLog.open(folder, clock=FakeClock(), create=True)
+        log = open_log(folder, clock=FakeClock(), create=True)
         assert log.head().position == 2
         log.close()
 
     @pytest.mark.parametrize(("synchronous", "value"), [("FULL", 2), ("NORMAL", 1)])
     def test_every_connection_has_our_settings(self, folder, synchronous, value):
         """Settings are of a connection, not of a file: each of several open at once is asked."""
-        log = EventLog.open(folder, clock=FakeClock(), create=True, synchronous=synchronous, busy_timeout_s=7)
+        log = open_log(folder, clock=FakeClock(), create=True, synchronous=synchronous, busy_timeout_s=7)
         connections = [log.engine.pool.connect() for _ in range(8)]
         try:
             drivers = [connection.connection.driver_connection for connection in connections]
@@ -636,7 +637,7 @@ class TestSqliteLog(EventLogContract):
 
     def test_a_lock_held_by_others_is_log_busy_and_nothing_is_written(self, folder):
         """The waiting time ends in our own error; when the lock is free, the next append works."""
-        log = EventLog.open(folder, clock=FakeClock(), create=True, busy_timeout_s=0.2)
+        log = open_log(folder, clock=FakeClock(), create=True, busy_timeout_s=0.2)
         log.transact(start("s"))
         other = dbapi2.connect(folder / LOG_FILE, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -653,7 +654,7 @@ class TestSqliteLog(EventLogContract):
 
     def test_a_whole_group_is_told_that_the_log_is_busy(self, folder):
         """Nobody in the group waits for ever, nobody is told that it was written."""
-        log = EventLog.open(folder, clock=FakeClock(), create=True, busy_timeout_s=0.2)
+        log = open_log(folder, clock=FakeClock(), create=True, busy_timeout_s=0.2)
         log.transact(start("s"))
         other = dbapi2.connect(folder / LOG_FILE, isolation_level=None, check_same_thread=False)
 
@@ -683,7 +684,7 @@ class TestSqliteLog(EventLogContract):
     def test_a_missing_log_is_not_created_unless_asked(self, folder):
         """Looking for a store leaves nothing behind."""
         with pytest.raises(errors.StoreNotFound):
-            EventLog.open(folder, clock=FakeClock(), create=False)
+            open_log(folder, clock=FakeClock(), create=False)
         assert not folder.exists()
 
 

@@ -36,6 +36,7 @@ from mnemolog.eventsourcing import (
     stream_prefix,
 )
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.open import open_log
 from mnemolog.projections.health.verify import verify
 from tests.contract import factory
 from tests.postgres import put_log_in_postgres
@@ -51,7 +52,7 @@ class InFolder:
         self.addCleanup(shutil.rmtree, self.folder)
 
     def open_log(self) -> EventLog:
-        log = EventLog.open(self.folder / "log", clock=FakeClock(), create=True)
+        log = open_log(self.folder / "log", clock=FakeClock(), create=True)
         self.addCleanup(log.close)
         self.addCleanup(self.assert_sound, log)
         return log

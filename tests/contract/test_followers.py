@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from mnemolog.domain import errors
-from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres import heads
 from mnemolog.infra.log.postgres.address import LogAddress
 from mnemolog.infra.runtime.clock import SystemClock
@@ -30,7 +30,7 @@ def opened(postgres_url, tmp_path):
         def opened(name="one", *, url=postgres_url):
             address = LogAddress(url, f"{name}_{run}")
             folder = tmp_path / uuid.uuid4().hex
-            log = EventLog.open(folder, clock=SystemClock(), create=True, address=address, encrypt=False)
+            log = open_log(folder, clock=SystemClock(), create=True, address=address, encrypt=False)
             logs.callback(log.close)
             return log
 

@@ -9,7 +9,7 @@ import pytest
 
 from mnemolog.domain import errors
 from mnemolog.infra import postgres
-from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres.address import LogAddress
 from mnemolog.infra.log.postgres.database import prepare
 from mnemolog.projections.health.verify import verify
@@ -30,7 +30,7 @@ def log(server, folder, request):
     """A log of one event."""
     server.start()
     address = LogAddress(server.url, request.node.name)
-    log = EventLog.open(folder, clock=FakeClock(), create=True, address=address, encrypt=False)
+    log = open_log(folder, clock=FakeClock(), create=True, address=address, encrypt=False)
     log.transact(start("s"))
     yield log
     log.close()

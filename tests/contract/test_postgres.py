@@ -20,7 +20,7 @@ from mnemolog.domain.stream_fold import nothing_known
 from mnemolog.infra import postgres
 from mnemolog.infra.log import writer
 from mnemolog.infra.log.engine import PLAIN_FORMAT, LogIdentity
-from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres import engine, schema
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, note_address, read_address
 from mnemolog.infra.log.postgres.database import prepare
@@ -62,7 +62,7 @@ def log(log):
 @pytest.fixture
 def other(folder, log):
     """The same log, opened by another writer."""
-    other = EventLog.open(folder, clock=FakeClock(), create=False)
+    other = open_log(folder, clock=FakeClock(), create=False)
     yield other
     other.close()
 
@@ -328,7 +328,7 @@ def test_an_interrupt_at_any_line_of_an_append_leaves_it_whole_or_absent(log, wa
 
 def test_a_lock_held_by_others_is_log_busy_and_nothing_is_written(folder, log, postgres_url):
     """The waiting time ends in our own error; when the lock is free, the next append works."""
-    waiting = EventLog.open(folder, clock=FakeClock(), create=False, busy_timeout_s=0.2)
+    waiting = open_log(folder, clock=FakeClock(), create=False, busy_timeout_s=0.2)
     with connect(postgres_url) as holder:
         holder.execute("BEGIN")
         holder.execute("SELECT 1 FROM mnemolog.head WHERE log = %s FOR UPDATE", (log.engine.log,))
@@ -382,7 +382,7 @@ def as_writer(postgres_url, tmp_path):
 
 def test_the_role_of_a_writer_is_enough_for_a_log(as_writer):
     """It creates a log, appends to it and reads it."""
-    log = EventLog.open(as_writer, clock=FakeClock(), create=True, encrypt=False)
+    log = open_log(as_writer, clock=FakeClock(), create=True, encrypt=False)
     log.transact(start("s"))
     assert log.transact(append("s", "one", "two")) == [2, 3]
     assert verify(log).sound
@@ -404,7 +404,7 @@ def test_a_log_that_lost_a_trigger_takes_no_more_events(folder, log, database):
     log.close()
     database.execute("ALTER TABLE mnemolog.events DISABLE TRIGGER events_refuse_delete")
     try:
-        again = EventLog.open(folder, clock=FakeClock(), create=False)
+        again = open_log(folder, clock=FakeClock(), create=False)
         with pytest.raises(errors.LogWriteFailed, match="events_refuse_delete"):
             again.transact(append("s", "no"))
         assert [finding.kind for finding in verify(again).findings] == ["unprotected"]
@@ -437,7 +437,7 @@ def test_the_same_events_have_the_same_digests_in_both_databases(tmp_path, postg
     identity = identity._replace(log_id=read_address(tmp_path / "postgres").log)
     heads = []
     for folder in (tmp_path / "sqlite", tmp_path / "postgres"):
-        log = EventLog.open(folder, clock=FakeClock(), create=True, identity=identity)
+        log = open_log(folder, clock=FakeClock(), create=True, identity=identity)
         log.transact(start("s"))
         log.transact(append("s", "grüße", "世界 🌍", keys=["k", None]))
         heads.append([log.genesis, *(log.digest_at(position) for position in range(4))])
@@ -453,7 +453,7 @@ def test_every_connection_has_our_settings_whatever_the_server_sets(folder, post
     given = "options=-c%20default_transaction_isolation%3Dserializable%20-c%20synchronous_commit%3Doff"
     (folder / ADDRESS_FILE).unlink()
     note_address(folder, LogAddress(f"{postgres_url}{separator}{given}", "settings"))
-    log = EventLog.open(folder, clock=FakeClock(), create=True, busy_timeout_s=7)
+    log = open_log(folder, clock=FakeClock(), create=True, busy_timeout_s=7)
     log.transact(start("s"))
     names = ("transaction_isolation", "synchronous_commit", "lock_timeout", "idle_in_transaction_session_timeout")
     with log.engine.reading() as reads:
@@ -481,7 +481,7 @@ def test_a_server_that_does_not_answer_is_log_unreachable(tmp_path):
     """The error names the reason that the driver gives, and what to do."""
     address = LogAddress(f"postgresql://nobody@/none?host={tmp_path}", "acme")
     with pytest.raises(errors.LogUnreachable, match="No such file") as caught:
-        EventLog.open(tmp_path / "memory", clock=FakeClock(), create=True, address=address)
+        open_log(tmp_path / "memory", clock=FakeClock(), create=True, address=address)
     assert not (tmp_path / "memory").exists(), "a mistyped URL is not noted"
     assert "check that PostgreSQL runs" in caught.value.hint
 

@@ -12,7 +12,7 @@ from mnemolog import AsyncMemoryStore, InvalidInput, LogDamaged, MemoryStore, Un
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.position import Micros
-from mnemolog.infra.log.event_log import LOG_FILE
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.projections.history.event_descriptions import describe
 from tests.e2e.test_cli import refused
 from tests.faults.tamper import Tampering, copy_store

@@ -22,7 +22,7 @@ PLACES = ("file", "database")
 @pytest.fixture
 def second_url(postgres_url):
     """The URL of a database on the same server: a database holds a log once."""
-    from mnemolog.infra.log.event_log import prepare_database
+    from mnemolog.infra.log.open import prepare_database
 
     with database_on(postgres_url) as url:
         prepare_database(url)

@@ -20,7 +20,7 @@ from mnemolog.domain.clock import to_micros
 from mnemolog.domain.display import dated
 from mnemolog.domain.events import SessionStarted, TurnRecorded
 from mnemolog.domain.session import session_stream
-from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.open import open_log
 from mnemolog.projections.recall.dates import dates_of
 from tests.support import FakeClock
 
@@ -61,7 +61,7 @@ def old(tmp_path_factory):
     """A store whose log was written before times at the ends were refused."""
     folder = tmp_path_factory.mktemp("old") / "memory"
     turns = [TurnRecorded(role="user", text="tea in May", said_at=to_micros("said_at", end)) for end in ENDS]
-    with closing(EventLog.open(folder, clock=FakeClock(), create=True)) as log:
+    with closing(open_log(folder, clock=FakeClock(), create=True)) as log:
         for event in (SessionStarted(title="", agent="agent", scope=""), *turns):
             log.transact(lambda tx, event=event: tx.append(session_stream("s"), event))
     with MemoryStore.open(folder, model=None, background=False) as store:

@@ -14,7 +14,7 @@ from pysqlite3 import dbapi2
 
 from mnemolog import InvalidInput, MemoryStore, import_log, restore_backup
 from mnemolog.domain.events import ForeignEvent
-from mnemolog.infra.log.event_log import LOG_FILE
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from tests.pages import run_example
 
 pytestmark = pytest.mark.local

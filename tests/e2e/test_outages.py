@@ -6,7 +6,7 @@ import pytest
 
 from mnemolog import MemoryStore, errors
 from mnemolog.infra import postgres
-from mnemolog.infra.log.event_log import prepare_database
+from mnemolog.infra.log.open import prepare_database
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE
 from tests.postgres import stoppable_server
 from tests.support import HashEncoder

@@ -12,7 +12,7 @@ import pytest
 from mnemolog import MemoryStore, copy_store, errors, restore_backup
 from mnemolog.infra.keys import postgres_keys
 from mnemolog.infra.keys.postgres_schema import ROLE
-from mnemolog.infra.log.event_log import prepare_database
+from mnemolog.infra.log.open import prepare_database
 from mnemolog.infra.log.postgres import database as log_database
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE
 from mnemolog.infra.log.postgres.schema import WRITER

@@ -12,7 +12,7 @@ import pytest
 from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
 from mnemolog.domain.clock import to_micros
 from mnemolog.domain.errors import OutsideSession, UnknownCheckpoint
-from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.open import open_log
 from tests.support import FakeClock
 
 NOON = datetime(2026, 3, 16, 12, tzinfo=UTC)
@@ -93,7 +93,7 @@ def test_position_at_reads_a_handful_of_events_of_a_long_log(folder, clock, monk
 def test_where_a_clock_was_set_back_position_at_still_fits_and_does_not_change_later(folder, clock, rng):
     """The event there was recorded by then, the next one was not; and a longer log gives the same answer."""
     recorded, answers = [], {}
-    with closing(EventLog.open(folder, clock=clock, create=True)) as log:
+    with closing(open_log(folder, clock=clock, create=True)) as log:
         for _ in range(100):
             clock.advance(seconds=rng.choice((1, 1, 1, 5, -40)))
             recorded.append(clock.now())

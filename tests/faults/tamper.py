@@ -15,7 +15,8 @@ from mnemolog.infra.keys.encryption import Sealer
 from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
-from mnemolog.infra.log.event_log import LOG_FILE, EventLog
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.log.sqlite.schema import APPEND_ONLY_TRIGGERS
 from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest, sealed
 

@@ -17,7 +17,7 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.session import session_stream
 from mnemolog.infra import sqlite
-from mnemolog.infra.log.event_log import LOG_FILE
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.projections.history.states import evolve
 from mnemolog.projections.sql import file_checksum
 from mnemolog.projections.sql.opening import opened

@@ -12,7 +12,8 @@ import pytest
 from mnemolog import LogDamaged, MemoryStore, StorageFull
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.errors import WitnessUnreadable
-from mnemolog.infra.log.event_log import LOG_FILE, EventLog
+from mnemolog.infra.log.open import open_log
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.projections.health.verify import Kind, verify
 from tests.faults.tamper import Tampering, copy_store
 from tests.support import FakeClock
@@ -51,7 +52,7 @@ def tampering(noted, tmp_path):
 
 def rewrite(tampering, position):
     """Change an event and make every link behind it fit."""
-    with closing(EventLog.open(tampering.path.parent, clock=FakeClock(), create=False)) as log:
+    with closing(open_log(tampering.path.parent, clock=FakeClock(), create=False)) as log:
         tampering.write(position, recorded_at=5)
         tampering.recompute_links(genesis=log.genesis)
         tampering.put_triggers_back()

@@ -14,7 +14,8 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.errors import LogWriteFailed
 from mnemolog.infra.keys.keys_file import KEYS_FILE
-from mnemolog.infra.log.event_log import LOG_FILE, EventLog
+from mnemolog.infra.log.open import open_log
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.projections.health.verify import Kind, Witness, verify
 from tests.children.workers import append_until_killed
@@ -219,7 +220,7 @@ def contents(left, folder, wal, witness=None):
     for path in (left / LOG_FILE, *left.glob(f"{KEYS_FILE}*")):
         shutil.copy(path, folder / path.name)
     (folder / WAL).write_bytes(wal)
-    log = EventLog.open(folder, clock=SystemClock(), create=False)
+    log = open_log(folder, clock=SystemClock(), create=False)
     try:
         return Contents(log, witness)
     finally:

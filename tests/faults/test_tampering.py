@@ -9,7 +9,8 @@ from sqlalchemy.schema import CreateIndex
 
 from mnemolog import Head, LogDamaged, MemoryStore, NewTurn
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.infra.log.event_log import LOG_FILE, EventLog
+from mnemolog.infra.log.open import open_log
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.log.sqlite.schema import APPEND_ONLY_TRIGGERS
 from mnemolog.infra.log.sqlite.schema import EVENTS as EVENTS_TABLE
 from mnemolog.projections.health.verify import Kind, verify
@@ -61,7 +62,7 @@ def tampering(copy):
 @pytest.fixture
 def bare(tampering):
     """The log of the copy, to be verified without any witness."""
-    log = EventLog.open(tampering.path.parent, clock=FakeClock(), create=False)
+    log = open_log(tampering.path.parent, clock=FakeClock(), create=False)
     yield log
     log.close()
 

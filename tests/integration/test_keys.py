@@ -18,7 +18,7 @@ from mnemolog.infra.keys.key_tree import DEPTH, LEAF_MAX, TOGETHER, Node, leaves
 from mnemolog.infra.keys.keyring import Keyring, LeafRange
 from mnemolog.infra.keys.postgres_keys import PostgresKeys, create
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
-from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.open import open_log
 from tests.postgres import connect, put_log_in_postgres
 from tests.support import FakeClock, append, open_files, read_all, start, texts_of
 
@@ -356,8 +356,8 @@ def test_events_of_destroyed_keys_are_read_as_forgotten(log):
 @in_both
 def test_two_processes_that_begin_a_stream_share_its_keys(folder):
     """Whoever makes the root first has made it for both."""
-    one = EventLog.open(folder, clock=FakeClock(), create=True)
-    two = EventLog.open(folder, clock=FakeClock(), create=False)
+    one = open_log(folder, clock=FakeClock(), create=True)
+    two = open_log(folder, clock=FakeClock(), create=False)
     for log, session in ((one, "a"), (two, "b"), (one, "b"), (two, "a")):
         if session not in {item.stream.removeprefix("session/") for item in read_all(one)}:
             log.transact(start(session))

@@ -90,7 +90,7 @@ def test_each_way_to_open_a_file_is_seen(line):
     assert openings(ast.parse(line))
 
 
-@pytest.mark.parametrize("line", ["MemoryStore.open(folder)", "read_file(p)", "EventLog.open(folder, create=True)"])
+@pytest.mark.parametrize("line", ["MemoryStore.open(folder)", "read_file(p)", "open_log(folder, create=True)"])
 def test_what_opens_no_file_itself_is_not_seen(line):
     """Stores are opened by name."""
     assert not openings(ast.parse(line))

@@ -88,8 +88,8 @@ def open_log(
 ) -> tuple[LogIdentity, PostgresEngine]:
     """Open the log at `address`, created together with its keys where there is none and `create` is set.
 
-    `path` is the file that notes the address: it is written once the log is there. Options and errors are
-    those of `EventLog.open`, and `LogUnreachable` for a log that this folder has no views of. Views may be read while
+    `path` is the file that notes the address: it is written once the log is there. Options and errors are those of
+    `mnemolog.infra.log.open`, and `LogUnreachable` for a log that this folder has no views of. Views may be read while
     PostgreSQL is away: the log is then found by the first call that reaches it.
     """
     settings = Settings(address.url, synchronous=synchronous, busy_timeout_s=busy_timeout_s, read_only=read_only)
