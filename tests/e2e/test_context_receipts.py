@@ -207,7 +207,7 @@ def test_a_context_without_the_reranker_that_ordered_it_cannot_be_told(folder, c
         max_size=6,
     )
 )
-def test_whatever_was_asked_reproduces(asked, tmp_path_factory):
+def test_a_receipt_of_any_question_reproduces(asked, tmp_path_factory):
     """Between more turns, values and rewinds; also from nothing but the log."""
     folder = tmp_path_factory.mktemp("contexts") / "memory"
     options = {"model": HashEncoder(dimension=32), "background": False}

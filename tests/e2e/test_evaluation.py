@@ -73,7 +73,7 @@ def test_questions_with_known_evidence_measure_recall(talks, questions):
     assert found.missed == ()
 
 
-def test_what_was_not_found_is_listed(talks):
+def test_evidence_that_was_not_found_is_listed(talks):
     """With the rank None; dicts are taken like lines of a file."""
     asked = [{"question": "submarine", "evidence": ["garden-1"]}, {"question": "tomatoes", "evidence": [2, "garden-1"]}]
     with MemoryStore.open(talks, model=None) as store:

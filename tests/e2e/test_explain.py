@@ -97,7 +97,7 @@ def test_an_explanation_fits_80_columns_and_cannot_steer_a_terminal(store, trip)
         assert sum(line.startswith("1. ") for line in lines) == 1
 
 
-def test_a_recall_tells_its_filters_and_how_many_turns_they_left(store, trip):
+def test_a_recall_returns_its_filters_and_how_many_turns_they_left(store, trip):
     """In the words of the call."""
     answer = store.recall("dog", scope="acme", speakers=["Alice"])
     assert (answer.filters, answer.searched_turns) == ({"scope": "acme", "speakers": ["Alice"]}, 2)

@@ -195,7 +195,7 @@ def test_a_session_takes_the_same_filters_within_what_it_sees(store):
     ],
     ids=repr,
 )
-def test_what_is_no_question_is_refused_and_nothing_is_written(store, wrong):
+def test_an_invalid_question_is_refused_and_nothing_is_written(store, wrong):
     """By the name of the argument."""
     session = store.start_session("s")
     session.record("user", "tea")
@@ -280,7 +280,7 @@ def test_a_page_may_have_another_length(store):
     assert third.next is None
 
 
-def test_pages_of_a_session_go_on_behind_a_rewind(store):
+def test_pages_of_a_session_continue_after_a_rewind(store):
     """As of the first page's head the session saw what was rewound since."""
     session = store.start_session("s")
     turns = [session.record("user", f"tea number{n}") for n in range(9)]
@@ -315,7 +315,7 @@ def test_a_cursor_of_another_question_is_refused(store, tmp_path):
     assert len(store.recall("tea", after=cursor).hits) == 5
 
 
-def test_a_page_is_not_made_up_where_the_first_cannot_be_made_again(store, monkeypatch):
+def test_a_page_is_refused_if_the_first_one_cannot_be_reproduced(store, monkeypatch):
     """The hits that were handed out are part of the cursor: an order that changed is said, not gone on with."""
     session = store.start_session("s")
     for n in range(9):

@@ -148,7 +148,7 @@ QUERIES = st.sampled_from(["tea", "word1 number4", "ferry", "the", "?!", "number
         max_size=8,
     ),
 )
-def test_whatever_was_asked_reproduces(asked, tmp_path_factory):
+def test_a_receipt_of_any_question_reproduces(asked, tmp_path_factory):
     """Between more turns, rewinds and receipts, page by page, also from nothing but the log."""
     folder = tmp_path_factory.mktemp("receipts") / "memory"
     options = {"model": HashEncoder(dimension=32), "background": False}
@@ -204,7 +204,7 @@ def test_a_receipt_reproduces_with_a_vector_that_differs_in_rounding(store):
     assert verdicts(store.audit.recalls())[2:] == ["reproduces", "does-not-reproduce"]
 
 
-def test_what_cannot_be_asked_again_is_no_difference(folder, clock):
+def test_a_receipt_that_cannot_be_repeated_is_no_difference(folder, clock):
     """The model is not here, the store was opened for text only, or a newer mnemolog has asked."""
     with MemoryStore.open(folder, model=HashEncoder(), clock=clock, background=False) as store:
         fill(store)
@@ -279,7 +279,7 @@ def test_a_page_that_another_ranking_began_is_not_continued(store):
 
 
 @pytest.mark.local
-def test_a_receipt_of_a_model_that_answers_no_more_is_asked_with_that(folder, clock):
+def test_a_receipt_is_repeated_with_its_own_model_when_another_is_active(folder, clock):
     """It is found by its fingerprint, whichever is active now."""
     both = HalfEncoder(0), HalfEncoder(1)
     with MemoryStore.open(folder, model=both[0], models=[both[1]], clock=clock, background=False) as store:
@@ -316,7 +316,7 @@ def test_a_receipt_of_text_alone_where_the_vectors_failed_reproduces(folder, clo
 
 
 @pytest.mark.local
-def test_an_audit_is_asked_in_parts_and_shows_progress(store, clock):
+def test_an_audit_comes_in_pages_and_reports_progress(store, clock):
     """By position, by time, so many at once."""
     fill(store)
     positions = [store.recall("tea", k=1, receipt=True).receipt for _ in range(5)]
@@ -335,7 +335,7 @@ def test_an_audit_is_asked_in_parts_and_shows_progress(store, clock):
         store.audit.recalls(limit=0)
 
 
-def test_the_command_audits_and_says_so_by_its_exit_code(run, folder):
+def test_the_audit_command_reports_its_verdict_by_exit_status(run, folder):
     """0 where all reproduce or cannot be told, 1 where one does not."""
     with MemoryStore.open(folder, model=None) as store:
         fill(store)

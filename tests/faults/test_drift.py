@@ -79,7 +79,7 @@ def files_below(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.name != ".lock")
 
 
-def test_current_and_behind_are_told_by_the_offset(filled, folder):
+def test_the_position_decides_between_current_and_behind(filled, folder):
     """A turn more than the segments hold is `behind`, and by how much."""
     (now,) = filled.status().vectors
     assert (now.state, now.covers, now.behind_events, now.segments, now.vectors) == ("current", HEAD, 0, 1, 20)
@@ -90,7 +90,7 @@ def test_current_and_behind_are_told_by_the_offset(filled, folder):
     assert f"mnemolog project {folder} --model hash-words" in as_typed(then.action, folder)
 
 
-def test_vectors_ahead_of_a_restored_log_say_that_history_was_lost(older):
+def test_vectors_ahead_of_a_restored_log_report_lost_history(older):
     """An older copy of log.db put back: loud in status, the first segments are still served."""
     status = status_of(older)
     (vectors,) = status.vectors
@@ -164,7 +164,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_damage_that_shows_in_sizes_is_told_without_reading_contents(filled, folder, what):
+def test_status_detects_wrong_file_sizes_without_reading_the_files(filled, folder, what):
     """By stat and by the manifest's own checksum; a damaged manifest accuses no log of lost history."""
     (segment,) = segments_of(folder)
     DAMAGES[what](segment)
@@ -177,7 +177,7 @@ def test_damage_that_shows_in_sizes_is_told_without_reading_contents(filled, fol
     assert filled.verify().sound
 
 
-def test_times_of_files_decide_nothing(filled, folder):
+def test_file_times_do_not_change_a_state(filled, folder):
     """Restored from a tape, or touched: the tag is the same."""
     before = filled.status().vectors
     for path in vectors_of(folder).rglob("*"):
@@ -185,7 +185,7 @@ def test_times_of_files_decide_nothing(filled, folder):
     assert filled.status().vectors == before
 
 
-def test_other_models_are_named_and_the_active_one_is_missed(filled, folder):
+def test_status_names_other_models_and_reports_missing_vectors_of_the_active_one(filled, folder):
     """Given the fingerprint that recalls use; without it each generation is judged separately."""
     log, root = log_of(filled), vectors_of(folder)
     (by_itself,) = generations(root, log)
@@ -247,7 +247,7 @@ def test_status_lists_the_turns_that_the_model_refused(folder, clock):
         assert not [item for item in store.admin.doctor(deep=True).findings if item.what == "vectors"]
 
 
-def test_a_model_whose_vectors_know_more_than_the_log_is_loud_though_it_is_not_active(older, tmp_path):
+def test_lost_history_is_reported_even_by_vectors_of_an_inactive_model(older, tmp_path):
     """Every kind of witness counts."""
     with MemoryStore.open(older, model=None, create=False) as store:
         assert generations(vectors_of(older), log_of(store), active="f" * 64)[0].state == "ahead"
@@ -262,7 +262,7 @@ def test_a_segment_in_the_folder_of_another_model_is_not_counted(filled, folder)
     assert [unused.state for unused in vectors.unused] == ["other-model"]
 
 
-def test_of_several_generations_of_a_model_the_newest_with_usable_segments_counts(filled, folder):
+def test_the_newest_generation_of_a_model_with_usable_segments_is_in_use(filled, folder):
     """An empty or damaged newer one does not hide the one that answers."""
     (first,) = vectors_of(folder).glob("*-0001")
     second, third = (first.with_name(first.name.replace("0001", serial)) for serial in ("0002", "0003"))
@@ -275,7 +275,7 @@ def test_of_several_generations_of_a_model_the_newest_with_usable_segments_count
     assert states == {first.name: "current", second.name: "damaged", third.name: "behind"}
 
 
-def test_ranges_may_overlap_and_the_longest_chain_is_served(filled, folder):
+def test_of_overlapping_segments_the_longest_chain_is_used(filled, folder):
     """A damaged segment whose offsets another covers is no loss; what nothing leads to is not counted."""
     (first,) = segments_of(folder)
     record(filled, 5)
@@ -292,8 +292,8 @@ def test_ranges_may_overlap_and_the_longest_chain_is_served(filled, folder):
     assert vectors.unused[-1].why == "nothing leads up to it"
 
 
-def test_a_segment_that_vanishes_while_status_looks_is_no_damage(filled, folder, monkeypatch):
-    """Another process merges: what it has replaced is looked for again, and not found wanting."""
+def test_a_segment_merged_away_during_status_is_not_reported_as_damage(filled, folder, monkeypatch):
+    """Another process merges: the folder is listed again."""
     from mnemolog.projections.vectors import inventory
 
     (segment,) = segments_of(folder)
@@ -315,8 +315,8 @@ def test_a_segment_that_vanishes_while_status_looks_is_no_damage(filled, folder,
     assert sorted(looked_at) == sorted([doomed, segment, segment])
 
 
-def test_a_log_covers_what_it_can_tell_again_and_nothing_else(filled, older, folder, tmp_path):
-    """Manifests by log, offset and digest; without one, the range that the name tells."""
+def test_a_log_covers_exactly_the_segments_built_from_its_events(filled, older, folder, tmp_path):
+    """By log, position and digest of a manifest; without a manifest, by the range in the name."""
     log = log_of(filled)
     first, second = (read_manifest(segment) for segment in segments_of(folder))
     assert covered_by(log, first)
@@ -335,8 +335,8 @@ def test_a_log_covers_what_it_can_tell_again_and_nothing_else(filled, older, fol
 
 
 @pytest.mark.parametrize("make", ["ahead", "diverged", "other-log"])
-def test_what_the_log_does_not_cover_stays_where_it_is_unless_an_operator_says_so(filled, tmp_path, make):
-    """Status, verify and a doctor who only looks rename nothing; --fix sets aside, and still deletes nothing."""
+def test_files_that_the_log_does_not_cover_stay_unless_an_operator_moves_them(filled, tmp_path, make):
+    """Status, verify and a doctor without --fix move nothing; with --fix it quarantines, and deletes nothing."""
     folder = tmp_path / make
     if make == "other-log":
         with MemoryStore.open(folder, model=None) as other:
@@ -369,7 +369,7 @@ def test_what_the_log_does_not_cover_stays_where_it_is_unless_an_operator_says_s
         assert again.log_damaged == (make != "other-log"), "a witness in quarantine speaks on"
 
 
-def test_verify_hears_a_witness_in_quarantine_until_it_is_purged(older):
+def test_verify_uses_a_witness_in_quarantine_until_it_is_purged(older):
     """A segment quarantined because it is ahead is the only trace of the lost tail."""
     with MemoryStore.open(older, model=None, create=False) as store:
         store.admin.doctor(fix=True)
@@ -384,7 +384,7 @@ def test_verify_hears_a_witness_in_quarantine_until_it_is_purged(older):
         assert store.verify().sound
 
 
-def test_every_state_has_its_words_and_each_action_is_one_sentence_with_a_command_or_nothing_to_do():
+def test_every_state_has_a_meaning_and_an_action():
     """The table is complete: a state without an action would leave an operator alone."""
     for state in Drift:
         assert MEANS[state].endswith(".")
@@ -394,7 +394,7 @@ def test_every_state_has_its_words_and_each_action_is_one_sentence_with_a_comman
         assert all(isinstance(text, Hint) or text.startswith("Nothing to do") for text in actions)
 
 
-def test_a_full_quarantine_is_said_loudly(filled, folder, monkeypatch):
+def test_status_and_doctor_report_a_full_quarantine(filled, folder, monkeypatch):
     """A damaged file then stays in its place, and it would go unnoticed."""
     from mnemolog.projections import quarantine
 
@@ -415,7 +415,7 @@ def test_a_full_quarantine_is_said_loudly(filled, folder, monkeypatch):
     assert [item.state for item in found.findings if item.what == "quarantine"] == ["full"]
 
 
-def test_a_full_quarantine_does_not_serve_what_is_damaged(filled, folder, monkeypatch):
+def test_damaged_files_are_not_used_while_the_quarantine_is_full(filled, folder, monkeypatch):
     """Answers stay right: the segment is read from the cache again, in memory if need be."""
     from mnemolog.projections import quarantine
 

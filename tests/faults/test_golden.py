@@ -77,7 +77,7 @@ def test_a_golden_store_opens_verifies_and_answers_as_it_did(release, tmp_path, 
 
 
 @pytest.mark.parametrize("way", [copied, without_projections, imported])
-def test_a_golden_store_finds_by_meaning_and_goes_on(release, tmp_path, way):
+def test_a_golden_store_finds_by_meaning_and_takes_new_turns(release, tmp_path, way):
     """Its vectors are used or rebuilt, and it can be written to."""
     with MemoryStore.open(way(release, tmp_path / "copy"), model=encoder(), create=False) as store:
         best = store.recall("Noted: Lisbon.", k=1, mode="vector").hits[0]
@@ -88,7 +88,7 @@ def test_a_golden_store_finds_by_meaning_and_goes_on(release, tmp_path, way):
         assert store.verify().sound
 
 
-def test_a_golden_store_exports_what_it_exported(release, tmp_path):
+def test_a_golden_store_exports_the_same_lines(release, tmp_path):
     """The format of exports is a promise too: line by line, whatever a later version adds to the first."""
     with MemoryStore.open(copied(release, tmp_path / "copy"), model=None, create=False) as store:
         store.audit.export(tmp_path / "export.jsonl")
@@ -96,7 +96,7 @@ def test_a_golden_store_exports_what_it_exported(release, tmp_path):
     assert found[1:] == expected[1:]
 
 
-def test_a_copy_is_judged_by_what_it_says(release, tmp_path):
+def test_a_changed_word_in_an_answer_fails_the_comparison(release, tmp_path):
     """These tests can fail: another word in one turn and they do."""
     expected = json.loads((release / "expected.json").read_text())
     changed = json.loads((release / "expected.json").read_text().replace("Lisbon", "London", 1))

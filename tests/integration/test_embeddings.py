@@ -60,7 +60,7 @@ def test_every_order_finds_the_same(cache, together, seed):
             look_up(cache, order[start : start + together])
 
 
-def test_a_damaged_row_is_unknown_however_it_is_found(cache, database):
+def test_a_damaged_row_counts_as_missing_in_every_lookup(cache, database):
     """Its checksum no longer fits, also where the row was read without being asked for by its content."""
     with database.writing() as connection:
         connection.exec_driver_sql("UPDATE embeddings SET vectors = zeroblob(length(vectors)) WHERE rowid % 10 = 0")
@@ -72,8 +72,8 @@ def test_a_damaged_row_is_unknown_however_it_is_found(cache, database):
         )
 
 
-def test_the_row_of_another_model_is_of_no_use_wherever_an_index_leads(cache, database):
-    """A damaged index may say that it is ours. The same text, and whole: only the model is another."""
+def test_a_row_of_another_model_is_never_returned_through_a_damaged_index(cache, database):
+    """The index leads to an undamaged row of the same text, but of another model."""
     with database.writing() as connection:
         connection.exec_driver_sql("DELETE FROM embeddings WHERE fingerprint = 'one'")
         connection.exec_driver_sql("UPDATE embeddings SET fingerprint = 'one'")
@@ -84,7 +84,7 @@ def test_the_row_of_another_model_is_of_no_use_wherever_an_index_leads(cache, da
 @pytest.mark.parametrize(
     "change", ["vectors = 'x'", "chunks = 7", "checksum = x'00'", "content = 'x'", "vectors = x''"]
 )
-def test_a_row_that_was_changed_is_unknown_whatever_it_is_now(cache, database, change):
+def test_a_changed_row_counts_as_missing(cache, database, change):
     """Also of another type, as a flipped bit makes it; the others are found, and it is found to be deleted."""
     content = content_hash("text 5")
     with database.writing() as connection:
@@ -98,7 +98,7 @@ def test_a_row_that_was_changed_is_unknown_whatever_it_is_now(cache, database, c
     assert len(rows_audit.invalid_rows(database)) == 1
 
 
-def test_what_a_segment_has_is_deleted_and_the_file_is_shrunk(cache, database, monkeypatch):
+def test_vectors_that_a_segment_has_are_deleted_and_the_file_is_shrunk(cache, database, monkeypatch):
     """In small transactions: after a kill, the next call deletes the rest. Other texts and other models' rows stay."""
     monkeypatch.setattr(embeddings, "DELETED_TOGETHER_MAX", 300)
     monkeypatch.setattr(embeddings, "FREE_PAGES_MAX", 0)

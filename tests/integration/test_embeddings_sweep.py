@@ -33,7 +33,7 @@ def cached(database, *texts):
     return [text for text in texts if cache.look_up([content_hash(text)])]
 
 
-def test_texts_of_turns_stay_and_all_others_go(database, log):
+def test_texts_of_turns_stay_and_all_others_are_deleted(database, log):
     """A text counts as a whole: a part of a turn, or two turns together, is no text of a turn."""
     log.transact(start("s"))
     log.transact(append("s", "one", "two", "three"))
@@ -43,7 +43,7 @@ def test_texts_of_turns_stay_and_all_others_go(database, log):
     assert cached(database, *texts) == ["one", "three"]
 
 
-def test_what_is_being_stored_when_the_sweep_begins_is_swept_as_well(database, log):
+def test_a_text_stored_while_the_sweep_begins_is_swept_too(database, log):
     """Its writer saw the old epoch; the sweep waits for it before it looks how far the table goes."""
     log.transact(start("s"))
     log.transact(append("s", "alive"))
@@ -67,7 +67,7 @@ def test_what_is_being_stored_when_the_sweep_begins_is_swept_as_well(database, l
     assert cached(database, "forgotten", "alive") == ["alive"]
 
 
-def test_nothing_is_stored_that_was_read_in_an_earlier_epoch(database):
+def test_a_text_read_in_an_earlier_epoch_is_not_stored(database):
     """Whoever forgets has raised it by then."""
     cache = EmbeddingCache(database, fingerprint="f", dimension=4, epoch=lambda: 2)
     cache.store(vectors("early"), read_in=1)

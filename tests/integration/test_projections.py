@@ -62,7 +62,7 @@ def test_events_applied_twice_change_nothing(views, log):
     assert dump(views) == before
 
 
-def test_what_was_read_before_an_event_that_cannot_be_read_is_saved(views, store, log, monkeypatch):
+def test_events_before_an_unreadable_one_are_saved(views, store, log, monkeypatch):
     """Many batches share a transaction, but none is lost to a later one."""
     fill(store, 30, start=100)
     readable, head = views.position() + 20, log.head().position
@@ -96,13 +96,13 @@ def test_position_and_data_are_saved_together_or_not_at_all(views, store, log, m
     assert views.position() == log.head().position
 
 
-def test_what_the_driver_raises_is_an_error_of_ours(views):
+def test_driver_errors_become_errors_of_mnemolog(views):
     """Also where it is asked without SQLAlchemy, as a recall does."""
     with pytest.raises(errors.ProjectionUnreadable), views.database.reading() as connection:
         fetch(connection, "SELECT * FROM no_such_table")
 
 
-def test_views_of_another_log_are_begun_anew(views, tmp_path, log):
+def test_views_of_another_log_are_rebuilt_on_open(views, tmp_path, log):
     """The tag decides, not the file's name or age."""
     views.database.engine.dispose()
     with MemoryStore.open(tmp_path / "other", model=None) as other:
@@ -116,7 +116,7 @@ def test_views_of_another_log_are_begun_anew(views, tmp_path, log):
         engine.dispose()
 
 
-def test_a_rebuild_of_views_removes_what_the_log_does_not_tell(views, log):
+def test_a_rebuild_of_views_removes_planted_rows(views, log):
     """Planted rows vanish, in the table and in the text index."""
     before = dump(views)
     with views.database.writing() as connection:
@@ -132,7 +132,7 @@ def test_a_rebuild_of_views_removes_what_the_log_does_not_tell(views, log):
 
 
 @pytest.mark.parametrize("name", ["views.db", "embeddings.db"])
-def test_a_damaged_database_is_set_aside_and_made_anew(store, folder, encoder, name):
+def test_a_damaged_database_is_quarantined_and_rebuilt_on_open(store, folder, encoder, name):
     """Nobody is asked, nothing is lost, and the reason is kept."""
     fill(store)
     store.admin.catch_up_vectors()
@@ -195,7 +195,7 @@ def test_segments_and_tail_together_answer_like_brute_force(store, encoder, fold
     assert len(list((folder / "projections" / "vectors").glob("*/[0-9]*-[0-9]*"))) == 3
 
 
-def test_a_filter_restricts_before_the_best_are_taken(store, encoder):
+def test_a_filter_applies_before_the_best_are_chosen(store, encoder):
     """A rare session is found among many better matches elsewhere."""
     fill(store, 50)
     rare = store.start_session("rare").record("user", "note number1 elsewhere")
@@ -234,7 +234,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_a_damaged_segment_is_set_aside_and_the_model_embeds_only_what_is_lost(store, folder, encoder, what):
+def test_a_damaged_segment_is_quarantined_and_the_model_embeds_only_lost_texts(store, folder, encoder, what):
     """Checked before FAISS parses a byte; a flipped bit costs the texts of its block. Answers are unchanged."""
     fill(store, FILLED)
     (lost, damage) = DAMAGES[what]

@@ -120,7 +120,7 @@ def test_ratios_of_small_numbers_are_stored_exactly():
     assert (pack(np.zeros((2, 8), dtype=np.float32)) == 0).all()
 
 
-def test_only_blocks_that_are_used_are_read_and_a_bad_one_is_refused(stored):
+def test_only_the_blocks_in_use_are_read_and_a_damaged_one_is_refused(stored):
     """A row of a sound block is given though another block is damaged, and that one never."""
     rows = unit_rows(4 * BLOCK_ROWS)
     found = stored(rows)
@@ -170,7 +170,7 @@ def test_a_file_of_another_length_is_refused_when_it_is_opened_and_later(stored,
 
 
 @pytest.mark.parametrize("scale", [1, 0.001])
-def test_bounds_never_leave_out_what_may_be_among_the_best(scale):
+def test_bounds_never_exclude_a_row_that_may_be_among_the_best(scale):
     """Its bounds hold for rows of any shape: with one large component, of one value, all zero."""
     rows = unit_rows(3 * BLOCK_ROWS + 5, dimension=DIMENSION)
     rows[3, 0], rows[4], rows[5] = 40.0, 0.5, 0.0
@@ -265,7 +265,7 @@ def test_a_tail_has_few_parts_and_its_rows_are_seldom_copied(rows):
     assert copied <= 8 * position
 
 
-def test_what_was_embedded_at_once_is_one_segment_and_what_was_there_is_left_alone(folder, monkeypatch):
+def test_turns_embedded_in_one_go_become_one_segment_and_others_are_not_rewritten(folder, monkeypatch):
     """Written in pieces, so that a kill costs little; what comes behind much that is old does not rewrite that."""
     monkeypatch.setattr("mnemolog.projections.vectors.projection.TAIL_ROWS_MAX", 512)
     with MemoryStore.open(folder, model=HashEncoder(dimension=8), synchronous="NORMAL", background=False) as store:
@@ -304,7 +304,7 @@ def indexed(tmp_path):
     return made, read
 
 
-def test_a_segment_with_an_index_answers_like_the_rows_it_is_of(indexed):
+def test_a_segment_with_an_index_answers_like_a_scan_of_its_rows(indexed):
     """Every score is exact, and nearly all of the best are found, though these rows have no structure at all."""
     plain, read = indexed
     found = 0
@@ -319,7 +319,7 @@ def test_a_segment_with_an_index_answers_like_the_rows_it_is_of(indexed):
 
 
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.5, 0.95])
-def test_a_filter_is_exact_where_it_leaves_few_and_lets_nothing_else_through(indexed, monkeypatch, share):
+def test_a_filter_is_exact_where_it_leaves_few_rows_and_excludes_all_others(indexed, monkeypatch, share):
     """Asked of the index or scored one by one, only allowed turns come back, as many as there are."""
     plain, read = indexed
     monkeypatch.setattr("mnemolog.projections.vectors.search.SCANNED_ROWS", 477)
@@ -355,14 +355,14 @@ def test_an_index_proposes_the_same_rows_with_a_filter_as_if_the_others_were_lef
     assert read.serialised() == made.serialised()
 
 
-def test_asking_for_more_than_there_is_gives_all(indexed):
+def test_a_search_for_more_rows_than_exist_returns_all(indexed):
     """The index is no longer asked when it would have to name half of everything."""
     plain, read = indexed
     query = unit_rows(1, dimension=64)
     assert nearest([read], query, k=5_000, allowed=None) == nearest([plain], query, k=5_000, allowed=None)
 
 
-def test_an_index_is_made_of_the_same_bytes_from_the_same_rows():
+def test_the_same_rows_give_an_index_of_the_same_bytes():
     """Nothing in it is random, so that two processes build the same."""
     rows = in_memory(unit_rows(2_000, dimension=64))
     one, two = (ann_index.build(rows, dimension=64) for _ in range(2))
@@ -390,7 +390,7 @@ def test_rows_without_structure_get_an_index_without_lists(structured):
     assert found > 0.97
 
 
-def test_a_held_lock_names_its_holder_and_frees_itself(tmp_path):
+def test_a_held_lock_names_its_holder_and_is_released_when_the_holder_ends(tmp_path):
     """Of another thread as of another process."""
     one, two = (IndexerLock(tmp_path, "f" * 64) for _ in range(2))
     with one.held():
@@ -420,7 +420,7 @@ class Refusing(HashEncoder):
 
 
 @pytest.mark.parametrize("where", [0, 150, 299])
-def test_a_refused_text_stops_a_rebuild_or_is_set_aside_and_listed(folder, where):
+def test_a_refused_text_stops_a_rebuild_or_is_skipped_and_listed(folder, where):
     """First, in the middle, last: named by its position; with skip_bad never invisible."""
     texts = [f"note number{n}" for n in range(300)]
     texts[where] = "poison"
@@ -445,7 +445,7 @@ def test_a_refused_text_stops_a_rebuild_or_is_set_aside_and_listed(folder, where
         assert store.status().vectors[0].skipped == ()
 
 
-def test_a_model_that_refuses_everything_sets_nothing_aside(folder):
+def test_a_model_that_refuses_everything_skips_nothing(folder):
     """Then it is the model that is to blame."""
     encoder = Refusing(dimension=8)
     with MemoryStore.open(folder, model=encoder, background=False) as store:
@@ -555,7 +555,7 @@ def test_searches_beside_a_writer_see_whole_snapshots(folder):
         assert all(thread.result() >= 20 for thread in threads)
 
 
-def test_another_process_s_segments_are_taken_in_without_reopening(folder):
+def test_segments_of_another_process_are_used_without_reopening(folder):
     """A reader with a tail of its own gives it up for what the writer has written, and answers the same."""
     with (
         MemoryStore.open(folder, model=HashEncoder(dimension=16), background=False) as writer,
@@ -573,7 +573,7 @@ def test_another_process_s_segments_are_taken_in_without_reopening(folder):
 
 
 @pytest.mark.parametrize("lists", [True, False])
-def test_an_index_with_numbers_of_its_own_is_refused_before_it_is_parsed(lists, monkeypatch):
+def test_an_index_with_impossible_numbers_is_refused_before_it_is_parsed(lists, monkeypatch):
     """FAISS trusts the numbers in the bytes, and their digest is right: a manifest may come from somebody else."""
     monkeypatch.setattr(ann_index, "PROBED_MAX", 1.0 if lists else 0.0)
     made = ann_index.build(in_memory(unit_rows(600, dimension=64)), dimension=64)

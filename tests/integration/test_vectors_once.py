@@ -139,7 +139,7 @@ def test_a_kill_before_the_cache_is_emptied_loses_nothing_and_the_next_writer_em
 
 
 @pytest.mark.parametrize("damage", ["flipped", "missing", "numbered wrongly", "cut"])
-def test_damaged_contents_never_lead_to_a_wrong_vector(store, folder, encoder, asked, damage):
+def test_damaged_text_hashes_never_lead_to_a_wrong_vector(store, folder, encoder, asked, damage):
     """Texts said again cost the model; a rebuild calls none, because the log says which text each turn has."""
     before = answers(store)
     store.close()
@@ -171,7 +171,7 @@ def test_damaged_contents_never_lead_to_a_wrong_vector(store, folder, encoder, a
 
 
 @pytest.mark.parametrize("what", ["recall", "doctor", "rebuild"])
-def test_a_flipped_bit_costs_the_texts_of_its_block_and_those_behind_it_none(folder, encoder, asked, monkeypatch, what):
+def test_a_flipped_bit_costs_only_the_texts_of_its_block(folder, encoder, asked, monkeypatch, what):
     """The segments that follow the damaged one keep their vectors, though nothing leads up to them."""
     monkeypatch.setattr("mnemolog.projections.vectors.generation.ROWS_FREE", 0)
     monkeypatch.setattr("mnemolog.projections.vectors.generation.SHARE_MAX", 0)
@@ -205,7 +205,7 @@ def flip(path):
     path.write_bytes(data)
 
 
-def test_forgetting_puts_nothing_forgotten_back_when_a_segment_is_damaged(store, folder, asked):
+def test_forgetting_with_a_damaged_segment_salvages_no_forgotten_vector(store, folder, asked):
     """The vectors of the other turns are kept; only those of the damaged block need the model."""
     gone = store.turns("s0")[3].position
     flip(segments_of(folder)[0] / "vectors.q12")
@@ -216,7 +216,7 @@ def test_forgetting_puts_nothing_forgotten_back_when_a_segment_is_damaged(store,
     assert store.admin.doctor(deep=True).healthy
 
 
-def test_contents_find_every_text_and_survive_being_written(rng):
+def test_text_hashes_find_every_text_also_after_being_written(rng):
     """Also of texts that two turns have, and hashes that end in zeros."""
     contents = [content_hash(str(n % 90)) for n in range(100)] + [bytes(32), bytes(15) + b"\1" * 17]
     made = TextHashes.of(hashes_of(contents))
@@ -232,7 +232,7 @@ def test_contents_find_every_text_and_survive_being_written(rng):
     assert content_hash("unknown") not in found
 
 
-def test_nothing_is_salvaged_of_what_was_forgotten_since(folder, encoder):
+def test_vectors_of_forgotten_turns_are_not_salvaged(folder, encoder):
     """A cache stores nothing that was read in an earlier epoch."""
     with opened(folder, encoder) as store:
         note(store, range(3))
