@@ -128,12 +128,12 @@ class Session(OfOneProcess, WorkingMemory):
         - `k`: maximum number of turns, from 1 to 1,000
         - `scope`: only turns of sessions at or below this scope
         - `hidden`: also turns hidden by a rewind or a restore
-        - `after`: the next page: `Recall.next` of the page before, which has seen the same
+        - `after`: for the next page, `Recall.next` of the page before; both see the same log
         - `as_of`: search what the session saw at this position or time of recording
-        - `min_position`: have the vectors cover this position, or raise `ProjectionBehind`
-        - `timeout_s`: how long `min_position` may take
-        - `receipt`: record the question and the answer in the log; None for what the store was opened with
-        - `wait_for_model`: if False and the model is not loaded yet, answer by text alone
+        - `min_position`: require vectors up to this position, or raise `ProjectionBehind`
+        - `timeout_s`: how long to wait for `min_position`, in seconds
+        - `receipt`: record the question and the answer in the log; None: as the store was opened (`receipts`)
+        - `wait_for_model`: False to answer by text alone while the model is not loaded yet
         - `**options`: see `RecallOptions`
 
         `context_turns` and `exchange` come from the turns it sees, across the branch point. Raises `OutsideSession` if
@@ -181,8 +181,8 @@ class Session(OfOneProcess, WorkingMemory):
         - `as_of`: working memory and answer as of this position or time of recording
         - `min_relevance`: leave out turns of less relevance, from 0 to 1; None for 0.1
         - `tokenizer`: returns the number of tokens of a text; None to estimate it
-        - `receipt`: record the question and what is shown in the log; None for what the store was opened with
-        - `wait_for_model`: if False and the model is not loaded yet, answer by text alone
+        - `receipt`: record the question and what is shown in the log; None: as the store was opened (`receipts`)
+        - `wait_for_model`: False to answer by text alone while the model is not loaded yet
         - `**filters`: see `TurnFilters`
 
         Values that have expired, with `as_of` those that had expired then, are left out. Otherwise like

@@ -245,7 +245,7 @@ class MemoryStore(OfOneProcess):
             by_train = store.switch("trip-by-train", reason="branch")
             [turn.text for turn in by_train.turns()]  # -> ['By ferry or by train?']
 
-        - `to`: the session to enter or to start, by default with a random id; `compress` and `rewind` may stay
+        - `to`: the session to enter or to start; None: a random id, or for `compress` and `rewind` the same session
         - `**how`: see `SwitchHow`
 
         Prefetched answers for the old session are discarded. Raises `UnknownSession`, `SessionExists`,
@@ -260,7 +260,7 @@ class MemoryStore(OfOneProcess):
     def preview_switch(self, to: SessionLike | None = None, **how: Unpack[SwitchHow]) -> SwitchPreview:
         """Return what `switch` would append, without appending it. Raises as `switch` does.
 
-        - `to`: the session to enter
+        - `to`: the session to enter or to start
         - `**how`: see `SwitchHow`
         """
         return previews.switch_preview(self.parts.sessions.preview_switch(to, **how))
@@ -333,18 +333,18 @@ class MemoryStore(OfOneProcess):
         - `scope`: only turns of sessions at or below this scope
         - `session`: only the own turns of this session
         - `lineage`: with `session`, all turns that it sees, also those of its ancestors
-        - `after`: the next page: `Recall.next` of the page before, which has seen the same
+        - `after`: for the next page, `Recall.next` of the page before; both see the same log
         - `as_of`: answer as of this position or time of recording
-        - `min_position`: have the vectors cover this position, or raise `ProjectionBehind`
-        - `timeout_s`: how long `min_position` may take
-        - `receipt`: record the question and the answer in the log; None for what the store was opened with
-        - `wait_for_model`: if False and the model is not loaded yet, answer by text alone
+        - `min_position`: require vectors up to this position, or raise `ProjectionBehind`
+        - `timeout_s`: how long to wait for `min_position`, in seconds
+        - `receipt`: record the question and the answer in the log; None: as the store was opened (`receipts`)
+        - `wait_for_model`: False to answer by text alone while the model is not loaded yet
         - `**options`: see `RecallOptions`
 
-        The text leg sees every turn acknowledged before; the vector leg, which embeds up to 64 new texts, those up to
-        `Recall.vectors_cover`. If it cannot answer, `vector` raises and `hybrid` answers by text alone. Warns
-        (`ScopeWarning`) if no session is within `scope`. Raises `InvalidInput`, `UnknownSession`, and `OutsideSession`
-        for a session that did not exist at `as_of`.
+        Text search covers every recorded turn; vectors cover those up to `Recall.vectors_cover`, and a recall embeds up
+        to 64 new texts itself. If vectors cannot answer, `mode="vector"` raises and `hybrid` answers by text alone.
+        Warns (`ScopeWarning`) if no session is within `scope`. Raises `InvalidInput`, `UnknownSession`, and
+        `OutsideSession` for a session that did not exist at `as_of`.
         """
         of = None if session is None else session_id_of(session)
         asked = question(query, k=k, scope=scope, session=of, lineage=lineage, **options)
@@ -392,8 +392,8 @@ class MemoryStore(OfOneProcess):
         - `as_of`: answer as of this position or time of recording
         - `min_relevance`: leave out turns of less relevance, from 0 to 1; None for 0.1
         - `tokenizer`: returns the number of tokens of a text; None to estimate it
-        - `receipt`: record the question and what is shown in the log; None for what the store was opened with
-        - `wait_for_model`: if False and the model is not loaded yet, answer by text alone
+        - `receipt`: record the question and what is shown in the log; None: as the store was opened (`receipts`)
+        - `wait_for_model`: False to answer by text alone while the model is not loaded yet
         - `**filters`: see `TurnFilters`
 
         The most relevant turns, long ones in part, are shown by session in order of time; `Session.context` adds its
