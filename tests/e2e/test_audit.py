@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import UTC, datetime
 
 import pytest
 
-from mnemolog import AsyncMemoryStore, InvalidInput, LogDamaged, MemoryStore, UnknownSession
+from mnemolog import InvalidInput, LogDamaged, MemoryStore, UnknownSession
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.position import Micros
@@ -259,20 +258,6 @@ def test_verify_and_export_hold_while_others_append(store, session, tmp_path):
         stop.append(True)
         writing.result()
     assert all(sound)
-
-
-def test_the_asyncio_side_tells_the_same(store, folder):
-    """Page by page."""
-
-    async def ask():
-        async with AsyncMemoryStore.open(folder, model=None) as other:
-            return (
-                [moment async for moment in other.audit.timeline(after=3)],
-                await other.audit.diff(3),
-                await other.audit.event(3),
-            )
-
-    assert asyncio.run(ask()) == (list(store.audit.timeline(after=3)), store.audit.diff(3), store.audit.event(3))
 
 
 # --- commands

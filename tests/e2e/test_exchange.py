@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
 
-from mnemolog import AsyncMemoryStore, MemoryStore
+from mnemolog import MemoryStore
 from mnemolog.projections.recall.hits import EXCHANGE_TURNS_MAX, REACH
 
 
@@ -146,21 +145,13 @@ def test_an_exchange_is_short_and_near(store):
     assert exchange_of(store, "train") == []
 
 
-def test_pages_and_sessions_and_asyncio_have_exchanges_too(store, folder):
+def test_pages_and_sessions_have_exchanges_too(store):
     """A later page may ask for them, whatever the first one did."""
     trip = store.session("trip")
     say(trip, ("user", "The ferry?"), ("assistant", "At nine."), ("user", "That ferry?"), ("assistant", "At ten."))
     first = trip.recall("ferry", k=1)
     (hit,) = trip.recall("ferry", k=1, after=first.next, exchange=True)
     assert len(hit.exchange) == 1
-
-    async def main():
-        async with AsyncMemoryStore.open(folder, model=None) as opened:
-            session = await opened.session("trip")
-            return [await asker.recall("ferry", k=1, exchange=True) for asker in (opened, session)]
-
-    for answer in asyncio.run(main()):
-        assert [turn.text for turn in answer[0].exchange] == ["At nine."]
 
 
 def test_the_command_line_shows_the_exchange_around_the_hit(store, folder, run):

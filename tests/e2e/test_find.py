@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
+from mnemolog import InvalidInput, MemoryStore
 from mnemolog.projections.recall import phrases
 
 
@@ -96,19 +95,6 @@ def test_forgotten_turns_are_never_found(store, trip):
     assert store.find("leaves") == store.find("leaves", hidden=True) == []
     store.forget(session=trip.id)
     assert store.find("e", hidden=True) == []
-
-
-def test_a_store_for_asyncio_finds_the_same(folder):
-    """With the same arguments."""
-
-    async def found():
-        async with AsyncMemoryStore.open(folder, model=None) as store:
-            session = await store.start_session("s")
-            await session.record("user", "the ferry")
-            return await store.find("FERRY"), await store.find("FERRY", ignore_case=False)
-
-    one, none = asyncio.run(found())
-    assert (texts(one), none) == (["the ferry"], [])
 
 
 @given(st.lists(st.text("aAbß \n.", min_size=1, max_size=8), min_size=1, max_size=8), st.text("aAbß \n.", min_size=1))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import UTC, datetime
 
 import msgspec
 import pytest
 
-from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore, NewTurn, UnknownSession
+from mnemolog import InvalidInput, MemoryStore, NewTurn, UnknownSession
 from mnemolog.adapters.importers import import_files
 from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.audit.receipt_audit import Verdict
@@ -412,20 +411,6 @@ def test_the_command_shows_and_does_only_with_yes(told, run):
     assert len(listed) == 8
     assert "session.started.v1" in run("forgotten", told.path).stdout
     assert "name of a" not in run("sessions", told.path).stdout
-
-
-def test_the_asyncio_side_forgets_as_well(told):
-    """The same report, and nothing blocks."""
-
-    async def forgets():
-        async with AsyncMemoryStore.open(told.path, model=None) as store:
-            session = await store.session("a")
-            report = await store.forget(session=session)
-            return report, await store.audit.forgotten()
-
-    report, listed = asyncio.run(forgets())
-    assert report.events == len(listed) == 7
-    assert texts(told, "a") == []
 
 
 def test_the_command_line_makes_a_plain_store_and_opens_what_is_encrypted(tmp_path, run):

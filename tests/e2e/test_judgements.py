@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore, errors
+from mnemolog import InvalidInput, MemoryStore, errors
 from mnemolog.domain.events import RecallJudged
 
 
@@ -141,21 +139,6 @@ def test_a_store_that_is_only_read_takes_no_judgement(store, talk, folder):
     with MemoryStore.open(folder, model=None, read_only=True) as read, pytest.raises(errors.StoreNotWritable):
         read.audit.judge(receipt, nothing=True)
     assert store.audit.judgements() == []
-
-
-def test_a_store_for_asyncio_takes_judgements_too(folder):
-    """With the same methods."""
-
-    async def judged():
-        async with AsyncMemoryStore.open(folder, model=None) as store:
-            session = await store.start_session("s")
-            turn = await session.record("user", "tea")
-            answer = await store.recall("tea", receipt=True)
-            made = await store.audit.judge(answer.receipt, good=[turn.position])
-            return made, await store.audit.judgements()
-
-    made, found = asyncio.run(judged())
-    assert found == [made]
 
 
 def test_the_command_judges_hits_by_their_numbers(run, folder):

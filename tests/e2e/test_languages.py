@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore, NewTurn
+from mnemolog import InvalidInput, MemoryStore, NewTurn
 from mnemolog.domain.language import LANGUAGES
 from mnemolog.projections.recall.question import TEXT
 from mnemolog.projections.sql.position_blocks import BLOCK
@@ -177,13 +175,3 @@ def test_the_language_is_chosen_on_the_command_line(tmp_path, run):
     assert run("language", memory, "fr").stdout == "fr (french)\n"
     assert not run("recall", memory, "Wohnung", "--mode", "text", "--json").json["hits"]
     assert "is none of en (english)" in run("language", memory, "klingon").stderr
-
-
-def test_the_asyncio_store_has_a_language_too(folder):
-    """Read and changed."""
-
-    async def changed():
-        async with AsyncMemoryStore.open(folder, model=None, language="it") as store:
-            return await store.admin.language(), await store.admin.set_language("pt"), await store.admin.language()
-
-    assert asyncio.run(changed()) == ("it", True, "pt")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
 
-from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn
+from mnemolog import MemoryStore, NewTurn
 from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.domain.errors import DuplicateKey, InvalidInput, LimitExceeded
 from mnemolog.domain.limits import TURNS_PER_CALL_MAX
@@ -197,26 +196,6 @@ def test_many_messages_are_recorded_at_once(session, folder):
         with pytest.raises(LimitExceeded, match="10,001 messages"):
             store.record_many([chat[0]] * (TURNS_PER_CALL_MAX + 1), session.id)
         assert store.head() == before
-
-
-def test_the_asyncio_twins_take_messages(folder):
-    """One by one and many at once."""
-
-    async def record():
-        async with AsyncMemoryStore.open(folder, model=None) as store:
-            session = await store.start_session("trip")
-            await session.record({"role": "human", "content": "Tea?"})
-            await store.record(session.id, {"role": "ai", "content": "Yes."})
-            await session.record_many([{"role": "user", "content": "Where?"}])
-            await store.record_many([{"role": "ai", "content": "In Porto."}], session.id)
-            return [(turn.role.value, turn.text) for turn in await session.turns()]
-
-    assert asyncio.run(record()) == [
-        ("user", "Tea?"),
-        ("assistant", "Yes."),
-        ("user", "Where?"),
-        ("assistant", "In Porto."),
-    ]
 
 
 @pytest.mark.local

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from mnemolog import AsyncMemoryStore, Context, InvalidInput, MemoryStore, errors
+from mnemolog import Context, InvalidInput, MemoryStore, errors
 from mnemolog.projections.context.answer import BlockKind, WhyLeftOut
 
 TALK = [
@@ -229,18 +227,6 @@ def test_a_branch_sees_what_its_parent_saw(trip):
     context = branch.context("ferry")
     assert context.positions == (2, 3, 6)
     assert "travellers: 3" in context.text
-
-
-def test_the_context_for_asyncio_is_the_same(folder, store, trip):
-    """Of the store and of a session."""
-    expected = store.context("ferry"), trip.context("ferry")
-
-    async def ask():
-        async with await AsyncMemoryStore.open(folder, model=None) as other:
-            session = await other.find_session("trip")
-            return await other.context("ferry"), await session.context("ferry")
-
-    assert asyncio.run(ask()) == expected
 
 
 def test_the_command_prints_the_text_and_notes_what_was_left_out(folder, store, trip, run):

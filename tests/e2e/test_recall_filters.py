@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemolog import AsyncMemoryStore, InvalidInput, LimitExceeded, MemoryStore, UnknownSession, Weights
+from mnemolog import InvalidInput, LimitExceeded, MemoryStore, UnknownSession, Weights
 from tests.support import FakeClock, HashEncoder
 
 EVERYTHING = 1_000
@@ -361,19 +360,12 @@ def test_neighbours_of_a_branch_are_what_it_sees(store):
 
 
 def test_the_number_of_hits_may_be_given_by_position(folder):
-    """`recall(query, 5)`, of the store, a session and their asyncio twins."""
+    """`recall(query, 5)`, of the store and of a session."""
     with MemoryStore.open(folder, model=None) as store:
         session = store.start_session("trip")
         for number in range(4):
             session.record("user", f"tea {number}")
         assert len(store.recall("tea", 2).hits) == len(session.recall("tea", 2).hits) == 2
-
-    async def recalled():
-        async with AsyncMemoryStore.open(folder, model=None) as store:
-            found = await store.recall("tea", 3), await (await store.session(session.id)).recall("tea", 3)
-            return [len(answer.hits) for answer in found]
-
-    assert asyncio.run(recalled()) == [3, 3]
 
 
 @pytest.mark.parametrize("name", ["recall", "find", "context", "preview_switch"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from datetime import timedelta
 
@@ -12,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pysqlite3 import dbapi2
 
-from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore, Weights
+from mnemolog import InvalidInput, MemoryStore, Weights
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.audit.recall_audit import RecallAudit
 from mnemolog.domain.clock import to_datetime
@@ -65,18 +64,6 @@ def test_a_store_opened_with_receipts_keeps_one_of_every_recall(folder, clock):
         assert store.audit.recalls().sound
     with MemoryStore.open(folder, model=None, clock=clock) as store:
         assert store.recall("tea").receipt is None
-
-
-def test_a_store_for_asyncio_keeps_receipts_too(folder):
-    """With the same option."""
-
-    async def recalled():
-        async with AsyncMemoryStore.open(folder, model=None, receipts=True) as store:
-            session = await store.start_session("s")
-            await session.record("user", "tea")
-            return (await store.recall("tea")).receipt, (await session.recall("tea", receipt=False)).receipt
-
-    assert asyncio.run(recalled()) == (3, None)
 
 
 def test_a_prefetched_answer_is_valid_where_receipts_are_kept(folder):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from typing import get_args
 
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
+from mnemolog import InvalidInput, MemoryStore
 from mnemolog.domain.events import RecallServed
 from mnemolog.projections.recall.question import Mode
 from tests.support import FakeClock, HashEncoder
@@ -175,7 +174,7 @@ def test_a_receipt_has_the_min_relevance_and_is_repeated_with_it(few):
     assert (audit.reproduced, audit.changed_today) == (2, 0)
 
 
-def test_a_session_a_prefetch_and_asyncio_leave_out_the_same(few, folder):
+def test_a_session_and_a_prefetch_leave_out_the_same(few):
     """With the same argument."""
     session = few.session("a")
     whole = session.recall("ferry", 10)
@@ -185,19 +184,6 @@ def test_a_session_a_prefetch_and_asyncio_leave_out_the_same(few, folder):
     assert session.recall("ferry", 10, min_relevance=least).hits == expected
     session.prefetch("ferry", k=10, min_relevance=least)
     assert session.prefetch_result(wait_s=60).recall.hits == expected
-    few.close()
-
-    async def asked():
-        async with AsyncMemoryStore.open(folder, model=HashEncoder(dimension=32), background=False) as store:
-            session = await store.session("a")
-            await session.prefetch("ferry", k=10, min_relevance=least)
-            return (
-                await store.recall("ferry", 10, session="a", min_relevance=least),
-                await session.recall("ferry", 10, min_relevance=least),
-                (await session.prefetch_result(wait_s=60)).recall,
-            )
-
-    assert [[hit.position for hit in answer] for answer in asyncio.run(asked())] == [[h.position for h in expected]] * 3
 
 
 class ByLength:

@@ -1,13 +1,12 @@
 """The scopes and agents of a store can be listed, and one that does not exist is noticed."""
 
-import asyncio
 import json
 import warnings
 from datetime import timedelta
 
 import pytest
 
-from mnemolog import AsyncMemoryStore, MemoryStore, errors
+from mnemolog import MemoryStore, errors
 
 
 @pytest.fixture
@@ -109,18 +108,6 @@ def test_a_store_of_one_scope_lists_only_what_is_in_it(store, folder):
         with pytest.raises(errors.UnknownSession) as refused:
             bound.turns("a")
         assert refused.value.closest == ("c",)
-
-
-def test_asyncio_lists_scopes_and_agents_too(store, folder):
-    """As every method."""
-
-    async def main():
-        async with AsyncMemoryStore.open(folder, model=None) as other:
-            assert await other.scopes() == store.scopes()
-            assert await other.agents() == store.agents()
-            assert await other.sessions(title="lisbon") == store.sessions(title="lisbon")
-
-    asyncio.run(main())
 
 
 def test_the_command_line_lists_scopes_agents_and_filtered_sessions(store, folder, run):

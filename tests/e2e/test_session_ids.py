@@ -147,20 +147,6 @@ def test_a_branch_and_a_switch_take_a_title_or_keep_that_of_the_session_left(sto
     assert store.switch("e", reason="new").title == "By plane"
 
 
-def test_asyncio_has_the_same_three_calls(folder):
-    """Returned as handles for asyncio."""
-
-    async def main():
-        async with AsyncMemoryStore.open(folder, model=None) as store:
-            assert await store.find_session("trip") is None
-            trip = await store.session("trip", title="A trip")
-            assert ((await store.find_session("trip")).title, trip.title) == ("A trip", "A trip")
-            with pytest.raises(errors.SessionExists):
-                await store.start_session("trip")
-
-    asyncio.run(main())
-
-
 def test_a_handle_is_taken_wherever_an_id_is(store):
     """Also one for asyncio, and for a session that is passed to `session` itself."""
     trip = store.session("trip", scope="acme")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from mnemolog import AsyncMemoryStore, MemoryStore
+from mnemolog import MemoryStore
 from mnemolog.domain import errors
 from mnemolog.domain.session import session_stream
 from mnemolog.projections.history.session_tree import tree
@@ -73,20 +71,6 @@ def test_each_agent_has_keys_of_its_own(store, trip):
     """The key is one of the stream that the switch lies in."""
     store.switch("a", reason="new", agent="one", key="k")
     assert store.switch("b", reason="new", agent="two", key="k").id == "b"
-
-
-def test_asyncio_has_keys_as_well(folder, encoder):
-    """The same."""
-
-    async def twice():
-        async with AsyncMemoryStore.open(folder, model=encoder, background=False) as store:
-            await store.switch("trip", reason="new", agent="assistant")
-            await store.switch(reason="compress", agent="assistant", key="k")
-            before = await store.head()
-            await store.switch(reason="compress", agent="assistant", key="k")
-            return before == await store.head()
-
-    assert asyncio.run(twice())
 
 
 def test_a_session_may_work_for_another(store, trip):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
+from mnemolog import InvalidInput, MemoryStore
 from mnemolog.domain.clock import to_micros
 from mnemolog.domain.errors import OutsideSession, UnknownCheckpoint
 from mnemolog.infra.log.open import open_log
@@ -294,30 +293,6 @@ def test_record_and_recall_take_text_and_dates_for_times(store):
     assert {hit.text for hit in store.recall("tea", since="2026-03-17").hits} == {"tea late"}
     assert {hit.text for hit in store.recall("tea", until=date(2026, 3, 17)).hits} == {"tea early"}
     assert {hit.text for hit in session.recall("tea", since="2026-03-18 09:30").hits} == {"tea late"}
-
-
-def test_the_asyncio_store_takes_times_too(folder, clock):
-    """The same arguments, awaited."""
-
-    async def run():
-        async with AsyncMemoryStore.open(folder, model=None, clock=clock) as store:
-            trip = await store.start_session("trip")
-            for _ in range(3):
-                clock.advance(seconds=3600)
-                await trip.record("user", "tea")
-            then = "2026-03-16T14:00"
-            assert await store.position_at(then) == 2
-            assert (await store.replay(to=then)).position == 2
-            assert (await trip.at(then)).position == 2
-            assert (await store.recall("tea", as_of=then)).as_of == 2
-            assert (await store.audit.diff(then)).before.position == 2
-            assert len(await (await store.switch(reason="branch", session=trip, at=then)).turns()) == 1
-            assert len(await (await trip.branch(at=then)).turns()) == 1
-            assert [event.position async for event in store.events(after=then, upto="2026-03-16 16:00")][:2] == [3, 4]
-            assert [item.position async for item in store.audit.timeline(upto=then)] == [1, 2]
-            assert await trip.rewind(to=then) == 2
-
-    asyncio.run(run())
 
 
 @pytest.fixture

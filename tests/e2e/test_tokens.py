@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -10,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mnemolog import AsyncMemoryStore, DuplicateKey, InvalidInput, LimitExceeded, MemoryStore, acting_as, import_log
+from mnemolog import DuplicateKey, InvalidInput, LimitExceeded, MemoryStore, acting_as, import_log
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.idempotency import request_key
 from mnemolog.domain.tokens import PREFIX, SCOPES_MAX, TOKENS_STREAM, find_token
@@ -221,20 +220,6 @@ def test_tokens_in_other_streams_are_no_tokens(store):
     )
     assert [token.id for token in store.admin.tokens()] == [created.token.id]
     assert find_token({}, created.secret, now=NOW) is None
-
-
-def test_asyncio_has_the_same_calls(folder):
-    """`await store.admin.create_token(…)`."""
-
-    async def talk():
-        async with AsyncMemoryStore.open(folder, model=None) as store:
-            created = await store.admin.create_token("alice")
-            revoked = await store.admin.revoke_token(created.token.id)
-            return created, revoked, await store.admin.tokens()
-
-    created, revoked, tokens = asyncio.run(talk())
-    assert tokens == [revoked]
-    assert revoked.id == created.token.id
 
 
 def test_the_command_line_creates_lists_and_revokes_tokens(store, folder, run):

@@ -113,6 +113,45 @@ def test_every_method_is_to_be_awaited_and_documented(side, name):
     assert method.__qualname__.startswith("Async")
 
 
+OWN = {Session: {"prefetch_result"}, Ticket: {"wait", "cancel"}, MemoryStore: {"close", "within"}}
+"""What the asyncio side does in a way of its own."""
+
+
+class AtOnce:
+    """Pools that run each call in the event loop."""
+
+    async def read(self, work):
+        return work()
+
+    write = recall = background = read
+
+
+@pytest.mark.parametrize(
+    ("side", "name"), [case for case in CALLS if case.values[1] not in OWN.get(case.values[0], set())]
+)
+def test_a_call_passes_all_that_it_is_given_on_and_returns_what_comes_back(side, name):
+    """Of the same method of the blocking object; a handle that comes back is wrapped."""
+    given = {item: object() for item in list(inspect.signature(getattr(side, name)).parameters)[1:]}
+    came, back = {}, object()
+
+    def blocking(self, **arguments):
+        came.update(arguments)
+        return iter([back]) if name in ITERATES else back
+
+    wrapper = object.__new__(SIDES[side])
+    wrapper._of, wrapper._pools = type("Blocking", (), {name: blocking})(), AtOnce()
+
+    async def call():
+        called = getattr(wrapper, name)(**given)
+        return [item async for item in called] if name in ITERATES else await called
+
+    result = asyncio.run(call())
+    (found,) = result if name in ITERATES else [result]
+    assert back in (found, getattr(found, "_of", None))
+    given.pop("progress", None), came.pop("progress", None)
+    assert came == given
+
+
 def test_open_takes_what_open_takes():
     """It is no coroutine itself: it gives what can be awaited or entered."""
     assert inspect.signature(AsyncMemoryStore.open) == inspect.signature(MemoryStore.open)
