@@ -38,18 +38,18 @@ UNIX = 1_683_554_160
         str(UNIX * 1_000),
     ],
 )
-def test_a_moment_is_read_in_every_common_form(value):
+def test_a_time_is_read_in_every_common_form(value):
     """ISO 8601, written forms and Unix time; UTC without a zone."""
     assert to_datetime(parse_time("time", value)) == MAY_8
 
 
-def test_a_day_first_is_understood_when_it_can_be_nothing_else():
-    """25/12/2023 has one reading."""
+def test_a_day_may_come_first_where_it_cannot_be_a_month():
+    """25/12/2023 can be read in one way only."""
     assert to_datetime(parse_time("time", "25/12/2023")) == datetime(2023, 12, 25, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("value", [None, ""])
-def test_no_time_is_no_error(value):
+def test_a_missing_time_is_not_an_error(value):
     """Many turns have none."""
     assert parse_time("time", value) is None
 
@@ -81,8 +81,8 @@ def test_no_time_is_no_error(value):
         ([2023], "is not a time"),
     ],
 )
-def test_what_is_unclear_is_refused_and_never_guessed(value, why):
-    """No year from the calendar on the wall, no zone out of three."""
+def test_an_unclear_time_is_refused_never_guessed(value, why):
+    """Neither the year nor the zone is guessed."""
     with pytest.raises(InvalidInput) as caught:
         parse_time("time", value)
     assert why in str(caught.value)
@@ -99,7 +99,7 @@ def test_iso_times_keep_every_microsecond(moment):
 @settings(deadline=None)
 @given(st.text(max_size=120) | st.from_regex(r"[0-9/:., TZamp+-]{1,40}", fullmatch=True))
 def test_any_text_is_a_time_or_refused(text):
-    """Nothing of the parser below comes through."""
+    """No other error of the parser is raised."""
     try:
         said_at = parse_time("time", text)
     except InvalidInput:

@@ -39,13 +39,13 @@ def missing_of(seen, wanted):
         ("ABCX", "ABC", ""),
     ],
 )
-def test_only_what_the_session_lacks_is_missing(seen, wanted, lacks):
-    """A transcript may be a window of the session, or have gained a message in its middle."""
+def test_only_messages_that_the_session_lacks_are_missing(seen, wanted, lacks):
+    """A transcript may be a window of the session, or have a new message in its middle."""
     assert missing_of(seen, wanted) == lacks
 
 
-def test_handing_a_transcript_over_again_soon_adds_nothing(rng):
-    """Whatever the session held before; mostly at once."""
+def test_passing_a_transcript_again_soon_adds_nothing(rng):
+    """Whatever the session held before; mostly at the second time."""
     at_once = 0
     for _ in range(2_000):
         seen, wanted = ("".join(rng.choices("ABCDEFGH", k=rng.randrange(10))) for _ in range(2))

@@ -170,13 +170,13 @@ def test_the_first_line_starts_its_session(log):
     assert new.scope == "ada"
 
 
-def test_a_line_that_goes_on_from_the_one_before_needs_no_look_at_the_log(talk):
-    """Which is nearly all of them: turns may wait for each other."""
+def test_a_line_that_continues_the_one_before_needs_no_lookup(talk):
+    """Nearly all lines do, so their turns can be recorded in batches."""
     talk.interpreter._lookup = None
     assert said_in(talk.answer("a3")) == ("s", ["a3"])
 
 
-def test_what_is_in_the_log_stays_where_it_is(log, talk):
+def test_turns_in_the_log_stay_in_their_sessions(log, talk):
     """A second read from the beginning changes no decision."""
     again = Talk(log)
     assert said_in(again.ask("q1")) == ("s", ["q1"])
@@ -184,18 +184,18 @@ def test_what_is_in_the_log_stays_where_it_is(log, talk):
 
 
 def test_a_question_in_place_of_an_earlier_one_is_a_rewind(log, talk):
-    """Under a key of its own, so that it is made once."""
+    """It has a key, so it is made once."""
     rewind, say = talk.ask("q3", follows="a1")
     assert rewind == Switch(reason="rewind", left="s", at=log.at("s", "a1"), key="s/q3")
     assert said_in([say]) == ("s", ["q3"])
 
 
-def test_an_answer_beside_another_one_is_no_rewind(talk):
-    """Parallel tool calls have one line in common."""
+def test_an_answer_beside_another_one_is_not_a_rewind(talk):
+    """Results of parallel tool calls continue the same line."""
     assert said_in(talk.answer("a3", follows="q2")) == ("s", ["a3"])
 
 
-def test_a_line_that_goes_on_from_a_hidden_one_is_a_branch(log, talk):
+def test_a_line_that_continues_a_hidden_one_is_a_branch(log, talk):
     """Its name is derived from its first turn; later lines follow."""
     left = log.at("s", "a2")
     talk.ask("q3", follows="a1")
@@ -205,13 +205,13 @@ def test_a_line_that_goes_on_from_a_hidden_one_is_a_branch(log, talk):
     assert said_in(talk.answer("a4")) == ("s~a3", ["a4"])
 
 
-def test_a_line_that_is_written_once_more_is_there_already(talk):
-    """Whatever line the copy names as its parent."""
+def test_a_line_that_is_written_again_is_already_there(talk):
+    """Whichever line the copy names as its parent."""
     assert talk.answer("a1", follows="q1") == [AlreadyThere(1)]
 
 
-def test_a_copy_begins_nothing_until_something_is_said(log, talk):
-    """Then it is a branch where the copies end."""
+def test_copies_start_no_session_until_something_new_is_said(log, talk):
+    """Then it is a branch from where the copies end."""
     fork = Talk(log)
     assert fork.ask("q1", session="f", follows=None) == [AlreadyThere(1)]
     assert fork.answer("a1", session="f") == [AlreadyThere(1)]
@@ -221,8 +221,8 @@ def test_a_copy_begins_nothing_until_something_is_said(log, talk):
 
 
 @pytest.mark.parametrize("follows", ["gone", None])
-def test_a_fork_that_goes_on_from_what_nobody_knows_is_one_still(log, talk, follows):
-    """It has begun with copies: a branch where they end, with all that they show."""
+def test_a_fork_that_continues_an_unknown_line_is_a_branch(log, talk, follows):
+    """It begins with copies: the branch starts where they end."""
     fork = Talk(log)
     fork.ask("q1", session="f", follows=None)
     fork.answer("a1", session="f")
@@ -230,8 +230,8 @@ def test_a_fork_that_goes_on_from_what_nobody_knows_is_one_still(log, talk, foll
     assert (branch.reason, branch.to, branch.left, branch.at) == ("branch", "f", "s", log.at("s", "a1"))
 
 
-def test_a_fork_edits_what_it_was_made_of_whoever_else_has_that(log, talk):
-    """Another session has the line that is gone on from as its own, and would be found first."""
+def test_an_edit_in_a_fork_refers_to_the_session_it_was_copied_from(log, talk):
+    """Another session has the continued line as well, and would be found first."""
     fork = Talk(log)
     fork.ask("q1", session="t")
     fork.answer("a1", session="t")
@@ -241,8 +241,8 @@ def test_a_fork_edits_what_it_was_made_of_whoever_else_has_that(log, talk):
     assert (rewind.reason, rewind.left, rewind.at, say.session) == ("rewind", "t", log.at("s", "a1"), "t")
 
 
-def test_the_result_of_a_call_that_was_copied_is_behind_all_copies(log, talk):
-    """Parallel calls: the result of the first continues it, and the second call was copied as well."""
+def test_the_result_of_a_copied_call_comes_after_all_copies(log, talk):
+    """Of two parallel calls, both copied, the result of the first continues the first."""
     talk.answer("c1")
     talk.answer("c2")
     fork = Talk(log)
@@ -253,16 +253,16 @@ def test_the_result_of_a_call_that_was_copied_is_behind_all_copies(log, talk):
     assert fork.line("r2", session="t", role="tool", follows="c2")[-1].session == "t"
 
 
-def test_a_copy_by_words_stands_in_the_same_place(log, talk):
-    """Where keys are made of what is said, the same words elsewhere are said anew."""
+def test_a_copy_with_a_derived_key_has_to_be_in_the_same_place(log, talk):
+    """The same words elsewhere are a new turn."""
     fork = Talk(log)
     how = {"session": "f", "follows": None, "copied_from": "s", "recounted": True}
     assert fork.ask("q1", **how) == [AlreadyThere(1)]
     assert fork.ask("q2", **how)[-1].session == "f"
 
 
-def test_a_compaction_is_made_with_the_turn_after_it(log, talk):
-    """Only that tells whose it is; read once more it is made no second time."""
+def test_a_compaction_is_recorded_with_the_turn_after_it(log, talk):
+    """That turn shows which session it belongs to. Reading it again records nothing."""
     assert talk.line("c1", move=Compacted("c1")) == []
     compress, say = talk.ask("q3", follows="c1")
     assert compress == Switch(reason="compress", left="s", key="s/c1")
@@ -275,42 +275,42 @@ def test_a_compaction_is_made_with_the_turn_after_it(log, talk):
     assert said_in(again.ask("q3", follows="c1")) == ("s", ["q3"])
 
 
-def test_a_compaction_that_goes_on_elsewhere_ends_the_old_session(log, talk):
-    """The first turn behind it belongs to another session."""
+def test_a_compaction_that_continues_elsewhere_ends_the_old_session(log, talk):
+    """The first turn after it belongs to another session."""
     talk.line("c1", move=Compacted("c1"))
     compress, _ = talk.ask("q3", session="t", follows="c1")
     assert (compress.reason, compress.to, compress.left, compress.key) == ("compress", "t", "s", "s/c1")
 
 
-def test_what_was_taken_back_is_hidden_once(log, talk):
-    """From the first turn that no longer counts."""
+def test_undone_turns_are_hidden_once(log, talk):
+    """From the first turn that was undone."""
     undone = Undone("u1", "q2")
     assert talk.line(None, move=undone) == [Switch(reason="rewind", left="s", at=log.at("s", "q2") - 1, key="s/u1")]
     assert talk.line(None, move=undone) == []
 
 
-def test_who_works_for_another_is_started_below_it(log, talk):
-    """And the other with it, where nothing is known of that yet."""
+def test_a_subagent_is_started_below_its_parent(log, talk):
+    """The parent is started too, if it is unknown."""
     start, _ = Talk(log).ask("b1", session="s/7", follows=None, works_for="s")
     assert (start.session, start.parent) == ("s/7", "s")
     other, start, _ = Talk(log).ask("b2", session="x/1", follows=None, works_for="x")
     assert (other.session, other.parent, start.session, start.parent) == ("x", None, "x/1", "x")
 
 
-def test_lines_without_turns_lead_to_what_they_go_on_from(log, talk):
-    """An edit may continue one of them."""
+def test_lines_without_turns_stand_for_the_turn_that_they_continue(log, talk):
+    """An edit may continue such a line."""
     talk.line("h1", follows="a1")
     rewind, _ = talk.ask("q3", follows="h1")
     assert rewind.at == log.at("s", "a1")
 
 
-def test_in_doubt_it_goes_on(talk):
-    """From an unknown line."""
+def test_a_line_that_continues_an_unknown_one_continues_the_session(talk):
+    """In doubt nothing is hidden."""
     assert said_in(talk.ask("q3", follows="gone")) == ("s", ["q3"])
 
 
-def test_a_step_that_is_refused_leaves_no_trace_of_its_line(log):
-    """The next line is decided as if that one had not been there."""
+def test_a_refused_step_leaves_no_trace_of_its_line(log):
+    """The next line is interpreted as if that one were missing."""
     talk = Talk(log)
     steps = talk.interpreter.interpret(Entry(session="s", turns=[turn("q1", "s", "user")], name="q1", asks=True))
     assert isinstance(next(steps), Settle)
@@ -331,6 +331,6 @@ def test_a_step_that_is_refused_leaves_no_trace_of_its_line(log):
         ("/" + "x" * SCOPE_BYTES_MAX + "/end", "end"),
     ],
 )
-def test_a_folder_as_a_scope(folder, scope):
-    """As much of its end as a scope holds."""
+def test_a_folder_is_cut_to_a_scope(folder, scope):
+    """As much of its end as fits."""
     assert scope_of(folder) == scope

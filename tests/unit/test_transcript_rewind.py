@@ -26,14 +26,14 @@ from mnemolog.adapters.support.rewind_to_transcript import first_gone
         ("", "", ""),
     ],
 )
-def test_what_the_transcript_has_no_more_is_gone(seen, kept, left):
+def test_texts_that_the_transcript_no_longer_has_are_undone(seen, kept, left):
     """Each letter is what a user said."""
     gone = first_gone(seen, kept, said=bool(kept))
     assert seen[:gone] == left
 
 
 def test_an_undo_of_any_length_is_found_where_all_texts_differ(rng):
-    """Also in a window, with messages in between that were never recorded."""
+    """Also in a window, and between messages that were never recorded."""
     for _ in range(1_000):
         seen = [str(n) for n in range(rng.randrange(1, 12))]
         left = seen[: rng.randrange(1, len(seen) + 1)]

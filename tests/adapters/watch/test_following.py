@@ -47,8 +47,8 @@ class Following:
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_what_is_written_is_recorded(memory, projects, rollouts, how):
-    """By both agents, in files and folders that come later."""
+def test_new_lines_are_recorded_as_they_are_written(memory, projects, rollouts, how):
+    """Of both agents, also in files and folders that are created later."""
     with Following(memory, [projects, rollouts], **how):
         talk, rollout = Claude(projects, A), Codex(rollouts, B)
         for number in range(3):
@@ -60,7 +60,7 @@ def test_what_is_written_is_recorded(memory, projects, rollouts, how):
 
 
 def test_files_can_be_left_out(projects, rollouts, memory, read):
-    """Old ones, and those that fit a pattern."""
+    """Old ones, and those that match a pattern."""
     Claude(projects, A).say("Hello.")
     Codex(rollouts, B).say("Hello.")
     os.utime(next(rollouts.rglob("*.jsonl")), (1_000_000_000, 1_000_000_000))
@@ -71,7 +71,7 @@ def test_files_can_be_left_out(projects, rollouts, memory, read):
 
 
 def test_two_watchers_record_each_turn_once(folder, projects, rollouts):
-    """Two processes' worth of stores on one folder, while it is written to."""
+    """Two stores opened on one folder, while it is written to."""
     folders, opened = [projects, rollouts], {"model": None, "background": False}
     with MemoryStore.open(folder, **opened) as one, MemoryStore.open(folder, **opened) as two:
         with Following(one, folders, poll_s=0.05), Following(two, folders, poll_s=0.05):
@@ -84,8 +84,8 @@ def test_two_watchers_record_each_turn_once(folder, projects, rollouts):
         assert texts_in(two, A) == [f"question {number}" for number in range(30)]
 
 
-def test_the_folders_of_agents_are_where_they_say(tmp_path):
-    """In the user's own, or where the environment names another; those that are not there are left out."""
+def test_the_folders_of_agents_are_found(tmp_path):
+    """In the user's home, or where the environment says; missing ones are left out."""
     (tmp_path / ".claude" / "projects").mkdir(parents=True)
     (tmp_path / "elsewhere" / "sessions").mkdir(parents=True)
     assert default_folders({}, tmp_path) == [tmp_path / ".claude" / "projects"]
@@ -93,8 +93,8 @@ def test_the_folders_of_agents_are_where_they_say(tmp_path):
     assert default_folders(environment, tmp_path) == [tmp_path / "elsewhere" / "sessions"]
 
 
-def test_what_cannot_be_watched_is_said_at_once(memory, projects):
-    """No folder, no such format."""
+def test_a_missing_folder_or_an_unknown_format_is_refused_at_once(memory, projects):
+    """Before anything is read."""
     with pytest.raises(InvalidInput, match="is not a folder"):
         Watcher(memory, [projects / "missing"])
     with pytest.raises(InvalidInput, match="empty segment"):
@@ -103,14 +103,14 @@ def test_what_cannot_be_watched_is_said_at_once(memory, projects):
         Watcher(memory, [projects], format="csv")
 
 
-def test_without_its_extra_it_says_which_one(memory, projects, monkeypatch):
+def test_a_missing_extra_is_named(memory, projects, monkeypatch):
     """Only notifications of changes need it."""
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     with Watcher(memory, [projects]) as watcher, pytest.raises(ExtraMissing, match="watchfiles"):
         watcher.follow(print)
 
 
-def test_where_the_system_tells_nothing_it_looks(memory, projects, monkeypatch):
+def test_without_notifications_the_files_are_polled(memory, projects, monkeypatch):
     """The number of watches is limited for each user."""
     monkeypatch.setattr(watching, "SCAN_S", 0.05)
 
@@ -129,8 +129,8 @@ def command(*arguments, **options):
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
-def test_once_is_for_cron(folder, projects):
-    """It records, says so and ends; as JSON too. A dry run makes no store."""
+def test_once_records_and_ends(folder, projects):
+    """It prints what it recorded, as JSON too. A dry run creates no store."""
     Claude(projects, A).say("Hello.")
     ran = command(folder, projects, "--dry-run")
     assert ran.communicate(timeout=60)[1].startswith("error: ")
@@ -156,8 +156,8 @@ def waited_for_a_cpu(pid):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_in_good_order(folder, projects, number):
-    """In under a second, with exit status 0, and with what was said recorded.
+def test_a_signal_ends_it_cleanly(folder, projects, number):
+    """In under a second, with exit status 0, and with everything recorded.
 
     What it waited for others to leave it a CPU does not count: that is as long as the machine is busy.
     """

@@ -15,12 +15,12 @@ def test_a_code_block_of_the_page_can_be_copied_alone_and_gives_what_it_shows(tm
 
 
 def test_links_of_the_page_lead_to_files():
-    """Only those into the repository are looked at."""
+    """Only links into the repository are checked."""
     assert broken_links(PAGE) == []
 
 
 def test_the_example_runs(capsys):
-    """What was taken back is hidden."""
+    """The edited question is hidden."""
     run_example("watch_agents.py")
     assert capsys.readouterr().out.splitlines() == [
         "recorded 1, switches {'new': 1}",

@@ -38,8 +38,8 @@ def test_a_transcript_is_a_session(talk, memory, read, said):
     assert memory.current("claude-code").id == A
 
 
-def test_reading_again_changes_nothing(talk, memory, read, read_anew):
-    """Neither from where it ended nor from the beginning."""
+def test_reading_again_records_nothing(talk, memory, read, read_anew):
+    """Neither from the saved offset nor from the beginning."""
     read()
     head = memory.head().position
     assert read().lines == 0
@@ -48,8 +48,8 @@ def test_reading_again_changes_nothing(talk, memory, read, read_anew):
     assert memory.head().position == head
 
 
-def test_only_what_is_new_is_read(talk, read, said):
-    """A line."""
+def test_only_new_lines_are_read(talk, read, said):
+    """One line was added."""
     read()
     talk.say("Thanks.")
     report = read()
@@ -57,7 +57,7 @@ def test_only_what_is_new_is_read(talk, read, said):
     assert said(A) == [*TALK, "Thanks."]
 
 
-def test_what_was_edited_is_hidden(talk, memory, read, read_anew, said):
+def test_an_edited_question_is_hidden(talk, memory, read, read_anew, said):
     """A question that continues an earlier line replaces the one that followed it, in the same session."""
     read()
     talk.say("Leave it open.", after=talk.answered[0])
@@ -70,7 +70,7 @@ def test_what_was_edited_is_hidden(talk, memory, read, read_anew, said):
     assert memory.head().position == head
 
 
-def test_parallel_tool_calls_are_no_edits(talk, read, said):
+def test_parallel_tool_calls_are_not_edits(talk, read, said):
     """Results continue the line of their call, and the answer continues one of them."""
     first = talk.call("Bash", "t1")
     second = talk.call("Read", "t2")
@@ -82,7 +82,7 @@ def test_parallel_tool_calls_are_no_edits(talk, read, said):
     assert said(A)[4:] == ["[tool call: Bash]", "[tool call: Read]", "one", "two", "Both.", "Go on."]
 
 
-def test_what_goes_on_from_a_hidden_line_is_a_branch(talk, memory, read, read_anew, said):
+def test_a_line_that_continues_a_hidden_one_is_a_branch(talk, memory, read, read_anew, said):
     """Another window has the session open and continues where it was."""
     read()
     talk.say("Leave it open.", after=talk.answered[0])
@@ -111,7 +111,7 @@ def test_a_compaction_is_a_switch_in_place(talk, memory, read, read_anew, said):
     assert memory.head().position == head
 
 
-def test_history_that_is_written_once_more_counts_once(talk, read, said):
+def test_history_that_is_written_again_counts_once(talk, read, said):
     """A second compaction copies the lines before the first, and its own boundary continues a copy."""
     talk.compact()
     talk.say("And now?")
@@ -129,7 +129,7 @@ def test_history_that_is_written_once_more_counts_once(talk, read, said):
 @pytest.mark.parametrize("copied", [2, 3])
 @pytest.mark.parametrize("compacts", [True, False])
 @pytest.mark.parametrize("between", [True, False])
-def test_an_edit_right_behind_such_copies_is_one(talk, read, read_anew, said, copied, compacts, between):
+def test_an_edit_right_after_such_copies_is_a_rewind(talk, read, read_anew, said, copied, compacts, between):
     """It continues a line that exists twice, the second time right before it; also with no turn in between."""
     if compacts:
         talk.compact()
@@ -144,7 +144,7 @@ def test_an_edit_right_behind_such_copies_is_one(talk, read, read_anew, said, co
 
 
 @pytest.mark.parametrize("marked", [True, False])
-def test_a_fork_is_a_branch_where_it_was_made(talk, projects, memory, read, read_anew, said, marked):
+def test_a_fork_is_a_branch_at_the_point_of_the_fork(talk, projects, memory, read, read_anew, said, marked):
     """Copies keep their uuids and are not recorded again; what the old session says later is not in the new."""
     read()
     talk.say("Thanks.")
@@ -161,8 +161,8 @@ def test_a_fork_is_a_branch_where_it_was_made(talk, projects, memory, read, read
     assert memory.head().position == head
 
 
-def test_a_fork_that_compacts_copies_nothing_again(talk, projects, read, said):
-    """It writes its history once more, the copies from the old session among it."""
+def test_a_fork_that_compacts_records_no_copies_again(talk, projects, read, said):
+    """It writes its history again, including the copies from the old session."""
     fork = talk.fork(projects, B, upto=talk.answered[0])
     fork.say("Is it broken?")
     own = fork.last
@@ -175,7 +175,7 @@ def test_a_fork_that_compacts_copies_nothing_again(talk, projects, read, said):
 @pytest.mark.parametrize("copied", [1, 2, 3])
 @pytest.mark.parametrize("compacts", [True, False])
 @pytest.mark.parametrize("between", [True, False])
-def test_copies_that_a_fork_writes_once_more_move_nothing(
+def test_copies_that_a_fork_writes_again_record_nothing(
     talk, projects, read, read_anew, said, copied, compacts, between
 ):
     """Its next turns and edits continue its own line, not the old session's turns."""
@@ -200,7 +200,7 @@ def test_copies_that_a_fork_writes_once_more_move_nothing(
     assert said(B) == [*TALK[:2], *told]
 
 
-def test_a_compaction_that_a_fork_has_copied_is_not_its_own(talk, projects, read, said):
+def test_a_compaction_that_a_fork_has_copied_is_not_repeated(talk, projects, read, said):
     """Repeated, with a question of the old session after it: the fork's next question continues its own line."""
     talk.compact()
     talk.say("And now?")
@@ -241,7 +241,7 @@ def test_a_compaction_into_a_new_file_ends_the_old_session(talk, projects, memor
     assert said(B) == [*TALK, "And now?"]
 
 
-def test_a_compaction_into_a_new_file_under_its_own_id(talk, projects, memory, read, said):
+def test_a_compaction_into_a_new_file_may_use_the_new_id_throughout(talk, projects, memory, read, said):
     """Only the boundary names the line that it continues."""
     read()
     new = Claude(projects, B)
@@ -253,8 +253,8 @@ def test_a_compaction_into_a_new_file_under_its_own_id(talk, projects, memory, r
     assert memory.session(B).lineage() == [A, B]
 
 
-def test_a_subagent_is_a_session_below_its_user_s(talk, projects, memory, read, said):
-    """It sees nothing of it, and the agent stays where it is."""
+def test_a_subagent_is_a_session_below_its_parent(talk, projects, memory, read, said):
+    """It sees nothing of the parent, and the agent stays in its session."""
     side = Claude(projects, A, file=f"{A}/subagents/agent-7f")
     side._numbers = iter(range(500, 600))
     side.say("Look up the lid sensor.", isSidechain=True, agentId="7f")
@@ -267,8 +267,8 @@ def test_a_subagent_is_a_session_below_its_user_s(talk, projects, memory, read, 
     assert said(A) == TALK
 
 
-def test_an_older_sidechain_lies_between_the_lines_of_its_user(talk, memory, read, said):
-    """And takes none of them with it."""
+def test_an_older_sidechain_lies_between_the_lines_of_its_parent(talk, memory, read, said):
+    """The lines of the parent stay in the parent's session."""
     last = talk.last
     talk.say("Look it up.", after=None, isSidechain=True)
     talk.answer("Found.", isSidechain=True)
@@ -278,8 +278,8 @@ def test_an_older_sidechain_lies_between_the_lines_of_its_user(talk, memory, rea
     assert said(f"{A}/sidechain") == ["Look it up.", "Found."]
 
 
-def test_a_session_that_had_ended_goes_on(talk, memory, read, said):
-    """It was ended in the store; the agent does not know."""
+def test_a_session_that_had_ended_is_resumed(talk, memory, read, said):
+    """It was ended in the store; the agent does not know that."""
     read()
     memory.session(A).end()
     talk.say("One more thing.")
@@ -287,7 +287,7 @@ def test_a_session_that_had_ended_goes_on(talk, memory, read, said):
     assert said(A) == [*TALK, "One more thing."]
 
 
-def test_what_was_imported_is_gone_on_with(talk, memory, read, said):
+def test_an_imported_transcript_is_continued(talk, memory, read, said):
     """The same reader, the same keys."""
     import_files(memory, [talk.path])
     talk.say("Thanks.")
@@ -296,8 +296,8 @@ def test_what_was_imported_is_gone_on_with(talk, memory, read, said):
     assert said(A) == [*TALK, "Thanks."]
 
 
-def test_what_was_forgotten_is_not_recorded_again(talk, memory, read_anew, read, said):
-    """Its key is still there."""
+def test_forgotten_turns_are_not_recorded_again(talk, memory, read_anew, read, said):
+    """Their keys are still known."""
     read()
     memory.forget(session=A)
     report = read_anew()

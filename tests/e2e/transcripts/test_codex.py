@@ -30,8 +30,8 @@ def talk(rollouts):
     return talk
 
 
-def test_a_rollout_is_read_by_import_as_well(talk):
-    """Its content tells the format; what the program says to its model stays out."""
+def test_import_reads_a_rollout_as_well(talk):
+    """Its format is detected from the content; what the program says to its model is left out."""
     assert detect_format(talk.path) == "codex"
     turns = list(read_turns(talk.path))
     assert [turn.text for turn in turns] == TALK
@@ -53,7 +53,7 @@ def test_a_rollout_is_read_by_import_as_well(talk):
     ],
 )
 def test_every_kind_of_call_is_a_turn(rollouts, item, text):
-    """With what it was called with."""
+    """With its arguments."""
     talk = Codex(rollouts, A)
     talk.line("response_item", **item)
     (turn,) = read_turns(talk.path)
@@ -64,7 +64,7 @@ def test_every_kind_of_call_is_a_turn(rollouts, item, text):
 @pytest.mark.parametrize(
     "output", ["done", {"content": "done", "success": True}, [{"type": "input_text", "text": "done"}]]
 )
-def test_every_form_of_answer_of_a_tool_is_a_turn(rollouts, output):
+def test_every_form_of_a_tool_result_is_a_turn(rollouts, output):
     """Text, an object, blocks."""
     talk = Codex(rollouts, A)
     talk.line("response_item", type="custom_tool_call_output", call_id="c", output=output)
@@ -72,8 +72,8 @@ def test_every_form_of_answer_of_a_tool_is_a_turn(rollouts, output):
     assert (turn.role, turn.text) == ("tool", "done")
 
 
-def test_a_rollout_without_its_first_line_is_named_by_its_file(rollouts):
-    """The uuid at the end of it."""
+def test_a_rollout_without_its_first_line_is_named_after_its_file(rollouts):
+    """By the uuid at the end of the name."""
     talk = Codex(rollouts, A, meta=False)
     talk.say("Hello.")
     (turn,) = read_turns(talk.path)
@@ -81,7 +81,7 @@ def test_a_rollout_without_its_first_line_is_named_by_its_file(rollouts):
 
 
 def test_a_rollout_is_a_session(talk, memory, read, read_anew, said):
-    """Nothing is recorded twice that stands in it twice."""
+    """What the file contains twice is recorded once."""
     report = read()
     assert (report.recorded, report.sessions, report.refused, report.switches) == (6, 1, 0, {"new": 1})
     assert said(A) == TALK
@@ -93,7 +93,7 @@ def test_a_rollout_is_a_session(talk, memory, read, read_anew, said):
 
 
 def test_the_same_words_again_are_another_turn(talk, memory, read, read_anew, said):
-    """Also when they are read by another watcher, which has not seen the first."""
+    """Also when another watcher reads them, which has not seen the first."""
     read()
     for _ in range(3):
         talk.say("Close it.")
@@ -103,7 +103,7 @@ def test_the_same_words_again_are_another_turn(talk, memory, read, read_anew, sa
 
 
 def test_a_rollback_hides_the_last_questions(talk, memory, read, read_anew, said):
-    """With all that followed them, in place."""
+    """And everything after them, in place."""
     read()
     talk.undo(1)
     talk.say("Leave it open.")
@@ -120,7 +120,7 @@ def test_a_rollback_hides_the_last_questions(talk, memory, read, read_anew, said
 
 
 def test_a_compaction_is_a_switch_in_place(talk, read, read_anew, said):
-    """Noted with the turn after it."""
+    """Recorded with the turn after it."""
     talk.compact()
     talk.say("And now?")
     talk.compact()
@@ -131,8 +131,8 @@ def test_a_compaction_is_a_switch_in_place(talk, read, read_anew, said):
     assert read_anew().switches == {}
 
 
-def test_a_fork_is_a_branch_where_it_was_made(talk, rollouts, memory, read, read_anew, said):
-    """The lines it begins with are the other's, and stay there."""
+def test_a_fork_is_a_branch_at_the_point_of_the_fork(talk, rollouts, memory, read, read_anew, said):
+    """The lines that it begins with belong to the old session, and stay there."""
     read()
     talk.say("Thanks.")
     fork = talk.fork(rollouts, B, lines=-2)
@@ -150,8 +150,8 @@ def test_a_fork_is_a_branch_where_it_was_made(talk, rollouts, memory, read, read
     assert memory.head().position == head
 
 
-def test_a_fork_that_says_what_the_other_said_later_says_it_itself(talk, rollouts, read, read_anew, said):
-    """Words alone make no copy: it is one in the same place."""
+def test_a_fork_that_repeats_later_words_of_the_old_session_has_its_own_turns(talk, rollouts, read, read_anew, said):
+    """Only a line in the same place is a copy, whatever its words."""
     talk.say("Thanks.")
     talk.answer("Welcome.")
     talk.say("Good night.")
@@ -163,7 +163,7 @@ def test_a_fork_that_says_what_the_other_said_later_says_it_itself(talk, rollout
     assert read_anew().recorded == 0
 
 
-def test_a_fork_of_what_was_rolled_back_sees_what_was_left(talk, rollouts, memory, read, read_anew, said):
+def test_a_fork_made_after_a_rollback_sees_what_was_left(talk, rollouts, memory, read, read_anew, said):
     """The rollback is copied with the lines."""
     talk.undo(1)
     read()
@@ -176,8 +176,8 @@ def test_a_fork_of_what_was_rolled_back_sees_what_was_left(talk, rollouts, memor
     assert memory.head().position == head
 
 
-def test_a_fork_may_take_back_what_it_was_copied(talk, rollouts, memory, read, read_anew, said):
-    """Before anything is said in it; the other keeps it, and takes back something else later."""
+def test_a_fork_may_roll_back_turns_that_it_copied(talk, rollouts, memory, read, read_anew, said):
+    """Before anything is said in it. The old session keeps them, and rolls back others later."""
     read()
     fork = talk.fork(rollouts, B)
     fork.undo(1)
@@ -193,8 +193,8 @@ def test_a_fork_may_take_back_what_it_was_copied(talk, rollouts, memory, read, r
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_what_is_taken_back_is_not_what_an_ancestor_said_later(talk, rollouts, read, said, own):
-    """The same words have the same key in a session that had been left before it came to say them."""
+def test_a_rollback_does_not_hide_what_an_ancestor_said_later(talk, rollouts, read, said, own):
+    """The same words have the same key there, but the branch left before they were said."""
     read()
     fork = talk.fork(rollouts, B)
     fork.say("Is it broken?")
@@ -215,8 +215,8 @@ def test_what_is_taken_back_is_not_what_an_ancestor_said_later(talk, rollouts, r
     assert said(C) == [*TALK, "Is it broken?", *(["No.", "Is it really?"] if own else [])]
 
 
-def test_a_fork_of_nothing_known_is_a_session_with_all_it_has(talk, rollouts, read, said):
-    """The other's file is gone."""
+def test_a_fork_of_an_unknown_session_is_a_session_with_all_its_turns(talk, rollouts, read, said):
+    """The file of the old session is gone."""
     fork = talk.fork(rollouts, B)
     fork.say("Is it broken?")
     talk.path.unlink()
@@ -224,8 +224,8 @@ def test_a_fork_of_nothing_known_is_a_session_with_all_it_has(talk, rollouts, re
     assert said(B) == [*TALK, "Is it broken?"]
 
 
-def test_a_subagent_is_a_session_below_its_user_s(talk, rollouts, memory, read, said):
-    """It sees what it was given, which is all of it where it was forked."""
+def test_a_subagent_is_a_session_below_its_parent(talk, rollouts, memory, read, said):
+    """If it was forked it sees all of the parent, else nothing."""
     spawned = {"source": {"subagent": {"thread_spawn": {"parent_thread_id": A, "depth": 1}}}}
     alone = Codex(rollouts, B, **spawned)
     alone.say("Look up the lid sensor.")

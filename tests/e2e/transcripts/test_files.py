@@ -23,7 +23,7 @@ def texts_in(store, session):
 
 
 def test_a_half_written_line_waits_for_its_end(projects, read, said):
-    """It is no bad line, however often it is looked at."""
+    """It is not refused, however often it is read."""
     talk = Claude(projects, A)
     talk.say("Hello.")
     talk.answer("A long answer.")
@@ -39,7 +39,7 @@ def test_a_half_written_line_waits_for_its_end(projects, read, said):
     assert said(A) == ["Hello.", "A long answer.", "Thanks."]
 
 
-def test_a_last_line_that_is_whole_needs_no_end(projects, read, said):
+def test_a_complete_last_line_needs_no_line_end(projects, read, said):
     """JSON is complete with its last bracket."""
     talk = Claude(projects, A)
     talk.say("Hello.")
@@ -51,7 +51,7 @@ def test_a_last_line_that_is_whole_needs_no_end(projects, read, said):
     assert said(A) == ["Hello.", "Hi."]
 
 
-def test_a_bad_line_is_named_and_passed_over(projects, read, said):
+def test_a_bad_line_is_named_and_skipped(projects, read, said):
     """Not JSON, not an object, an invalid time."""
     talk = Claude(projects, A)
     talk.say("Hello.")
@@ -67,7 +67,7 @@ def test_a_bad_line_is_named_and_passed_over(projects, read, said):
 
 
 def test_a_name_that_the_store_refuses_stops_nothing(projects, read, said):
-    """A session called by half a kilobyte."""
+    """The id of a session has half a kilobyte."""
     Claude(projects, "x" * 300, file="long").say("Never said.")
     Claude(projects, A).say("Hello.")
     report = read()
@@ -75,8 +75,8 @@ def test_a_name_that_the_store_refuses_stops_nothing(projects, read, said):
     assert said(A) == ["Hello."]
 
 
-def test_the_rest_of_the_store_does_not_mind(projects, memory, read):
-    """Doctor and verify see nothing that should not be there."""
+def test_doctor_and_verify_find_nothing_wrong_after_reading(projects, memory, read):
+    """The tables of offsets are known to the store."""
     talk = Claude(projects, A)
     talk.say("Hello.")
     talk.compact()
@@ -87,8 +87,8 @@ def test_the_rest_of_the_store_does_not_mind(projects, memory, read):
     assert memory.verify(contents=True).findings == ()
 
 
-def test_a_file_that_was_cut_off_or_replaced_is_read_anew(projects, memory, read, said):
-    """Keys show what is new in it."""
+def test_a_file_that_was_truncated_or_replaced_is_read_from_the_beginning(projects, memory, read, said):
+    """Keys show what is new."""
     talk = Claude(projects, A)
     for number in range(5):
         talk.say(f"question {number}")
@@ -105,8 +105,8 @@ def test_a_file_that_was_cut_off_or_replaced_is_read_anew(projects, memory, read
     assert sorted(turn.text for turn in memory.turns(A)) == ["after the cut", *(f"question {n}" for n in range(5))]
 
 
-def test_a_file_that_vanishes_is_fine(projects, memory, read, monkeypatch):
-    """Before it is looked at, and between that and its opening."""
+def test_a_file_that_disappears_is_skipped(projects, memory, read, monkeypatch):
+    """Before its size is read, and between that and its opening."""
     talk, other = Claude(projects, A), Claude(projects, B)
     talk.say("Hello.")
     other.say("Hello.")
@@ -116,8 +116,8 @@ def test_a_file_that_vanishes_is_fine(projects, memory, read, monkeypatch):
     assert summary(memory, B).turns == 1
 
 
-def test_other_files_are_passed_over_unless_they_are_asked_for(projects, memory, read, said):
-    """A plain file of turns has to be named as one; generated keys continue their numbering."""
+def test_other_files_are_skipped_unless_their_format_is_named(projects, memory, read, said):
+    """JSON Lines need it; generated keys continue their numbering."""
     plain = Transcript(projects / "chat.jsonl")
     plain.put({"role": "user", "text": "Hello."}, {"role": "assistant", "text": "Hello."})
     assert read().lines == 0
@@ -128,8 +128,8 @@ def test_other_files_are_passed_over_unless_they_are_asked_for(projects, memory,
     assert memory.session("chat").scope == "ada"
 
 
-def test_a_dry_run_says_what_would_come(projects, rollouts, memory, read):
-    """And changes nothing; what comes then is that."""
+def test_a_preview_counts_what_would_be_recorded(projects, rollouts, memory, read):
+    """It changes nothing, and the numbers come true."""
     talk = Claude(projects, A)
     talk.say("Hello.")
     read()
@@ -145,8 +145,8 @@ def test_a_dry_run_says_what_would_come(projects, rollouts, memory, read):
     assert (would.recorded, would.sessions, would.files) == (did.recorded, did.sessions, did.files) == (3, 2, 3)
 
 
-def test_what_names_no_format_or_scope_is_said_at_once(memory):
-    """Before any file is looked at."""
+def test_an_unknown_format_or_an_invalid_scope_is_refused_at_once(memory):
+    """Before any file is read."""
     with pytest.raises(InvalidInput, match="empty segment"):
         Transcripts(memory, scope="/x")
     with pytest.raises(InvalidInput, match="none of claude-code, codex, jsonl"):
@@ -176,8 +176,8 @@ def test_one_process_reads_at_a_time(folder, projects, memory):
 
 
 @pytest.mark.local
-def test_places_of_a_log_that_lost_its_end_are_of_no_use(folder, projects, tmp_path):
-    """A store that was restored from a backup has what was read since recorded again."""
+def test_offsets_of_a_log_that_lost_its_end_are_dropped(folder, projects, tmp_path):
+    """After a restore from a backup, what was read since is recorded again."""
     talk = Claude(projects, A)
     talk.say("Hello.")
     with (
@@ -199,8 +199,8 @@ def test_places_of_a_log_that_lost_its_end_are_of_no_use(folder, projects, tmp_p
         assert texts_in(store, A) == ["Hello.", "Hi."]
 
 
-def test_forgetting_does_not_lose_count(projects, rollouts, memory, read, said):
-    """It empties the places; the same words later are still another turn."""
+def test_forgetting_keeps_the_numbering_of_equal_turns(projects, rollouts, memory, read, said):
+    """It drops the offsets; the same words later are still another turn."""
     rollout = Codex(rollouts, A)
     rollout.say("again")
     with Transcripts(memory) as transcripts:
@@ -213,8 +213,8 @@ def test_forgetting_does_not_lose_count(projects, rollouts, memory, read, said):
     assert said(A) == ["again", "again"]
 
 
-def test_what_is_killed_loses_and_doubles_nothing(folder, projects, rollouts, rng):
-    """However often, at whatever moment: each turn exactly once, in its order."""
+def test_a_killed_reader_loses_and_repeats_nothing(folder, projects, rollouts, rng):
+    """However often, at any moment: each turn exactly once, in order."""
     talk, rollout = Claude(projects, A), Codex(rollouts, B)
     for number in range(400):
         talk.say(f"question {number}")

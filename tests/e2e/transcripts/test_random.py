@@ -163,8 +163,8 @@ class CodexTalks(ClaudeTalks):
 
 @pytest.mark.parametrize("script", range(SCRIPTS))
 @pytest.mark.parametrize("kind", [ClaudeTalks, CodexTalks])
-def test_sessions_are_what_the_agents_made_of_them(projects, memory, read, read_anew, rng, kind, script):
-    """Whenever it is read, and however often it is begun; read anew nothing is added."""
+def test_sessions_agree_with_what_the_agents_did(projects, memory, read, read_anew, rng, kind, script):
+    """Whenever it is read, from any offset; reading from the beginning adds nothing."""
     talks = kind(projects, rng, read)
     for _ in range(STEPS):
         talks.step()

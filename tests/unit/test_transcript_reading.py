@@ -20,8 +20,8 @@ def read(path, **begin):
     return list(lines_from(path, **({"offset": 0, "number": 0} | begin)))
 
 
-def test_lines_go_on_where_the_last_reading_ended(path):
-    """Numbers and offsets too; a byte order mark is no part of the first."""
+def test_reading_continues_where_the_last_one_ended(path):
+    """Numbers and offsets continue; a byte order mark is not part of the first line."""
     path.write_bytes(b'\xef\xbb\xbf{"a": 1}\n{"b": 2}\n')
     first, second = read(path)
     assert (first.number, first.text.strip(), second.number, second.end) == (1, b'{"a": 1}', 2, path.stat().st_size)
@@ -30,8 +30,8 @@ def test_lines_go_on_where_the_last_reading_ended(path):
 
 
 @pytest.mark.parametrize("half", [b'{"b": ', b'{"b": 2', b"4", b"\xff"])
-def test_a_last_line_is_one_when_it_has_its_end_or_is_an_object(path, half):
-    """A number may have further digits."""
+def test_a_last_line_is_complete_with_a_line_end_or_as_an_object(path, half):
+    """A number could have more digits."""
     path.write_bytes(b'{"a": 1}\n' + half)
     assert len(read(path)) == 1
     path.write_bytes(b'{"a": 1}\n{"b": 2}')
@@ -47,7 +47,7 @@ def test_a_line_that_is_too_long_has_no_text(path, monkeypatch):
     assert read(path)[1:] == [Line(2, 54, None), Line(3, 57, b"{}\n")]
 
 
-def test_a_mark_tells_a_file_that_was_replaced_or_cut_off(path):
+def test_a_mark_reveals_a_file_that_was_replaced_or_truncated(path):
     """It cannot be computed without the secret; bytes after the offset do not count."""
     path.write_bytes(b"a" * 10_000)
     mark = mark_at(path, 10_000, b"secret")
@@ -61,8 +61,8 @@ def test_a_mark_tells_a_file_that_was_replaced_or_cut_off(path):
     assert mark_at(path, 10_000, b"secret") == b""
 
 
-def test_sessions_come_before_those_that_go_on_from_them(tmp_path):
-    """Subagents lie deeper, rollouts are named by when they began, others are known by when they were written."""
+def test_sessions_are_read_before_those_that_continue_them(tmp_path):
+    """Subagents are in deeper folders, rollouts have their start in the name; others go by their last write."""
     files = [("b.jsonl", 1), ("a.jsonl", 2), ("rollout-1.jsonl", 9), ("rollout-2.jsonl", 3), ("a/subagents/x.jsonl", 0)]
     shuffled = files[::-1]
     ordered = sorted(shuffled, key=lambda file: reading_order(tmp_path / file[0], file[1]))
