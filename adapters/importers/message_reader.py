@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, Found, Lookup
 from mnemolog.adapters.importers.format import Format, Message
-from mnemolog.adapters.importers.turn import ImportedTurn, TurnMaker, stem_of, text_or_none
+from mnemolog.adapters.importers.turn import ImportedTurn, SaidTurn, TurnMaker, stem_of, text_or_none
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import quoted
 from mnemolog.domain.message import said_in
@@ -60,9 +60,7 @@ class MessageReader:
             text = _WORDS.join(part for name, value in content if not (part := _text(name, value)).isspace())
         if not text and not calls:
             raise InvalidInput("text", self._why_no_text(fields))
-        return self._maker.turn(
-            message.line,
-            message.where,
+        turn = SaidTurn(
             session=_joined(found.get("session"), _PATH) or message.session or self._stem,
             session_title=_joined(found.get("session_title"), _WORDS),
             scope=_joined(found.get("scope"), _PATH) or "",
@@ -75,6 +73,7 @@ class MessageReader:
             tool_calls=calls,
             metadata=metadata,
         )
+        return self._maker.turn(turn, message.line, message.where)
 
     def _metadata(self, found: Found) -> dict[str, Any]:
         """Return the content of objects, and fields that `--field` names under their names."""

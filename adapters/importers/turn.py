@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -65,56 +64,59 @@ _scope = lru_cache(_CACHED)(parse_scope)
 _label = lru_cache(_CACHED)(checked_label)
 
 
+class SaidTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file says of a turn, not checked yet."""
+
+    session: str
+    role: object
+    """A word of any provider."""
+    text: str
+    """May be empty if tools are called."""
+    session_title: str | None = None
+    scope: str = ""
+    agent: str | None = None
+    speaker: str | None = None
+    key: str | None = None
+    time: object = None
+    """In any form that is not ambiguous."""
+    tool_calls: list[Any] = []
+    metadata: dict[str, Any] = {}
+
+
 class TurnMaker:
     """Makes the turns of one file, in its order."""
 
     def __init__(self, path: Path, keys: KeyMaker) -> None:
         self.path, self.keys = path, keys
 
-    def turn(
-        self,
-        line: int,
-        where: str = "",
-        *,
-        session: str,
-        role: object,
-        text: str,
-        session_title: str | None = None,
-        scope: str = "",
-        agent: str | None = None,
-        speaker: str | None = None,
-        key: str | None = None,
-        time: object = None,
-        tool_calls: list[Any] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> ImportedTurn:
+    def turn(self, said: SaidTurn, line: int, where: str = "") -> ImportedTurn:
         """Return the turn if the log can hold it. Raises `InvalidInput`, `LimitExceeded`.
 
-        `role` is a word of any provider, and `time` a time in any form that is not ambiguous. A turn that only calls
-        tools has a text that names them; calls too large for the log are shortened. Without a key, one is made.
+        A turn that only calls tools has a text that names them. Calls too large for the log are shortened. A turn
+        without a key gets one.
         """
-        word = parse_role(role)
-        calls, shortened = _fitting_calls(tool_calls) if tool_calls else ([], False)
+        role, text, metadata = parse_role(said.role), said.text, said.metadata
+        calls, shortened = _fitting_calls(said.tool_calls) if said.tool_calls else ([], False)
         if calls and (not text or text.isspace()):
             text = calls_text(calls)
-        if not key:
-            key = self.keys.key(session=session, role=word, speaker=speaker, text=text)
-        about = dict(metadata or {}) | ({"tool_calls_shortened": True} if shortened else {})
+        if shortened:
+            metadata = metadata | {"tool_calls_shortened": True}
+        key = said.key or self.keys.key(session=said.session, role=role, speaker=said.speaker, text=text)
         return ImportedTurn(
             path=self.path,
             line=line,
             where=where or f"line {line}",
-            session=_session(session),
-            session_title=as_label(session_title) or "",
-            scope=_scope(scope),
-            agent=None if agent is None else _label("agent", agent),
-            role=word,
-            speaker=None if speaker is None else _label("speaker", speaker),
+            session=_session(said.session),
+            session_title=as_label(said.session_title) or "",
+            scope=_scope(said.scope),
+            agent=None if said.agent is None else _label("agent", said.agent),
+            role=role,
+            speaker=None if said.speaker is None else _label("speaker", said.speaker),
             text=checked_text("text", text, bytes_max=TEXT_BYTES_MAX),
             key=checked_key(key),
-            said_at=parse_time("time", time),
+            said_at=parse_time("time", said.time),
             tool_calls=checked_json("tool_calls", calls, bytes_max=METADATA_BYTES_MAX) if calls else [],
-            metadata=checked_json("metadata", about, bytes_max=METADATA_BYTES_MAX) if about else {},
+            metadata=checked_json("metadata", metadata, bytes_max=METADATA_BYTES_MAX) if metadata else {},
         )
 
 

@@ -56,7 +56,7 @@ def test_a_marked_document_is_read(file):
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
 def test_another_encoding_is_named(file, encoding):
-    """The mark in front tells which."""
+    """The mark in front shows which it is."""
     assert refusal(file(THREE.decode().encode(encoding))) == (
         1,
         f"the file is {encoding.upper()}; convert it to UTF-8",

@@ -12,7 +12,7 @@ from mnemolog.adapters.importers.entry import Compacted, Entry, Undone
 from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterpreter, scope_of
 from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, ReadState, Say, Settle, Start, Switch
-from mnemolog.adapters.importers.turn import TurnMaker
+from mnemolog.adapters.importers.turn import SaidTurn, TurnMaker
 from mnemolog.domain.limits import SCOPE_BYTES_MAX
 
 HUGE = 1 << 60
@@ -110,7 +110,7 @@ class Log:
 
 
 def turn(key, session, role):
-    return TurnMaker(Path("t.jsonl"), KeyMaker()).turn(1, session=session, role=role, text=key, key=key)
+    return TurnMaker(Path("t.jsonl"), KeyMaker()).turn(SaidTurn(session=session, role=role, text=key, key=key), 1)
 
 
 class Talk:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from mnemolog.adapters.importers.entry import Compacted, Entry, name_of
 from mnemolog.adapters.importers.format import Format
-from mnemolog.adapters.importers.turn import ImportedTurn, TurnMaker, stem_of, text_or_none
+from mnemolog.adapters.importers.turn import ImportedTurn, SaidTurn, TurnMaker, stem_of, text_or_none
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message_content import calls_in, content_text, results_in
 from mnemolog.domain.role import Role
@@ -68,19 +68,17 @@ class ClaudeCodeReader:
         name = self._names.setdefault(session, name_of(session, str(row.get("cwd") or "")))
         turns: list[ImportedTurn] = []
         for role, text, calls, about in _said(row["type"], message):
-            turns.append(
-                self._maker.turn(
-                    line,
-                    session=session,
-                    session_title=name,
-                    role=role,
-                    text=text,
-                    key=f"{uuid}/{len(turns) + 1}" if uuid and turns else uuid,
-                    time=row.get("timestamp"),
-                    tool_calls=calls,
-                    metadata=_metadata(row, message) | about,
-                )
+            turn = SaidTurn(
+                session=session,
+                session_title=name,
+                role=role,
+                text=text,
+                key=f"{uuid}/{len(turns) + 1}" if uuid and turns else uuid,
+                time=row.get("timestamp"),
+                tool_calls=calls,
+                metadata=_metadata(row, message) | about,
             )
+            turns.append(self._maker.turn(turn, line))
         return turns
 
 

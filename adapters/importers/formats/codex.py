@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mnemolog.adapters.importers.entry import Compacted, Entry, Undone, name_of
 from mnemolog.adapters.importers.format import Format
-from mnemolog.adapters.importers.turn import TurnMaker, stem_of, text_or_none
+from mnemolog.adapters.importers.turn import SaidTurn, TurnMaker, stem_of, text_or_none
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message_content import content_text
 
@@ -88,14 +88,16 @@ class CodexReader:
             return None
         session, meta = self.state["session"], self.state.get("meta", {})
         turn = self._maker.turn(
+            SaidTurn(
+                session=session,
+                session_title=name_of(session, meta.get("cwd", "")),
+                role=role,
+                text=text,
+                time=row.get("timestamp"),
+                tool_calls=calls,
+                metadata=meta | ({"model": self.state["model"]} if self.state.get("model") else {}) | about,
+            ),
             line,
-            session=session,
-            session_title=name_of(session, meta.get("cwd", "")),
-            role=role,
-            text=text,
-            time=row.get("timestamp"),
-            tool_calls=calls,
-            metadata=meta | ({"model": self.state["model"]} if self.state.get("model") else {}) | about,
         )
         asks = role == "user" and not _NO_PROMPT.match(text)
         if asks:
