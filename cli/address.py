@@ -14,7 +14,7 @@ Port = Annotated[
 ]
 AllowHost = Annotated[
     list[str] | None,
-    typer.Option("--allow-host", help="Another allowed host name, with port or ':*'.", rich_help_panel=ADDRESS),
+    typer.Option("--allow-host", help="Another name of this server, on any port.", rich_help_panel=ADDRESS),
 ]
 AllowOrigin = Annotated[
     list[str] | None,

@@ -64,8 +64,7 @@ def mcp(
     if http:
         require("mcp", *HTTP_PACKAGES)
         from mnemolog.server.application import serve_store
-        from mnemolog.server.http.config import ServerConfig
-        from mnemolog.server.http.listen import is_loopback
+        from mnemolog.server.http.config import ServerConfig, is_loopback
 
         if not is_loopback(host):
             raise InvalidInput(

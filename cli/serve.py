@@ -63,15 +63,6 @@ OpenTelemetry = Annotated[
 BodyMax = Annotated[
     int, typer.Option("--body-max", metavar="BYTES", min=1024, help="Largest request body.", rich_help_panel=LIMITS)
 ]
-Rate = Annotated[
-    int | None,
-    typer.Option(
-        "--requests-per-minute",
-        min=1,
-        help="Requests of one token in a minute; any number if not given.",
-        rich_help_panel=LIMITS,
-    ),
-]
 
 
 @app.command("serve", cls=StoreCommand)
@@ -96,7 +87,6 @@ def serve(
     backup_keys: BackupKeys = None,
     opentelemetry: OpenTelemetry = False,
     body_max: BodyMax = BODY_MAX,
-    requests_per_minute: Rate = None,
 ) -> None:
     """Serve the store to a team: API, console and MCP at one URL. Create it if it does not exist.
 
@@ -128,7 +118,6 @@ def serve(
         write=write,
         folders=Folders(backups=backups, backup_keys=backup_keys),
         body_max=body_max,
-        requests_per_minute=requests_per_minute,
     )
     logging.basicConfig(level=logging.WARNING)
     ours = logging.getLogger(ROOT)

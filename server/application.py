@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import Any, cast
 
+from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
@@ -15,15 +17,16 @@ from mnemolog.adapters.support.agent_tools import Memory
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.extras import install_command
 from mnemolog.observability.telemetry import NO_TELEMETRY, Telemetry
+from mnemolog.server.http.access import SCOPE_HEADER
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import Authentication, Callers
 from mnemolog.server.http.config import ServerConfig
-from mnemolog.server.http.guard import Guard
+from mnemolog.server.http.followers import TAIL, Followers
+from mnemolog.server.http.guard import Guard, RequestLimit
 from mnemolog.server.http.metrics import Metrics
+from mnemolog.server.http.operations import KEY_HEADER, MCP_PATH, PREFIX
 from mnemolog.server.http.probes import metrics_route, probes
 from mnemolog.server.http.problems import problem, problem_response
-from mnemolog.server.http.protocol import MCP_PATH
-from mnemolog.server.http.rate import RateLimit, RunningLimit
 from mnemolog.server.http.serving import serve
 
 
@@ -43,18 +46,24 @@ async def serve_store(
 
         tracing, telemetry = Tracing(), OpenTelemetry()
     metrics = Metrics(telemetry)
-    async with (
-        AsyncMemoryStore.open(path, telemetry=metrics, **how) as store,
-        application(store, config, metrics, read_only=how.get("read_only", False)) as app,
-    ):
-        guard = Guard(app, config, metrics, probes=probes(store), tracing=tracing)
-        await serve(guard, config, started=started)
+    async with AsyncMemoryStore.open(path, telemetry=metrics, **how) as store:
+        followers = Followers(store)
+        metrics.gauge("mnemolog_http_followers", "Streams that follow the log.", lambda: followers.count)
+        read_only = how.get("read_only", False)
+        async with application(store, config, metrics, read_only=read_only, followers=followers) as app:
+            guard = Guard(app, config, metrics, probes=probes(store), tracing=tracing)
+            await serve(guard, config, started=started, stop=followers.stop)
 
 
 @asynccontextmanager
 async def application(
-    store: AsyncMemoryStore, config: ServerConfig, metrics: Metrics, *, read_only: bool
-) -> AsyncIterator[Any]:
+    store: AsyncMemoryStore,
+    config: ServerConfig,
+    metrics: Metrics,
+    *,
+    read_only: bool,
+    followers: Followers | None = None,
+) -> AsyncIterator[Starlette]:
     """Return what answers requests, while the model is loaded in the background."""
     memory, callers = Memory(store, agent=config.agent, read_only=read_only), Callers(store)
     routes = [metrics_route(metrics), _mcp_route(memory, config)]
@@ -64,14 +73,33 @@ async def application(
         routes += console
     middleware = [
         Middleware(Authentication, callers=callers, store=store, needs_token=config.needs_token, **pages),
-        Middleware(RunningLimit),
+        Middleware(RequestLimit, requests=config.limits.requests, uncounted=PREFIX + TAIL.path),
     ]
-    if config.requests_per_minute is not None:
-        middleware.append(Middleware(RateLimit, per_minute=config.requests_per_minute))
+    if config.origins:
+        middleware.insert(0, _cors(config))
     async with memory.loading():
         yield make_app(
-            store, folders=config.folders, routes=routes, middleware=middleware, with_api=not config.mcp_only
+            store,
+            folders=config.folders,
+            followers=followers,
+            routes=routes,
+            middleware=middleware,
+            with_api=not config.mcp_only,
         )
+
+
+def _cors(config: ServerConfig) -> Middleware:
+    """Return what lets pages of allowed origins use the server, without cookies."""
+    return Middleware(
+        CORSMiddleware,
+        allow_origins=config.origins,
+        allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
+        allow_headers=(
+            *("Authorization", "If-None-Match", "Last-Event-ID", "MCP-Protocol-Version"),
+            *(KEY_HEADER, SCOPE_HEADER.decode()),
+        ),
+        expose_headers=("ETag", "Retry-After"),
+    )
 
 
 def _console(

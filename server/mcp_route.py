@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any, Final
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import Route
 
@@ -15,8 +16,8 @@ from mnemolog.adapters.mcp.server import make_server
 from mnemolog.adapters.support.agent_tools import Memory, Toolset
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.authentication import until_refusal_s
-from mnemolog.server.http.problems import problem, send_problem
-from mnemolog.server.http.protocol import MCP_PATH
+from mnemolog.server.http.operations import MCP_PATH
+from mnemolog.server.http.problems import RequestRefused
 
 FOLDER: Final = Path("DIR")
 
@@ -25,7 +26,7 @@ def mcp_route(served: Memory, *, tools: Toolset = "core") -> Route:
     """Return the route of MCP, for an application that sets `request.state.caller`.
 
     A caller gets those of `tools` that its verbs allow, on its part of the memory; `?tools=full` offers all of them.
-    There are no sessions, so that a stream (GET) would say nothing, and there is none to end (DELETE): both are 405.
+    There are no sessions, so that a stream (GET) would be silent, and there is none to end (DELETE): both are 405.
     """
     return Route(MCP_PATH, endpoint=_Endpoint(served, tools), methods=["GET", "POST", "DELETE"])
 
@@ -37,29 +38,18 @@ class _Endpoint:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request = Request(scope, receive)
         caller: Caller = request.state.caller
-        if (refused := _refusal(caller)) is not None:
-            await send_problem(send, refused)
-            return
         if scope["method"] != "POST":
-            members = problem("MethodNotAllowed", 405, "there is no stream and no session here: this path takes POST")
-            await send_problem(send, members, (b"allow", b"POST"))
-            return
+            raise HTTPException(405, headers={"Allow": "POST"})
+        caller.require("read", "MCP")
+        if len(caller.scopes) > 1:
+            why = f"the token is for {', '.join(caller.scopes)}, and MCP works within one of them"
+            raise RequestRefused("InvalidInput", 400, why, f"name it: {MCP_PATH}?scope={caller.scopes[0]}")
         memory = _Part(self._served, caller)
         tools: Toolset = "full" if request.query_params.get("tools") == "full" else self._tools
         # One for each request: whatever it keeps ends with it.
         manager = StreamableHTTPSessionManager(make_server(memory, tools=tools), stateless=True)
         async with manager.run():
             await manager.handle_request(scope, receive, send)
-
-
-def _refusal(caller: Caller) -> dict[str, Any] | None:
-    if not caller.may("read"):
-        why = "this caller may not read, which the tools of MCP need"
-        return problem("Forbidden", 403, why, "use a token with that verb, or the API")
-    if len(caller.scopes) > 1:
-        why = f"the token is for {', '.join(caller.scopes)}, and MCP works within one of them"
-        return problem("InvalidInput", 400, why, f"name it: {MCP_PATH}?scope={caller.scopes[0]}")
-    return None
 
 
 class _Part(Memory):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from mnemolog.domain import errors
-from mnemolog.domain.actor import current_actor
 from mnemolog.infra.runtime import cancellation, fork_guard, shutdown
 
 WRITERS_MAX: Final = 32
@@ -40,12 +39,11 @@ Result = TypeVar("Result")
 class Job(Generic[Result]):
     """Work queued or running in a pool, and the future that waits for it, if any."""
 
-    __slots__ = ("_context", "_future", "_work", "actor", "given_up")
+    __slots__ = ("_context", "_future", "_work", "given_up")
 
     def __init__(self, work: Callable[[], Result], future: asyncio.Future[Result] | None = None) -> None:
         self._work, self._future = work, future
         self._context = copy_context()
-        self.actor = current_actor()
         self.given_up = False
         """Whether its caller no longer waits for it."""
 
@@ -79,12 +77,10 @@ class Job(Generic[Result]):
 
 
 class WorkerPool:
-    """Up to `threads_max` threads that run jobs. Threads start when needed.
+    """Up to `threads_max` threads that run jobs, the oldest first. Threads start when needed.
 
-    Of the jobs that wait, one of the actor with the fewest running jobs is next, the oldest first: however many jobs
-    an actor has, those of others wait only until a thread is free. With `stops`, work gets a stop request
-    (`infra.runtime.cancellation`) when it is given up or the pool is shut. The queue has no limit of its own: each job
-    in it has a waiting task.
+    With `stops`, work gets a stop request (`infra.runtime.cancellation`) when it is given up or the pool is shut. The
+    queue has no limit of its own: each job in it has a waiting task.
     """
 
     def __init__(self, name: str, *, threads_max: int, stops: bool = False, linger_s: float = LINGER_S) -> None:
@@ -199,8 +195,7 @@ class WorkerPool:
             gate.acquire()
             with self._mutex:
                 if self._queue:
-                    job = self._oldest_of_fewest()
-                    del self._queue[job]
+                    job, _ = self._queue.popitem(last=False)
                     self._running.add(job)
                     return job
                 if self._shut:
@@ -214,10 +209,6 @@ class WorkerPool:
                 if gate in self._idle:
                     self._idle.remove(gate)
                     lingered = True
-
-    def _oldest_of_fewest(self) -> Job[Any]:
-        running = Counter(job.actor for job in self._running)
-        return min(self._queue, key=lambda job: running[job.actor])
 
     def _must_stop(self, job: Job[Any]) -> bool:
         return job.given_up or self._shut

@@ -17,9 +17,8 @@ from mnemolog.domain import errors
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.version import this_version
 from mnemolog.projections.ports import Progress
-from mnemolog.server.http.operations import PREFIX
-from mnemolog.server.http.problems import STOPPING, Problem, error_of
-from mnemolog.server.http.protocol import KEY_HEADER, PROBLEM_JSON
+from mnemolog.server.http.operations import EVENT_STREAM, JSON, KEY_HEADER, PREFIX
+from mnemolog.server.http.problems import PROBLEM_JSON, STOPPING, Problem, error_of
 
 CONNECTIONS_MAX: Final = 64
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -37,8 +36,6 @@ LOST: Final = frozenset({502, 504})
 BEGUN: Final = frozenset({STOPPING, errors.LogUnreachable.__name__})
 """Titles of problems of calls that may have been carried out."""
 
-JSON: Final = "application/json"
-EVENT_STREAM: Final = "text/event-stream"
 SILENCE_S: Final = 600.0
 """How long a server may do something without a report of its progress, in seconds."""
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})

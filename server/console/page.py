@@ -11,8 +11,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from mnemolog.domain.result import Result
+from mnemolog.domain.tokens import Verb
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.http.access import Caller, Verb
+from mnemolog.server.http.access import Caller
 
 
 class ErrorPage(Result, frozen=True, kw_only=True):

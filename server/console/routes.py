@@ -31,8 +31,7 @@ from mnemolog.server.console.security import (
 )
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.hints import as_plain
-from mnemolog.server.http.problems import hint_of, status_of
-from mnemolog.server.http.protocol import PROBLEM_JSON
+from mnemolog.server.http.problems import PROBLEM_JSON, hint_of, status_of
 
 LogIn = Callable[[str], Awaitable[Caller | None]]
 """Returns the caller that a token stands for, None for an invalid one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -13,8 +13,8 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import tokens
 from mnemolog.domain.errors import InvalidInput, OutsideScope
 from mnemolog.domain.scope import Scope, covers, parse_scope
-from mnemolog.domain.tokens import Token
-from mnemolog.domain.tokens import Verb as Verb
+from mnemolog.domain.tokens import Token, Verb
+from mnemolog.server.http.problems import RequestRefused
 from mnemolog.store import MemoryStore
 
 VERBS: Final = frozenset[Verb](tokens.VERBS)
@@ -47,11 +47,19 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether this caller may do what `verb` names."""
         return verb in self.verbs
 
-    def within(self, scope: Scope) -> Caller:
-        """Return this caller for a request within one scope. Raises `OutsideScope`."""
-        part = self._part_of(scope)
-        if scope not in self.scopes:
-            part = part.within(scope)
+    def require(self, verb: Verb, what: str) -> None:
+        """Raise `RequestRefused` unless this caller may do what `verb` names, which `what` needs."""
+        if verb not in self.verbs:
+            why = f"this caller may not {verb}, which {what} needs"
+            raise RequestRefused("Forbidden", 403, why, "use a token with that verb")
+
+    def require_within(self, scope: Scope) -> None:
+        """Raise `OutsideScope` unless this caller may see all of a scope."""
+        if self.scopes and not any(covers(own, scope) for own in self.scopes):
+            raise OutsideScope(f"scope {scope!r} is outside of it", scope=", ".join(self.scopes))
+
+    def with_part(self, scope: Scope, part: AsyncMemoryStore) -> Caller:
+        """Return this caller for a request within one scope, which `part` is the store of."""
         return msgspec.structs.replace(self, store=part, scopes=(scope,), parts=(part,))
 
     async def for_call(self, arguments: Mapping[str, Any], sessions: Iterable[str] = ()) -> Caller:
@@ -80,12 +88,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         raise InvalidInput("scope", f"the token is for {', '.join(self.scopes)}; name one in the header Mnemolog-Scope")
 
     def _part_of(self, scope: Scope) -> AsyncMemoryStore:
-        if not self.scopes:
-            return self.store
-        for own, part in zip(self.scopes, self.parts, strict=True):
-            if covers(own, scope):
-                return part
-        raise OutsideScope(f"scope {scope!r} is outside of it", scope=", ".join(self.scopes))
+        self.require_within(scope)
+        return next(part for own, part in zip(self.scopes, self.parts, strict=True) if covers(own, scope))
 
 
 def local_caller(store: AsyncMemoryStore) -> Caller:
@@ -93,16 +97,15 @@ def local_caller(store: AsyncMemoryStore) -> Caller:
     return Caller(actor=LOCAL, verbs=VERBS, store=store)
 
 
-def token_caller(store: AsyncMemoryStore, token: Token) -> Caller:
-    """Return the holder of a token. Parts of the store are made for it, once for all of its requests."""
-    parts = tuple(store.within(scope, own_names=True) for scope in token.scopes)
+def token_caller(store: AsyncMemoryStore, token: Token, parts: Sequence[AsyncMemoryStore]) -> Caller:
+    """Return the holder of a token. `parts` are the store within each of its scopes."""
     return Caller(
         actor=token.actor,
         verbs=frozenset(token.verbs),
         scopes=token.scopes,
         store=parts[0] if parts else store,
         token=token.id,
-        parts=parts,
+        parts=tuple(parts),
     )
 
 

@@ -7,8 +7,10 @@ request came.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from datetime import datetime
+from math import ceil
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote
@@ -19,17 +21,16 @@ from starlette.responses import Response
 from mnemolog.adapters.support.store_access import clock_of
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
+from mnemolog.application.session_list import without_scope_warnings
 from mnemolog.domain.actor import acting_as
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import LimitExceeded, MnemologError
 from mnemolog.domain.scope import Scope, parse_scope
-from mnemolog.domain.tokens import Token, TokensState, find_token
+from mnemolog.domain.tokens import TokensState, find_token
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.server.http.access import SCOPE_HEADER, Caller, local_caller, token_caller
-from mnemolog.server.http.operations import PREFIX
+from mnemolog.server.http.operations import MCP_PATH, PREFIX
 from mnemolog.server.http.problems import problem, problem_of, send_problem
-from mnemolog.server.http.protocol import MCP_PATH
-from mnemolog.server.http.rate import TokenBuckets
 from mnemolog.store import MemoryStore
 
 REFUSED_S: Final = 0.05
@@ -38,10 +39,11 @@ FAILURES_PER_MINUTE: Final = 60
 """How many requests with an invalid token an address may make before it is told to wait."""
 PUBLIC_BODY_MAX: Final = 16 * 1024
 """Bytes of the body of a request that anybody may make."""
-CALLERS_MAX: Final = 1_000
-"""Holders of tokens for whom parts of the store are kept."""
 PARTS_MAX: Final = 1_000
-"""Parts of the store that are kept for scopes that headers name."""
+"""Parts of the store that are kept, one for each scope."""
+ADDRESSES_MAX: Final = 10_000
+"""Addresses whose invalid tokens are counted."""
+MINUTE_S: Final = 60.0
 BEARER: Final = b"bearer "
 CHALLENGE: Final = b'Bearer realm="mnemolog"'
 SAFE: Final = frozenset(("GET", "HEAD"))
@@ -55,8 +57,7 @@ class Callers:
 
     def __init__(self, store: AsyncMemoryStore) -> None:
         self._store = store
-        self._kept: LruCache[str, tuple[Token, Caller]] = LruCache(CALLERS_MAX)
-        self._within: LruCache[tuple[str, Scope], Caller] = LruCache(PARTS_MAX)
+        self._parts: LruCache[tuple[Scope, bool], AsyncMemoryStore] = LruCache(PARTS_MAX)
         self._reading: asyncio.Task[Known] | None = None
         self._next: asyncio.Task[Known] | None = None
 
@@ -66,24 +67,22 @@ class Callers:
         token = find_token(known, secret, now=now)
         if token is None:
             return None
-        kept = self._kept.get(token.id)
-        if kept is None or kept[0] != token:
-            dropped = self._kept.put(token.id, kept := (token, token_caller(self._store, token)))
-            await _close(caller for _, caller in dropped)
-        return kept[1]
+        return token_caller(self._store, token, [await self._part(scope, own_names=True) for scope in token.scopes])
 
     async def within(self, caller: Caller, scope: str) -> Caller:
-        """Return a caller for a request within one scope. All of its requests share a part of the store for that scope.
-
-        Raises `OutsideScope`, `InvalidInput`.
-        """
+        """Return a caller for a request within one scope. Raises `OutsideScope`, `InvalidInput`."""
         wanted = parse_scope(scope)
-        if wanted in caller.scopes:
-            return caller.within(wanted)
-        key = (caller.token, wanted)
-        if (kept := self._within.get(key)) is None:
-            await _close(self._within.put(key, kept := caller.within(wanted)))
-        return kept
+        caller.require_within(wanted)
+        return caller.with_part(wanted, await self._part(wanted, own_names=bool(caller.scopes)))
+
+    async def _part(self, scope: Scope, *, own_names: bool) -> AsyncMemoryStore:
+        """Return the store within a scope. All requests of all callers within it share one, with its prefetches."""
+        key = (scope, own_names)
+        if (part := self._parts.get(key)) is None:
+            part = self._store.within(scope, own_names=own_names)
+            for dropped in self._parts.put(key, part):
+                await dropped.close()
+        return part
 
     async def _read_now(self) -> Known:
         """Return the tokens as of a moment after this call. Requests that wait at the same time share one read."""
@@ -98,11 +97,24 @@ class Callers:
         return await run_in("access", self._store, _known)
 
 
-async def _close(callers: Iterable[Caller]) -> None:
-    """End the prefetches of parts of the store that are not kept."""
-    for caller in callers:
-        for part in caller.parts:
-            await part.close()
+class RequestBuckets:
+    """A bucket of `per_minute` requests for each key, which fills in a minute. `ADDRESSES_MAX` keys are kept."""
+
+    def __init__(self, per_minute: int, *, time: Callable[[], float] = monotonic) -> None:
+        self._per_minute, self._time = per_minute, time
+        self._left: LruCache[str, tuple[float, float]] = LruCache(ADDRESSES_MAX)
+        """How many requests were left, and when that was."""
+
+    def wait_s(self, key: str) -> int:
+        """Take a request. Return 0, or in how many seconds there will be one."""
+        now = self._time()
+        left, since = self._left.get(key) or (float(self._per_minute), now)
+        left = min(self._per_minute, left + (now - since) * self._per_minute / MINUTE_S)
+        if left < 1:
+            self._left.put(key, (left, now))
+            return ceil((1 - left) * MINUTE_S / self._per_minute)
+        self._left.put(key, (left - 1, now))
+        return 0
 
 
 def _known(store: MemoryStore) -> Known:
@@ -126,12 +138,12 @@ class Authentication:
         time: Callable[[], float] = monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`cookie` may have the token of pages; API and MCP take it for reading only, because a form of another site
-        could send it. Paths that begin with one of `public` are open to all; other pages lead to `login`.
+        """`cookie` may have the token. Paths that begin with one of `public` are open to all; other pages lead to
+        `login`.
         """
         self._app, self._callers, self._local = app, callers, None if needs_token else local_caller(store)
         self._cookie, self._public, self._login = cookie, tuple(public), login
-        self._failures = TokenBuckets(failures_per_minute)
+        self._failures = RequestBuckets(failures_per_minute)
         self._time, self._sleep = time, sleep
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -157,7 +169,8 @@ class Authentication:
             await send_problem(send, problem_of(error))
             return
         scope.setdefault("state", {})["caller"] = caller
-        with acting_as(caller.actor):
+        # The tools of MCP pass warnings about scopes on.
+        with acting_as(caller.actor), nullcontext() if scope["path"] == MCP_PATH else without_scope_warnings():
             await self._app(scope, receive, send)
 
     def _token_in(self, scope: Any, headers: dict[bytes, bytes]) -> str | None:
@@ -165,9 +178,7 @@ class Authentication:
         sent = headers.get(b"authorization")
         if sent is not None:
             return sent[len(BEARER) :].strip().decode("latin-1") if sent[: len(BEARER)].lower() == BEARER else ""
-        if self._cookie and (scope["method"] in SAFE or not is_program(scope["path"])):
-            return _cookie_in(headers, self._cookie)
-        return None
+        return _cookie_in(headers, self._cookie) if self._cookie else None
 
     async def _let_in_or_refuse(
         self, scope: Any, headers: dict[bytes, bytes], receive: Any, send: Any, *, is_wrong: bool
@@ -218,7 +229,7 @@ class _Short:
 class _LogIn:
     """Sends the answer to a login. One with an invalid token counts, and with too many of them is told to wait."""
 
-    def __init__(self, send: Any, failures: TokenBuckets, address: str) -> None:
+    def __init__(self, send: Any, failures: RequestBuckets, address: str) -> None:
         self._send, self._failures, self._address = send, failures, address
         self._is_refused = False
 

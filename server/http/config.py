@@ -16,18 +16,18 @@ from mnemolog.defaults import BODY_MAX, DEFAULT_AGENT, DEFAULT_PORT
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.server.http.connections import Limits
 from mnemolog.server.http.execution import Folders
-from mnemolog.server.http.listen import LOOPBACK, bracketed, is_loopback, listen
 
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+"""The names of this machine, as they stand in a Host header."""
 LOOPBACK_ADDRESSES: Final = ("127.0.0.1", "::1")
-CONNECTIONS: Final = 4096
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where the server listens, and which requests it lets in.
 
     The Host header of a request must be a loopback name, `host` or one of `hosts`: this stops web pages whose own name
-    resolves to this machine (DNS rebinding). A request with an Origin header is refused unless it is the server's own
-    or one of `origins`. An address that is not loopback requires TLS files or a proxy that terminates TLS.
+    resolves to this machine (DNS rebinding). A request of a page of another origin is refused, unless it is one of
+    `origins` or carries a token. An address that is not loopback requires TLS files or a proxy that terminates TLS.
     """
 
     host: str = "127.0.0.1"
@@ -43,7 +43,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     require_token: bool = False
     """Whether requests from this machine need a token, too."""
     hosts: Sequence[str] = ()
-    """As in the Host header: `memory.example.org`, with a port, or with any port `memory.example.org:*`."""
+    """As in the Host header: `memory.example.org`. A port is not looked at."""
     origins: Sequence[str] = ()
     """As in the Origin header: `https://app.example.org`."""
     mcp_only: bool = False
@@ -58,11 +58,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where backups that callers ask for are made."""
     body_max: int = BODY_MAX
     """Bytes of the body of a request."""
-    requests_per_minute: int | None = None
-    """Requests that each token may make in a minute. None: any number."""
     drain_s: float = 10.0
     """How long a server that stops waits for requests that run; then it cancels them."""
-    limits: Limits = Limits(connections=CONNECTIONS)
+    limits: Limits = Limits()
 
     @property
     def needs_token(self) -> bool:
@@ -88,10 +86,11 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
             _check_network(proxy)
         self.tls()
 
-    def names(self) -> list[str]:
-        """Return the Host headers that are let in, `:*` for any port."""
-        own = (*LOOPBACK, *([bracketed(self.host)] if not _is_wildcard(self.host) else ()))
-        return [*own, *(f"{name}:*" for name in own), *self.hosts]
+    def names(self) -> frozenset[str]:
+        """Return the names of hosts that are let in, without ports."""
+        return frozenset(
+            (*LOOPBACK, bracketed(self.host).lower(), *(without_port(host.lower()) for host in self.hosts))
+        )
 
     def tls(self) -> ssl.SSLContext | None:
         """Return what connections are encrypted with; None without TLS. Raises `InvalidInput`."""
@@ -108,14 +107,30 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def listen(self) -> socket.socket:
         """Return a listening socket. Raises `InvalidInput` for an address that is not available."""
-        return listen(self.host, self.port)
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+            return socket.create_server(found[4][:2], family=found[0])
+        except (OSError, ValueError, OverflowError) as error:
+            raise InvalidInput("host", f"cannot listen at {self.host} port {self.port}: {error}") from error
 
 
-def _is_wildcard(host: str) -> bool:
+def bracketed(host: str) -> str:
+    """Return an address as it stands in a URL."""
+    return f"[{host}]" if ":" in host else host
+
+
+def without_port(host: str) -> str:
+    """Return the name or address of a Host header."""
+    name, _, port = host.rpartition(":")
+    return name if port.isdigit() or port == "*" else host
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address. A name other than `localhost` counts as public."""
     try:
-        return ip_address(host).is_unspecified
+        return ip_address(host).is_loopback
     except ValueError:
-        return not host
+        return host == "localhost"
 
 
 def _check_network(text: str) -> None:

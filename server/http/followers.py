@@ -1,20 +1,22 @@
 """`GET /v1/tail`: events as they are recorded, as server-sent events.
 
-One task of the process reads the log for all callers (`Tail`), also what other processes append. Each caller gets what
-it may see and asked for. A caller that is behind, because it resumes or reads slowly, reads the log separately until it
-has caught up: nothing is left out, and nothing is kept for it.
+One task of the process reads the log for all callers (`Followers`), also what other processes append. Each caller gets
+what it may see and asked for. A caller that is behind, because it resumes or reads slowly, reads the log separately
+until it has caught up: nothing is left out, and nothing is kept for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import clock_of
 from mnemolog.aio.store import AsyncMemoryStore
@@ -30,11 +32,10 @@ from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.scope import ROOT, Scope, covers, parse_scope
 from mnemolog.domain.session import SessionLike
 from mnemolog.projections.history.timeline import Moment
-from mnemolog.server.http.exchange import EVENT_STREAM, Exchange
 from mnemolog.server.http.hints import as_plain
-from mnemolog.server.http.operations import Operation
-from mnemolog.server.http.rate import RETRY_SOON
+from mnemolog.server.http.operations import EVENT_STREAM, Operation
 from mnemolog.server.http.serialization import Arguments
+from mnemolog.server.http.streaming import Stream
 from mnemolog.store import MemoryStore
 
 HEARTBEAT_S: Final = 15.0
@@ -47,6 +48,7 @@ READ_MAX: Final = 10_000
 RETRY_S: Final = 1.0
 TOKENS_S: Final = 1.0
 """How often the tokens of callers are looked at, in seconds, besides when one is revoked."""
+LAST_COMMENT: Final = b": the server stops\n\n"
 
 
 def _tail(
@@ -89,7 +91,7 @@ class _Subscriber:
     def __init__(self, channel: Channel, store: AsyncMemoryStore, position: Position, token: str) -> None:
         self.channel, self.store, self.token = channel, store, token
         self.is_ended = False
-        """Whether the token of the caller was revoked, or has expired."""
+        """Whether the server stops, or the token of the caller was revoked or has expired."""
         self.missed_upto = self.position = position
         """The log was read up to `position`; what is not after `missed_upto` does not wait here."""
         self.news = asyncio.Event()
@@ -118,15 +120,29 @@ class _Subscriber:
         return taken
 
 
-class Tail:
+class Followers:
     """Reads the log as it grows, for all callers of one server. It reads nothing while there are none."""
 
     def __init__(self, store: AsyncMemoryStore) -> None:
+        """`store` is the whole one; each caller sees what it may."""
         self._store = store
+        self.is_stopped = False
         self._subscribers: dict[Channel, set[_Subscriber]] = {}
         self._position, self._checked_at = ORIGIN, 0.0
         self._starting = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many callers follow the log."""
+        return sum(map(len, self._subscribers.values()))
+
+    def stop(self) -> None:
+        """End all streams, also those that are about to begin: the server stops."""
+        self.is_stopped = True
+        for channel in self._subscribers.values():
+            for subscriber in channel:
+                subscriber.end()
 
     async def subscribe(self, channel: Channel, store: AsyncMemoryStore, *, token: str = "") -> _Subscriber:
         """Return what gets all events that are read from now on. To be ended with `unsubscribe`."""
@@ -135,6 +151,8 @@ class Tail:
                 self._position = (await self._store.head()).position
                 self._reading = asyncio.create_task(self._read_on())
         subscriber = _Subscriber(channel, store, self._position, token)
+        if self.is_stopped:
+            subscriber.end()
         self._subscribers.setdefault(channel, set()).add(subscriber)
         return subscriber
 
@@ -232,33 +250,36 @@ class _Listener:
                 self._loop.call_soon_threadsafe(self._grown.set)
 
 
-class TailRoute:
+class FollowEndpoint:
     """Answers `GET /v1/tail`."""
 
-    def __init__(self, store: AsyncMemoryStore) -> None:
-        self.operation = TAIL
-        self._arguments, self._tail = Arguments(TAIL), Tail(store)
+    operation = TAIL
 
-    async def __call__(self, exchange: Exchange, path: Sequence[str]) -> None:
-        """Send events until the caller hangs up."""
-        given = self._arguments.read(path, exchange.query(), b"")
-        if last := exchange.header(b"last-event-id"):
+    def __init__(self, followers: Followers) -> None:
+        self._arguments, self._followers = Arguments(TAIL), followers
+
+    async def respond(self, request: Request) -> Response:
+        """Return a stream of events, which ends when the caller hangs up."""
+        if request.method == "HEAD":
+            return Response(media_type=EVENT_STREAM)
+        given = self._arguments.read((), request.scope["query_string"], b"")
+        if last := request.headers.get("last-event-id"):
             given["after"] = _position(last)
         wanted = _TailFilter(
             scope=parse_scope(given.get("scope", "")),
             session=given.get("session"),
             topics=frozenset(given.get("topics", ())),
         )
-        store = (await exchange.caller.for_call(given, self._arguments.sessions_in(given))).store
-        if (refused := exchange.follow()) is not None:
-            await exchange.refuse(refused, RETRY_SOON)
-            return
-        boundary = await run_in("read", store, lambda of: of.parts.boundary.scope)
-        subscriber = await self._tail.subscribe((boundary, wanted.scope), store, token=exchange.caller.token)
+        caller = await request.state.caller.for_call(given, self._arguments.sessions_in(given))
+        boundary = await run_in("read", caller.store, lambda of: of.parts.boundary.scope)
+        subscriber = await self._followers.subscribe((boundary, wanted.scope), caller.store, token=caller.token)
         try:
-            await _TailStream(exchange, subscriber, wanted).run(given.get("after"))
-        finally:
-            self._tail.unsubscribe(subscriber)
+            followed = _Followed(self._followers, subscriber, wanted)
+            page = await followed.begin(given.get("after"))  # Before the answer begins: a session may be unknown.
+        except BaseException:
+            self._followers.unsubscribe(subscriber)
+            raise
+        return Stream(followed.parts(page), EVENT_STREAM, ended=lambda: self._followers.unsubscribe(subscriber))
 
 
 class _TailFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -275,35 +296,39 @@ class _TailFilter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class _TailStream:
-    """Sends events to one caller."""
+class _Followed:
+    """The events of one caller."""
 
-    def __init__(self, exchange: Exchange, subscriber: _Subscriber, wanted: _TailFilter) -> None:
-        self._exchange, self._subscriber, self._wanted = exchange, subscriber, wanted
+    def __init__(self, followers: Followers, subscriber: _Subscriber, wanted: _TailFilter) -> None:
+        self._followers, self._subscriber, self._wanted = followers, subscriber, wanted
         self._position = ORIGIN
-        self._sent_at = asyncio.get_running_loop().time()
 
-    async def run(self, after: When | None) -> None:
-        """Send what is after a position or a time, then what is recorded from now on."""
+    async def begin(self, after: When | None) -> list[_Entry]:
+        """Return the first events after a position or a time; none without."""
         if after is None:
             self._position = (await self._subscriber.store.head()).position
         else:
             self._position = await run_in("read", self._subscriber.store, lambda store: _checked(store, after))
-        page = await self._page()  # Before the answer begins: a session may be unknown.
-        await self._exchange.begin(EVENT_STREAM, (b"x-accel-buffering", b"no"))
-        await self._send(page)
-        gone = asyncio.ensure_future(self._exchange.gone())
-        gone.add_done_callback(lambda _: self._subscriber.news.set())
-        try:
-            while not gone.done() and not self._subscriber.is_ended:
-                if self._position < self._subscriber.missed_upto:
-                    await self._send(await self._page())
-                else:
-                    await self._send_news()
-            if not gone.done():
-                await self._exchange.send(b"", is_last=True)
-        finally:
-            gone.cancel()
+        return await self._page()
+
+    async def parts(self, page: list[_Entry]) -> AsyncIterator[bytes]:
+        """Yield what follows `page` and it, as it is sent: what was missed, then what is recorded from now on."""
+        loop = asyncio.get_running_loop()
+        sent_at = loop.time()
+        while True:
+            if page:
+                yield b"".join(item.message for item in page)
+                sent_at = loop.time()
+            elif loop.time() - sent_at >= HEARTBEAT_S:
+                # An `id` without data moves where the caller resumes, and nothing else.
+                yield b": \nid: %d\n\n" % self._position
+                sent_at = loop.time()
+            if self._subscriber.is_ended:
+                break
+            is_behind = self._position < self._subscriber.missed_upto
+            page = await (self._page() if is_behind else self._news())
+        if self._followers.is_stopped:
+            yield LAST_COMMENT
 
     async def _page(self) -> list[_Entry]:
         """Return a page of the events that this caller missed, from the log."""
@@ -323,24 +348,15 @@ class _TailStream:
             self._position = found[-1].position
         return [entry for entry in _seen(store, self._wanted.scope, found) if self._wanted.holds(entry)]
 
-    async def _send_news(self) -> None:
+    async def _news(self) -> list[_Entry]:
+        """Return the next events, none if there are none for a while."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._subscriber.news.wait(), HEARTBEAT_S)
         if self._subscriber.is_ended or self._position < self._subscriber.missed_upto:
-            return  # With too many events at once, they are read from the log.
+            return []  # With too many events at once, they are read from the log.
         entries = [item for item in self._subscriber.taken() if item.position > self._position]
         self._position = max(self._position, self._subscriber.position)
-        await self._send([item for item in entries if self._wanted.holds(item)])
-
-    async def _send(self, entries: Sequence[_Entry]) -> None:
-        now = asyncio.get_running_loop().time()
-        if entries:
-            await self._exchange.send(b"".join(item.message for item in entries))
-        elif now - self._sent_at < HEARTBEAT_S:
-            return
-        else:  # An `id` without data moves where the caller resumes, and nothing else.
-            await self._exchange.send(b": \nid: %d\n\n" % self._position)
-        self._sent_at = now
+        return [item for item in entries if self._wanted.holds(item)]
 
 
 def _entries(moments: Any) -> list[_Entry]:
@@ -383,7 +399,7 @@ def _checked(store: MemoryStore, after: When) -> Position:
     return Position(found)
 
 
-def _position(last: bytes) -> int:
-    if not last.isdigit() or len(last) > len(str(INTEGER_MAX)) or int(last) > INTEGER_MAX:
+def _position(last: str) -> int:
+    if not (last.isascii() and last.isdigit()) or len(last) > len(str(INTEGER_MAX)) or int(last) > INTEGER_MAX:
         raise InvalidInput("last-event-id", "is not a position; leave it out to follow from now on")
     return int(last)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Final
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
 from mnemolog.audit.service import AuditService
 from mnemolog.domain.encoding import to_json
 from mnemolog.infra.version import this_version
-from mnemolog.server.http.exchange import EVENT_STREAM, JSON, JSON_LINES, NO_STORE, Exchange
 from mnemolog.server.http.followers import TAIL
-from mnemolog.server.http.operations import OPERATIONS, PREFIX, Operation
-from mnemolog.server.http.problems import Problem
-from mnemolog.server.http.protocol import PROBLEM_JSON
+from mnemolog.server.http.operations import EVENT_STREAM, JSON, JSON_LINES, OPERATIONS, PREFIX, Operation
+from mnemolog.server.http.problems import PROBLEM_JSON, Problem
 from mnemolog.server.http.serialization import Answers, Arguments, reports_progress
 from mnemolog.store import MemoryStore
 
@@ -40,15 +40,14 @@ def _openapi(self: MemoryStore) -> dict[str, Any]:
 OPENAPI: Final = Operation(http="GET", path="/openapi.json", owner=MemoryStore, method=_openapi, verb="read")
 
 
-class DocumentRoute:
+class DocumentEndpoint:
     """Answers `GET /v1/openapi.json`."""
 
-    def __init__(self) -> None:
-        self.operation = OPENAPI
+    operation = OPENAPI
 
-    async def __call__(self, exchange: Exchange, path: Sequence[str]) -> None:
-        """Send the document."""
-        await exchange.answer(200, self._body, NO_STORE)
+    async def respond(self, _: Request) -> Response:
+        """Return the document."""
+        return Response(self._body, media_type=JSON)
 
     @cached_property
     def _body(self) -> bytes:
@@ -123,7 +122,7 @@ def _operation(item: _OperationSchemas, schemas: dict[Any, Any], components: dic
         is_needed = bool(of_body.get("required"))
         made["requestBody"] = {
             "required": is_needed,
-            "content": {_text(JSON): {"schema": schemas[item.arguments.struct]}},
+            "content": {JSON: {"schema": schemas[item.arguments.struct]}},
         }
     else:
         made["parameters"] += [
@@ -160,17 +159,17 @@ def _answers(item: _OperationSchemas, schemas: dict[Any, Any]) -> dict[str, Any]
         status: {"$ref": "#/components/responses/Problem", "description": why} for status, why in _STATUSES.items()
     }
     if operation is TAIL:
-        return {"200": {"description": "Events.", "content": {_text(EVENT_STREAM): {}}}} | answers
+        return {"200": {"description": "Events.", "content": {EVENT_STREAM: {}}}} | answers
     if operation is OPENAPI:
-        return {"200": {"description": "The document.", "content": {_text(JSON): {"schema": {}}}}} | answers
+        return {"200": {"description": "The document.", "content": {JSON: {"schema": {}}}}} | answers
     if operation.method is AuditService.export:
-        return {"200": {"description": "The export.", "content": {_text(JSON_LINES): {}}}} | answers
+        return {"200": {"description": "The export.", "content": {JSON_LINES: {}}}} | answers
     content: dict[str, Any] = {}
     if item.types:
         found = [schemas[kind] for kind in item.types]
-        content[_text(JSON)] = {"schema": found[0] if len(found) == 1 else {"anyOf": found}}
+        content[JSON] = {"schema": found[0] if len(found) == 1 else {"anyOf": found}}
     if item.reports:
-        content[_text(EVENT_STREAM)] = {}
+        content[EVENT_STREAM] = {}
     answer: dict[str, Any] = {"description": "The result."} | ({"content": content} if content else {})
     if operation.of_log_alone:
         answer["headers"] = {"ETag": {"schema": {"type": "string"}, "description": "The position of the log."}}
@@ -185,7 +184,3 @@ def _problem(schema: Any) -> dict[str, Any]:
 def _resolved(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = components[schema["$ref"].rpartition("/")[2]]
     return found
-
-
-def _text(kind: bytes) -> str:
-    return kind.decode()

@@ -12,10 +12,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from mnemolog.audit.service import AuditService
+from mnemolog.domain.tokens import Verb
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.quarantine import Quarantine
-from mnemolog.server.http.access import Verb
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
 
@@ -24,6 +24,11 @@ Method = Callable[..., Any]
 
 PREFIX: Final = "/v1"
 """The version of the API: every path of the table is below it."""
+MCP_PATH: Final = "/mcp"
+KEY_HEADER: Final = "idempotency-key"
+JSON: Final = "application/json"
+JSON_LINES: Final = "application/jsonl"
+EVENT_STREAM: Final = "text/event-stream"
 
 OWNERS: Final[dict[type, str]] = {
     MemoryStore: "",

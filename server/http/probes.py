@@ -32,9 +32,7 @@ def metrics_route(metrics: Metrics) -> Route:
     """Return the route of the metrics, for callers who may `admin`."""
 
     async def answer(request: Request) -> Response:
-        if not request.state.caller.may("admin"):
-            why = "this caller may not admin: the metrics need that verb"
-            return problem_response(problem("Forbidden", 403, why, "use a token with that verb"))
+        request.state.caller.require("admin", "/metrics")
         return Response(await asyncio.to_thread(metrics.text), media_type=CONTENT_TYPE)
 
     return Route("/metrics", answer)

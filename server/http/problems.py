@@ -19,11 +19,11 @@ from mnemolog.domain import errors, structured_log
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import MnemologError
 from mnemolog.server.http.hints import as_requests
-from mnemolog.server.http.protocol import PROBLEM_JSON
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
+PROBLEM_JSON: Final = "application/problem+json"
 TYPES: Final = "urn:mnemolog:problem:"
 """The beginning of every `type`. It names the problem; there is no page behind it."""
 RETRY_AFTER_S: Final = 1
@@ -111,9 +111,17 @@ def problem(title: str, status: int, detail: str, hint: str = "") -> dict[str, A
     return {"type": TYPES + title, "title": title, "status": status, "detail": detail, "hint": hint}
 
 
-def internal_error(error: Exception, operation: str) -> dict[str, Any]:
+class RequestRefused(Exception):
+    """A request is refused for a reason that is no error of the store."""
+
+    def __init__(self, title: str, status: int, detail: str, hint: str = "") -> None:
+        super().__init__(detail)
+        self.members = problem(title, status, detail, hint)
+
+
+def internal_error(error: Exception, route: str) -> dict[str, Any]:
     """Return the members of the problem that a fault of the server is, and log its class and place, not its message."""
-    structured_log.error("http.failed", operation=operation, error=error, **place_of(error))
+    structured_log.error("http.failed", route=route, error=error, **place_of(error))
     return problem("InternalError", 500, FAILED, REPORT_IT)
 
 

@@ -15,6 +15,7 @@ from operator import or_
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -37,6 +38,8 @@ from mnemolog.session import Session, SessionAt
 PAGE: Final = 1_000
 """Items on a page, unless the caller gives a `limit`."""
 PAGE_MAX: Final = 10_000
+QUERY_MAX: Final = 1_000
+"""Arguments in a query."""
 WAITS: Final = frozenset({"timeout_s", "wait_s"})
 """Arguments that say how long the server may wait, in seconds."""
 
@@ -219,8 +222,9 @@ class Arguments:
         self.struct = msgspec.defstruct(f"{title}Arguments", fields, kw_only=True, forbid_unknown_fields=True)
         self._decoder = msgspec.json.Decoder(self.struct)
 
-    def read(self, path: Sequence[str], query: Sequence[tuple[str, str]], body: bytes) -> dict[str, Any]:
+    def read(self, path: Sequence[str], query_string: bytes, body: bytes) -> dict[str, Any]:
         """Return the arguments by name, those that were given. Raises `InvalidInput`."""
+        query = _query(query_string)
         try:
             found = self._decoder.decode(body or b"{}") if self.in_body else self._from_query(query)
         except msgspec.ValidationError as error:
@@ -260,6 +264,15 @@ class Arguments:
                 raise InvalidInput(name, f"is no argument; there are {', '.join(self._others) or 'none'}")
             given[name] = _of_query(name, values, known.type)
         return msgspec.convert(given, self.struct, strict=False)
+
+
+def _query(text: bytes) -> Sequence[tuple[str, str]]:
+    if not text:
+        return ()
+    try:
+        return parse_qsl(text.decode(), keep_blank_values=True, errors="strict", max_num_fields=QUERY_MAX)
+    except ValueError as error:
+        raise InvalidInput("query", f"is not UTF-8, percent-encoded, of up to {QUERY_MAX:,} arguments") from error
 
 
 def _of_query(name: str, values: list[str], kind: Any) -> Any:

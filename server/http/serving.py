@@ -11,18 +11,22 @@ from typing import Any
 import uvicorn
 
 from mnemolog.domain import structured_log
-from mnemolog.server.http.config import ServerConfig
+from mnemolog.server.http.config import ServerConfig, bracketed
 from mnemolog.server.http.connections import Connections, descriptors_left, quieten
 from mnemolog.server.http.guard import Guard
-from mnemolog.server.http.listen import bracketed
 
 
-async def serve(guard: Guard, config: ServerConfig, *, started: Callable[[str], object]) -> None:
+async def serve(
+    guard: Guard,
+    config: ServerConfig,
+    *,
+    started: Callable[[str], object],
+    stop: Callable[[], object] = lambda: None,
+) -> None:
     """Answer requests until SIGINT or SIGTERM. `started` is called with the URL. Raises `InvalidInput`.
 
-    `config` was checked. At the signal the server stops accepting connections, ends streams of events, and completes
-    the requests that run, for `config.drain_s` at most. The caller closes the store: then all that was acknowledged is
-    durable.
+    `config` was checked. At the signal the server stops accepting connections, calls `stop`, and completes the requests
+    that run, for `config.drain_s` at most. The caller closes the store: then all that was acknowledged is durable.
     """
     quieten()
     _open_more_files()
@@ -30,20 +34,26 @@ async def serve(guard: Guard, config: ServerConfig, *, started: Callable[[str], 
         connections = Connections(
             config.limits, descriptors=descriptors_left(listening.fileno()), token=config.needs_token, tls=config.tls()
         )
-        guard.fit(connections.places)
         guard.metrics.gauge("mnemolog_http_connections", "Connections that are open.", lambda: connections.count)
         host, port = bracketed(config.host) if config.host else "0.0.0.0", listening.getsockname()[1]
         await connections.serve(
-            _Server(guard, config, connections, listening),
+            _Server(guard, config, connections, listening, stop),
             listening,
             started=lambda: started(f"{config.scheme}://{host}:{port}/"),
         )
 
 
 class _Server(uvicorn.Server):
-    """A server that ends streams of events when it stops."""
+    """A server that calls a function when it stops."""
 
-    def __init__(self, guard: Guard, config: ServerConfig, connections: Connections, listening: socket.socket) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        config: ServerConfig,
+        connections: Connections,
+        listening: socket.socket,
+        stop: Callable[[], object],
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 guard,
@@ -57,14 +67,14 @@ class _Server(uvicorn.Server):
                 timeout_graceful_shutdown=config.drain_s,
             )
         )
-        self._guard, self._connections, self._listening = guard, connections, listening
+        self._guard, self._connections, self._listening, self._stop = guard, connections, listening, stop
 
     async def shutdown(self, sockets: Any = None) -> None:
         """Stop: no new connections, streams end, requests that run are completed."""
         self._connections.stop_accepting()
         self._listening.close()
-        structured_log.info("http.stopping", running=self._guard.running, streams=len(self._guard.streams))
-        await self._guard.end_streams()
+        structured_log.info("http.stopping", running=self._guard.running)
+        self._stop()
         await super().shutdown(sockets)
         structured_log.info("http.stopped", cancelled=self._guard.running)
 

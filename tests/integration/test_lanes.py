@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from functools import partial
 
 import pytest
 
-from mnemolog import StoreClosed, acting_as
+from mnemolog import StoreClosed
 from mnemolog.aio.worker_pools import WorkerPool
 from tests.support import WAIT_S, wait_until
 
@@ -38,38 +37,6 @@ def test_work_is_begun_in_the_order_in_which_it_came():
 
     asyncio.run(main())
     assert done == list(range(100))
-
-
-def test_work_of_an_actor_waits_for_a_thread_and_not_for_all_work_of_another():
-    """While one has running work, that of another is next; within the work of each, the oldest."""
-    done, begun, ends = [], threading.Semaphore(0), [threading.Event(), threading.Event()]
-
-    def slow(end):
-        begun.release()
-        assert end.wait(WAIT_S)
-
-    async def main():
-        pool = WorkerPool("test", threads_max=2)
-
-        async def call(actor, work):
-            with acting_as(actor):
-                await pool.call(work)
-
-        works = [("many", partial(slow, end)) for end in ends]
-        works += [("many", partial(done.append, number)) for number in range(3)]
-        works += [("few", partial(done.append, letter)) for letter in "ab"]
-        calls = [asyncio.create_task(call(actor, work)) for actor, work in works]
-        for _ in ends:
-            await asyncio.to_thread(begun.acquire, timeout=WAIT_S)
-        ends[0].set()
-        await asyncio.gather(*calls[2:])
-        ends[1].set()
-        await asyncio.gather(*calls)
-        pool.shut()
-        assert pool.join() == []
-
-    asyncio.run(main())
-    assert done == ["a", "b", 0, 1, 2]
 
 
 def test_there_are_no_more_threads_than_are_allowed_and_none_when_there_is_nothing_to_do():

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from starlette.responses import PlainTextResponse
 
-from mnemolog.server.http.config import ServerConfig
 from mnemolog.server.http.connections import Connections
 from mnemolog.server.http.guard import Guard
 from mnemolog.server.http.metrics import Metrics
@@ -48,15 +47,13 @@ def server(folder, *options, run=command, says=r"console (https?://\S+)/  API (\
 
 
 @asynccontextmanager
-async def in_process(app, *, limits=None, **options):
+async def in_process(app, config, *, stop=lambda: None):
     """A server in this event loop that answers with an ASGI application: gives its port, and its guard."""
-    config = ServerConfig(port=0, limits=limits or ServerConfig().limits, **options)
     guard, started = Guard(app, config, Metrics(), probes={"/healthz": PlainTextResponse("ok\n")}), asyncio.Event()
     with config.listen() as listening:
         connections = Connections(config.limits, descriptors=1_000_000, token=config.needs_token)
-        guard.fit(connections.places)
         guard.metrics.gauge("mnemolog_http_connections", "Connections that are open.", lambda: connections.count)
-        running = _Server(guard, config, connections, listening)
+        running = _Server(guard, config, connections, listening, stop)
         task = asyncio.create_task(connections.serve(running, listening, started=started.set))
         try:
             await started.wait()

@@ -56,4 +56,5 @@ def test_a_person_logs_in_and_what_the_console_changes_is_in_their_name(folder, 
         page = client.get("/")
         assert page.status_code == 200
         assert created.secret not in page.text
-        assert client.post("/v1/sessions", json={}).status_code == 401, "a cookie appends nothing through the API"
+        other = {"origin": "https://evil.example.org"}
+        assert client.post("/v1/sessions", json={}, headers=other).status_code == 403

@@ -1,11 +1,11 @@
-"""What one client takes of a server leaves room for the others: requests, threads, streams, connections, log lines."""
+"""What clients may take of a server: requests, threads, connections, log lines; and what is left when one hangs up."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import threading
-from contextlib import ExitStack, asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing
 from urllib.parse import urlsplit
 
 import httpx2
@@ -18,6 +18,7 @@ from mnemolog.aio.wrappers import run_in
 from mnemolog.server.application import application
 from mnemolog.server.http.config import ServerConfig
 from mnemolog.server.http.connections import Limits
+from mnemolog.server.http.followers import Followers
 from mnemolog.server.http.metrics import Metrics
 from tests.server.serving import in_process, server, until
 from tests.support import WAIT_S, wait_until
@@ -39,25 +40,26 @@ def secrets(folder):
 @asynccontextmanager
 async def serving(folder, **limits):
     """A server with tokens over a folder."""
-    config = ServerConfig(require_token=True)
-    async with (
-        AsyncMemoryStore.open(folder, model=None) as store,
-        application(store, config, Metrics(), read_only=False) as app,
-        in_process(app, limits=Limits(**{"connections": 1_000} | limits), require_token=True) as (port, guard),
-    ):
-        served = Served(port, guard, store)
-        try:
-            yield served
-        finally:
-            for client in served.clients:
-                client.hang_up()
+    config = ServerConfig(port=0, require_token=True, limits=Limits(**limits))
+    async with AsyncMemoryStore.open(folder, model=None) as store:
+        followers = Followers(store)
+        async with (
+            application(store, config, Metrics(), read_only=False, followers=followers) as app,
+            in_process(app, config, stop=followers.stop) as (port, guard),
+        ):
+            served = Served(port, guard, store, followers)
+            try:
+                yield served
+            finally:
+                for client in served.clients:
+                    client.hang_up()
 
 
 class Served:
     """A server, its guard and its store, and the clients that sent it requests."""
 
-    def __init__(self, port, guard, store):
-        self._port, self.guard, self.store = port, guard, store
+    def __init__(self, port, guard, store, followers):
+        self._port, self.guard, self.store, self.followers = port, guard, store, followers
         self.clients = []
 
     async def send(self, path, secret="", *, method="GET", body=b"", length=None, headers=""):
@@ -127,25 +129,6 @@ def test_who_calls_is_known_while_all_threads_that_read_are_busy(folder, secrets
     asyncio.run(main())
 
 
-def test_a_token_has_a_limit_of_requests_that_run_and_the_others_have_theirs(folder, secrets):
-    """429 with Retry-After, until one of its requests has ended."""
-
-    async def main():
-        async with serving(folder, requests_of_token=3) as at:
-            async with Busy(at.store):
-                slow = [await at.send("/v1/head", secrets["ann"]) for _ in range(3)]
-                await until(lambda: at.guard.running == 3)
-                refused = await at.send("/v1/head", secrets["ann"])
-                assert await refused.status() == 429
-                assert b"retry-after: 1" in await refused.reader.readuntil(b"\r\n\r\n")
-                assert await at.status("/v1/openapi.json", secrets["bob"]) == 200
-            assert [await client.status() for client in slow] == [200] * 3
-            assert await at.status("/v1/head", secrets["ann"]) == 200
-            assert not at.guard.running_of
-
-    asyncio.run(main())
-
-
 def test_a_read_that_has_not_begun_is_dropped_when_its_caller_hangs_up(folder, secrets):
     """Of the API, by GET and by POST, and of the console. It is no answer of the server, and no error."""
     asked = (
@@ -164,8 +147,7 @@ def test_a_read_that_has_not_begun_is_dropped_when_its_caller_hangs_up(folder, s
         ):
             for path, method, body in asked:
                 client = await at.send(path, secrets["ops"], method=method, body=body)
-                await until(lambda: at.guard.running == 1)
-                await until(lambda: at.guard.running_of)
+                await until(lambda: any(pool._queue for pool in at.store._pools._all))
                 client.hang_up()
                 await until(lambda: at.guard.running == 0)
             text = at.guard.metrics.text().decode()
@@ -183,7 +165,7 @@ def test_a_write_is_completed_when_its_caller_hangs_up(folder, secrets):
                 body = b'{"role": "user", "text": "It is late."}'
                 path = "/v1/sessions/trip/turns"
                 client = await at.send(path, secrets["ops"], method="POST", body=body)
-                await until(lambda: at.guard.running_of)
+                await until(lambda: any(pool._queue for pool in at.store._pools._all))
                 client.hang_up()
                 await until(lambda: "mnemolog_http_connections 0.0" in at.guard.metrics.text().decode())
                 assert at.guard.running == 1
@@ -194,31 +176,33 @@ def test_a_write_is_completed_when_its_caller_hangs_up(folder, secrets):
 
 
 def test_callers_without_a_token_take_no_places_of_those_with_one(folder, secrets):
-    """However many leave their bodies unsent, and not for long."""
+    """However many leave their bodies unsent: they use up neither requests nor connections."""
 
     async def main():
-        async with serving(folder, requests=20, requests_of_strangers=4, strangers_body_s=0.5) as at:
-            sent = [await at.send("/theme", method="POST", length=100) for _ in range(12)]
-            refused = [await client.status() for client in sent[4:]]
-            assert refused == [429] * 8
-            assert at.guard.running == 4
-            assert await at.status("/v1/head", secrets["ann"]) == 200
-            assert await sent[0].reader.read() == b""  # Long before the 30 seconds of a caller with a token.
+        async with serving(folder, requests=1, connections=10, body_s=0.5) as at:
+            sent = [await at.send("/theme", method="POST", length=100) for _ in range(20)]
+            assert [await at.status("/v1/head", secrets["ann"]) for _ in range(3)] == [200] * 3
+            assert await sent[-1].reader.read() == b""  # Cut off, when the time for its body was over.
             await until(lambda: at.guard.running == 0)
 
     asyncio.run(main())
 
 
-def test_probes_are_answered_while_all_places_for_requests_are_taken(folder, secrets):
-    """An orchestrator would end a server that is only busy."""
+def test_more_requests_than_the_server_answers_at_once_are_sent_away(folder, secrets):
+    """503 with Retry-After, however many of them follow the log; probes are answered."""
 
     async def main():
-        async with serving(folder, requests=2) as at, Busy(at.store):
-            for name in ("ann", "bob"):
-                await at.send("/v1/head", secrets[name])
-            await until(lambda: at.guard.running == 2)
-            assert await at.status("/v1/head", secrets["ops"]) == 503
-            assert await at.status("/healthz") == 200
+        async with serving(folder, requests=2) as at:
+            for _ in range(3):
+                assert await at.status("/v1/tail", secrets["ann"]) == 200
+            async with Busy(at.store):
+                for name in ("ann", "bob"):
+                    await at.send("/v1/scopes", secrets[name])
+                await until(lambda: at.guard.running == 5)
+                refused = await at.send("/v1/openapi.json", secrets["ops"])
+                assert await refused.status() == 503
+                assert b"retry-after: 1" in await refused.reader.readuntil(b"\r\n\r\n")
+                assert await at.status("/healthz") == 200
 
     asyncio.run(main())
 
@@ -247,44 +231,6 @@ def metric(url, secrets, name):
     return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
 
 
-def test_followers_of_a_token_have_a_limit_and_those_of_all_callers(folder, secrets):
-    """429 beyond it. A stream that ends makes room."""
-
-    async def main():
-        async with serving(folder, connections=10, followers_of_token=3) as at:
-            assert [await at.status("/v1/tail", secrets["ann"]) for _ in range(4)] == [200, 200, 200, 429]
-            assert [await at.status("/v1/tail", secrets["bob"]) for _ in range(3)] == [200, 200, 429]
-            await until(lambda: at.guard.running == 0)
-            at.clients[0].hang_up()
-            await until(lambda: len(at.guard.streams) == 4)
-            assert await at.status("/v1/tail", secrets["bob"]) == 200
-            for client in at.clients:
-                client.hang_up()
-            await until(lambda: not at.guard.streams)
-            assert not at.guard.streams_of
-
-    asyncio.run(main())
-
-
-def test_followers_of_one_token_keep_nobody_out_of_a_process_that_may_open_few_files(folder, secrets):
-    """Half of the places are for requests."""
-
-    def few_files(at):
-        from tests.server.serving import command
-
-        return ["sh", "-c", f"ulimit -n 100; exec {' '.join(command(at, '--require-token'))}"]
-
-    with server(folder, run=few_files) as (url, _), ExitStack() as following:
-        where = urlsplit(url)
-        for _ in range(60):
-            client = following.enter_context(socket.create_connection((where.hostname, where.port), timeout=WAIT_S))
-            client.sendall(
-                f"GET /v1/tail HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secrets['ann']}\r\n\r\n".encode()
-            )
-        for _ in range(3):
-            assert httpx2.get(f"{url}/v1/head", headers=bearer(secrets["bob"]), timeout=WAIT_S).status_code == 200
-
-
 def test_a_call_that_reports_its_progress_by_get_is_no_follower(folder, secrets):
     """It is counted among the requests that run, and a stop completes it."""
 
@@ -295,26 +241,24 @@ def test_a_call_that_reports_its_progress_by_get_is_no_follower(folder, secrets)
                 client = await at.send("/v1/diff?before=1&after=2", secrets["ann"], headers=stream)
                 assert await client.status() == 200
                 assert at.guard.running == 1
-                assert not at.guard.streams
-                await at.guard.end_streams()
+                at.followers.stop()
             assert b"event: result" in await asyncio.wait_for(client.reader.readuntil(b"event: result"), WAIT_S)
 
     asyncio.run(main())
 
 
-def test_a_client_that_reads_steadily_is_not_cut_off(folder):
-    """However little at a time, and though the server always has more to send: what counts is that it reads."""
-    part = b"x" * 65_536
+def test_an_unread_answer_is_cut_off_and_one_that_is_read_steadily_is_not(folder):
+    """However long it takes: what counts is that the client takes the next part in time."""
 
     async def endless(scope, receive, send):
         if scope["type"] == "http":
             await send({"type": "http.response.start", "status": 200, "headers": []})
             while True:
-                await send({"type": "http.response.body", "body": part, "more_body": True})
+                await send({"type": "http.response.body", "body": b"x" * 1_000_000, "more_body": True})
                 await asyncio.sleep(0)
 
     async def main():
-        async with in_process(endless, limits=Limits(answer_s=2.0)) as (port, guard):
+        async with in_process(endless, ServerConfig(port=0, limits=Limits(answer_s=2.0))) as (port, guard):
             loop = asyncio.get_running_loop()
             steady, idle = [socket.socket() for _ in range(2)]
             with closing(steady), closing(idle):
@@ -326,8 +270,8 @@ def test_a_client_that_reads_steadily_is_not_cut_off(folder):
                 await until(lambda: guard.running == 2)
                 idle_since = loop.time()
                 while guard.running == 2 or loop.time() < idle_since + 4.0:  # The idle one is cut off.
-                    assert await loop.sock_recv(steady, 4_096)
-                    await asyncio.sleep(0.2)
+                    assert await loop.sock_recv(steady, 65_536)
+                    await asyncio.sleep(0.02)
                     assert guard.running > 0
 
     asyncio.run(main())

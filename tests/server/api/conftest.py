@@ -8,13 +8,15 @@ from typing import Any
 
 import httpx2
 import pytest
+from starlette.middleware import Middleware
 
 from mnemolog import MemoryStore
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.server.http.access import Caller
-from mnemolog.server.http.api import Api, make_app
+from mnemolog.server.http.api import make_app
 from mnemolog.server.http.execution import Folders
+from mnemolog.server.http.followers import Followers
 from tests.server.api.examples import filled
 from tests.support import FakeClock, HashEncoder
 
@@ -23,9 +25,9 @@ class Server:
     """Answers requests as a server would; everybody is the local user."""
 
     def __init__(self, store: MemoryStore, folders: Folders | None = None) -> None:
-        whole = AsyncMemoryStore(store, WorkerPools())
-        self.app: Any = make_app(whole, folders=folders)
-        self.api = Api(whole, folders or Folders())
+        self._whole, self._folders = AsyncMemoryStore(store, WorkerPools()), folders
+        self.followers = Followers(self._whole)
+        self.app: Any = make_app(self._whole, folders=folders, followers=self.followers)
         self._runner = asyncio.Runner()
 
     def __call__(self, method: str, path: str, *, caller: Caller | None = None, **how: Any) -> httpx2.Response:
@@ -38,12 +40,8 @@ class Server:
 
     def as_caller(self, caller: Caller) -> Any:
         """Return the API as one caller has it."""
-
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            scope["state"] = {"caller": caller}
-            await self.api(scope, receive, send)
-
-        return app
+        middleware = [Middleware(_As, caller=caller)]
+        return make_app(self._whole, folders=self._folders, followers=self.followers, middleware=middleware)
 
     async def _request(self, method: str, path: str, caller: Caller | None, **how: Any) -> httpx2.Response:
         app = self.app if caller is None else self.as_caller(caller)
@@ -54,6 +52,17 @@ class Server:
     def close(self) -> None:
         """End the event loop."""
         self._runner.close()
+
+
+class _As:
+    """Has one caller make all requests."""
+
+    def __init__(self, app: Any, caller: Caller) -> None:
+        self._app, self._caller = app, caller
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        scope["state"] = {"caller": self._caller}
+        await self._app(scope, receive, send)
 
 
 @pytest.fixture(scope="session")

@@ -165,7 +165,7 @@ def test_a_fault_of_the_server_tells_nothing_of_the_content(server, store, monke
     assert (answer.status_code, answer.json()["title"]) == (500, "InternalError")
     assert "heliotrope" not in answer.text + caplog.text
     (message,) = [item.getMessage() for item in caplog.records]
-    assert message.startswith("http.failed operation=recall error=IndexError file=")
+    assert message.startswith("http.failed route=/v1/recall error=IndexError file=")
 
 
 def test_reads_of_the_log_alone_are_not_made_again(server, store, monkeypatch):

@@ -284,15 +284,14 @@ def test_a_silent_follower_hears_how_far_it_has_read(server, store, monkeypatch)
 def test_the_log_is_read_once_for_all_followers_and_not_without_any(server, store):
     """One task reads it, however many follow; with the last one it ends."""
     server.app = server.as_caller(Caller(actor="a", verbs=VERBS, store=AsyncMemoryStore(store, WorkerPools())))
-    route = server.api._root.find([b"tail"], "GET")[0]
 
     async def follow():
         async with following(server) as first, following(server) as second, following(server, "session=other"):
-            reading = route._tail._reading
+            reading = server.followers._reading
             await asyncio.to_thread(store.record, TRIP_ID, "user", "for both")
             assert (await first.event())["id"] == (await second.event())["id"]
-            assert route._tail._reading is reading
-        assert route._tail._reading is None
+            assert server.followers._reading is reading
+        assert server.followers._reading is None
         await asyncio.gather(reading, return_exceptions=True)
         assert not any(isinstance(listener, followers._Listener) for listener in store.parts.log._listeners)
 
