@@ -262,11 +262,9 @@ def foreign_projections(folder):
 PROJECTIONS = {
     "missing": (lambda folder: shutil.rmtree(folder / "projections"), 0),
     "the views overwritten": (lambda folder: (folder / "projections/views.db").write_bytes(b"\xff" * 9_000), 1),
-    "the views missing": (lambda folder: (folder / "projections/views.db").unlink(), 0),
-    "the cache overwritten": (lambda folder: (folder / "projections/embeddings.db").write_bytes(b"\xff" * 9_000), 1),
-    "a segment without its vectors": (spoil_segment, 1),
     "of another log": (foreign_projections, 1),
 }
+"""One of each exit status and kind; `tests/faults/test_doctor.py` has every damage."""
 
 
 @pytest.mark.parametrize("how", PROJECTIONS)

@@ -83,6 +83,12 @@ def flip(path, *, at=0.5):
     path.write_bytes(data)
 
 
+def swap(first, second):
+    kept = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(kept)
+
+
 def spoil_a_page(path, table):
     """Have the first page of a table count free bytes that it has not. Its rows can be read, and are right."""
     execute(path)
@@ -129,9 +135,13 @@ FOUND_BY_A_LOOK = {
     "embeddings overwritten": ("cache", lambda p: overwrite(p / "embeddings.db")),
     "snapshots overwritten": ("cache", lambda p: overwrite(p / "snapshots.db")),
     "truncated vectors": ("vectors", lambda p: os.truncate(segment_of(p) / "vectors.q12", 100)),
+    "emptied vectors": ("vectors", lambda p: os.truncate(segment_of(p) / "vectors.q12", 0)),
     "truncated checksums": ("vectors", lambda p: os.truncate(segment_of(p) / "blocks.bin", 1)),
+    "swapped files": ("vectors", lambda p: swap(segment_of(p) / "vectors.q12", segment_of(p) / "rows.i64")),
     "no rows": ("vectors", lambda p: (segment_of(p) / "rows.i64").unlink()),
     "a segment without manifest": ("vectors", lambda p: (segment_of(p) / "manifest.json").unlink()),
+    "an empty manifest": ("vectors", lambda p: os.truncate(segment_of(p) / "manifest.json", 0)),
+    "a flipped bit of the manifest": ("vectors", lambda p: flip(segment_of(p) / "manifest.json")),
     "a rebuild that died": ("leftover", lambda p: leave(p / "vectors" / ".building")),
     "a segment half written": ("leftover", lambda p: leave(segment_of(p).parent / ".segment")),
     "a removal that died": ("leftover", lambda p: leave(p / "vectors" / ".removed")),
@@ -176,6 +186,14 @@ def test_each_damage_is_found_and_mended_and_the_second_run_is_clean(memory, wha
     model = HashEncoder()
     with MemoryStore.open(memory, model=model, background=False) as store:
         assert bool(store.admin.doctor().findings) == (what in FOUND_BY_A_LOOK)
+        if part == "vectors" and what in FOUND_BY_A_LOOK:
+            (vectors,) = store.status().vectors
+            assert (vectors.state, vectors.covers, [unused.state for unused in vectors.unused]) == (
+                *("damaged", 0),
+                ["damaged"],
+            )
+        assert store.status().warnings == (), "a damaged index accuses no log of lost history"
+        assert store.verify().sound
         found = store.admin.doctor(deep=True)
         problems = [item for item in found.findings if item.severity == "problem"]
         assert {item.what for item in problems} == {part}
@@ -242,7 +260,7 @@ def test_a_bit_anywhere_in_a_segment_is_found_by_reading_and_named(indexed, name
         assert store.recall("number7", mode="vector", k=20).hits == before
 
 
-def test_files_whose_bytes_fit_but_that_tell_of_different_things_are_damaged(memory):
+def test_a_manifest_that_counts_other_turns_than_its_files_is_damaged(memory):
     """What doctor calls sound is what a recall can open: the manifest's counts belong to it."""
     segment = segment_of(memory / "projections")
     rewrite_manifest(segment, turns=TURNS - 1)
@@ -282,7 +300,7 @@ def test_too_little_memory_is_no_damage(memory, monkeypatch):
     assert segment.exists()
 
 
-def test_without_a_model_the_vectors_are_left_and_the_command_is_named(memory):
+def test_without_a_model_damaged_vectors_are_quarantined_and_the_command_is_named(memory):
     """Setting aside needs no model; making anew does, and says so."""
     (segment_of(memory / "projections") / "vectors.q12").unlink()
     with MemoryStore.open(memory, model=None) as store:
@@ -348,7 +366,7 @@ def test_nothing_is_moved_or_removed_while_somebody_writes_vectors(memory):
         assert store.admin.doctor(fix=True).healthy
 
 
-def test_a_note_that_names_a_dead_indexer_is_told_and_removed(memory):
+def test_a_note_of_a_dead_indexer_is_found_and_removed(memory):
     """Of this machine; of another nothing is known. A note is no problem either way."""
     vectors = memory / "projections" / "vectors"
     note = vectors / ".0123456789abcdef.holder.json"
@@ -364,7 +382,7 @@ def test_a_note_that_names_a_dead_indexer_is_told_and_removed(memory):
         assert store.admin.doctor().findings == ()
 
 
-def test_a_note_with_a_flipped_bit_is_told_and_removed(memory):
+def test_a_note_with_a_flipped_bit_is_found_and_removed(memory):
     """What is no UTF-8 any more is no JSON either: found by the simulation with seed 209853018/7."""
     note = memory / "projections" / "vectors" / ".0123456789abcdef.holder.json"
     written = msgspec.json.encode(Holder(dead_process(), socket.gethostname()))
@@ -375,7 +393,7 @@ def test_a_note_with_a_flipped_bit_is_told_and_removed(memory):
         assert not note.exists()
 
 
-def test_a_generation_that_was_replaced_is_told_and_set_aside(memory):
+def test_a_replaced_generation_is_found_and_quarantined(memory):
     """As a rebuild leaves it that died after the switch."""
     (first,) = (memory / "projections" / "vectors").glob("*-0001")
     shutil.copytree(first, first.with_name(first.name.replace("0001", "0002")))
@@ -387,7 +405,7 @@ def test_a_generation_that_was_replaced_is_told_and_set_aside(memory):
         assert store.admin.doctor().findings == ()
 
 
-def test_views_that_know_more_than_the_log_are_kept_when_they_are_made_anew(memory, tmp_path):
+def test_views_that_know_more_than_the_log_are_kept_when_they_are_rebuilt(memory, tmp_path):
     """They may hold the only copy of turns that the log has lost."""
     with MemoryStore.open(memory, model=None) as store:
         copy_store(log_of(store), tmp_path / "older")
@@ -409,7 +427,7 @@ def test_views_that_know_more_than_the_log_are_kept_when_they_are_made_anew(memo
 
 
 @pytest.mark.parametrize("state", ["ahead", "diverged", "other-log"])
-def test_a_read_makes_new_views_and_keeps_those_that_the_log_cannot_tell_again(memory, tmp_path, state):
+def test_a_read_rebuilds_views_and_keeps_those_that_the_log_does_not_cover(memory, tmp_path, state):
     """No answer needs a repair first, and no check loses the only copy."""
     folder = tmp_path / state
     with MemoryStore.open(memory, model=None) as store:
@@ -437,7 +455,7 @@ def test_a_read_makes_new_views_and_keeps_those_that_the_log_cannot_tell_again(m
         assert other.status().views.state == "current"
 
 
-def test_of_many_who_open_damaged_views_at_once_one_sets_them_aside(memory):
+def test_of_many_that_open_damaged_views_at_once_one_quarantines_them(memory):
     """The others open what it has begun anew, and do not take that for the damaged file of the same name."""
     with MemoryStore.open(memory, model=None) as store:
         before = store.recall("number7").hits
@@ -461,7 +479,7 @@ def test_of_many_who_open_damaged_views_at_once_one_sets_them_aside(memory):
 
 
 @pytest.mark.parametrize("name", ["views.db", "embeddings.db", "snapshots.db"])
-def test_what_may_not_be_written_for_its_header_is_made_anew_when_it_is_opened(memory, name):
+def test_an_unwritable_database_is_rebuilt_on_open(memory, name):
     """Also where no seal tells, as after a crash."""
     path = memory / "projections" / name
     file_checksum.path_of(path).unlink(missing_ok=True)
@@ -478,30 +496,24 @@ def test_what_may_not_be_written_for_its_header_is_made_anew_when_it_is_opened(m
         assert store.admin.doctor(deep=True).healthy
 
 
-def test_views_that_may_not_be_written_for_their_header_are_made_anew_by_the_doctor(memory):
-    """Also where it is the first to open them."""
-    path = memory / "projections" / "views.db"
-    file_checksum.path_of(path).unlink()
-    forbid_writing(path)
-    with MemoryStore.open(memory, model=None) as store:
-        store.record("a", "user", "a wombat")
-        (views,) = [item for item in store.admin.doctor(fix=True).findings if item.what == "views"]
-        assert views.fixed
-        assert [hit.text for hit in store.recall("wombat").hits] == ["a wombat"]
-        assert [item.was for item in store.admin.quarantine().items()] == ["views.db"]
-
-
-def test_views_that_are_found_damaged_when_they_are_read_up_are_made_anew_by_the_doctor(memory):
-    """A page that nobody looks at before something is written to it, in views without a seal."""
-    path = memory / "projections" / "views.db"
-    file_checksum.path_of(path).unlink()
+def spoil_the_first_page_of_turns(path):
+    """Overwrite a page that nobody reads before something is written to it."""
     with dbapi2.connect(path) as connection:
-        ((page,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'turns'").fetchall()
-        ((page_bytes,),) = connection.execute("PRAGMA page_size").fetchall()
+        ((page, size),) = connection.execute(
+            "SELECT rootpage, page_size FROM sqlite_master, pragma_page_size WHERE name = 'turns'"
+        )
     connection.close()
     with path.open("r+b") as file:
-        file.seek((page - 1) * page_bytes)
+        file.seek((page - 1) * size)
         file.write(b"\xff" * 64)
+
+
+@pytest.mark.parametrize("spoil", [forbid_writing, spoil_the_first_page_of_turns])
+def test_damage_that_shows_when_views_without_a_seal_are_written_is_repaired_by_the_doctor(memory, spoil):
+    """The doctor is the first to open them."""
+    path = memory / "projections" / "views.db"
+    file_checksum.path_of(path).unlink()
+    spoil(path)
     with MemoryStore.open(memory, model=None) as store:
         store.record("a", "user", "a wombat")
         (views,) = [item for item in store.admin.doctor(fix=True).findings if item.what == "views"]
@@ -511,7 +523,7 @@ def test_views_that_are_found_damaged_when_they_are_read_up_are_made_anew_by_the
 
 
 @pytest.mark.parametrize("name", ["views.db", "embeddings.db", "snapshots.db"])
-def test_what_cannot_be_read_now_is_not_called_damaged_and_not_moved(memory, name, monkeypatch):
+def test_a_database_that_cannot_be_read_now_is_neither_damaged_nor_moved(memory, name, monkeypatch):
     """Busy, or without permission to read: another process may find nothing wrong with it."""
     connect = sqlite.driver.connect
 
@@ -531,7 +543,7 @@ def test_what_cannot_be_read_now_is_not_called_damaged_and_not_moved(memory, nam
 
 
 @pytest.mark.parametrize("name", ["views.db", "embeddings.db", "snapshots.db"])
-def test_a_folder_in_place_of_a_database_is_set_aside(memory, name):
+def test_a_folder_in_place_of_a_database_is_quarantined(memory, name):
     """It is none that any process could read."""
     path = memory / "projections" / name
     path.rename(path.with_name("elsewhere"))
@@ -542,7 +554,7 @@ def test_a_folder_in_place_of_a_database_is_set_aside(memory, name):
         assert [item.was for item in store.admin.quarantine().items()] == [name]
 
 
-def test_a_damaged_log_is_told_from_damaged_projections(memory, tmp_path):
+def test_a_damaged_log_is_distinguished_from_damaged_projections(memory, tmp_path):
     """In both depths: also a quick check follows the links of a short log. Nothing mends it."""
     with MemoryStore.open(memory, model=None) as store:
         copy = copy_store(log_of(store), tmp_path / "copy")
@@ -586,7 +598,7 @@ def test_a_doctor_in_an_open_store_disturbs_no_later_call(memory):
         assert is_sound(store.admin.doctor(deep=True))
 
 
-def test_progress_is_told_while_everything_is_read(memory):
+def test_a_deep_check_reports_progress(memory):
     """Log, views, rows and segments each count up to their own end."""
     moves = []
     size = sum(path.stat().st_size for path in segment_of(memory / "projections").iterdir() if path.suffix != ".json")
