@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,6 +16,7 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import ROOT, parse_scope
 from mnemolog.domain.similar_labels import closest
+from mnemolog.infra.runtime.caller_warnings import warn
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import AgentSummary, ScopeSummary, SessionSummary
 from mnemolog.projections.sql import queries, session_pages
@@ -162,11 +162,11 @@ class SessionList:
         return state.current if state is not None and self._sessions.shows_session(state.current) else None
 
     def warn_if_empty(self, found: Sized, *scopes: str) -> None:
-        """Warn the caller's caller, if nothing was found, of each scope that no session is at or below."""
+        """Warn the caller, if nothing was found, of each scope that no session is at or below."""
         for scope in () if found or _SILENT.get() else scopes:
             if scope == ROOT or self._holds(scope):
                 continue
-            warnings.warn(scope_warning(scope, [item.scope for item in self.scopes()]), stacklevel=3)
+            warn(scope_warning(scope, [item.scope for item in self.scopes()]))
 
     def _holds(self, scope: str) -> bool:
         with self._projections.to_answer()[0].database.reading() as connection:

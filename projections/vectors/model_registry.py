@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.stream_fold import FoldedState, nothing_folded
 from mnemolog.infra.runtime import fork_guard
+from mnemolog.infra.runtime.caller_warnings import warn
 from mnemolog.projections.ports import MakeEncoder, StoreLog
 from mnemolog.projections.vectors.model_vectors import Vectors
 
@@ -58,7 +58,7 @@ class Models:
         self.trouble = error
         if isinstance(error, errors.ModelUnavailable) and not self._warned:
             self._warned = True
-            warnings.warn(f"recalls search by words only: {error}; {error.hint}", errors.ModelWarning, stacklevel=7)
+            warn(errors.ModelWarning(f"recalls search by words only: {error}; {error.hint}"))
 
     def active(self, *, upto: Position | None = None) -> Activation | None:
         """Return the active model at position `upto`, by default the head; None before any activation."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from mnemolog.domain.session import SessionLike, checked_session_id, session_id_
 from mnemolog.forgetting.results import ForgetReport
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.atomic_files import new_file
+from mnemolog.infra.runtime.caller_warnings import warn
 from mnemolog.infra.runtime.paths import local_path
 from mnemolog.models.service import ModelService
 from mnemolog.operations.backup import BackupReport
@@ -146,7 +146,7 @@ class RemoteStore(_Recording, MemoryStore):
             for item in () if shown else [scope] if isinstance(scope, str) else scope:
                 known = [summary.scope for summary in self.scopes()]
                 if not any(covers(parse_scope(item), Scope(other)) for other in known):
-                    warnings.warn(scope_warning(item, known), stacklevel=3)
+                    warn(scope_warning(item, known))
         return found
 
     def close(self) -> None:
