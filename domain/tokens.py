@@ -6,8 +6,7 @@ so no slow hash is needed.
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import ClassVar, Final, Literal, get_args
@@ -121,7 +120,7 @@ def new_token(
         verbs=_checked_verbs(verbs),
         scopes=_checked_scopes(scopes),
         expires_at=expires_at,
-        digest=digest_of(secret),
+        digest=digest_of_secret(secret),
     )
 
 
@@ -151,7 +150,7 @@ def secret_of(id: str, secret: str) -> str:
     return f"{PREFIX}{id}_{secret}"
 
 
-def digest_of(secret: str) -> bytes:
+def digest_of_secret(secret: str) -> bytes:
     """Return what the log has of a token."""
     return sha256(secret.encode(errors="surrogatepass")).digest()
 
@@ -159,13 +158,3 @@ def digest_of(secret: str) -> bytes:
 def id_of(given: str) -> str:
     """Return the id in a token, or an id itself; empty if it is neither."""
     return given.removeprefix(PREFIX).partition("_")[0]
-
-
-def find_token(known: Mapping[str, KnownToken], secret: str, *, now: datetime) -> Token | None:
-    """Return the token that a caller has sent if it is valid, else None. An unknown one takes the same work."""
-    found = known.get(id_of(secret))
-    matches = hmac.compare_digest(digest_of(secret), _NO_DIGEST if found is None else found.digest)
-    return found.token if found is not None and matches and found.token.is_valid(now) else None
-
-
-_NO_DIGEST: Final = bytes(32)

@@ -1,4 +1,4 @@
-"""Create, revoke and check the tokens of a store."""
+"""Create, list and revoke the tokens of a store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from mnemolog.domain.tokens import (
     Token,
     TokensState,
     evolve_tokens,
-    find_token,
     id_of,
     new_token,
     secret_of,
@@ -88,10 +87,6 @@ class Tokens:
 
         self._log.transact(revoke)
         return self.known()[id].token
-
-    def find(self, secret: str) -> Token | None:
-        """Return the token that a caller has sent; None if it is unknown, revoked or expired."""
-        return find_token(self.known(), secret, now=to_datetime(self._clock.now()))
 
     def known(self) -> TokensState:
         """Return all tokens by id, as of now.

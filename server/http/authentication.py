@@ -7,7 +7,8 @@ request came.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import hmac
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from math import ceil
@@ -26,7 +27,7 @@ from mnemolog.domain.actor import acting_as
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import LimitExceeded, MnemologError
 from mnemolog.domain.scope import Scope, parse_scope
-from mnemolog.domain.tokens import TokensState, find_token
+from mnemolog.domain.tokens import KnownToken, Token, TokensState, digest_of_secret, id_of
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.server.http.access import SCOPE_HEADER, Caller, local_caller, token_caller
 from mnemolog.server.http.operations import MCP_PATH, PREFIX
@@ -115,6 +116,16 @@ class RequestBuckets:
             return ceil((1 - left) * MINUTE_S / self._per_minute)
         self._left.put(key, (left - 1, now))
         return 0
+
+
+def find_token(known: Mapping[str, KnownToken], secret: str, *, now: datetime) -> Token | None:
+    """Return the token that a caller has sent if it is valid, else None. An unknown one takes the same work."""
+    found = known.get(id_of(secret))
+    matches = hmac.compare_digest(digest_of_secret(secret), _NO_DIGEST if found is None else found.digest)
+    return found.token if found is not None and matches and found.token.is_valid(now) else None
+
+
+_NO_DIGEST: Final = bytes(32)
 
 
 def _known(store: MemoryStore) -> Known:

@@ -11,15 +11,18 @@ import pytest
 
 from mnemolog import DuplicateKey, InvalidInput, LimitExceeded, MemoryStore, acting_as, import_log
 from mnemolog.adapters.support.store_access import log_of
+from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.idempotency import request_key
-from mnemolog.domain.tokens import PREFIX, SCOPES_MAX, TOKENS_STREAM, find_token
+from mnemolog.domain.tokens import PREFIX, SCOPES_MAX, TOKENS_STREAM
+from mnemolog.server.http.authentication import find_token
 
 NOW = datetime(2024, 1, 2, tzinfo=UTC)
 
 
 def holder(store, secret):
     """The token that a server finds for what a caller sends."""
-    return store.parts.tokens.find(secret)
+    tokens = store.parts.tokens
+    return find_token(tokens.known(), secret, now=to_datetime(store.parts.sessions.clock.now()))
 
 
 @pytest.mark.local
@@ -113,7 +116,7 @@ def test_an_unknown_token_costs_the_same_work_as_a_wrong_one(store, monkeypatch)
     created = store.admin.create_token("alice")
     compared = []
     monkeypatch.setattr(
-        "mnemolog.domain.tokens.hmac.compare_digest",
+        "mnemolog.server.http.authentication.hmac.compare_digest",
         lambda one, two: compared.append((len(one), len(two))) or one == two,
     )
     for sent in (created.secret, created.secret[:-4] + "wxyz", "mnemolog_000000000000_abc", "anything"):
