@@ -11,201 +11,34 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mnemolog.adapters.importers import FORMATS, detect_format, parse_field_map, preview_files, read_turns
+from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.domain.role import ROLES
 from tests.chroma import chroma_database
 
 DATA = Path(__file__).parent / "data" / "importing"
-KETTLE, ROLLOUT = "5e55104a-0000-4000-8000-000000000001", "019a0000-0000-7000-8000-0000000000aa"
-FERRY, OLDER = "8f2e0a5c-1111-4222-8333-444455556666", "8f2e0a5c-2222-4222-8333-444455556666"
+EXPECTED = json.loads((DATA.parent / "imported.json").read_text())
+"""By sample, its format and its turns, without empty fields. The rest of each file is not said, or says nothing."""
 NINE = 1_773_651_600_000_000  # 2026-03-16T09:00:00Z
-CHROMA = [
-    ("trip", "user", None, "I moved to Lisbon."),
-    ("trip", "assistant", None, "Congratulations!"),
-    ("notes", "user", None, "Rex is a dog."),
-]
-SAMPLES = {
-    "turns.jsonl": (
-        "jsonl",
-        [
-            ("tea", "user", "Ada", "I only drink green tea now."),
-            ("tea", "assistant", None, "Noted: green tea."),
-            ("boat", "user", None, "The ferry leaves at nine."),
-        ],
-    ),
-    "table.csv": (
-        "csv",
-        [
-            ("trip", "user", "Alice", "I moved; to Lisbon,\r\nat last."),
-            ("trip", "assistant", None, "Congratulations!"),
-            ("rex", "user", "Bob", "My dog is called Rex"),
-        ],
-    ),
-    "sharegpt.json": (
-        "json",
-        [
-            ("identity_0", "user", None, "Who are you?"),
-            ("identity_0", "assistant", None, "A guide."),
-            ("identity_1", "user", None, "Any boats?"),
-        ],
-    ),
-    "openai.json": (
-        "openai",
-        [
-            ("openai", "system", None, "Be brief."),
-            ("openai", "user", "Ada", "Will it rain?\n[image]"),
-            ("openai", "assistant", None, "[tool call: forecast]"),
-            ("openai", "tool", None, "rain"),
-            ("openai", "assistant", None, "Yes."),
-        ],
-    ),
-    "openai.jsonl": (
-        "openai",
-        [
-            ("openai-1", "user", None, "Two plus two?"),
-            ("openai-1", "assistant", None, "Four."),
-            ("request-9", "user", None, "Three plus three?"),
-        ],
-    ),
-    "mem0.json": (
-        "mem0",
-        [("ada", "user", None, "Name is Ada. Enjoys rowing."), ("trip", "user", "Ada", "I move to Lisbon in May.")],
-    ),
-    "zep.json": (
-        "zep",
-        [
-            ("trip", "user", "Alice", "I moved to Lisbon."),
-            ("trip", "assistant", "guide", "Congratulations!"),
-            ("trip", "user", None, "A note."),
-        ],
-    ),
-    "zep_v3.json": (
-        "zep",
-        [("zep_v3", "user", "Alice", "I moved to Lisbon."), ("zep_v3", "assistant", None, "Congratulations!")],
-    ),
-    "letta.af": (
-        "letta",
-        [
-            ("harbour-guide", "user", None, "Any boats today?"),
-            ("harbour-guide", "assistant", None, "[tool call: timetable]"),
-            ("harbour-guide", "tool", None, "10:15"),
-            ("harbour-guide", "assistant", None, "One at 10:15."),
-            ("plain", "user", None, "Hello."),
-            ("plain", "assistant", None, "Good morning, one moment."),
-        ],
-    ),
-    "chroma.json": (
-        "chroma",
-        [("trip", "user", None, "I moved to Lisbon."), ("chroma", "user", None, "Rex is a dog.")],
-    ),
-    "chatgpt.json": (
-        "chatgpt",
-        [
-            ("conv-1", "user", None, "What do I pack?"),
-            ("conv-1", "assistant", None, "A rain coat.\nAnd boots."),
-            ("conv-1", "user", None, "[image]"),
-            ("conv-1", "tool", "browser", "Rain at noon."),
-            ("conv-2", "user", None, "The newer branch."),
-        ],
-    ),
-    "claude_ai.json": (
-        "claude-ai",
-        [
-            (FERRY, "user", None, "When does the ferry leave?"),
-            (FERRY, "assistant", None, "I will look.\nAt 10:15 from Mallaig."),
-            (FERRY, "user", None, "[attachment: ticket.png]"),
-            (OLDER, "user", None, "An older export has no blocks."),
-        ],
-    ),
-    "claude_code.jsonl": (
-        "claude-code",
-        [
-            (KETTLE, "user", None, "Why does the kettle test fail?"),
-            (KETTLE, "assistant", None, "I will run it.\nOne moment."),
-            (KETTLE, "assistant", None, "[tool call: Bash]"),
-            (KETTLE, "tool", None, "1 failed: lid open"),
-            (KETTLE, "user", None, "Close the lid first."),
-            (f"{KETTLE}/a1", "user", None, "Look up the lid sensor."),
-            (KETTLE, "user", None, "[image]"),
-        ],
-    ),
-    "codex.jsonl": (
-        "codex",
-        [
-            (ROLLOUT, "user", None, "Why does the kettle test fail?"),
-            (ROLLOUT, "assistant", None, "[tool call: shell]"),
-            (ROLLOUT, "tool", None, "1 failed: lid open"),
-            (ROLLOUT, "assistant", None, "The lid is open."),
-        ],
-    ),
-}
-"""By file, its format and what was said. The rest of each file is thoughts, hints of programs, bookkeeping or empty."""
-
-TRIP = {"session_id": "trip", "role": "user", "created_at": "2026-03-16T09:00:00Z"}
-WHERE = {"cwd": "/home/ada/kettle", "gitBranch": "main", "version": "2.1.0"}
-DETAILS = [
-    ("turns.jsonl", "key", ["t1", "t2", "7"]),
-    ("turns.jsonl", "line", [1, 2, 4]),
-    ("turns.jsonl", "said_at", [1_709_283_600_000_000, 1_709_283_605_000_000, 1_709_370_000_000_000]),
-    ("table.csv", "line", [2, 4, 6]),
-    ("table.csv", "said_at", [NINE, NINE + 60_000_000, 1_773_705_600_000_000]),
-    ("sharegpt.json", "session_title", ["", "", "Boats"]),
-    ("openai.json", "session_title", ["Weather"] * 5),
-    ("openai.json", "metadata", [{}, {}, {}, {"tool_call_id": "call_1"}, {}]),
-    ("mem0.json", "key", ["892db2ae-06d9-49e5-8b3e-585ef9b85b8e", "0475fc2e-06d9-49e5-8b3e-585ef9b85b8e"]),
-    ("mem0.json", "metadata", [{"category": "hobbies"}, {}]),
-    ("mem0.json", "agent", [None, "planner"]),
-    ("zep.json", "key", ["z-1", "z-2", "z-3"]),
-    ("zep.json", "metadata", [{"mood": "glad"}, {}, {}]),
-    ("zep.json", "said_at", [NINE, NINE + 5_000_000, NINE + 60_000_000]),
-    ("letta.af", "agent", ["harbour-guide"] * 4 + ["plain"] * 2),
-    ("letta.af", "metadata", [{}, {}, {"tool_call_id": "call-1"}, {}, {}, {}]),
-    ("chroma.json", "key", ["d1", "d3"]),
-    ("chroma.json", "said_at", [NINE, None]),
-    (
-        "chroma.json",
-        "metadata",
-        [{"session_id": "trip", "role": "user", "created_at": "2026-03-16T09:00:00Z"}, {"page": 3}],
-    ),
-    ("chatgpt.json", "key", ["m1", "m3", "m4", "m5", "c"]),
-    ("chatgpt.json", "where", [*(f"message {n}, in element 1" for n in (2, 3, 4, 5)), "message 6, in element 2"]),
-    ("chatgpt.json", "session_title", ["Packing for the ferry"] * 4 + [""]),
-    ("chatgpt.json", "metadata", [{}, {"model": "a-model"}, {}, {}, {}]),
-    (
-        "chatgpt.json",
-        "said_at",
-        [1_709_370_000_000_000 + n for n in (1_250_000, 3_000_000, 4_000_000, 5_000_000)] + [None],
-    ),
-    ("claude_ai.json", "key", ["m-1", "m-2", "m-3", "n-1"]),
-    ("claude_ai.json", "session_title", ["Ferry to Skye"] * 3 + [""]),
-    ("claude_ai.json", "metadata", [{"attachments": ["plan.txt"]}, {}, {"attachments": ["ticket.png"]}, {}]),
-    ("claude_ai.json", "tool_calls", [[], [{"name": "web_search", "input": {"query": "ferry Skye"}}], [], []]),
-    ("claude_code.jsonl", "key", ["u-1", "u-3", "u-4", "u-5", "u-5/2", "u-6", "u-8"]),
-    ("claude_code.jsonl", "line", [4, 6, 7, 8, 8, 9, 11]),
-    ("claude_code.jsonl", "session_title", ["kettle 5e55104a"] * 7),
-    (
-        "claude_code.jsonl",
-        "metadata",
-        [
-            WHERE,
-            WHERE | {"model": "a-model"},
-            WHERE | {"model": "a-model"},
-            WHERE | {"tool_use_id": "toolu_1", "is_error": True},
-            WHERE,
-            WHERE,
-            {},
-        ],
-    ),
-    (
-        "claude_code.jsonl",
-        "tool_calls",
-        [[], [], [{"id": "toolu_1", "name": "Bash", "input": {"command": "make test"}}], [], [], [], []],
-    ),
-]
 
 
-def said(turns):
-    return [(turn.session, turn.role, turn.speaker, turn.text) for turn in turns]
+def shown(turn):
+    """A turn as `imported.json` has it."""
+    fields = {
+        "where": turn.where,
+        "session": turn.session,
+        "title": turn.session_title,
+        "scope": turn.scope,
+        "agent": turn.agent,
+        "role": turn.role,
+        "speaker": turn.speaker,
+        "text": turn.text,
+        "key": turn.key,
+        "time": None if turn.said_at is None else to_datetime(turn.said_at).isoformat(),
+        "tool_calls": turn.tool_calls,
+        "metadata": turn.metadata,
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 def texts(turns):
@@ -221,40 +54,22 @@ def lines(*values):
     return "\n".join(map(json.dumps, values))
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-def test_a_file_of_each_format_is_imported_as_what_was_said(name):
-    """Every session, role, speaker and text, in order."""
-    assert said(read_turns(DATA / name)) == SAMPLES[name][1]
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_file_of_each_format_is_imported_as_what_was_said(tmp_path, name):
+    """Every part of every turn, whatever the file is called, with or without the format named, twice the same."""
+    form, path = EXPECTED[name]["format"], tmp_path / Path(name).stem
+    path.write_bytes((DATA / name).read_bytes())
+    assert detect_format(path) == form
+    turns = list(read_turns(path))
+    assert list(map(shown, turns)) == EXPECTED[name]["turns"]
+    assert list(read_turns(path, format=form)) == turns
+    assert len({(turn.session, turn.key) for turn in turns}) == len(turns)
 
 
 def test_every_format_has_a_sample():
     """And every sample is in the table."""
-    assert {form for form, _ in SAMPLES.values()} == set(FORMATS)
-    assert SAMPLES.keys() == {path.name for path in DATA.iterdir()}
-
-
-@pytest.mark.parametrize(("name", "field", "values"), DETAILS)
-def test_a_turn_has_what_its_file_says_of_it(name, field, values):
-    """Keys, times, titles, places, metadata and tool calls."""
-    assert [getattr(turn, field) for turn in read_turns(DATA / name)] == values
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-def test_the_format_is_detected_from_the_content_whatever_the_name(tmp_path, name):
-    """A copy without an ending is read the same, with or without the format named."""
-    path = tmp_path / Path(name).stem
-    path.write_bytes((DATA / name).read_bytes())
-    form, expected = SAMPLES[name]
-    assert detect_format(path) == form
-    assert texts(read_turns(path)) == texts(read_turns(path, format=form)) == [text for *_, text in expected]
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-def test_reading_twice_gives_the_same_turns_with_unique_keys(name):
-    """Keys are stable, and unique within their session."""
-    turns = list(read_turns(DATA / name))
-    assert turns == list(read_turns(DATA / name))
-    assert len({(turn.session, turn.key) for turn in turns}) == len(turns) > 0
+    assert {sample["format"] for sample in EXPECTED.values()} == set(FORMATS)
+    assert EXPECTED.keys() == {path.name for path in DATA.iterdir()}
 
 
 @pytest.mark.parametrize(
@@ -509,8 +324,11 @@ def test_a_chroma_folder_is_imported_without_chroma_and_not_changed(chroma):
     for path in (chroma, chroma / "chroma.sqlite3"):
         assert detect_format(path) == "chroma"
         turns = list(read_turns(path))
-        assert said(turns) == CHROMA
-        assert [turn.key for turn in turns] == ["m1", "m2", "n1"]
+        assert [(turn.session, turn.role, turn.text, turn.key) for turn in turns] == [
+            ("trip", "user", "I moved to Lisbon.", "m1"),
+            ("trip", "assistant", "Congratulations!", "m2"),
+            ("notes", "user", "Rex is a dog.", "n1"),
+        ]
         assert turns[2].metadata == {"page": 3, "checked": True}
     assert len(list(read_turns(chroma, fields=parse_field_map(["session=collection"])))) == 3
     assert {path.name: path.read_bytes() for path in chroma.iterdir()} == before
@@ -558,7 +376,7 @@ def spots(value):
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.sampled_from([name for name in SAMPLES if name != "table.csv"]), CHANGES, st.sampled_from([None, *FORMATS]))
+@given(st.sampled_from([name for name in EXPECTED if name != "table.csv"]), CHANGES, st.sampled_from([None, *FORMATS]))
 @example("claude_code.jsonl", [(0, [{"type": []}])], None)
 @example("openai.json", [(0, "\ud800")], None)
 def test_a_damaged_file_is_read_as_turns_or_refused(tmp_path_factory, name, changes, form):
