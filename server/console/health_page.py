@@ -21,6 +21,7 @@ from mnemolog.domain.result import Result
 from mnemolog.operations.doctor.report import DoctorReport
 from mnemolog.operations.status import Status
 from mnemolog.projections.drift import MEANS, Drift
+from mnemolog.projections.maintenance.results import PRESENT
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import QuarantinedItem
 from mnemolog.results import Model, ModelActivation
@@ -166,23 +167,25 @@ def parts_of(status: Status) -> Iterator[Part]:
 
 
 def _part(name: str, found: Any, *, position: Position | None, behind: int, size: int | None = None) -> Part:
-    known = found.state in set(Drift)
-    good = found.state in (Drift.CURRENT, Drift.BEHIND, Drift.OTHER_MODEL, "present") or (
-        position is None and found.state == Drift.MISSING
-    )
-    means = MEANS.get(Drift(found.state), "") if known else "It is there." if found.state == "present" else ""
-    if position is None and found.state == Drift.MISSING:
-        means = "It is made when it is needed."
-    why = getattr(found, "why", "")
+    nothing_to_do = found.action.startswith("Nothing to do")
+    is_made_later = found.state == Drift.MISSING and nothing_to_do
+    if is_made_later:
+        means = "It is built when it is needed."
+    elif found.state == Drift.BEHIND:
+        means = _BEHIND_MEANS
+    elif found.state == PRESENT:
+        means = "It exists."
+    else:
+        means = MEANS.get(found.state, "")
     return Part(
         name=name,
         state=found.state,
-        good=good,
+        good=is_made_later or found.state in (Drift.CURRENT, Drift.BEHIND, Drift.OTHER_MODEL, PRESENT),
         position=position,
         behind_events=behind,
         bytes=size,
-        means=" ".join(filter(None, (_BEHIND_MEANS if found.state == Drift.BEHIND else means, why))),
-        action="" if found.action.startswith("Nothing to do") else found.action,
+        means=" ".join(filter(None, (means, getattr(found, "why", "")))),
+        action="" if nothing_to_do else found.action,
     )
 
 
