@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
-from httpx2 import ASGITransport, AsyncClient
+from httpx2 import ASGITransport, AsyncClient, Cookies
 from httpx2 import Response as Answer
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -15,36 +17,47 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mnemolog import AsyncMemoryStore
+from mnemolog import AsyncMemoryStore, acting_as
+from mnemolog.server.application import application
 from mnemolog.server.console.all_pages import console_routes
 from mnemolog.server.http.access import Caller, local_caller
-
-OPEN: list[Browser] = []
-"""Those that the test of this moment has opened."""
+from mnemolog.server.http.config import ServerConfig
+from mnemolog.server.http.metrics import Metrics
 
 
 class Browser:
-    """Sends requests to an application in this process. What the application starts goes on between them."""
+    """Sends requests to an application in this process. What the application starts runs between them."""
 
-    def __init__(self, app: Starlette, *, token: str = "") -> None:
-        self.app, self._runner = app, asyncio.Runner()
-        OPEN.append(self)
-        self._client = AsyncClient(transport=ASGITransport(app=app), base_url="http://127.0.0.1")
-        if token:
-            self._client.headers["Authorization"] = f"Bearer {token}"
+    def __init__(self, app: Any, store: AsyncMemoryStore, runner: asyncio.Runner, *, token: str = "") -> None:
+        self.app, self.store, self._runner = app, store, runner
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._client = AsyncClient(transport=ASGITransport(app=app), base_url="http://127.0.0.1", headers=headers)
+
+    @property
+    def cookies(self) -> Cookies:
+        return self._client.cookies
 
     def get(self, url: str, **headers: str) -> Answer:
         """Return the answer to a request for a page."""
-        return self._send("GET", url, headers=headers)
+        return self.send("GET", url, headers=headers)
 
     def json(self, url: str) -> Any:
         """Return the data of a page."""
-        return self._send("GET", url, headers={"Accept": "application/json"}).json()
+        return self.get(url, Accept="application/json").json()
 
-    def submit(self, url: str, fields: dict[str, Any], *, seen_at: str = "/diff") -> Answer:
+    def form_token(self, page: str = "/diff") -> str:
+        """Return the token that forms of a page have."""
+        found = re.search(r'name="csrf" value="([^"]+)"', self.get(page).text)
+        return found[1] if found else ""
+
+    def submit(self, url: str, fields: dict[str, Any], *, seen_at: str = "/diff", **headers: str) -> Answer:
         """Send a form with the token that the page at `seen_at` shows."""
-        token = re.search(r'name="csrf" value="([^"]+)"', self.get(seen_at).text)
-        return self._send("POST", url, data={"csrf": token[1] if token else "", **fields})
+        return self.send("POST", url, data={"csrf": self.form_token(seen_at), **fields}, headers=headers)
+
+    def log_in(self, token: str) -> None:
+        """Log in with a token, as a person does."""
+        sent = self.submit("/login", {"token": token, "next": "/sessions"}, seen_at="/login")
+        assert (sent.status_code, sent.headers["location"]) == (303, "/sessions"), sent.text
 
     def follow(self, response: Answer) -> Any:
         """Return the data of the page that an answer redirects to. A job is waited for."""
@@ -55,17 +68,55 @@ class Browser:
             data = self.json(where)
         return self.json(data["result_path"]) if data.get("result_path") else data
 
+    def send(self, method: str, url: str, **how: Any) -> Answer:
+        return self.run(self._client.request(method, url, **how))
+
     def run(self, work: Any) -> Any:
         """Return what a coroutine returns."""
         return self._runner.run(work)
 
-    def close(self) -> None:
-        """End the loop."""
-        self._runner.run(self._client.aclose())
-        self._runner.close()
+    def of(self, app: Starlette, *, token: str = "") -> Browser:
+        """Return another browser in the same event loop."""
+        return Browser(app, self.store, self._runner, token=token)
 
-    def _send(self, method: str, url: str, **how: Any) -> Answer:
-        return self._runner.run(self._client.request(method, url, **how))
+    def at_console(self, *, write: bool = False, caller: Caller | None = None) -> Browser:
+        """Return another browser at a console of the same store."""
+        return self.of(console_app(self.store, write=write, caller=caller))
+
+    def as_caller(self, *verbs: Any, scope: str = "") -> Browser:
+        """Return a browser of somebody with these rights, in one scope if it is given, at a console that may write."""
+        store, scopes = (self.store.within(scope), (scope,)) if scope else (self.store, ())
+        caller = Caller(actor="ada", verbs=frozenset(verbs), scopes=scopes, store=store)
+        return self.at_console(write=True, caller=caller)
+
+
+@contextmanager
+def opened_console(folder: Path, *, write: bool = False, **options: Any) -> Iterator[Browser]:
+    """Open a store, and yield a browser at its console. `options` as in `MemoryStore.open`."""
+    with asyncio.Runner() as runner:
+        store = runner.run(_opened(folder, {"model": None, "background": False} | options))
+        try:
+            yield Browser(console_app(store, write=write), store, runner)
+        finally:
+            runner.run(store.close())
+
+
+@contextmanager
+def opened_server(folder: Path) -> Iterator[Browser]:
+    """Yield a browser at a whole server that needs tokens, with a console that may write."""
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        store = runner.run(stack.enter_async_context(AsyncMemoryStore.open(folder, model=None)))
+        config = ServerConfig(require_token=True, write=True)
+        app = runner.run(stack.enter_async_context(application(store, config, Metrics(), read_only=False)))
+        try:
+            yield Browser(app, store, runner)
+        finally:
+            runner.run(stack.aclose())
+
+
+async def _opened(folder: Path, options: dict[str, Any]) -> AsyncMemoryStore:
+    return await AsyncMemoryStore.open(folder, **options)
 
 
 def console_app(store: AsyncMemoryStore, *, write: bool = False, caller: Caller | None = None) -> Starlette:
@@ -73,15 +124,10 @@ def console_app(store: AsyncMemoryStore, *, write: bool = False, caller: Caller 
 
     async def let_in(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
         request.state.caller = caller or local_caller(store)
-        return await call(request)
+        with acting_as(request.state.caller.actor):
+            return await call(request)
 
     return Starlette(
         routes=console_routes(name=store.path.name, write=write),
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=let_in)],
     )
-
-
-def close_all() -> None:
-    """Close every browser that is open. A fixture does so after each test, also one that failed."""
-    while OPEN:
-        OPEN.pop().close()

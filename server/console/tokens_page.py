@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mnemolog.adapters.support.store_access import clock_of, read
+from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.tokens import VERBS, Token, Verb
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, page, redirect
 from mnemolog.server.console.parameters import lines, text, whole
 from mnemolog.server.http.access import Caller
+from mnemolog.store import MemoryStore
 
 DAYS_MAX: Final = 3_650
 
@@ -48,10 +51,14 @@ class NewToken(Result, frozen=True, kw_only=True):
 
 @page("/tokens", title="Tokens", template="tokens.html", verb="admin", whole=True)
 async def tokens(_request: Request, caller: Caller, _at: AsOf) -> TokenList:
-    """Show all tokens. They are those of now: whether an old one is valid is asked at each request."""
-    now = datetime.now(UTC)
-    found = await caller.store.admin.tokens()
-    return TokenList(tokens=tuple(TokenLine(token=item, state=_state(item, now)) for item in reversed(found)))
+    """Show all tokens, in their state of now."""
+
+    def found(store: MemoryStore) -> TokenList:
+        now = to_datetime(clock_of(store).now())
+        tokens = reversed(store.admin.tokens())
+        return TokenList(tokens=tuple(TokenLine(token=token, state=_state(token, now)) for token in tokens))
+
+    return await read(caller.store, found)
 
 
 def _state(token: Token, now: datetime) -> State:

@@ -111,27 +111,3 @@ def test_the_colours_are_chosen_and_kept(visit, reading):
     assert dark != light
     go(page, "Health")
     assert page.evaluate(paper) == dark
-
-
-def test_a_token_is_made_shown_once_and_revoked(writing, visit):
-    """The list has its holder, never its secret."""
-    page = visit(writing).open("/")
-    main = go(page, "Tokens")
-    main.get_by_label("Name of its holder").fill("auditor")
-    main.get_by_label("Where: one scope on each line").fill("harbour/pilots")
-    main.get_by_role("button", name="Make a token").click()
-    shown = main.get_by_label("The token", exact=True).inner_text()
-    assert len(shown) > 20
-    main = go(page, "Tokens")
-    expect(main).to_contain_text("auditor")
-    assert shown not in main.inner_text()
-    main.get_by_role("button", name="Revoke").click()
-    expect(main).to_contain_text("revoked")
-
-
-def test_the_history_is_verified_with_progress(writing, visit):
-    """The whole chain, from the first event to the last."""
-    page = visit(writing).open("/")
-    main = go(page, "Audit")
-    main.get_by_role("button", name="Verify").click()
-    expect(page.get_by_role("main")).to_contain_text("The history is sound", timeout=60_000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import httpx2
 import pytest
 from playwright.sync_api import expect
 
@@ -11,7 +10,6 @@ from tests.browser.chromium import NARROW, WIDE
 from tests.browser.long_memory import open_memory
 from tests.browser.pages import ADDRESSES, HOSTILE_ADDRESSES, MENU
 from tests.browser.serving import serving
-from tests.support import WAIT_S
 
 PLANTED = """() => [...document.querySelectorAll(
     '#planted, main script, main iframe, main img, main object, main embed, main base, main meta, main style, '
@@ -110,22 +108,6 @@ def test_the_script_shows_what_steers_or_hides_text_as_the_server_does(visit, re
     texts += [tags, f"\U0001f3f4{tags}", f"\U0001f3f4{tags}{tags}"]
     shown = visit(reading).open("/live").evaluate("texts => texts.map(visible)", texts)
     assert shown == list(map(visible, texts))
-
-
-def test_a_text_of_a_megabyte_is_cut_and_can_be_read_in_full(visit, reading):
-    """The page stays small: the whole text is on the page of its event."""
-    page = visit(reading).open(HOSTILE_ADDRESSES[1])
-    assert len(page.content()) < 400_000
-    assert page.get_by_text("more characters").first.is_visible()
-
-
-@pytest.mark.parametrize("address", ADDRESSES)
-def test_every_page_is_also_data(reading, address):
-    """The same address answers JSON to whoever asks for it."""
-    answer = httpx2.get(reading + address, headers={"Accept": "application/json"}, timeout=WAIT_S)
-    assert answer.status_code == 200
-    assert answer.headers["content-type"].startswith("application/json")
-    assert isinstance(answer.json(), dict)
 
 
 @pytest.mark.parametrize("name", MENU)

@@ -6,7 +6,7 @@ from datetime import date
 
 from examples import five_weeks
 from mnemolog import MemoryStore
-from tests.browser import chromium, long_memory, screenshots
+from tests.browser import long_memory, screenshots
 
 
 def test_the_long_memory_has_20_000_turns_and_everything_that_a_page_can_show(made_memory, tmp_path):
@@ -37,14 +37,6 @@ def test_the_sample_memory_answers_differently_as_of_an_earlier_day(tmp_path):
         times = [store.status().created_at, *(moment.at for moment in store.audit.timeline())]
         assert (times[0].date(), times[-1].date()) == (date(2026, 3, 2), date(2026, 4, 9))
         assert times == sorted(times)
-
-
-def test_a_chromium_is_found_here_and_shows_a_page(browser):
-    """Where there is none, the tests of the console in a browser are skipped, and say so."""
-    assert chromium.find()
-    page = browser.new_page()
-    page.set_content("<title>harbour</title><h1>Good morning</h1>")
-    assert page.get_by_role("heading").inner_text() == "Good morning"
 
 
 def test_the_pictures_of_the_documentation_are_small():

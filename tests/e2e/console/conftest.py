@@ -1,0 +1,65 @@
+"""A memory of two sessions, and browsers at its console."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from mnemolog import MemoryStore
+from tests.console import opened_console
+from tests.support import HashEncoder
+
+LABEL = "<script>alert(1)</script><img src=x onerror=alert(1)> javascript:x {{ 7*7 }} '\"></div>"
+HOSTILE = LABEL + " \u202egnp.exe \u200bseen\ufeff \U000e0041"
+
+
+@pytest.fixture
+def opened():
+    """Open stores, each with a browser at its console, until the end of the test."""
+    with ExitStack() as stack:
+        yield lambda folder, **options: stack.enter_context(opened_console(folder, **options))
+
+
+@pytest.fixture
+def browse(folder, clock, opened):
+    """Fill a store, and return a browser at its console."""
+
+    def browse(fill, **options):
+        with MemoryStore.open(folder, model=None, clock=clock, synchronous="NORMAL") as store:
+            fill(store)
+        return opened(folder, clock=clock, **options)
+
+    return browse
+
+
+@pytest.fixture
+def made(folder, clock):
+    """A memory of two sessions: one about a trip, one full of hostile text."""
+    with MemoryStore.open(folder, model=HashEncoder(), clock=clock, background=False) as store:
+        trip = store.session("trip", scope="acme/alice", title="A trip to Porto", agent="guide")
+        trip.set("city", "Porto")
+        trip.set_task("Plan a trip")
+        trip.record("user", "I drink tea, never coffee.", speaker="Alice")
+        trip.record("assistant", "Tea it is.")
+        store.recall("what does she drink?", receipt=True)
+        trip.set("city", "Lisbon")
+        trip.note("Rex is a beagle.")
+        trip.record("user", "I drink coffee now, no tea any more.", speaker="Alice")
+        bad = store.session("bad", scope="acme/bob", title=LABEL, agent=LABEL)
+        bad.record("user", HOSTILE + " tea", speaker=LABEL, metadata={HOSTILE: HOSTILE})
+        bad.set("note", HOSTILE)
+        store.admin.catch_up_vectors()
+    return folder
+
+
+@pytest.fixture
+def writer(made, clock, opened):
+    """A browser at a console that may write."""
+    return opened(made, write=True, model=HashEncoder(), clock=clock)
+
+
+@pytest.fixture
+def reader(writer):
+    """A browser at the same console, started without `--write`."""
+    return writer.at_console()

@@ -1,0 +1,176 @@
+"""The pages that answer questions: recall and its receipts, the context preview, the difference of two moments."""
+
+from __future__ import annotations
+
+import pytest
+
+from mnemolog.domain.events import EVENT_TYPES
+from mnemolog.domain.position import Position
+from mnemolog.domain.scope import parse_scope
+from mnemolog.server.console import diff_page, event_words
+
+pytestmark = pytest.mark.local
+
+
+# Recall
+
+
+def test_recall_says_in_words_why_the_first_turn_is_the_first(reader):
+    """What speaks for it, how likely it is, and what puts it before the second."""
+    page = reader.json("/recall?q=what+tea+does+Alice+drink")
+    first, likely, *rest = page["why_first"]
+    assert first.startswith("The first turn answers best because it holds words of the question")
+    likelihood = f"{page['hits'][0]['hit']['relevance']:.0%}"
+    assert likely == f"Taken together, it has to do with the question with a likelihood of {likelihood}."
+    assert "second turn" in rest[0]
+    html = reader.get("/recall?q=what+tea+does+Alice+drink").text
+    assert "The first turn answers best because it holds words of the question" in html
+
+
+def test_hits_show_the_parts_of_their_score_as_bars(reader):
+    """The longest bar is the largest part; where every turn starts has none."""
+    page = reader.json("/recall?q=tea+coffee")
+    parts = [part for hit in page["hits"] for part in hit["parts"]]
+    assert max(part["share"] for part in parts) == 1
+    assert {part["share"] for part in parts if part["name"] == "base"} == {0}
+    for hit in page["hits"]:
+        assert hit["score"] == pytest.approx(sum(part["value"] for part in hit["parts"]))
+    drawn = reader.get("/recall?q=tea+coffee").text.count('<svg class="part-bar')
+    assert drawn == sum(part["share"] > 0 for part in parts)
+
+
+def test_words_of_the_question_are_marked_with_any_ending(reader):
+    """In the passage of each hit, whose text is complete all the same."""
+    page = reader.json("/recall?q=drinking+teas")
+    marked = {piece["text"] for hit in page["hits"] for piece in hit["passage"] if piece["matches"]}
+    assert marked >= {"drink", "tea"}
+    for hit in page["hits"]:
+        assert "".join(piece["text"] for piece in hit["passage"]) == hit["hit"]["passage"]["text"]
+    assert "<mark>drink</mark>" in reader.get("/recall?q=drinking+teas").text
+
+
+def test_recall_says_which_search_answered_or_why_not(reader, made, clock, opened):
+    """A mode that asks for one of them, and a store without a model."""
+    assert [leg["answered"] for leg in reader.json("/recall?q=tea")["legs"]] == [True, True]
+    assert [leg["answered"] for leg in reader.json("/recall?q=tea&mode=vector")["legs"]] == [False, True]
+    without_model = opened(made, clock=clock)
+    assert without_model.json("/recall?q=tea")["legs"][1]["says"] == "Meaning: no: only words were searched."
+    assert "did not answer" in without_model.get("/recall?q=tea").text
+    assert without_model.get("/recall?q=tea&mode=vector").status_code == 409
+
+
+def test_the_answer_of_another_moment_is_shown_beside_that_of_now(reader):
+    """What was not said yet, what came and went, and what moved."""
+    compared = reader.json("/recall?q=what+does+she+drink%3F&then=5")["compared"]
+    assert compared["there_head"] == 5
+    later = {item["position"] for item in compared["here"] if item["change"] == "not yet"}
+    assert later
+    assert all(position > 5 for position in later)
+    assert all(item["position"] <= 5 for item in compared["there"])
+    assert f"{len(later)} turn" in compared["says"][0]
+    assert "not said yet" in reader.get("/recall?q=what+does+she+drink%3F&then=5").text
+
+
+def test_a_recall_of_the_console_uses_all_filters_and_leaves_no_receipt(reader):
+    """Scope, session, lineage, roles, speakers, times, mode and relevance; the form keeps them, the log its events."""
+    url = "/recall?q=tea&scope=acme&session=trip&lineage=yes&role=user&speaker=Alice&since=2020-01-01"
+    url += "&until=2030-01-01&by=recorded&min_relevance=0.01&k=1"
+    assert [hit["hit"]["speaker"] for hit in reader.json(url)["hits"]] == ["Alice"]
+    html = reader.get(url).text
+    for name, value in (("session", "trip"), ("speaker", "Alice"), ("until", "2030-01-01"), ("min_relevance", "0.01")):
+        assert f'id="f-{name}" name="{name}" ' in html
+        assert f'value="{value}"' in html
+    assert '<option value="recorded" selected>' in html
+    assert reader.json("/diff")["after"] == 12
+    for wrong in ("mode=magic", "by=hearsay", "role=king", "k=0", "k=x", "min_relevance=2", "min_relevance=much"):
+        assert reader.get(f"/recall?q=tea&{wrong}").status_code == 400, wrong
+    assert reader.get("/recall?q=tea&session=nobody").status_code == 404
+
+
+def test_a_recorded_recall_is_repeated_then_and_now(reader):
+    """The verdict in words, the turns of then, and those that today's answer has instead."""
+    (listed,) = reader.json("/recall/receipts")["receipts"]
+    assert (listed["query"], listed["hits"]) == ("what does she drink?", 2)
+    path = f"/recall/receipts/{listed['position']}"
+    page = reader.json(path)
+    assert page["says"] == [
+        "Asked again as of then, the memory gives the same answer.",
+        "Asked today, the memory answers otherwise.",
+    ]
+    assert page["came"]
+    assert [turn["forgotten"] for turn in page["then"]] == [False, False]
+    again = reader.json(f"/recall?q=what+does+she+drink%3F&at={page['again']['at']}")
+    assert [hit["hit"]["position"] for hit in again["hits"]][:2] == [turn["position"] for turn in page["then"]]
+    assert "Asked today, the memory answers otherwise." in reader.get(path).text
+    assert reader.get("/recall/receipts/3").status_code == 400
+    assert reader.json(f"/recall/receipts?at={listed['position'] - 1}")["receipts"] == []
+
+
+# The context preview
+
+
+def test_the_context_preview_shows_each_block_with_its_tokens_and_what_was_left_out(reader):
+    """As the prompt gets it: the text is that of a context of the library."""
+    url = "/context?q=what+does+she+drink%3F&session=trip&tokens=120&min_relevance=0.3"
+    page, html = reader.json(url), reader.get(url).text
+    assert [block["kind"] for block in page["context"]["blocks"]][:3] == ["task", "value", "note"]
+    places = [html.index(words) for words in ("the task", "a value", "a note", "Plan a trip")]
+    assert places[:3] == sorted(places[:3])
+    assert page["context"]["tokens"] <= 120
+    reasons = {
+        "no-room": "It did not fit into the budget.",
+        "below-min-relevance": "It has too little to do with the question.",
+        "repetition": "A later turn says the same.",
+    }
+    assert page["left_out"]
+    for item in page["left_out"]:
+        assert reasons[item["item"]["why"]] in html
+    none = reader.json("/context?q=what+does+she+drink%3F&tokens=0")
+    assert none["says"][0].startswith("The prompt would get nothing")
+    assert reader.json("/context?q=tea&session=trip&at=4")["context"]["head"] == 4
+    assert reader.json("/context?q=tea")["context"]["receipt"] is None
+
+
+# The difference of two moments
+
+
+def test_the_difference_of_two_moments_shows_turns_values_task_and_notes(reader):
+    """Between positions or times, whichever is given first."""
+    (trip,) = reader.json("/diff?from=6&to=9")["sessions"]
+    assert trip["values"] == [{"key": "city", "change": "changed", "before": "Porto", "after": "Lisbon"}]
+    assert [note["text"] for note in trip["notes_added"]] == ["Rex is a beagle."]
+    assert [turn["text"] for turn in trip["turns"]] == ["I drink coffee now, no tea any more."]
+    assert reader.json("/diff?from=9&to=6")["swapped"]
+    assert reader.json("/diff?from=0&to=2020-01-01")["says"][0].startswith("Nothing happened")
+    assert reader.json("/diff?at=3")["after"] == 3
+    assert "Lisbon" in reader.get("/diff?from=6&to=9").text
+    assert [session["session"] for session in reader.json("/diff?from=0&scope=acme/bob")["sessions"]] == ["bad"]
+    assert reader.get("/diff?from=99999").status_code == 400
+
+
+def test_moments_that_are_far_apart_are_compared_without_reading_every_turn(browse, monkeypatch):
+    """Turns are counted; what sessions held is compared, a page of sessions at a time."""
+    monkeypatch.setattr(diff_page, "FAR_EVENTS", 50)
+
+    def fill(store):
+        for number in range(103):
+            session = store.session(f"s{number}", scope=f"acme/{number % 2}")
+            session.set("number", number)
+            session.record("user", "hello")
+        store.admin.create_token("ann", verbs=["read"])
+        head = store.head().position
+        far, usual = diff_page.compare(store, Position(0), head), store.audit.diff(0, head)
+        assert (far.turns_left_out, far.sessions_in_all, len(far.sessions), far.pages) == (103, 103, 100, 2)
+        assert far.kinds["values set"] == 103
+        assert far.kinds == event_words.in_words(usual.topics)
+        assert [item.values for item in far.sessions] == [item.values for item in usual.sessions][:100]
+        assert diff_page.compare(store, Position(0), head, scope=parse_scope("acme/1")).sessions_in_all == 51
+        assert diff_page.compare(store.within("acme/0"), Position(0), head).sessions_in_all == 52
+
+    browse(fill)
+
+
+def test_every_type_of_event_has_words_to_choose_it_by():
+    """Audit and Live can show who made tokens, and what graphs wrote."""
+    assert set(event_words.KINDS) == set(EVENT_TYPES)
+    assert len(set(event_words.KINDS.values())) == len(EVENT_TYPES)

@@ -1,0 +1,270 @@
+"""Every page: in HTML and JSON, as of any moment, safe against stored text, reachable with a token only."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+from httpx2 import ASGITransport, AsyncClient
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+
+from mnemolog.server.console.all_pages import PAGES, console_routes
+from mnemolog.server.console.assets import STATIC
+from mnemolog.server.console.routes import LOGIN, PUBLIC
+from mnemolog.server.console.security import LOGIN_COOKIE
+from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Authentication
+
+pytestmark = pytest.mark.local
+
+TEMPLATES = sorted(Path(STATIC.parent, "templates").glob("*.html"))
+PATHS = [page.path for page in PAGES if "{" not in page.path and page.path != "/session"]
+URLS = [
+    *PATHS,
+    *("/session?id=bad", "/event/11", "/sessions?title=script", "/lineage?session=bad", "/live?topic=value.set.v1"),
+    *("/recall?q=tea", "/recall?q=tea&then=5", "/recall?q=tea&mode=vector", "/recall/receipts/6"),
+    *("/context?q=tea", "/context?q=tea&session=trip&tokens=50", "/diff?from=0", "/audit?topic=value.set.v1"),
+    *("/forgetting?sessions=trip%0Abad", "/forgetting?scopes=acme&positions=3"),
+]
+"""Each page with something to see on it."""
+PRIVATE = (*URLS, "/jobs/x", "/forgetting/x")
+
+
+def at(url, **more):
+    """A URL with more parameters."""
+    return url + ("&" if "?" in url else "?") + "&".join(f"{name}={value}" for name, value in more.items())
+
+
+def test_every_page_is_a_url_that_also_answers_json(reader):
+    """A page has one address, in HTML for people and in JSON for programs."""
+    for url in URLS:
+        page = reader.get(url)
+        assert page.status_code == 200, url
+        assert page.headers["content-type"].startswith("text/html")
+        assert page.text.startswith("<!doctype html>")
+        for answer in (reader.get(url, Accept="application/json"), reader.get(at(url, format="json"))):
+            assert answer.headers["content-type"] == "application/json"
+            assert isinstance(answer.json(), dict)
+
+
+def test_every_page_shows_any_moment_and_says_which(reader):
+    """`?at=` takes a position; the page says that it shows the past, and its links stay there."""
+    for url in URLS:
+        page = reader.get(at(url, at=7))
+        assert page.status_code == 200, url
+        for part in ("As of", "position 7 of 12", 'href="/?at=7"', "at=6", "at=8"):
+            assert part in page.text, (url, part)
+
+
+def test_every_page_has_a_strict_policy_and_nothing_inline(reader):
+    """No script, style or frame of another host, nothing inline, nothing guessed, nothing sent to others."""
+    for url in URLS:
+        page = reader.get(url)
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert page.headers["x-content-type-options"] == "nosniff"
+        assert page.headers["referrer-policy"] == "same-origin"
+        assert page.headers["cache-control"] == "no-store"
+        assert not re.search(r"<script(?![^>]*\ssrc=)|\sstyle=|<style|\son\w+=\"", page.text), url
+        assert not re.search(r"(?:src|href|action)=\"(?:https?:)?//", page.text), url
+
+
+def test_hostile_text_is_shown_and_does_nothing(reader):
+    """Stored text is never HTML, a template or a link, and characters that turn text around are escaped."""
+    for url in URLS:
+        page = reader.get(url).text
+        assert not set("\u202e\u200b\ufeff\U000e0041") & set(page), url
+        for markup in ("<script>alert", "<img src=x", "'\"></div>", 'href="javascript:'):
+            assert markup not in page, (url, markup)
+    assert "{{ 7*7 }}" in reader.get("/session?id=bad").text
+    for url in ("/recall?q=<script>alert(1)", "/nowhere<script>alert(1)", "/?at=<script>alert(1)"):
+        assert "<script>alert" not in reader.get(url).text, url
+
+
+def test_every_page_shows_an_empty_store(opened, tmp_path):
+    """A store without events is a page, not an error."""
+    empty = opened(tmp_path / "empty")
+    for path in PATHS:
+        assert empty.get(path).status_code == 200, path
+
+
+def test_numbers_and_their_headings_are_aligned_in_every_table():
+    """In each column of each table, whether it is filled or not."""
+    for template in TEMPLATES:
+        for table in re.findall(r"<thead>.*?</tbody>", template.read_text(), re.DOTALL):
+            headings = re.findall(r"<th\b([^>]*)>", table.partition("<tbody>")[0])
+            cells = re.findall(r"<td\b([^>]*)>", table.partition("<tbody>")[2])[: len(headings)]
+            right = [['class="number"' in cell for cell in row] for row in (headings, cells)]
+            assert right[0] == right[1], (template.name, table[:200])
+
+
+def test_templates_mark_no_stored_text_as_html():
+    """No template turns escaping off."""
+    for template in TEMPLATES:
+        assert not re.search(r"\|\s*safe\b|autoescape|Markup", template.read_text()), template
+
+
+def test_an_impossible_moment_or_position_is_refused_in_words(reader):
+    """The page says where the log ends; it is no failure of the server."""
+    page = reader.get("/?at=99")
+    assert page.status_code == 400
+    assert "ends at 12" in page.text
+    assert reader.get("/?at=nonsense").status_code == 400
+    for position in ("99", "nonsense", "0", "-1", "9" * 5_000):
+        for path in ("/event", "/recall/receipts"):
+            assert reader.get(f"{path}/{position}").status_code in (400, 404), (path, position[:10])
+
+
+def test_an_unknown_page_or_session_is_a_page_with_the_menu(reader):
+    """As JSON it is a problem."""
+    for path, words in (("/nowhere", "no such page"), ("/session?id=none", "no such session")):
+        page = reader.get(path)
+        assert page.status_code == 404
+        assert words in page.text
+        assert 'href="/sessions"' in page.text
+        problem = reader.get(path, Accept="application/json")
+        assert problem.headers["content-type"] == "application/problem+json"
+        assert problem.json()["status"] == 404
+
+
+def test_every_page_says_whether_the_console_may_write(reader, writer):
+    """The console, not the server: the API takes what a token allows."""
+    assert "The console is read-only: start the server with" in reader.get("/").text
+    assert "Changes are allowed in the console." in writer.get("/").text
+
+
+def test_a_forged_form_changes_nothing(reader):
+    """A form needs the token of its login, and must not come from another site."""
+    token = reader.form_token()
+    for fields, headers in (
+        ({}, {}),
+        ({"csrf": "0" * 64}, {}),
+        ({"csrf": token}, {"Sec-Fetch-Site": "cross-site"}),
+    ):
+        refused = reader.send("POST", "/theme", data={"theme": "dark", **fields}, headers=headers)
+        assert refused.status_code == 403, fields
+    assert "mnemolog_theme" not in reader.cookies
+    assert reader.submit("/theme", {"theme": "dark"}).status_code == 303
+    assert 'data-theme="dark"' in reader.get("/").text
+
+
+def test_a_form_redirects_to_no_other_site(reader):
+    """Where to go after a form is a path of this server."""
+    for target in ("https://evil.example/", "//evil.example", "/\\evil.example", "\\\\evil.example", "//[", "/\\["):
+        assert reader.submit("/theme", {"theme": "dark", "next": target}).headers["location"] == "/", target
+
+
+def test_the_vendored_files_are_those_of_their_releases():
+    """Each vendored file is listed with its licence, its source and its SHA-256, and is that file."""
+    vendor = STATIC / "vendor"
+    listed = json.loads((vendor / "vendor.json").read_text())
+    digests = {name: digest for item in listed for name, digest in item["files"].items()}
+    assert {item["name"]: item["licence"] for item in listed} == {"htmx": "0BSD", "uPlot": "MIT"}
+    assert set(digests) == {path.name for path in vendor.iterdir()} - {"vendor.json"}
+    for name, digest in digests.items():
+        assert hashlib.sha256((vendor / name).read_bytes()).hexdigest() == digest, name
+
+
+def test_files_are_kept_by_browsers_until_they_change(reader):
+    """A page links to files by their content, and there is no way to other files."""
+    found = re.findall(r'(?:src|href)="(/static/[^"]+)"', reader.get("/").text)
+    assert len(found) >= 5
+    for address in found:
+        file = reader.get(address)
+        assert file.status_code == 200, address
+        assert "immutable" in file.headers["cache-control"]
+    assert reader.get("/static/../all_pages.py").status_code == 404
+    assert reader.get("/static/%2e%2e/all_pages.py").status_code == 404
+
+
+class Callers:
+    """The holders of tokens: `sesame` is the only one."""
+
+    def __init__(self, store):
+        self.caller = Caller(actor="ann", verbs=frozenset({"read"}), store=store)
+
+    async def caller_of(self, token):
+        return self.caller if token == "sesame" else None
+
+
+@pytest.fixture
+def stranger(reader):
+    """A browser without a token, at a console that needs one."""
+    callers = Callers(reader.store)
+    names = {"cookie": LOGIN_COOKIE, "public": PUBLIC, "login": LOGIN}
+    admits = Middleware(Authentication, callers=callers, store=reader.store, needs_token=True, **names)
+    return reader.of(Starlette(routes=console_routes(name="store", log_in=callers.caller_of), middleware=[admits]))
+
+
+def test_no_page_is_shown_without_a_token(stranger):
+    """A browser is sent to the login page, and a program gets 401."""
+    for url in PRIVATE:
+        sent = stranger.get(url, Accept="text/html")
+        assert (sent.status_code, sent.headers["location"][:7]) == (303, "/login?"), url
+        assert stranger.get(url, Accept="application/json").status_code == 401, url
+    stranger.cookies.set(LOGIN_COOKIE, "wrong")
+    assert all(stranger.get(url, Accept="text/html").status_code == 303 for url in PRIVATE)
+
+
+def test_a_token_logs_in_and_out(stranger):
+    """The cookie that a login leaves is out of reach of scripts and of other sites."""
+    fields = {"token": "sesame", "next": "/?at=2"}
+    assert stranger.send("POST", "/login", data=fields).status_code == 403
+    refused = stranger.submit("/login", {**fields, "token": "wrong"}, seen_at="/login")
+    assert refused.status_code == 401
+    assert "not valid" in refused.text
+    before = stranger.form_token("/login")
+    let_in = stranger.submit("/login", fields, seen_at="/login")
+    assert (let_in.status_code, let_in.headers["location"]) == (303, "/?at=2")
+    cookie = let_in.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert "ann" in stranger.get("/").text
+    assert stranger.submit("/logout", {"csrf": before}).status_code == 403  # The token of another login.
+    assert stranger.submit("/logout", {}).status_code == 303
+    assert stranger.get("/", Accept="text/html").status_code == 303
+
+
+def test_the_login_cookie_is_only_sent_over_tls_behind_it(reader):
+    """Behind TLS the cookie is Secure."""
+    app = Starlette(routes=console_routes(log_in=Callers(reader.store).caller_of))
+
+    async def send():
+        async with AsyncClient(transport=ASGITransport(app=app), base_url="https://memory.example") as client:
+            form = re.search(r'name="csrf" value="([^"]+)"', (await client.get("/login")).text)[1]
+            return await client.post("/login", data={"token": "sesame", "csrf": form})
+
+    assert "secure" in reader.run(send()).headers["set-cookie"].lower()
+
+
+def test_no_form_takes_a_file(stranger):
+    """Uploads are never kept on the disk: only fields are read."""
+    fields = {"csrf": stranger.form_token("/login"), "token": "sesame"}
+    for path in ("/login", "/logout", "/theme"):
+        refused = stranger.send("POST", path, data=fields, files={"file": ("a", b"x")})
+        assert refused.status_code == 403, path
+
+
+def test_a_console_without_authentication_shows_nothing(reader):
+    """Without the middleware that names the caller, every page and form fails."""
+    bare = reader.of(Starlette(routes=console_routes(name="store", write=True)))
+    for url in PRIVATE:
+        with pytest.raises(AttributeError, match="caller"):
+            bare.get(url)
+    with pytest.raises(AttributeError, match="caller"):
+        bare.submit("/tokens", {"actor": "eve", "verb": "admin"}, seen_at="/nowhere")
+
+
+def test_a_server_without_tokens_forgets_the_cookie_of_another_one(reader):
+    """Servers of one machine share their cookies: one that is not valid here must not lock anybody out."""
+    reader.cookies.set(LOGIN_COOKIE, "of another server")
+    sent = reader.get("/login?next=/sessions")
+    assert (sent.status_code, sent.headers["location"]) == (303, "/sessions")
+    assert f'{LOGIN_COOKIE}=""; ' in sent.headers["set-cookie"]
+    assert "max-age=0" in sent.headers["set-cookie"].lower()
+    assert reader.get("/login?next=//[").headers["location"] == "/"

@@ -1,0 +1,407 @@
+"""The pages that show what is recorded: overview, sessions, lineage, events, and the live page without a script."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from mnemolog import MemoryStore
+from mnemolog.domain.clock import to_datetime
+from mnemolog.infra.log.event_codec import EventCodec
+from mnemolog.projections.sql import queries
+from mnemolog.server.console.live_page import EVENTS_MAX
+from mnemolog.server.console.session_page import TURNS_MAX
+from mnemolog.server.console.sessions_page import ROWS_MAX
+from tests.console import console_app
+from tests.e2e.console.conftest import LABEL
+from tests.support import HashEncoder
+
+pytestmark = pytest.mark.local
+
+
+# Overview and live
+
+
+def test_the_overview_says_what_a_memory_holds(reader):
+    """Numbers of now, by scope and agent."""
+    shown = reader.json("/")
+    assert (shown["position"], shown["sessions"], shown["turns"]) == (12, 2, 4)
+    scopes = [(item["name"], item["sessions"], item["turns"]) for item in shown["scopes"]]
+    assert scopes == [("acme/alice", 1, 3), ("acme/bob", 1, 1)]
+    assert {item["name"] for item in shown["agents"]} == {"guide", LABEL}
+    assert [item["position"] for item in shown["latest"]] == list(range(12, 2, -1))
+    assert shown["growth"][-1]["events"] == 12
+    assert shown["health"]["warnings"] == []
+    assert "Is it well?" in reader.get("/").text
+
+
+def test_the_overview_is_that_of_the_moment(reader):
+    """As of an earlier position the numbers are those of then, and the health is said to be that of now."""
+    shown = reader.json("/?at=4")
+    assert (shown["position"], shown["sessions"], shown["turns"]) == (4, 1, 1)
+    assert [item["position"] for item in shown["latest"]] == [4, 3, 2, 1]
+    assert max(item["events"] for item in shown["growth"]) <= 4
+    assert "Is it well now?" in reader.get("/?at=4").text
+    assert reader.json("/?at=0")["sessions"] == 0
+
+
+def test_the_overview_names_what_is_stale_and_the_request_that_mends_it(tmp_path, opened):
+    """Vectors with a damaged manifest."""
+    encoder = HashEncoder()
+    with MemoryStore.open(tmp_path / "store", model=encoder) as filled:
+        filled.session("a").record("user", "x")
+        filled.rebuild("vectors")
+    for manifest in (tmp_path / "store").rglob("manifest.json"):
+        manifest.write_bytes(b"damaged")
+    console = opened(tmp_path / "store", model=encoder)
+    (stale,) = console.json("/")["health"]["stale"]
+    assert "vectors" in stale["name"]
+    assert "`POST /v1/doctor`" in stale["action"]
+    assert "To mend it" in console.get("/").text
+
+
+def test_a_caller_of_one_scope_sees_an_overview_of_it(reader):
+    """Numbers, events and health of anything else are left out."""
+    bound = reader.as_caller("read", scope="acme/bob")
+    shown = bound.json("/")
+    assert (shown["sessions"], shown["turns"], shown["health"]) == (1, 1, None)
+    assert {item["session"] for item in shown["latest"]} == {"bad"}
+    assert "Porto" not in bound.get("/").text
+
+
+def test_the_live_page_has_the_newest_events_without_a_script(reader):
+    """Newest first, with filters and a link to reload; as of an earlier moment, those of then."""
+    assert "Reload" in reader.get("/live").text
+    for query, positions, tail in (
+        ("", range(12, 0, -1), "/v1/tail?after=12"),
+        ("?at=2", (2, 1), ""),
+        ("?scope=acme/bob", (12, 11, 10), "/v1/tail?after=12&scope=acme%2Fbob"),
+        ("?session=bad", (12, 11, 10), "/v1/tail?after=12&session=bad"),
+        ("?topic=turn.recorded.v1", (11, 9, 5, 4), "/v1/tail?after=12&topics=turn.recorded.v1"),
+    ):
+        shown = reader.json(f"/live{query}")
+        assert [item["position"] for item in shown["events"]] == list(positions), query
+        assert shown["tail"] == tail
+    assert reader.get("/live?session=unknown").status_code == 404
+
+
+def test_the_live_page_is_no_longer_than_a_hundred_events(browse):
+    """Also of a log with more."""
+    turns = [{"role": "user", "text": f"turn {number}"} for number in range(1_200)]
+    console = browse(lambda store: store.session("a").record_many(turns))
+    shown = console.json("/live")
+    assert [item["position"] for item in shown["events"]] == list(range(1_201, 1_201 - EVENTS_MAX, -1))
+    started = console.json("/live?topic=session.started.v1")
+    assert ([item["position"] for item in started["events"]], started["complete"]) == ([1], True)
+
+
+# The list of sessions
+
+
+def test_sessions_come_in_pages_of_a_hundred(browse):
+    """The links of one page lead to the next one and back, and every session is on one of them."""
+
+    def fill(store):
+        for number in range(2 * ROWS_MAX + 30):
+            store.session(f"s{number:03}", scope="even" if number % 2 == 0 else "odd")
+
+    console = browse(fill)
+    first = console.json("/sessions")
+    second = console.json(f"/sessions?before={first['older']}")
+    third = console.json(f"/sessions?before={second['older']}")
+    pages = [[item["session"] for item in page["sessions"]] for page in (first, second, third)]
+    assert [len(page) for page in pages] == [100, 100, 30]
+    assert [name for page in pages for name in page] == [f"s{number:03}" for number in range(229, -1, -1)]
+    assert (first["newer"], third["older"]) == (None, None)
+    back = console.json(f"/sessions?after={third['newer']}")
+    assert [item["session"] for item in back["sessions"]] == pages[1]
+    assert [item["session"] for item in console.json("/sessions?scope=odd")["sessions"]][:2] == ["s229", "s227"]
+    assert "← Earlier" in console.get("/sessions").text
+
+
+def test_a_list_of_sessions_is_that_of_the_moment(browse):
+    """As of an earlier position there are fewer sessions, with fewer turns."""
+
+    def fill(store):
+        first = store.session("first")
+        first.record("user", "one")
+        store.session("second").record("user", "two")
+        first.record("user", "three")
+
+    console = browse(fill)
+    now, then = console.json("/sessions")["sessions"], console.json("/sessions?at=2")["sessions"]
+    assert [(item["session"], item["turns"]) for item in now] == [("second", 1), ("first", 2)]
+    assert [(item["session"], item["turns"]) for item in then] == [("first", 1)]
+
+
+# One session
+
+
+def test_a_session_is_shown_as_it_was(browse, clock):
+    """Turns, values, task and notes of then; a value that had expired then is marked."""
+    clock.step = 0
+
+    def fill(store):
+        trip = store.session("trip", title="A trip")
+        trip.record("user", "to Porto?", speaker="Anna")
+        trip.set("city", "Porto", ttl=60)
+        trip.set_task("book a room", step=1, total=3)
+        clock.advance(seconds=3_600)
+        trip.record("assistant", "No, to Lisbon.")
+        trip.set("city", "Lisbon")
+        trip.note("she likes the sea")
+
+    console = browse(fill)
+    now = console.json("/session?id=trip")
+    assert [item["turn"]["text"] for item in now["turns"]] == ["to Porto?", "No, to Lisbon."]
+    assert [(item["key"], item["value"], item["expired"]) for item in now["values"]] == [("city", "Lisbon", False)]
+    assert [item["text"] for item in now["notes"]] == ["she likes the sea"]
+    then = console.json("/session?id=trip&at=4")
+    assert [item["turn"]["text"] for item in then["turns"]] == ["to Porto?"]
+    assert [(item["key"], item["value"], item["expired"]) for item in then["values"]] == [("city", "Porto", False)]
+    assert (then["notes"], then["task"]["description"]) == ([], "book a room")
+    assert [item["expired"] for item in console.json("/session?id=trip&at=5")["values"]] == [True]
+    assert "the agent did not see it" in console.get("/session?id=trip&at=5").text
+    end = to_datetime(clock.now())
+    for minutes, expired in ((30, True), (59.5, False)):
+        moment = end - timedelta(minutes=minutes)
+        (value,) = console.json(f"/session?id=trip&at={moment:%Y-%m-%dT%H:%M:%SZ}")["values"]
+        assert (value["value"], value["expired"]) == ("Porto", expired)
+
+
+def test_when_a_turn_was_recorded_is_shown_where_it_was_said_at_another_time(browse, clock):
+    """A difference of less than a second is not shown."""
+    clock.step, now = 0, to_datetime(clock.now())
+    console = browse(
+        lambda store: [
+            store.session(name).record("user", "Hello.", said_at=now - earlier)
+            for name, earlier in (("at once", timedelta(0)), ("later", timedelta(days=1)))
+        ]
+    )
+    assert '<span class="recorded">' not in console.get("/session?id=at+once").text
+    assert '<span class="recorded">' in console.get("/session?id=later").text
+
+
+def test_a_session_that_had_not_begun_says_when_it_did(browse):
+    """Going back beyond the start of a session is no error."""
+    console = browse(lambda store: [store.session("a").record("user", "x"), store.session("b").record("user", "y")])
+    page = console.get("/session?id=b&at=2")
+    assert page.status_code == 200
+    assert "had not been started" in page.text
+    assert "at=3" in page.text
+
+
+def test_hidden_turns_are_greyed_with_the_reason(browse):
+    """A rewound turn stays on the page, with what hid it; before the rewind it is not hidden."""
+
+    def fill(store):
+        talk = store.session("talk")
+        for text in ("one", "two", "three"):
+            talk.record("user", text)
+        talk.rewind(turns=2)
+        talk.record("user", "again")
+
+    console = browse(fill)
+    turns = console.json("/session?id=talk")["turns"]
+    assert [item["turn"]["text"] for item in turns] == ["one", "two", "three", "again"]
+    assert [item["hidden"] for item in turns] == [False, True, True, False]
+    assert (turns[1]["hidden_by"]["kind"], turns[1]["hidden_by"]["position"]) == ("rewind", 5)
+    assert console.get("/session?id=talk").text.count("Hidden by the rewind at") == 2
+    assert not any(item["hidden"] for item in console.json("/session?id=talk&at=4")["turns"])
+
+
+def test_a_branch_shows_what_it_inherited(browse):
+    """Turns of the session that it was branched from are marked, also those hidden there before."""
+
+    def fill(store):
+        talk = store.session("talk")
+        talk.record("user", "one")
+        talk.record("user", "two")
+        talk.rewind(turns=1)
+        talk.branch("other").record("user", "three")
+        talk.record("user", "not seen by the branch")
+
+    turns = browse(fill).json("/session?id=other")["turns"]
+    assert [item["turn"]["text"] for item in turns] == ["one", "two", "three"]
+    assert [item["inherited"] for item in turns] == [True, True, False]
+    assert [item["hidden"] for item in turns] == [False, True, False]
+    assert turns[1]["hidden_by"]["kind"] == "rewind"
+
+
+def test_a_long_conversation_comes_in_pages(browse):
+    """The last hundred turns first, with links to the earlier ones and back."""
+    turns = [{"role": "user", "text": f"turn {number}"} for number in range(250)]
+    console = browse(lambda store: store.session("long").record_many(turns))
+
+    def texts(page):
+        return [item["turn"]["text"] for item in page["turns"]]
+
+    last = console.json("/session?id=long")
+    middle = console.json(f"/session?id=long&before={last['earlier']}")
+    first = console.json(f"/session?id=long&before={middle['earlier']}")
+    assert (len(texts(last)), len(texts(middle)), len(texts(first))) == (TURNS_MAX, TURNS_MAX, 50)
+    assert texts(first) + texts(middle) + texts(last) == [f"turn {number}" for number in range(250)]
+    assert (first["earlier"], last["later"]) == (None, None)
+    assert texts(console.json(f"/session?id=long&after={first['later']}")) == texts(middle)
+
+
+def test_a_text_of_a_megabyte_is_cut_with_a_link_to_its_event(browse):
+    """A page stays small, and the whole text is one link away."""
+    console = browse(lambda store: store.session("big").record("user", "x" * 1_000_000 + " the end"))
+    page = console.get("/session?id=big").text
+    assert len(page) < 60_000
+    assert "the end" not in page
+    assert 'href="/event/2">the whole event' in page
+    assert len(console.get("/event/2").text) < 200_000
+    assert console.json("/event/2")["stored"]["event"]["text"].endswith("the end")
+
+
+def test_a_session_id_may_be_any_text(browse):
+    """Ids with slashes, dots and question marks are found by the links to them."""
+    ids = ["acme/alice/trip", "..", "a?b#c&d", "%2e%2e", "ü ö"]
+    console = browse(lambda store: [store.session(name) for name in ids])
+    hrefs = [part.split('"')[0].replace("&amp;", "&") for part in console.get("/sessions").text.split('href="')]
+    found = [console.json(href)["session"] for href in hrefs if href.startswith("/session?id=")]
+    assert sorted(found) == sorted(ids)
+
+
+def test_an_event_is_shown_as_stored_with_its_proof(browse):
+    """Its fields, its digest, and whether that matches."""
+    console = browse(lambda store: store.session("a").record("user", "hello", key="k1"))
+    stored = console.json("/event/2")["stored"]
+    assert (stored["topic"], stored["key"], stored["link_holds"]) == ("turn.recorded.v1", "k1", True)
+    assert stored["event"]["text"] == "hello"
+    assert "matches what is stored" in console.get("/event/2").text
+
+
+# Lineage
+
+
+@pytest.fixture
+def families(browse):
+    """A conversation with a rewind and a branch of a branch, one without, and an agent that switched between them."""
+
+    def fill(store):
+        trip = store.session("trip", title="A trip", agent="guide")
+        for text in ("one", "two", "three"):
+            trip.record("user", text)
+        trip.checkpoint("before the sea")
+        trip.rewind(turns=1)
+        other = trip.branch("trip/other")
+        other.record("user", "four")
+        other.branch("trip/third").end(reason="done")
+        store.session("alone").record("user", "x")
+        store.switch("trip", reason="resume", agent="guide")
+        store.switch("trip/other", reason="resume", agent="guide")
+        store.session("bad", title=LABEL).branch("bad 2", title=LABEL)
+
+    return browse(fill)
+
+
+def names(page):
+    return [row["summary"]["session"] for row in page["rows"]]
+
+
+def test_the_tree_has_branches_rewinds_and_checkpoints(families):
+    """Each session stands below its parent, indented, with what happened to it."""
+    page = families.json("/lineage?session=trip/other")
+    root, branch, third = page["rows"]
+    assert (names(page), [row["depth"] for row in page["rows"]]) == (["trip", "trip/other", "trip/third"], [0, 1, 2])
+    assert [(mark["kind"], mark["position"], mark["to"], mark["detail"]) for mark in root["marks"]] == [
+        ("checkpoint", 5, None, "before the sea"),
+        ("rewind", 6, 3, ""),
+    ]
+    assert branch["summary"]["reason"] == "branch"
+    assert third["summary"]["ended_at"] is not None
+    assert third["marks"][0]["detail"] == "done"
+    html = families.get("/lineage?session=trip/other").text
+    assert [html.count(f'class="depth-{depth}"') for depth in range(4)] == [1, 1, 1, 0]
+    assert "<script>alert" not in families.get("/lineage").text
+
+
+def test_switches_are_listed_with_their_reasons(families):
+    """Which agent went from where to where, and why; the newest first."""
+    assert [
+        (item["agent"], item["from"], item["to"], item["reason"]) for item in families.json("/lineage")["switches"]
+    ] == [
+        ("guide", "trip", "trip/other", "resume"),
+        ("guide", None, "trip", "resume"),
+    ]
+    assert families.json("/lineage?session=alone")["switches"] == []
+
+
+def test_the_lineage_is_that_of_the_moment(families):
+    """Before the branch there is one session, before the rewind nothing is hidden."""
+    (row,) = families.json("/lineage?session=trip&at=5")["rows"]
+    assert (row["summary"]["session"], len(row["marks"])) == ("trip", 1)
+    assert families.json("/lineage?at=5")["rows"] == []
+
+
+def test_families_without_branches_are_not_in_the_lineage_of_all(families):
+    """The page without a session shows where branches are, the newest family first."""
+    assert names(families.json("/lineage")) == ["bad", "bad 2", "trip", "trip/other", "trip/third"]
+    assert "alone" not in families.get("/lineage").text
+
+
+def test_a_long_chain_of_sessions_is_cut(browse):
+    """A family with more sessions than a page shows its first ones."""
+
+    def fill(store):
+        last = store.session("s0")
+        for number in range(1, 130):
+            last = last.branch(f"s{number}")
+
+    assert names(browse(fill).json("/lineage?session=s129")) == [f"s{number}" for number in range(100)]
+
+
+# The cost of a page
+
+
+def test_a_long_log_does_not_slow_a_page(browse, monkeypatch):
+    """However long a log is, a page reads a hundred turns or a thousand events of it, not all."""
+    read = []
+
+    def counted(kind, name):
+        method = getattr(kind, name)
+
+        def call(*given):
+            found = method(*given)
+            read.extend(found if isinstance(found, list) else [found])
+            return found
+
+        monkeypatch.setattr(kind, name, call)
+
+    def fill(store):
+        store.session("short", scope="small").record("user", "x")
+        for _ in range(3):
+            store.session("long").record_many([{"role": "user", "text": f"turn {n}"} for n in range(1_500)])
+            store.session("long").rewind(turns=1)
+        store.session("long").branch("branch")
+        store.session("later", scope="small").record("user", "turn of a small scope")
+
+    whole = browse(fill)
+    scoped = whole.of(console_app(whole.store.within("small", own_names=True)))
+    paths = {
+        whole: (
+            *("/", "/sessions", "/session?id=long", "/session?id=branch", "/lineage", "/event/2000"),
+            *("/live", "/live?scope=small", "/live?session=short", "/live?topic=session.started.v1"),
+            *("/audit", "/audit?scope=small", "/audit?session=short", "/audit?topic=session.started.v1"),
+            *("/recall?q=turn", "/context?q=turn", "/diff", "/health", "/forgetting?sessions=long"),
+        ),
+        scoped: (
+            *("/", "/sessions", "/live", "/live?scope=small", "/audit", "/recall?q=turn", "/context?q=turn", "/diff"),
+        ),
+    }
+    whole.get("/")
+    counted(queries, "_turn")
+    counted(EventCodec, "recorded_event")
+    for browser, shown in paths.items():
+        for path in shown:
+            for moment in ("", "&at=3000" if "?" in path else "?at=3000"):
+                read.clear()
+                assert browser.get(path + moment).status_code == 200
+                assert len(read) <= 1_100, (path, len(read))
+    here = whole.json("/live?scope=small")
+    assert [item["session"] for item in here["events"]] == ["later", "later", "short", "short"]
+    assert (here["events"], here["complete"]) == (scoped.json("/live")["events"], True)

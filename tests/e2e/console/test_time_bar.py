@@ -1,0 +1,137 @@
+"""The bar of time: a histogram of the log, the steps of its slider, and the moment that a page shows."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from mnemolog import MemoryStore
+from mnemolog.domain.clock import to_datetime
+from mnemolog.server.console.moment import BUCKETS, as_of, time_bar
+from tests.support import FakeClock
+
+pytestmark = pytest.mark.local
+
+
+def test_a_moment_is_a_position_or_a_time_and_names_the_last_event_until_then(made):
+    """A time is kept, also where nothing was recorded at it; a position is no time."""
+    with MemoryStore.open(made, model=None) as store:
+        recorded, days = store.audit.event(3).at, timedelta(days=3, microseconds=5)
+        for moment, position, time in (
+            (recorded.isoformat(), 3, recorded),
+            ((recorded + days).isoformat(), 12, recorded + days),
+            ("2001-01-01", 0, datetime(2001, 1, 1).astimezone(UTC)),
+            ("3", 3, None),
+            ("0", 0, None),
+            ("", 12, None),
+        ):
+            found = as_of(store, moment)
+            assert (found.position, found.time, found.is_now) == (position, time, not moment), moment
+
+
+def test_the_histogram_covers_the_whole_log_without_reading_it(tmp_path, monkeypatch):
+    """A hundred spans of time; their events add up to the log, and each moment lies in its span."""
+    clock = FakeClock()
+    with MemoryStore.open(tmp_path / "store", model=None, clock=clock) as opened:
+        for number in range(300):
+            opened.session("a").record("user", f"turn {number}")
+            clock.advance(seconds=3_600 if number % 7 else 60)
+        monkeypatch.setattr(opened.parts.log, "read", None)
+        times = [opened.parts.log.recorded_at(position) for position in range(1, 302)]
+        for position in (1, 2, 150, 300, 301):
+            bar = time_bar(opened, as_of(opened, str(position)))
+            assert (len(bar.buckets), bar.by_time) == (BUCKETS, True)
+            assert sum(bucket.events for bucket in bar.buckets) == 301
+            in_last = position > bar.buckets[-2].position
+            assert in_last or bar.buckets[bar.step - 1].position >= position
+            assert bar.step == BUCKETS or not in_last or position < 301
+            assert all(bucket.position < position for bucket in bar.buckets[: bar.step - 1])
+        for bucket in bar.buckets[:-1]:
+            recorded = sum(to_datetime(time) <= bucket.until for time in times)
+            assert bucket.position == recorded
+
+
+@pytest.mark.parametrize("seconds", [86_400 * 30, 1_000, 10, 0.001], ids=["days", "minutes", "seconds", "instants"])
+def test_each_step_of_the_slider_stays_where_it_is_put(tmp_path, seconds):
+    """The moment of a step is on that step again, before and after a long time in which nothing was recorded."""
+    clock = FakeClock(step=1)
+    with MemoryStore.open(tmp_path / "store", model=None, clock=clock) as opened:
+        for part in (0.1, 0.9):
+            for number in range(10):
+                opened.session("a").record("user", f"turn {number}")
+                clock.advance(seconds=seconds * part / 10)
+        bar = time_bar(opened, as_of(opened, ""))
+        assert (bar.by_time, bar.step) == (True, BUCKETS)
+        assert [time_bar(opened, as_of(opened, at)).step for at, _, _ in bar.steps] == list(range(BUCKETS + 1))
+        texts = [time for _, time, _ in bar.steps]
+        assert len(set(texts)) == len(texts)
+        longest = max(len(at) for at, _, _ in bar.steps)
+        assert longest == len("2024-01-01T00:00Z") or seconds < 10_000
+        times = {at: text for at, text, _ in bar.steps[1:-1]}
+        assert all(datetime.fromisoformat(at) == datetime.fromisoformat(times[at]).astimezone() for at in times)
+
+
+def test_the_slider_reaches_now_from_every_earlier_moment(tmp_path):
+    """A moment among the last events is not on the last step, which is now; one after all events is."""
+    clock = FakeClock(step=1_000_000)
+    with MemoryStore.open(tmp_path / "store", model=None, clock=clock) as opened:
+        opened.session("a").record("user", "early")
+        clock.advance(seconds=10_000)
+        opened.session("b").record("user", "late")
+        asked = {"2001-01-01": 0, "0": 0, "1": 1, "3": BUCKETS - 1, "4": BUCKETS, "2030-01-01": BUCKETS, "": BUCKETS}
+        assert {at: time_bar(opened, as_of(opened, at)).step for at in asked} == asked
+
+
+def test_a_page_says_the_time_of_its_url_and_the_event_before(browse, clock):
+    """A day without events is not shown as that of the last event, nor before the first event as nothing."""
+    clock.set(round(datetime(2026, 3, 5, 13, 17, 51, tzinfo=UTC).timestamp() * 1_000_000))
+    console = browse(lambda store: store.session("a").record("user", "x"))
+
+    def said(moment):
+        (found,) = re.findall(r'<p class="as-of" role="status">(.*?)</p>', console.get(f"/?at={moment}").text, re.S)
+        return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", found)).partition(". Nothing")[0].strip()
+
+    there = datetime(2026, 3, 5, 13, 17, 51, tzinfo=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    assert said("2026-03-16") == f"As of 2026-03-16 00:00:00 · position 2 of 2, recorded {there}"
+    assert said("2026-03-16T10:00:00.25") == f"As of 2026-03-16 10:00:00.250000 · position 2 of 2, recorded {there}"
+    assert said("2") == f"As of {there} · position 2 of 2"
+    assert said("2026-03-01") == "As of 2026-03-01 00:00:00, before the first event"
+    assert said("0") == "As of the beginning, before the first event"
+
+
+def test_where_most_was_recorded_at_once_the_slider_goes_event_by_event(tmp_path):
+    """After an import, a slider over time would have only two ends."""
+    clock = FakeClock(step=0)
+    with MemoryStore.open(tmp_path / "store", model=None, clock=clock) as opened:
+        opened.session("a").record_many([{"role": "user", "text": f"turn {number}"} for number in range(8)])
+        clock.advance(seconds=3_600)
+        opened.session("b")
+        bar = time_bar(opened, as_of(opened, "2"))
+        assert not bar.by_time
+        assert [bucket.position for bucket in bar.buckets] == list(range(1, 11))
+        assert bar.step == 2
+        opened.session("a").record_many([{"role": "user", "text": f"turn {number}"} for number in range(990)])
+        bar = time_bar(opened, as_of(opened, "500"))
+        assert [bucket.events for bucket in bar.buckets] == [10] * 100
+        assert bar.step == 50
+
+
+def test_a_moment_is_read_in_one_way_wherever_it_is_typed(reader):
+    """A position, or a time; anything else is refused with the name of the field and the accepted forms."""
+    for url, field in (
+        ("/?at={}", "Moment"),
+        ("/recall?q=tea&then={}", "Compare with the answer of"),
+        ("/diff?from={}", "From"),
+        ("/diff?to={}", "To"),
+    ):
+        for moment in ("3", "003", "2026-03-16", "2026-03-16T14:00:00.5Z", "+2026-03-16+"):
+            assert reader.get(url.format(moment)).status_code == 200, (url, moment)
+        refused = reader.json(url.format("Tuesday"))
+        assert refused["status"] == 400
+        forms = "expected a position such as 1200, or a time such as '2026-03-16T14:00' or '2026-03-16'"
+        assert refused["detail"] == f"{field}: 'Tuesday' is not a time; {forms}"
+        for number in ("20260316", "9" * 30, "٣" * 5):
+            assert reader.json(url.format(number))["status"] == 400, (url, number)
+        assert "which ends at" in reader.json(url.format("20260316"))["detail"]

@@ -1,0 +1,324 @@
+"""The pages that keep a memory well: health, jobs, the audit, forgetting, tokens."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import pytest
+
+from mnemolog import acting_as
+from mnemolog.server.console import event_search, jobs
+from tests.e2e.console.conftest import HOSTILE
+from tests.support import WAIT_S, HashEncoder
+
+pytestmark = pytest.mark.local
+
+
+# Health
+
+
+def test_health_says_in_words_that_nothing_is_wrong(reader):
+    """And how far everything has read."""
+    page = reader.json("/health")
+    assert page["healthy"]
+    assert page["says"][0].startswith("Nothing is wrong")
+    assert {part["state"] for part in page["parts"]} <= {"current", "behind", "present", "missing"}
+    assert all(part["good"] for part in page["parts"])
+
+
+def test_a_finding_says_what_mending_would_do_and_is_mended_only_with_write(writer, reader, made):
+    """A leftover of a dead process: the page names it, the form removes it, a read-only console does not."""
+    leftover = made / "projections" / "vectors" / ".segment.999999999.0123abcd"
+    leftover.mkdir(parents=True)
+    page = writer.json("/health")
+    (found,) = [item for item in page["report"]["findings"] if item["fixable"] and item["what"] == "leftover"]
+    assert "removes it" in found["action"]
+    assert "What mending would do" in writer.get("/health").text
+    assert "Mend what can be mended" not in reader.get("/health").text
+    assert reader.submit("/health/fix", {}).status_code == 403
+    assert leftover.exists()
+    report = writer.follow(writer.submit("/health/fix", {}))["result"]
+    assert [item["outcome"] for item in report["findings"] if item["what"] == "leftover"] == ["removed"]
+    assert not leftover.exists()
+
+
+def test_a_full_check_runs_in_the_background_and_changes_nothing(reader):
+    """It is allowed without `--write`."""
+    job = reader.follow(reader.submit("/health/check", {}))
+    assert (job["state"], job["kind"], job["result"]["deep"]) == ("done", "DoctorReport", True)
+    assert "Nothing is wrong" in reader.get(f"/jobs/{job['id']}").text
+
+
+def test_the_model_is_changed_and_changed_back_after_a_look_at_what_that_takes(made, clock, opened):
+    """The page says how much has to be embedded; going back embeds nothing."""
+    other = HashEncoder(fingerprint="b" * 64)
+    other.name = "other-words"
+    console = opened(made, write=True, model=HashEncoder(), models=[other], clock=clock)
+
+    def change(name):
+        done = console.follow(console.submit("/health/model", {"model": name}))
+        return done, {row["model"]["name"]: row["model"] for row in console.json("/health")["models"]}
+
+    page = console.json("/health?model=other-words")
+    assert (page["chosen"]["turns_to_embed"], page["chosen"]["model"]["activated_at"]) == (4, None)
+    assert "Up to 4 turns are embedded first" in console.get("/health?model=other-words").text
+    job, rows = change("other-words")
+    assert (job["result"]["model"], job["result"]["encoded_texts"]) == ("other-words", 4)
+    assert other.texts_encoded == 4
+    assert rows["other-words"]["active"]
+    _, rows = change(rows["hash-words"]["fingerprint"] or "hash-words")
+    assert rows["hash-words"]["active"]
+    assert rows["other-words"]["activated_at"] is not None
+    encoded = other.texts_encoded
+    change(rows["other-words"]["fingerprint"])
+    assert other.texts_encoded == encoded
+    assert console.get("/health?model=../../etc").status_code == 400
+
+
+# Jobs
+
+
+class Gated(HashEncoder):
+    """A model that waits before its first batch until the gate is open."""
+
+    name = "gated"
+
+    def __init__(self):
+        super().__init__(fingerprint="c" * 64)
+        self.gate = threading.Event()
+
+    def encode(self, texts):
+        assert self.gate.wait(WAIT_S)
+        return super().encode(texts)
+
+
+def test_long_work_shows_its_progress_and_recalls_are_answered_meanwhile(made, clock, opened, monkeypatch):
+    """The page refreshes, or has a link. Until then the old model answers, and no page waits for a job."""
+    monkeypatch.setattr(jobs, "QUICK_S", 0.01)
+    gated = Gated()
+    console = opened(made, write=True, model=HashEncoder(), models=[gated], clock=clock)
+    started = console.submit("/health/model", {"model": "gated"})
+    path = started.headers["location"]
+    assert console.json(path)["state"] == "running"
+    html = console.get(path).text
+    assert f'hx-get="{path}" hx-trigger="every 1s"' in html
+    assert f'<a href="{path}">Look again</a>' in html
+    second = console.submit("/health/model", {"model": "gated"})
+    assert console.json("/recall?q=tea")["legs"][1]["answered"]
+    paths = ("/diff?from=0", "/forgetting?sessions=trip", "/recall/receipts/6", "/audit", "/context?q=tea", "/health")
+    assert [console.get(path).status_code for path in paths] == [200] * 6
+    gated.gate.set()
+    done = console.follow(started)
+    assert (done["state"], done["result"]["model"]) == ("done", "gated")
+    assert console.follow(second)["state"] in ("done", "failed")
+    assert "hx-get" not in console.get(path).text
+
+
+def test_a_job_that_fails_is_shown_on_its_page_and_logged_at_once(reader, monkeypatch, caplog):
+    """An unexpected error is logged by its class and place; its message, which may hold content, is not shown."""
+
+    async def fail(**_):
+        raise KeyError(HOSTILE)
+
+    monkeypatch.setattr(reader.store, "verify", fail)
+    job = reader.follow(reader.submit("/audit/verify", {}))
+    assert (job["state"], job["error"]) == ("failed", "the server failed")
+    assert job["hint"] == "report it as a bug, with what the server logged"
+    (logged,) = [record for record in caplog.records if record.name.startswith("mnemolog.console")]
+    assert (logged.event, logged.facts["job"], logged.facts["error"]) == ("console.job_failed", job["id"], "KeyError")
+    assert logged.facts["file"] == __file__
+    assert HOSTILE not in caplog.text
+
+
+def test_only_so_many_jobs_run_at_once(reader, monkeypatch):
+    """The next one is refused until one has ended."""
+    monkeypatch.setattr(jobs, "RUNNING_MAX", 0)
+    assert reader.submit("/audit/verify", {}).status_code == 503
+
+
+# The audit
+
+
+def test_the_audit_shows_the_chain_and_its_witnesses(reader):
+    """At the moment of the page."""
+    page, head = reader.json("/audit"), reader.run(reader.store.head())
+    assert page["head"] == {"position": head.position, "digest": head.digest}
+    assert page["witnesses"]
+    assert all(item["agrees"] for item in page["witnesses"])
+    assert reader.json("/audit?at=4")["head"]["position"] == 4
+
+
+def test_the_history_is_verified_with_progress_and_against_a_head_that_was_noted(reader):
+    """In the background, also without `--write`, for the caller who started it. A wrong head is a finding."""
+    head = reader.run(reader.store.head())
+    job = reader.follow(reader.submit("/audit/verify", {"expect_head": str(head), "contents": "yes"}))
+    assert job["result"]["sound"]
+    assert job["done"] == job["total"] == head.position
+    assert "The history is sound" in reader.get(f"/jobs/{job['id']}").text
+    assert reader.as_caller("read", "admin").get(f"/jobs/{job['id']}").status_code == 404
+    wrong = reader.follow(reader.submit("/audit/verify", {"expect_head": f"{head.position}:{'0' * 64}"}))
+    assert not wrong["result"]["sound"]
+    assert "The history is not sound" in reader.get(f"/jobs/{wrong['id']}").text
+
+
+def test_the_timeline_is_filtered_and_comes_in_pages_of_a_hundred(browse):
+    """Newest first: by kind, session, scope and actor."""
+
+    def fill(store):
+        for name in ("a", "b"):
+            session = store.session(name, scope=f"acme/{name}")
+            with acting_as(f"token {name}"):
+                for number in range(120):
+                    session.record("user", f"turn {number}")
+            session.set("last", name)
+
+    console = browse(fill)
+    pages, before = [], ""
+    while before is not None:
+        page = console.json(f"/audit?before={before}")
+        pages.append([event["position"] for event in page["events"]])
+        before = page["older"]
+    assert [len(page) for page in pages] == [100, 100, 44]
+    assert [position for page in pages for position in page] == list(range(244, 0, -1))
+    first = console.json("/audit?session=a&topic=turn.recorded.v1")
+    assert [event["what"] for event in first["events"]] == [f"user: turn {number}" for number in range(119, 19, -1)]
+    rest = console.json(f"/audit?session=a&topic=turn.recorded.v1&before={first['older']}")
+    assert len(rest["events"]) == 20
+    assert {event["session"] for event in console.json("/audit?scope=acme/b")["events"]} == {"b"}
+    assert {event["actor"] for event in console.json("/audit?actor=token%20a")["events"]} == {"token a"}
+    values = console.json("/audit?topic=value.set.v1")["events"]
+    assert [event["what"] for event in values] == ['value last = "b"', 'value last = "a"']
+
+
+def test_a_page_of_the_timeline_looks_through_a_bounded_part_of_the_log(reader, monkeypatch):
+    """A filter that leaves little says how far it looked, and the next page continues there."""
+    monkeypatch.setattr(event_search, "LOOKED_MAX", 4)
+    page = reader.json("/audit?actor=nobody")
+    assert (page["events"], page["looked_to"], page["looked_from"], page["older"]) == ([], 12, 8, 9)
+    assert reader.json(f"/audit?actor=nobody&before={page['older']}")["looked_to"] == 8
+    monkeypatch.setattr(event_search, "LOOKED_MAX", 5_000)
+    assert reader.json("/audit?actor=nobody")["older"] is None
+
+
+# Forgetting
+
+
+def events_of(browser, what):
+    return str(browser.json(f"/forgetting?{what}")["preview"]["report"]["events"])
+
+
+def test_a_preview_names_what_would_become_unreadable_line_by_line(reader):
+    """Sessions with titles, turns, the task, values and notes; single events too. Nothing is written."""
+    page = reader.json("/forgetting?sessions=trip&positions=12")
+    (trip,) = page["preview"]["sessions"]
+    assert (trip["title"], trip["turns"]) == ("A trip to Porto", 3)
+    lines = [(line["kind"], line["who"], line["text"]) for line in trip["lines"]]
+    for line in (
+        ("turn", "Alice", "I drink tea, never coffee."),
+        ("task", "", "Plan a trip"),
+        ("value", "city", "'Lisbon'"),
+        ("note", "", "Rex is a beagle."),
+    ):
+        assert line in lines
+    (event,) = page["preview"]["events"]
+    assert event["position"] == 12
+    assert page["preview"]["report"]["request"] is None
+    assert "I drink tea, never coffee." in reader.get("/forgetting?sessions=trip").text
+    assert reader.json("/audit?topic=forget.requested.v1")["events"] == []
+    assert reader.get("/forgetting?sessions=nobody").status_code == 404
+
+
+@pytest.mark.parametrize("typed", ["trip ", "number"])
+def test_forgetting_is_confirmed_in_writing_and_answered_with_a_certificate(writer, typed):
+    """The name or the number of events; the certificate has what, when, by whom, and the heads before and after."""
+    forgets = writer.as_caller("read", "forget")
+    count, before = events_of(forgets, "sessions=trip"), writer.run(writer.store.head())
+    fields = {"sessions": "trip", "reason": "she asked", "events": count}
+    sent = forgets.submit("/forgetting", {**fields, "confirm": count if typed == "number" else typed})
+    page = forgets.follow(sent)
+    erasure, after = page["erasure"], writer.run(writer.store.head())
+    assert (str(erasure["events"]), erasure["reason"], erasure["actor"]) == (count, "she asked", "ada")
+    assert page["before"] == {"position": before.position, "digest": before.digest}
+    assert page["after"] == {"position": after.position, "digest": after.digest}
+    assert page["pending_nodes"] == []
+    assert page["completed_at"] is not None
+    assert page["counts"]["turns said"] == 3
+    html = writer.get(f"/forgetting/{erasure['request']}").text
+    assert before.digest in html
+    assert "nobody can read their content any more" in html
+    assert writer.json("/forgetting")["erasures"] == [erasure]
+    assert "I drink tea" not in writer.get("/recall?q=drink+tea").text
+    assert writer.json("/audit")["actors"] == [{"actor": "ada", "events": 4}]
+    assert len(writer.json("/audit?actor=ada")["events"]) == 4
+
+
+def test_forgetting_without_confirmation_or_right_forgets_nothing(writer, reader):
+    """A wrong word, a number that has changed since, a forged form, no `--write`, no right to forget."""
+    count, head = events_of(writer, "sessions=trip"), writer.run(writer.store.head())
+    fields = {"sessions": "trip", "events": count, "confirm": "trip"}
+    for typed in ("", "Trip", "0", "acme"):
+        refused = writer.submit("/forgetting", {**fields, "confirm": typed})
+        assert refused.status_code == 400, typed
+        assert "Nothing was forgotten" in refused.text
+    records = writer.as_caller("read", "record")
+    for browser, more in ((reader, {}), (records, {}), (writer, {"csrf": "forged"})):
+        assert browser.submit("/forgetting", {**fields, **more}).status_code == 403
+    assert "mnemolog serve DIR --write" in reader.get("/forgetting?sessions=trip").text
+    assert "needs a token with the right <code>forget</code>" in records.get("/forgetting?sessions=trip").text
+    assert writer.run(writer.store.head()) == head
+    writer.run(writer.store.record("trip", "user", "one more"))
+    assert writer.submit("/forgetting", fields).status_code == 409
+    assert writer.json("/audit?topic=forget.requested.v1")["events"] == []
+
+
+# Tokens
+
+
+def make_token(writer, **fields):
+    """Make a token with a form, and return its secret."""
+    page = writer.submit("/tokens", {"actor": "ann", "verb": "read", **fields}, seen_at="/tokens")
+    assert page.status_code == 200, page.text
+    return re.search(r'<pre class="secret"[^>]*>([^<]+)</pre>', page.text)[1]
+
+
+def states(browser):
+    return [item["state"] for item in browser.json("/tokens")["tokens"]]
+
+
+def test_a_token_is_made_shown_once_and_revoked(writer):
+    """Its secret is on the page that answers the form, and on no other one."""
+    secret = make_token(writer, scopes="acme\nnorthwind", days="30")
+    (item,) = writer.json("/tokens")["tokens"]
+    token = item["token"]
+    assert (token["actor"], token["verbs"], token["scopes"]) == ("ann", ["read"], ["acme", "northwind"])
+    assert (item["state"], token["expires_at"] is None) == ("valid", False)
+    assert secret not in writer.get("/tokens").text
+    assert secret not in writer.get("/live").text
+    revoked = writer.submit("/tokens/revoke", {"id": token["id"]})
+    assert (revoked.status_code, revoked.headers["location"]) == (303, "/tokens")
+    assert states(writer) == ["revoked"]
+
+
+def test_tokens_are_made_and_revoked_only_where_the_console_may_write(writer, reader):
+    """Without `--write` there is no form, and a request without one is refused with the way to allow it."""
+    make_token(writer)
+    (item,) = writer.json("/tokens")["tokens"]
+    fields = {"actor": "eve", "verb": "admin", "id": item["token"]["id"]}
+    for path in ("/tokens", "/tokens/revoke"):
+        refused = reader.submit(path, fields)
+        assert refused.status_code == 403
+        assert "--write" in refused.text
+        assert writer.submit(path, {**fields, "csrf": "forged"}).status_code == 403
+    assert states(writer) == ["valid"]
+    page = reader.get("/tokens").text
+    assert 'action="/tokens" method="post"' not in page
+    assert 'action="/tokens/revoke"' not in page
+    assert "--write" in page
+
+
+def test_an_invalid_token_form_says_what_is_wrong(writer):
+    """A missing name or right is an error page, and nothing is made."""
+    for fields in ({"actor": ""}, {"verb": "everything"}, {"days": "-1"}, {"scopes": "/x"}):
+        assert writer.submit("/tokens", {"actor": "ann", "verb": "read", **fields}).status_code == 400, fields
+    assert states(writer) == []
