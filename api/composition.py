@@ -245,7 +245,7 @@ def _open_log(folder: Path, address: LogAddress | None, clock: Clock, chosen: St
     try:
         if wanted is not None:
             is_empty = log.head().position == ORIGIN
-            log.transact(partial(commands.choose_language, wanted=wanted, change=is_empty))
+            log.appends.transact(partial(commands.choose_language, wanted=wanted, change=is_empty))
     except errors.MnemologError:
         log.close()
         raise
@@ -258,7 +258,7 @@ def _answering(
     recalls = Recalls(
         projections,
         spans_at=sessions.spans_at,
-        append=lambda stream, event: log.transact(lambda tx: tx.append(stream, event)).position,
+        append=lambda stream, event: log.appends.transact(lambda tx: tx.append(stream, event)).position,
         receipts=receipts,
         timed=recall_timer(telemetry),
         boundary=sessions.boundary,

@@ -85,7 +85,7 @@ class LogAggregateRecorder(AggregateRecorder):
     def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
         """Append all of `stored_events` or none. Raises `IntegrityError` for a version that is taken."""
         if stored_events:
-            self.log.transact(partial(self._append, stored_events))
+            self.log.appends.transact(partial(self._append, stored_events))
         return None
 
     def select_events(
@@ -149,7 +149,7 @@ class LogApplicationRecorder(LogAggregateRecorder, ApplicationRecorder):
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
         """Append all of `stored_events` or none, and return their positions. Raises as `LogAggregateRecorder` does."""
-        return self.log.transact(partial(self._append, stored_events)) if stored_events else []
+        return self.log.appends.transact(partial(self._append, stored_events)) if stored_events else []
 
     def select_notifications(
         self,
@@ -199,11 +199,11 @@ class LogProcessRecorder(LogApplicationRecorder, ProcessRecorder):
             self._track(to, tx)
             return self._append(stored_events, tx)
 
-        return self.log.transact(append)
+        return self.log.appends.transact(append)
 
     def insert_tracking(self, tracking: Tracking) -> None:
         """Record a position. Raises `IntegrityError` unless it rises."""
-        self.log.transact(partial(self._track, tracking))
+        self.log.appends.transact(partial(self._track, tracking))
 
     def max_tracking_id(self, application_name: str) -> int | None:
         """Return the recorded position, or None."""
@@ -222,19 +222,19 @@ class LogSubscription(ListenNotifySubscription[LogApplicationRecorder]):
 
     def __init__(self, recorder: LogApplicationRecorder, gt: int | None = None, topics: Sequence[str] = ()) -> None:
         super().__init__(recorder=recorder, gt=gt, topics=topics)
-        recorder.log.listen(self._has_been_notified)
+        recorder.log.followers.listen(self._has_been_notified)
 
     def stop(self) -> None:
         """Stop the subscription: the iteration ends."""
         super().stop()
-        self._recorder.log.unlisten(self._has_been_notified)
+        self._recorder.log.followers.unlisten(self._has_been_notified)
 
     def _loop_on_pull(self) -> None:
         # Commits of this process wake us; those of other processes do too, or are polled for.
         try:
             while not self._has_been_stopped:
                 self._pull()
-                self._has_been_notified.wait(timeout=self._recorder.log.poll_interval_s)
+                self._has_been_notified.wait(timeout=self._recorder.log.followers.poll_interval_s)
         except BaseException as error:
             if self._thread_error is None:
                 self._thread_error = error

@@ -105,11 +105,11 @@ class Ours:
 
     def one(self) -> None:
         """Append an event."""
-        self.log.transact(self._append)
+        self.log.appends.transact(self._append)
 
     def many(self) -> None:
         """Append a group."""
-        self.log.transact(self._append_many)
+        self.log.appends.transact(self._append_many)
 
     def _append_many(self, tx: Transaction) -> None:
         for _ in range(GROUP):
@@ -334,9 +334,9 @@ def be_followed(pipe: Connection, url: str, folder: str, log: str, gap_s: float,
     until = time.time() + seconds
     while time.time() < until:
         ours.one()
-        returned[int(ours.log.writer._transaction.head)] = time.time()
+        returned[int(ours.log.appends.writer._transaction.head)] = time.time()
         time.sleep(gap_s)
-    ours.log.transact(lambda tx: tx.append_stored("bench/last", "last", b"\x80"))
+    ours.log.appends.transact(lambda tx: tx.append_stored("bench/last", "last", b"\x80"))
     pipe.send(returned)
 
 

@@ -36,18 +36,6 @@ class Log(Protocol):
         """The last committed position with its digest. Position 0 when the log is empty."""
         ...
 
-    def listen(self, listener: Listener, *, poll_s_max: float) -> None:
-        """Call `listener.set()` after every commit of this process.
-
-        Where the log watches for those of other processes, it is called after them as well, at most `poll_s_max`
-        seconds later.
-        """
-        ...
-
-    def unlisten(self, listener: Listener) -> None:
-        """Undo `listen`."""
-        ...
-
     def digest_at(self, position: Position) -> bytes | None:
         """The stored digest of the event at exactly this position, or None where there is none."""
         ...
@@ -87,6 +75,27 @@ class SessionLog(StreamLog, FoldableLog, Protocol):
     """The truth, session by session."""
 
 
+class Followers(Protocol):
+    """Those who are called after commits."""
+
+    @property
+    def poll_interval_s(self) -> float:
+        """How often a listener has to look for commits of other processes, in seconds."""
+        ...
+
+    def listen(self, listener: Listener, *, poll_s_max: float) -> None:
+        """Call `listener.set()` after every commit of this process.
+
+        Where the log watches for those of other processes, it is called after them as well, at most `poll_s_max`
+        seconds later.
+        """
+        ...
+
+    def unlisten(self, listener: Listener) -> None:
+        """Undo `listen`."""
+        ...
+
+
 class StoreLog(FoldableLog, Protocol):
     """The log of an open store."""
 
@@ -96,8 +105,8 @@ class StoreLog(FoldableLog, Protocol):
         ...
 
     @property
-    def poll_interval_s(self) -> float:
-        """How often a listener has to look for commits of other processes, in seconds."""
+    def followers(self) -> Followers:
+        """Those who are called after commits."""
         ...
 
     def count(self, *, topic: str, after: Position, upto: Position) -> int:

@@ -82,7 +82,7 @@ class Projector:
         fork_guard.watch(self)
         shutdown.watch(self)
         self._listener = _Listener(self)
-        log.listen(self._listener, poll_s_max=FOLLOW_S)
+        log.followers.listen(self._listener, poll_s_max=FOLLOW_S)
         indexing.trouble = lambda: self.status().trouble
 
     def status(self) -> ProjectorStatus:
@@ -140,7 +140,7 @@ class Projector:
         with self._changes.mutex:
             self._closed = True
             self._changes.notify_all()
-        self._log.unlisten(self._listener)
+        self._log.followers.unlisten(self._listener)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout_s)
@@ -190,7 +190,7 @@ class Projector:
             self._fail(error)
             self._rest(retry_delay_s(self._status.failures))
         else:
-            if self._rest(max(POLL_S, self._log.poll_interval_s), for_appends=True):
+            if self._rest(max(POLL_S, self._log.followers.poll_interval_s), for_appends=True):
                 self._rest(GATHER_S)
 
     def _catch_up(self, head: Position) -> None:

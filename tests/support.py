@@ -274,7 +274,7 @@ def start_child(script: Path, *arguments: object, **options: Any) -> subprocess.
 
 def queue_of(log: EventLog) -> Any:
     """The appends that wait in this process. The one place where tests look behind the log's face."""
-    return log.writer._queue._queue
+    return log.appends.writer._queue._queue
 
 
 def wait_for_queue(log: EventLog, length: int) -> None:
@@ -285,14 +285,14 @@ def wait_for_queue(log: EventLog, length: int) -> None:
 def append_as_one_group(log: EventLog, works: Sequence[Callable[[Transaction], Any]]) -> list[Outcome]:
     """Have `works` wait in this order behind one that appends nothing, so that they make one group."""
     outcomes: list[Outcome] = []
-    log.transact(once(lambda: queue_up(log, works, outcomes)))
+    log.appends.transact(once(lambda: queue_up(log, works, outcomes)))
     return outcomes
 
 
 def queue_up(log: EventLog, works: Sequence[Callable[[Transaction], Any]], outcomes: list[Outcome]) -> None:
     """Put `works` into the queue, each in a thread of its own, behind the one who calls this in its work."""
     for work in works:
-        outcomes.append(in_thread(lambda work=work: log.transact(work)))
+        outcomes.append(in_thread(lambda work=work: log.appends.transact(work)))
         wait_for_queue(log, 1 + len(outcomes))
 
 
@@ -321,7 +321,7 @@ def decided_on(store: MemoryStore, *sessions: str) -> list[dict[str, str]]:
         states = {name: tx.fold(session_stream(name), evolve, sessions_of(store).states.known) for name in sessions}
         found.append({name: state_digest(state) for name, state in states.items() if state is not None})
 
-    log_of(store).transact(work)  # It appends nothing, so it is run twice: once more under the lock.
+    log_of(store).appends.transact(work)  # It appends nothing, so it is run twice: once more under the lock.
     return found
 
 

@@ -200,7 +200,7 @@ def _record_batch(
             return made
 
         try:
-            tally.count(batch, log.transact(work))
+            tally.count(batch, log.appends.transact(work))
             return
         except errors.ImportRefused as error:
             _record_batch(log, states, batch[:reached], None, tally)

@@ -212,7 +212,7 @@ class Items:
         self.tables.catch_up()
         yield batch
         if events := batch.events():
-            self._log.transact(lambda tx: [tx.append(stream, event) for stream, event in events])
+            self._log.appends.transact(lambda tx: [tx.append(stream, event) for stream, event in events])
 
     def positions(self, namespace: Sequence[str]) -> list[Position]:
         """Return the log positions of all values that a namespace ever had: forget them to erase it."""

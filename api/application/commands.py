@@ -1,4 +1,4 @@
-"""Commands: plain functions `command(tx, ...)`, run by `EventLog.transact(partial(command, ...))`.
+"""Commands: plain functions `command(tx, ...)`, run by `EventLog.appends.transact(partial(command, ...))`.
 
 Each runs alone under the write lock and decides on the current state, so it needs no retry.
 """

@@ -179,7 +179,7 @@ class Sessions:
 
     def _transact(self, work: Callable[[Transaction], Result], *, dry_run: bool = False) -> Result:
         try:
-            return self.log.rehearse(work) if dry_run else self.log.transact(work)
+            return self.log.appends.rehearse(work) if dry_run else self.log.appends.transact(work)
         except errors.UnknownSession as error:
             raise self.unknown(error.session) from None
 

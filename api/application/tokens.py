@@ -69,7 +69,7 @@ class Tokens:
                 raise _already_created(key, Position(taken))
             tx.append(TOKENS_STREAM, created, key=key)
 
-        self._log.transact(create)
+        self._log.appends.transact(create)
         return CreatedToken(secret=secret, token=self.known()[id].token)
 
     def revoke(self, token: str) -> Token:
@@ -85,7 +85,7 @@ class Tokens:
             if state is not None and state[id].token.revoked_at is None:
                 tx.append(TOKENS_STREAM, TokenRevoked(id=id))
 
-        self._log.transact(revoke)
+        self._log.appends.transact(revoke)
         return self.known()[id].token
 
     def known(self) -> TokensState:

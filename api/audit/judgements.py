@@ -90,7 +90,7 @@ def judge(log: EventLog, receipt: int, *, good: Sequence[int], bad: Sequence[int
     if by:
         checked_label("by", by)
     event = RecallJudged(receipt=receipt, good=[*right], bad=[*wrong], nothing=nothing, by=by)
-    recorded = log.transact(lambda tx: tx.append(RECALLS_STREAM, event))
+    recorded = log.appends.transact(lambda tx: tx.append(RECALLS_STREAM, event))
     return _judgement(log, recorded, event, served.query)
 
 

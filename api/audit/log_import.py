@@ -193,7 +193,7 @@ def _append(log: EventLog, source: Path, lines: Iterator[Line]) -> int:
     while batch := list(islice(lines, BATCH_MAX)):
         rows = [row for _, row in batch]
         try:
-            log.transact(partial(Transaction.append_rows, rows=rows))
+            log.appends.transact(partial(Transaction.append_rows, rows=rows))
         except (errors.WrongExpectedVersion, errors.DuplicateKey, sqlite.driver.dbapi2.IntegrityError) as error:
             why = f"it does not continue the store as it is now: {error}"
             raise errors.ImportRefused(source, batch[0][0], why) from error

@@ -70,7 +70,9 @@ class Forgetting:
         if not (wish.sessions or wish.scopes or wish.positions):
             raise errors.InvalidInput("session", "say what to forget: sessions, scopes or positions")
         if dry_run:
-            return _report(self._log.rehearse(lambda tx: Planner(self._log, keyring, tx).plan(wish)), dry_run=True)
+            return _report(
+                self._log.appends.rehearse(lambda tx: Planner(self._log, keyring, tx).plan(wish)), dry_run=True
+            )
         with purging.alone(self._layout, wait_s=LOCK_WAIT_S):
             request = secrets.token_hex(8)
 
@@ -81,7 +83,7 @@ class Forgetting:
                 event = ForgetRequested(id=request, targets=plan.targets, reason=reason)
                 return plan, tx.append(FORGETTING_STREAM, event).position
 
-            plan, position = self._log.transact(work)
+            plan, position = self._log.appends.transact(work)
             self.reached("requested")
             pending = self._carry_on(progress)
         report = _report(plan, request=None if position is None else request, position=position, pending=pending)
@@ -92,7 +94,7 @@ class Forgetting:
 
         Where that fails, it is left for the next time, and `status` lists the requests.
         """
-        if self._log.keyring is None or self._log.is_read_only:
+        if self._log.keyring is None or self._log.appends.is_read_only:
             return
         try:
             if self._is_settled():
@@ -186,7 +188,7 @@ class Forgetting:
                 tx.append(FORGETTING_STREAM, decode(ForgetRequested.topic, erasure.event, position=erasure.position))
             return len(lacking)
 
-        return self._log.transact(work)
+        return self._log.appends.transact(work)
 
     def _carry_on(self, progress: Progress | None) -> str | None:
         """Complete every request. Return what could not be done, and why; None if all is done."""
@@ -206,7 +208,7 @@ class Forgetting:
             self.reached("wiped")
             step = "recording it"
             for request in undone:
-                self._log.transact(_recorded(request))
+                self._log.appends.transact(_recorded(request))
             self.reached("recorded")
             step = "purging the projections"
             upto = self._log.head()
@@ -217,7 +219,7 @@ class Forgetting:
             self.reached("purged")
             step = "recording that it is done"
             done = ForgetCompleted(requests=[request.event.id for request in undone])
-            self._log.transact(lambda tx: tx.append(FORGETTING_STREAM, done))
+            self._log.appends.transact(lambda tx: tx.append(FORGETTING_STREAM, done))
             self.reached("completed")
         except _NOT_NOW as error:
             return f"{step}: {error}"

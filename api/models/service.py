@@ -105,7 +105,7 @@ class ModelService:
         with self._indexing(wanted.fingerprint):
             if not self._may_answer(vectors):
                 raise errors.ModelRefused(wanted.model, "its vectors were dropped meanwhile: add it again")
-            activated = self._log.transact(
+            activated = self._log.appends.transact(
                 partial(commands.activate_model, wanted=wanted, known=self._projections.models.known)
             )
         return ModelActivation(

@@ -44,7 +44,7 @@ def rebuild(
     if projection not in REBUILDABLE:
         raise errors.InvalidInput("projection", f"{projection!r} is none of {', '.join(REBUILDABLE)}")
     if not dry_run:
-        log.require_writable()
+        log.appends.require_writable()
     context = StoreContext(layout, log, projections, snapshots, progress=progress)
     upto = log.head().position
     forgotten = sum(position <= upto for position in forgotten_turns(log))

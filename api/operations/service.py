@@ -95,7 +95,7 @@ class AdminService:
         again. Recalls as of an earlier position still use the language of then (docs/recall.md). Raises `InvalidInput`.
         """
         self._boundary.require_none("admin.set_language")
-        return self._log.transact(partial(commands.choose_language, wanted=parse_language(language)))
+        return self._log.appends.transact(partial(commands.choose_language, wanted=parse_language(language)))
 
     def create_token(
         self,

@@ -125,7 +125,7 @@ def store_status(
     address, moved_to = read_address(layout.folder), log.moved_to()
     return Status(
         path=str(layout.folder),
-        read_only=log.is_read_only,
+        read_only=log.appends.is_read_only,
         log_id=log.log_id,
         log_format=log.identity.log_format,
         created_at=to_datetime(log.identity.created_at),
@@ -171,7 +171,7 @@ def _status_alone(
     caches = [cache for cache in PROJECTIONS if isinstance(cache, Cache)]
     return Status(
         path=str(layout.folder),
-        read_only=log.is_read_only,
+        read_only=log.appends.is_read_only,
         log_id=log.log_id,
         log_format=log.identity.log_format,
         created_at=to_datetime(log.identity.created_at),

@@ -1,14 +1,13 @@
-"""The event log of a store: read in order, appended to."""
+"""The event log of a store: what reads it, and the parts that append to it and follow it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from mnemolog.domain import digest, errors
-from mnemolog.domain.actor import current_actor
 from mnemolog.domain.clock import Clock, within_calendar
 from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.forgetting import FORGETTING_STREAM
@@ -16,22 +15,15 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, fold_stream, nothing_known
 from mnemolog.infra.keys.keyring import Keyring
+from mnemolog.infra.log.appends import Appends
 from mnemolog.infra.log.engine import EventRow, LogEngine, LogIdentity, LogReader
 from mnemolog.infra.log.event_codec import EventCodec
+from mnemolog.infra.log.followers import Followers
 from mnemolog.infra.log.stream_reader import last_turns, read_not_turns
 from mnemolog.infra.log.transaction import Transaction
-from mnemolog.infra.log.writer import LogWriter
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.infra.runtime.condition import Listener
 
 Result = TypeVar("Result")
-
-FOLLOWER_POLL_S: Final = 0.05
-"""How late a follower may see commits of other processes."""
-
-
-class _Undone(Exception):
-    """Ends a rehearsal: raising it undoes what a unit of work has staged."""
 
 
 class EventLog(fork_guard.OfOneProcess):
@@ -47,20 +39,18 @@ class EventLog(fork_guard.OfOneProcess):
         *,
         read_only: bool = False,
     ) -> None:
-        self.path, self.identity, self.engine, self.is_read_only = path, identity, engine, read_only
+        self.path, self.identity, self.engine = path, identity, engine
         self.genesis = digest.genesis(**identity._asdict())
         self._codec = codec
-        self._listeners: dict[Listener, float] = {}
-        """With the most seconds after which commits of other processes have to be seen."""
-        self._listeners_lock = fork_guard.lock()
-        self.writer = LogWriter(
+        self.followers = Followers(engine)
+        self.appends = Appends(
             engine,
             path=path,
             transaction=Transaction(clock, codec),
             genesis=self.genesis,
-            committed=self._notify_listeners,
+            committed=self.followers.notify,
+            read_only=read_only,
         )
-        self._around_append: Callable[[], AbstractContextManager[None]] | None = None
         self._origin, self._closed = fork_guard.Origin(), False
 
     @property
@@ -72,11 +62,6 @@ class EventLog(fork_guard.OfOneProcess):
     def busy_timeout_s(self) -> float:
         """How long to wait for a lock that another process holds, in seconds."""
         return self.engine.busy_timeout_s
-
-    @property
-    def poll_interval_s(self) -> float:
-        """How often a listener has to look for commits of other processes, in seconds."""
-        return self.engine.poll_interval_s
 
     def replaced(self) -> errors.StoreReplaced | None:
         """Return the error of appends to a log that is not the one that was opened or seen before, None if it is."""
@@ -109,91 +94,11 @@ class EventLog(fork_guard.OfOneProcess):
         """Finish queued appends and close the file. Appends after this raise `StoreClosed`."""
         if not self._closed and self._origin.is_here:
             self._closed = True
-            self.writer.close()
-            self._notify_listeners()  # Subscriptions wake up, find the log closed, and end with `StoreClosed`.
+            self.appends.close()
+            self.followers.notify()  # Subscriptions wake up, find the log closed, and end with `StoreClosed`.
             self.engine.close()
             if self.keyring is not None:
                 self.keyring.close()
-
-    def transact(self, work: Callable[[Transaction], Result]) -> Result:
-        """Run a unit of work alone under the write lock; return its result when it is durable.
-
-        The work may run twice, so it must have no side effects. Raises what the work raises, `LogBusy`,
-        `StorageFull`, `StoreNotWritable`, `StoreClosed`, `StoreForked` (nothing written), or `LogWriteFailed`
-        (outcome unknown), `StoreReplaced` (nothing is where it would be looked for).
-        """
-        if not self._origin.is_here:
-            self.require_usable()
-        if self.is_read_only:
-            self.require_writable()
-        if actor := current_actor():  # The thread that runs the work may be another caller's.
-            work = _by_actor(work, actor)
-        if self._around_append is None:
-            return self.writer.transact(work)
-        with self._around_append():
-            return self.writer.transact(work)
-
-    def require_writable(self) -> None:
-        """Raise `StoreNotWritable` if the log was opened with `read_only`."""
-        if self.is_read_only:
-            error = errors.StoreNotWritable(self.path.parent, "the store was opened read-only")
-            error.hint = "nothing was written; open the store without `read_only`, or the server without `--read-only`"
-            raise error
-
-    def observe(
-        self,
-        *,
-        around_append: Callable[[], AbstractContextManager[None]],
-        on_commit: Callable[[float, int], None],
-    ) -> None:
-        """Enter `around_append()` around every `transact`; call `on_commit(seconds, group_size)` after every group.
-
-        Errors of the append pass through the context manager. Both must be quick and must not raise errors of their
-        own.
-        """
-        self._around_append = around_append
-        self.writer.on_commit(on_commit)
-
-    def listen(self, listener: Listener, *, poll_s_max: float = FOLLOWER_POLL_S) -> None:
-        """Call `listener.set()` after every commit of this process.
-
-        Where the engine watches for those of other processes, it is called after them as well, at most `poll_s_max`
-        seconds later. Elsewhere look for them every `poll_interval_s` seconds.
-        """
-        with self._listeners_lock:
-            self._listeners[listener] = poll_s_max
-            self._watch_commits()
-
-    def unlisten(self, listener: Listener) -> None:
-        """Undo `listen`."""
-        with self._listeners_lock:
-            self._listeners.pop(listener, None)
-            self._watch_commits()
-
-    def _watch_commits(self) -> None:
-        commits = self.engine.commits
-        if commits is not None and self._listeners:
-            commits.follow(self._notify_listeners, poll_s_max=min(self._listeners.values()))
-        elif commits is not None:
-            commits.unfollow()
-
-    def _notify_listeners(self) -> None:
-        if self._listeners:
-            with self._listeners_lock:
-                for listener in self._listeners:
-                    listener.set()
-
-    def rehearse(self, work: Callable[[Transaction], Result]) -> Result:
-        """Return what `transact` would return for `work`, without writing anything. Raises as that does."""
-        results: list[Result] = []
-
-        def undone(tx: Transaction) -> None:
-            results.append(work(tx))
-            raise _Undone
-
-        with suppress(_Undone):
-            self.transact(undone)
-        return results[-1]
 
     def head(self) -> Head:
         """Return the last committed position and its digest; position 0 and digest(0) for an empty log."""
@@ -448,14 +353,3 @@ def _digest(stored: object, *, position: int) -> bytes:
     if not isinstance(stored, bytes):
         raise errors.LogDamaged("its digest is damaged", position=position)
     return stored
-
-
-def _by_actor(work: Callable[[Transaction], Result], actor: str) -> Callable[[Transaction], Result]:
-    def by_actor(tx: Transaction) -> Result:
-        tx.actor = actor
-        try:
-            return work(tx)
-        finally:
-            tx.actor = ""
-
-    return by_actor

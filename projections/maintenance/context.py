@@ -31,9 +31,8 @@ class LogAtHead:
 
     def __init__(self, log: StoreLog) -> None:
         self._log, self._head, self.log_id, self.busy_timeout_s = log, log.head(), log.log_id, log.busy_timeout_s
-        self.poll_interval_s = log.poll_interval_s
+        self.followers = log.followers
         self.epoch, self.read, self.fold, self.count = log.epoch, log.read, log.fold, log.count
-        self.listen, self.unlisten = log.listen, log.unlisten
 
     def head(self) -> Head:
         """Return the head as it was read first."""

@@ -188,7 +188,9 @@ class Followers:
                         await asyncio.wait_for(grown.wait(), poll_s)
         finally:
             with suppress(MnemologError):
-                await asyncio.shield(run_in("read", self._store, lambda store: store.parts.log.unlisten(listener)))
+                await asyncio.shield(
+                    run_in("read", self._store, lambda store: store.parts.log.followers.unlisten(listener))
+                )
 
     def _new(self, store: MemoryStore) -> list[_Entry]:
         head = store.parts.log.head().position
@@ -233,8 +235,8 @@ def _valid_tokens(store: MemoryStore) -> set[str]:
 
 
 def _listen(store: MemoryStore, listener: _Listener) -> float:
-    store.parts.log.listen(listener)
-    return store.parts.log.poll_interval_s
+    store.parts.log.followers.listen(listener)
+    return store.parts.log.followers.poll_interval_s
 
 
 class _Listener:

@@ -18,7 +18,7 @@ STREAM = "eventsourcing.events/test/child"
 postgres.IDLE_IN_TRANSACTION_S = 0.5
 log = open_log(Path(sys.argv[1]), clock=SystemClock(), create=False)
 if sys.argv[2] == "compared":
-    log.transact(lambda tx: tx.append_stored(STREAM, "t", b"before"))
+    log.appends.transact(lambda tx: tx.append_stored(STREAM, "t", b"before"))
 stops = []
 
 
@@ -31,7 +31,7 @@ def work(tx):
 
 
 try:
-    print(log.transact(work), flush=True)
+    print(log.appends.transact(work), flush=True)
 except MnemologError as error:
     print(type(error).__name__, flush=True)
 log.close()

@@ -123,7 +123,7 @@ class Deadly:
 def die_between_commit_and_return(pipe: Connection, folder: str, label: str, size: int) -> None:
     """Append one keyed batch and be killed after its commit, before the call returns."""
     store = open_store(folder, "s")
-    log_of(store).listen(Deadly(pipe))  # type: ignore[arg-type]
+    log_of(store).followers.listen(Deadly(pipe))  # type: ignore[arg-type]
     store.record_many(batch_of("s", label, size, keyed=True))
     pipe.send("returned")
 
@@ -172,11 +172,15 @@ def _compete(store: MemoryStore, kind: str, number: int, text: str) -> Any:
     match kind:
         case "version":  # The session's start is the first version of its stream.
             expected = Version(number + 1)
-            return log_of(store).transact(lambda tx: tx.append("session/race", turn, expected=expected)).position
+            return (
+                log_of(store).appends.transact(lambda tx: tx.append("session/race", turn, expected=expected)).position
+            )
         case "no stream":
             start = SessionStarted(agent="a", title=text)
             return (
-                log_of(store).transact(lambda tx: tx.append(f"session/n{number}", start, expected=NO_STREAM)).position
+                log_of(store)
+                .appends.transact(lambda tx: tx.append(f"session/n{number}", start, expected=NO_STREAM))
+                .position
             )
         case "key":
             return store.record("race", "user", text, key=f"k{number}").position

@@ -79,8 +79,8 @@ UNLOCKING = {
 @pytest.fixture
 def log(log):
     """A log of four events."""
-    log.transact(start("s"))
-    log.transact(append("s", "one", "two", "three", keys=["k1", "k2", None]))
+    log.appends.transact(start("s"))
+    log.appends.transact(append("s", "one", "two", "three", keys=["k1", "k2", None]))
     return log
 
 
@@ -92,7 +92,7 @@ def unchanged(log):
     assert read_all(log) == before
     assert log.head() == head
     assert verify(log).findings == ()
-    assert log.transact(append("s", "after")) == [5]
+    assert log.appends.transact(append("s", "after")) == [5]
     assert verify(log).sound
 
 
@@ -167,7 +167,7 @@ def test_a_log_that_lost_its_triggers_takes_no_more_events(log, folder, clock):
     foreign.close()
     again = open_log(folder, clock=clock, create=False)
     with pytest.raises(errors.MnemologError, match="events_refuse_delete"):
-        again.transact(append("s", "no"))
+        again.appends.transact(append("s", "no"))
     assert again.head().position == 4
     assert [finding.kind for finding in verify(again).findings] == ["unprotected"]
     again.close()
@@ -188,5 +188,7 @@ def test_our_connections_still_read_check_and_back_up(log, tmp_path, unchanged):
 def test_turns_may_say_anything(log):
     """What is refused are statements, not words."""
     text = "DROP TABLE events; -- append-only: UPDATE on events refused"
-    log.transact(lambda tx: tx.append("session/s", turn(text), expected=tx.version("session/s"), key="'; DELETE"))
+    log.appends.transact(
+        lambda tx: tx.append("session/s", turn(text), expected=tx.version("session/s"), key="'; DELETE")
+    )
     assert read_all(log)[-1].event.text == text

@@ -69,9 +69,9 @@ class EventLogContract:
 
     def test_offsets_are_handed_out_in_append_order(self, log):
         """Positions rise by the order of appends, across streams; versions within a stream."""
-        given = [log.transact(start(name)) for name in ("a", "b")]
+        given = [log.appends.transact(start(name)) for name in ("a", "b")]
         for n in range(20):
-            given += log.transact(append("ab"[n % 2], *(f"{n}/{m}" for m in range(1 + n % 3))))
+            given += log.appends.transact(append("ab"[n % 2], *(f"{n}/{m}" for m in range(1 + n % 3))))
         events = read_all(log)
         assert given == sorted(set(given)) == [event.position for event in events]
         for name in ("a", "b"):
@@ -81,9 +81,9 @@ class EventLogContract:
     def test_events_are_read_at_positions_that_their_streams_lead_to(self, log):
         """Any number of positions, and the streams of any part of the log."""
         for name in ("a", "b"):
-            log.transact(start(name))
+            log.appends.transact(start(name))
         for n in range(10):
-            log.transact(append("ab"[n % 2], str(n)))
+            log.appends.transact(append("ab"[n % 2], str(n)))
         events = read_all(log)
         streams = [(event.position, event.stream) for event in events]
         assert log.streams(after=0, upto=log.head().position, limit=100) == streams
@@ -101,26 +101,26 @@ class EventLogContract:
             tool_calls=[{"name": "f", "arguments": [1, 2.5, None, True]}],
             metadata={"z": 1, "a": {"b": [2**63, -(2**63)]}},
         )
-        log.transact(start("s", scope="acme/support"))
-        log.transact(lambda tx: tx.append("session/s", told, expected=1, key="k"))
+        log.appends.transact(start("s", scope="acme/support"))
+        log.appends.transact(lambda tx: tx.append("session/s", told, expected=1, key="k"))
         first, second = read_all(log)
         assert first.event == started(scope="acme/support")
         assert (second.event, second.key, second.stream, second.version) == (told, "k", "session/s", 2)
 
     def test_an_append_is_read_as_soon_as_it_returns(self, log):
         """Acknowledged means visible to the very next read."""
-        log.transact(start("s"))
+        log.appends.transact(start("s"))
         for n in range(20):
-            (position,) = log.transact(append("s", str(n)))
+            (position,) = log.appends.transact(append("s", str(n)))
             assert log.head().position == position
             assert texts_of(read_all(log, after=position - 1)) == [str(n)]
 
     def test_the_digest_at_a_position_never_changes(self, log):
         """What the head said once, the log says of that position for ever."""
-        log.transact(start("s"))
+        log.appends.transact(start("s"))
         heads = [log.head()]
         for n in range(10):
-            log.transact(append("s", str(n)))
+            log.appends.transact(append("s", str(n)))
             heads.append(log.head())
         assert len({head.digest for head in heads}) == len(heads)
         assert [log.digest_at(head.position) for head in heads] == [head.digest_bytes for head in heads]
@@ -128,7 +128,7 @@ class EventLogContract:
 
     def test_a_refused_append_leaves_no_trace(self, log):
         """An error in the middle of a unit of work writes nothing: no event, no position, no key."""
-        log.transact(start("s"))
+        log.appends.transact(start("s"))
         before = log.head()
 
         def work(tx):
@@ -136,17 +136,17 @@ class EventLogContract:
             raise RuntimeError("changed my mind")
 
         with pytest.raises(RuntimeError, match="changed my mind"):
-            log.transact(work)
+            log.appends.transact(work)
         assert log.head() == before
-        assert log.transact(lambda tx: (tx.find("session/s", "k1"), tx.version("session/s"))) == (None, 1)
-        assert log.transact(append("s", "three", keys=["k1"])) == [before.position + 1]
+        assert log.appends.transact(lambda tx: (tx.find("session/s", "k1"), tx.version("session/s"))) == (None, 1)
+        assert log.appends.transact(append("s", "three", keys=["k1"])) == [before.position + 1]
 
     def test_an_event_that_cannot_be_stored_refuses_the_whole_append(self, log):
         """A lone surrogate in the second turn keeps the first out too."""
-        log.transact(start("s"))
+        log.appends.transact(start("s"))
         before = log.head()
         with pytest.raises(errors.InvalidInput):
-            log.transact(append("s", "fine", "\ud800"))
+            log.appends.transact(append("s", "fine", "\ud800"))
         assert log.head() == before
 
     def test_one_append_covers_several_streams_or_none(self, log):
@@ -158,7 +158,7 @@ class EventLogContract:
             append("a", "in a")(tx)
             return append("b", "in b")(tx)
 
-        assert log.transact(across) == [4]
+        assert log.appends.transact(across) == [4]
         before = log.head()
 
         def conflict_in_the_last(tx):
@@ -166,88 +166,88 @@ class EventLogContract:
             append("b", "more in b", expected=7)(tx)
 
         with pytest.raises(errors.WrongExpectedVersion):
-            log.transact(conflict_in_the_last)
+            log.appends.transact(conflict_in_the_last)
         assert log.head() == before
         assert texts_of(read_all(log)) == ["in a", "in b"]
 
     @pytest.mark.parametrize("expected", [0, 1, 3, 100])
     def test_another_version_than_the_expected_one_is_refused(self, log, expected):
         """The stream is at version 2: nothing else will do, and the error says so."""
-        log.transact(start("s"))
-        log.transact(append("s", "one", expected=1))
+        log.appends.transact(start("s"))
+        log.appends.transact(append("s", "one", expected=1))
         before = log.head()
         with pytest.raises(errors.WrongExpectedVersion) as caught:
-            log.transact(append("s", "two", expected=expected))
+            log.appends.transact(append("s", "two", expected=expected))
         assert (caught.value.stream, caught.value.expected, caught.value.actual) == ("session/s", expected, 2)
         assert log.head() == before
 
     def test_a_stream_that_exists_is_not_started_under_version_zero(self, log):
         """Expecting no stream is a check, not the absence of one."""
         work = lambda tx: tx.append("session/s", started(), expected=0)  # noqa: E731
-        log.transact(work)
+        log.appends.transact(work)
         with pytest.raises(errors.WrongExpectedVersion):
-            log.transact(work)
+            log.appends.transact(work)
 
     def test_a_retry_with_the_same_key_adds_nothing(self, log):
         """Recording again under the key returns the turn that is there."""
-        log.transact(start("s"))
-        (first,) = log.transact(keyed("s", ("k", "once")))
+        log.appends.transact(start("s"))
+        (first,) = log.appends.transact(keyed("s", ("k", "once")))
         before = log.head()
-        (again,) = log.transact(keyed("s", ("k", "once")))
+        (again,) = log.appends.transact(keyed("s", ("k", "once")))
         assert (again.event.position, again.deduplicated, first.deduplicated) == (2, True, False)
         assert again.event == first.event
         assert log.head() == before
 
     def test_a_key_with_other_content_is_refused(self, log):
         """A key names one event for ever; the error says where it is."""
-        log.transact(start("s"))
-        log.transact(keyed("s", ("k", "once")))
+        log.appends.transact(start("s"))
+        log.appends.transact(keyed("s", ("k", "once")))
         before = log.head()
         with pytest.raises(errors.DuplicateKey) as caught:
-            log.transact(keyed("s", ("new", "fine"), ("k", "twice")))
+            log.appends.transact(keyed("s", ("new", "fine"), ("k", "twice")))
         assert (caught.value.key, caught.value.position) == ("k", 2)
         assert log.head() == before
 
     def test_a_key_may_name_one_event_in_each_stream(self, log):
         """Keys belong to a stream."""
         for name in ("a", "b"):
-            log.transact(start(name))
-            log.transact(keyed(name, ("k", f"in {name}")))
+            log.appends.transact(start(name))
+            log.appends.transact(keyed(name, ("k", f"in {name}")))
         assert texts_of(read_all(log)) == ["in a", "in b"]
 
     def test_a_key_twice_in_one_append_is_one_event(self, log):
         """Deduplication sees what the same call staged; other content refuses the call."""
-        log.transact(start("s"))
-        one, two, three = log.transact(keyed("s", ("k", "x"), ("k", "x"), ("l", "y")))
+        log.appends.transact(start("s"))
+        one, two, three = log.appends.transact(keyed("s", ("k", "x"), ("k", "x"), ("l", "y")))
         assert (one.event.position, two.event.position, three.event.position) == (2, 2, 3)
         before = log.head()
         with pytest.raises(errors.DuplicateKey):
-            log.transact(keyed("s", ("m", "x"), ("m", "other")))
+            log.appends.transact(keyed("s", ("m", "x"), ("m", "other")))
         assert log.head() == before
 
     def test_a_retry_partly_recorded_adds_what_is_missing(self, log):
         """A longer batch with a known beginning adds its end."""
-        log.transact(start("s"))
-        log.transact(keyed("s", ("1", "a"), ("2", "b")))
-        recorded = log.transact(keyed("s", ("1", "a"), ("2", "b"), ("3", "c")))
+        log.appends.transact(start("s"))
+        log.appends.transact(keyed("s", ("1", "a"), ("2", "b")))
+        recorded = log.appends.transact(keyed("s", ("1", "a"), ("2", "b"), ("3", "c")))
         assert [item.deduplicated for item in recorded] == [True, True, False]
         assert texts_of(read_all(log)) == ["a", "b", "c"]
 
     def test_a_retry_finds_its_turn_after_the_session_ended(self, log):
         """An acknowledgement that was lost is found again, although the session takes no more turns."""
-        log.transact(start("s"))
-        log.transact(keyed("s", ("k", "last words")))
-        log.transact(lambda tx: decide(tx, "s", FROM_THE_LOG, partial(end, "s", reason="ended")))
-        (again,) = log.transact(keyed("s", ("k", "last words")))
+        log.appends.transact(start("s"))
+        log.appends.transact(keyed("s", ("k", "last words")))
+        log.appends.transact(lambda tx: decide(tx, "s", FROM_THE_LOG, partial(end, "s", reason="ended")))
+        (again,) = log.appends.transact(keyed("s", ("k", "last words")))
         assert again.deduplicated
         with pytest.raises(errors.SessionAlreadyEnded):
-            log.transact(keyed("s", ("l", "one more")))
+            log.appends.transact(keyed("s", ("l", "one more")))
 
     @pytest.mark.parametrize("batch_max", [1, 3, 7, 500])
     def test_events_are_read_in_batches(self, log, batch_max):
         """Batches are full but the last, in order, within the bounds asked for."""
-        log.transact(start("s"))
-        log.transact(append("s", *(str(n) for n in range(1, 21))))
+        log.appends.transact(start("s"))
+        log.appends.transact(append("s", *(str(n) for n in range(1, 21))))
         batches = list(log.read(after=1, upto=20, batch_max=batch_max))
         assert [event.position for batch in batches for event in batch] == list(range(2, 21))
         assert all(len(batch) == batch_max for batch in batches[:-1])
@@ -256,9 +256,9 @@ class EventLogContract:
     def test_a_stream_is_read_alone(self, log):
         """Reading a stream gives its events only, behind a version, up to a position."""
         for name in ("a", "b"):
-            log.transact(start(name))
+            log.appends.transact(start(name))
         for n in range(10):
-            log.transact(append("ab"[n % 2], str(n)))
+            log.appends.transact(append("ab"[n % 2], str(n)))
         batches = log.read_stream("session/b", upto=log.head().position, batch_max=2)
         read = [event for batch in batches for event in batch]
         assert [event.version for event in read] == [1, 2, 3, 4, 5, 6]
@@ -270,9 +270,9 @@ class EventLogContract:
     def test_long_streams_are_read_whole_and_from_their_end(self, log):
         """However many rows an engine fetches together."""
         stream = "eventsourcing.events/test/long"
-        log.transact(start("s"))
-        log.transact(append("s", *(str(n) for n in range(130))))
-        log.transact(lambda tx: [tx.append_stored(stream, "t", str(n).encode()) for n in range(130)])
+        log.appends.transact(start("s"))
+        log.appends.transact(append("s", *(str(n) for n in range(130))))
+        log.appends.transact(lambda tx: [tx.append_stored(stream, "t", str(n).encode()) for n in range(130)])
         with log.engine.reading() as reads:
             assert [row[2] for row in reads.not_turns(stream, after=3)] == list(range(4, 131))
             assert [row[1] for row in reads.state_heads(stream)] == list(range(1, 131))
@@ -290,12 +290,12 @@ class EventLogContract:
         stream = "session/s"
 
         def both():
-            return log.fold(stream, evolve).state, log.transact(lambda tx: tx.fold(stream, evolve))
+            return log.fold(stream, evolve).state, log.appends.transact(lambda tx: tx.fold(stream, evolve))
 
         assert both() == (None, None)
-        log.transact(start("s"))
+        log.appends.transact(start("s"))
         assert both()[0] == both()[1] is not None
-        log.transact(append("s", "one"))
+        log.appends.transact(append("s", "one"))
         outside, inside = both()
         assert outside == inside
         assert not inside.ended
@@ -304,7 +304,7 @@ class EventLogContract:
             tx.append(stream, SessionEnded(), expected=2)
             return tx.fold(stream, evolve)
 
-        assert log.transact(end_and_look).ended
+        assert log.appends.transact(end_and_look).ended
         assert all(state.ended for state in both())
 
     def test_a_unit_of_work_sees_what_it_staged(self, log):
@@ -315,11 +315,11 @@ class EventLogContract:
             append("s", "one", keys=["k"])(tx)
             return tx.version("session/s"), tx.find("session/s", "k").position, tx.fold("session/s", evolve).ended
 
-        assert log.transact(work) == (2, 2, False)
+        assert log.appends.transact(work) == (2, 2, False)
 
     def test_a_work_that_raises_undoes_only_itself_in_a_group(self, log):
         """Those before and after it in the same commit are written, and do not see it."""
-        log.transact(start("s"))
+        log.appends.transact(start("s"))
 
         def bad(tx):
             append("s", "bad", "worse", keys=["k", "l"])(tx)
@@ -342,21 +342,21 @@ class EventLogContract:
 
     def test_a_group_is_written_in_the_order_it_was_asked_for(self, log):
         """First come, first written: positions follow the queue."""
-        log.transact(start("s"))
+        log.appends.transact(start("s"))
         outcomes = append_as_one_group(log, [append("s", str(n)) for n in range(50)])
         assert [outcome.result() for outcome in outcomes] == [[2 + n] for n in range(50)]
         assert texts_of(read_all(log)) == [str(n) for n in range(50)]
 
     def test_the_same_key_twice_in_a_group_is_one_event(self, log):
         """Two threads that retry at once get the same turn."""
-        log.transact(start("s"))
+        log.appends.transact(start("s"))
         outcomes = append_as_one_group(log, [keyed("s", ("k", "once"))] * 4)
         assert {outcome.result()[0].event.position for outcome in outcomes} == {2}
         assert texts_of(read_all(log)) == ["once"]
 
     def test_one_of_those_who_expect_the_same_version_wins(self, log):
         """In a group as among processes: one winner, nothing of the others."""
-        log.transact(start("s"))
+        log.appends.transact(start("s"))
         won, lost = [], []
         for outcome in append_as_one_group(log, [append("s", str(n), expected=1) for n in range(8)]):
             try:
@@ -368,12 +368,12 @@ class EventLogContract:
 
     def test_many_threads_lose_nothing(self, log):
         """Every acknowledged append of every thread is there once, each thread's in its order."""
-        log.transact(start("s"))
+        log.appends.transact(start("s"))
         barrier = threading.Barrier(16)
 
         def one(name):
             barrier.wait()
-            return [log.transact(append("s", f"{name}/{n}"))[0] for n in range(50)]
+            return [log.appends.transact(append("s", f"{name}/{n}"))[0] for n in range(50)]
 
         given = [outcome.result() for outcome in [in_thread(lambda n=n: one(n)) for n in range(16)]]
         texts = {event.position: event.event.text for event in read_all(log, after=1)}
@@ -385,24 +385,24 @@ class EventLogContract:
 
     def test_close_finishes_what_is_queued(self, log):
         """What was accepted before `close()` is written, what comes after is refused."""
-        log.transact(start("s"))
+        log.appends.transact(start("s"))
         queued = []
 
         def fill_and_close():
             queue_up(log, [append("s", str(n)) for n in range(20)], queued)
             queued.append(in_thread(log.close))
 
-        log.transact(once(fill_and_close))
+        log.appends.transact(once(fill_and_close))
         closing = queued.pop()
         closing.result()
         assert [outcome.result() for outcome in queued] == [[2 + n] for n in range(20)]
         with pytest.raises(errors.StoreClosed):
-            log.transact(append("s", "too late"))
+            log.appends.transact(append("s", "too late"))
 
     def test_a_closed_log_refuses_everything(self, log):
         """Every call after `close()` says so, also a reading that was begun before."""
-        log.transact(start("s"))
-        log.transact(append("s", "one", "two"))
+        log.appends.transact(start("s"))
+        log.appends.transact(append("s", "one", "two"))
         reading = log.read(after=0, upto=3, batch_max=1)
         assert len(next(reading)) == 1
         log.close()
@@ -413,7 +413,7 @@ class EventLogContract:
             log.size_bytes,
             log.missing_triggers,
             lambda: log.digest_at(1),
-            lambda: log.transact(append("s", "no")),
+            lambda: log.appends.transact(append("s", "no")),
             lambda: log.fold("session/s", evolve),
             lambda: log.count(topic="turn.recorded.v1", after=0, upto=3),
             lambda: next(log.read(after=0, upto=3)),
@@ -425,28 +425,28 @@ class EventLogContract:
 
     def test_what_was_appended_is_there_after_reopening(self, log, folder):
         """Another opening of the file reads the same events, the same head, the same identity."""
-        log.transact(start("s"))
-        log.transact(append("s", "one", "two", keys=["k", None]))
+        log.appends.transact(start("s"))
+        log.appends.transact(append("s", "one", "two", keys=["k", None]))
         log.close()
         again = open_log(folder, clock=FakeClock(), create=False)
         assert again.log_id == log.log_id
         assert texts_of(read_all(again)) == ["one", "two"]
-        assert again.transact(keyed("s", ("k", "one")))[0].deduplicated
+        assert again.appends.transact(keyed("s", ("k", "one")))[0].deduplicated
         assert verify(again).sound
         again.close()
 
     def test_names_and_keys_have_no_nul(self, log):
         """PostgreSQL cannot store one in a text, so no log takes one: events can move between databases."""
-        log.transact(start("s"))
+        log.appends.transact(start("s"))
         for stream, topic, key in (("a\0", "t", "k"), ("a", "t\0", "k"), ("a", "t", "\0")):
             with pytest.raises(errors.InvalidInput, match="NUL"):
-                log.transact(lambda tx, row=(stream, topic, key): tx.append_stored(*row[:2], b"\0", key=row[2]))
-        assert log.transact(lambda tx: tx.append_stored("a", "t", b"\0", key="k")) == 2
+                log.appends.transact(lambda tx, row=(stream, topic, key): tx.append_stored(*row[:2], b"\0", key=row[2]))
+        assert log.appends.transact(lambda tx: tx.append_stored("a", "t", b"\0", key="k")) == 2
 
     def test_a_fork_may_not_use_the_log_and_the_parent_may(self, log):
         """A child of fork() gets `StoreForked` from every call; the parent goes on as if nothing was."""
-        log.transact(start("s"))
-        log.transact(append("s", "before"))
+        log.appends.transact(start("s"))
+        log.appends.transact(append("s", "before"))
 
         def attempt(call):
             try:
@@ -461,7 +461,7 @@ class EventLogContract:
             calls = (
                 log.head,
                 lambda: read_all(log),
-                lambda: log.transact(append("s", "from the child")),
+                lambda: log.appends.transact(append("s", "from the child")),
                 lambda: log.fold("session/s", evolve),
             )
             answers = [attempt(call) for call in calls]
@@ -469,7 +469,7 @@ class EventLogContract:
             return "; ".join(answers)
 
         assert in_fork(child) == "; ".join(["forked True True"] * 4)
-        assert log.transact(append("s", "after")) == [3]
+        assert log.appends.transact(append("s", "after")) == [3]
         assert verify(log).sound
 
     def test_a_fork_may_not_write_through_the_recorder(self, log):
@@ -501,7 +501,7 @@ class EventLogContract:
 
     def test_closing_the_log_ends_its_subscriptions(self, log):
         """A subscription that is read when the log closes ends, or says that it is closed; it reads no more."""
-        log.transact(start("s"))
+        log.appends.transact(start("s"))
         subscription = recorder_of(log).subscribe(gt=0)
         try:
             assert next(subscription).id == 1
@@ -520,7 +520,7 @@ class EventLogContract:
 
     def test_a_subscription_receives_what_another_process_appends(self, log, folder):
         """Nobody notifies us across processes, yet every event arrives, in order."""
-        log.transact(start("s"))
+        log.appends.transact(start("s"))
         with recorder_of(log).subscribe(gt=0) as subscription:
             child = start_child(CHILD, folder, "s", 30)
             received = in_thread(lambda: [next(subscription) for _ in range(31)])
@@ -531,29 +531,29 @@ class EventLogContract:
 
     def test_a_subscription_receives_what_this_process_appends(self, log):
         """Own appends wake the subscription; topics and the position asked for are kept."""
-        log.transact(start("s"))
+        log.appends.transact(start("s"))
         with recorder_of(log).subscribe(gt=1, topics=["turn.recorded.v1"]) as subscription:
-            log.transact(append("s", "one", "two"))
-            log.transact(lambda tx: tx.append("session/s", SessionEnded(), expected=3))
-            log.transact(append("s", "three"))
+            log.appends.transact(append("s", "one", "two"))
+            log.appends.transact(lambda tx: tx.append("session/s", SessionEnded(), expected=3))
+            log.appends.transact(append("s", "three"))
             received = in_thread(lambda: [next(subscription).id for _ in range(3)])
             assert received.result() == [2, 3, 5]
 
     def test_an_append_after_another_process_wrote_follows_it(self, log, folder):
         """What the writer remembers of the log is not trusted once somebody else wrote."""
-        log.transact(start("s"))
-        log.transact(keyed("s", ("k", "mine")))
+        log.appends.transact(start("s"))
+        log.appends.transact(keyed("s", ("k", "mine")))
         for n in range(3):
             child = start_child(CHILD, folder, "s", 2)
             child.communicate()
             assert child.returncode == 0
-            assert log.transact(append("s", f"parent {n}")) == [5 + 3 * n]
+            assert log.appends.transact(append("s", f"parent {n}")) == [5 + 3 * n]
         other = open_log(folder, clock=FakeClock(), create=False)
-        other.transact(lambda tx: tx.append("session/s", SessionEnded(), expected=tx.version("session/s")))
+        other.appends.transact(lambda tx: tx.append("session/s", SessionEnded(), expected=tx.version("session/s")))
         other.close()
-        assert log.transact(keyed("s", ("k", "mine")))[0].deduplicated
+        assert log.appends.transact(keyed("s", ("k", "mine")))[0].deduplicated
         with pytest.raises(errors.SessionAlreadyEnded):
-            log.transact(keyed("s", ("l", "too late")))
+            log.appends.transact(keyed("s", ("l", "too late")))
         assert verify(log).sound
 
     def test_two_processes_that_create_at_once_share_one_log(self, folder, tmp_path):
@@ -638,24 +638,24 @@ class TestSqliteLog(EventLogContract):
     def test_a_lock_held_by_others_is_log_busy_and_nothing_is_written(self, folder):
         """The waiting time ends in our own error; when the lock is free, the next append works."""
         log = open_log(folder, clock=FakeClock(), create=True, busy_timeout_s=0.2)
-        log.transact(start("s"))
+        log.appends.transact(start("s"))
         other = dbapi2.connect(folder / LOG_FILE, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         before = log.head()
         for _ in range(2):
             with pytest.raises(errors.LogBusy) as caught:
-                log.transact(append("s", "blocked"))
+                log.appends.transact(append("s", "blocked"))
             assert caught.value.waited_s == 0.2
         assert log.head() == before, "reading goes on while another writes"
         other.execute("ROLLBACK")
         other.close()
-        assert log.transact(append("s", "free")) == [2]
+        assert log.appends.transact(append("s", "free")) == [2]
         log.close()
 
     def test_a_whole_group_is_told_that_the_log_is_busy(self, folder):
         """Nobody in the group waits for ever, nobody is told that it was written."""
         log = open_log(folder, clock=FakeClock(), create=True, busy_timeout_s=0.2)
-        log.transact(start("s"))
+        log.appends.transact(start("s"))
         other = dbapi2.connect(folder / LOG_FILE, isolation_level=None, check_same_thread=False)
 
         outcomes = []
@@ -666,7 +666,7 @@ class TestSqliteLog(EventLogContract):
             outcomes.append(in_thread(lambda: other.execute("BEGIN IMMEDIATE")))
 
         with suppress(errors.LogBusy):  # The lock may be taken before the one who called us is done.
-            log.transact(once(fill_and_lock))
+            log.appends.transact(once(fill_and_lock))
         outcomes.pop().result()  # The lock is taken: before the group, or after it.
         results = []
         for outcome in outcomes:
@@ -678,7 +678,7 @@ class TestSqliteLog(EventLogContract):
         other.close()
         written = [result[0] for result in results if result != "busy"]
         assert [event.position for event in read_all(log, after=1)] == written
-        assert log.transact(append("s", "free")) == [len(written) + 2]
+        assert log.appends.transact(append("s", "free")) == [len(written) + 2]
         log.close()
 
     def test_a_missing_log_is_not_created_unless_asked(self, folder):

@@ -185,11 +185,11 @@ def test_its_event_store_puts_and_gets_our_events(log):
 
 def test_its_event_store_sees_what_the_log_wrote_and_the_other_way_round(log):
     """There is one log: both doors show the same events."""
-    log.transact(start("s"))
-    log.transact(append("s", "through the log"))
+    log.appends.transact(start("s"))
+    log.appends.transact(append("s", "through the log"))
     store = EventStore(EventMapper(log), recorder_of(log))
     store.put([StreamEvent("session/s", 3, turn("through the library"))])
-    log.transact(append("s", "through the log again"))
+    log.appends.transact(append("s", "through the log again"))
     expected = ["through the log", "through the library", "through the log again"]
     assert [item.event.text for item in list(store.get("session/s"))[1:]] == expected
     assert [item.event.text for item in read_all(log)[1:]] == expected
@@ -216,7 +216,7 @@ def test_a_refused_insert_spares_the_others_of_its_group(log):
             waiting.append(in_thread(insert))
             wait_for_queue(log, 1 + len(waiting))
 
-    log.transact(once(fill))
+    log.appends.transact(once(fill))
     with pytest.raises(persistence.IntegrityError):
         waiting[1].result()
     assert sorted(waiting[0].result() + waiting[2].result()) == [2, 3]

@@ -43,7 +43,7 @@ class Follower:
     def __init__(self, log, **how):
         self.log, self.seen, self.told = log, [], 0
         self._changed = threading.Condition()
-        log.listen(self, **how)
+        log.followers.listen(self, **how)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -99,13 +99,13 @@ def test_a_follower_on_another_node_sees_every_event_in_order(opened):
     def write():
         log = opened()
         for n in range(100):
-            log.transact(append("s", str(n), str(n)))
+            log.appends.transact(append("s", str(n), str(n)))
         log.close()
 
     for n in range(20):
-        other.transact(append("s", str(n)))
+        other.appends.transact(append("s", str(n)))
     in_another_process(write)
-    other.transact(append("s", "last"))
+    other.appends.transact(append("s", "last"))
     follower.wait_for(221)
     assert follower.seen == list(range(1, 222))
 
@@ -116,14 +116,14 @@ def test_an_idle_follower_polls_as_seldom_as_it_allows(opened, monkeypatch, poll
     log, other = opened(), opened()
     with polls_counted(monkeypatch) as polls:
         follower = Follower(log, poll_s_max=poll_s_max)
-        other.transact(append("s", "hello"))
+        other.appends.transact(append("s", "hello"))
         follower.wait_for(1)
         seen = len(polls)
         wait_until(lambda: len(polls) > seen + 20, what="polling less and less often")
         started, before = time.monotonic(), len(polls)
         wait_until(lambda: time.monotonic() >= started + QUIET_S, what="time to pass")
         assert len(polls) - before <= QUIET_S / poll_s_max + 1
-        other.transact(append("s", "hello again"))
+        other.appends.transact(append("s", "hello again"))
         follower.wait_for(2)
 
 
@@ -134,7 +134,7 @@ def test_followers_of_many_logs_share_one_thread_and_one_query(opened, monkeypat
     assert len(threads()) == 1
     with polls_counted(monkeypatch) as polls:
         for log in logs:
-            log.transact(append("s", "hello"))
+            log.appends.transact(append("s", "hello"))
         for follower in followers:
             follower.wait_for(1)
         assert set(polls) == {len(logs)}
@@ -146,17 +146,17 @@ def test_followers_of_many_logs_share_one_thread_and_one_query(opened, monkeypat
 def test_only_a_log_that_is_followed_has_a_thread(opened):
     """It starts with the first follower, and ends with the last one; appends start none."""
     log, other, third = opened(), opened(), opened()
-    log.transact(append("s", "hello"))
+    log.appends.transact(append("s", "hello"))
     assert threads() == []
     followers = [Follower(log), Follower(other)]
     assert len(threads()) == 1
-    log.unlisten(followers[0])
+    log.followers.unlisten(followers[0])
     followers[1].wait_for(1)
     assert len(threads()) == 1
     other.close()
     assert threads() == []
     follower = Follower(log)
-    third.transact(append("s", "hello again"))
+    third.appends.transact(append("s", "hello again"))
     follower.wait_for(2)
     log.close()
     assert threads() == []
@@ -165,13 +165,13 @@ def test_only_a_log_that_is_followed_has_a_thread(opened):
 def test_a_child_has_no_thread_and_leaves_that_of_its_parent_alone(opened):
     """It starts one of its own for the logs that it opens."""
     follower = Follower(opened())
-    follower.log.transact(append("s", "hello"))
+    follower.log.appends.transact(append("s", "hello"))
 
     def child():
         assert threads() == []
         own = opened()
         mine = Follower(own)
-        own.transact(append("s", "of the child"))
+        own.appends.transact(append("s", "of the child"))
         mine.wait_for(2)
         own.close()
         return mine.seen
@@ -189,11 +189,11 @@ def test_followers_survive_a_restart_of_the_server(tmp_path, opened):
         prepare(server.url)
         log = opened(url=server.url)
         follower = Follower(log)
-        log.transact(append("s", "before"))
+        log.appends.transact(append("s", "before"))
         follower.wait_for(1)
         server.stop()
         server.start()
-        opened(url=server.url).transact(append("s", "after"))
+        opened(url=server.url).appends.transact(append("s", "after"))
         follower.wait_for(2)
         log.close()
 
@@ -201,7 +201,7 @@ def test_followers_survive_a_restart_of_the_server(tmp_path, opened):
 def test_a_follower_sees_events_after_its_connection_was_ended(opened, postgres_url):
     """As an administrator ends sessions."""
     follower, other = Follower(opened()), opened()
-    other.transact(append("s", "before"))
+    other.appends.transact(append("s", "before"))
     follower.wait_for(1)
     with connect(postgres_url) as database:
         ended = database.execute(
@@ -209,7 +209,7 @@ def test_a_follower_sees_events_after_its_connection_was_ended(opened, postgres_
             "AND pid <> pg_backend_pid()"
         ).fetchall()
     assert ended
-    other.transact(append("s", "after"))
+    other.appends.transact(append("s", "after"))
     follower.wait_for(2)
 
 
@@ -217,11 +217,11 @@ def test_a_removed_listener_is_not_notified(opened):
     """And the head of its log is not queried."""
     log, other = opened(), opened()
     follower = Follower(log)
-    other.transact(append("s", "hello"))
+    other.appends.transact(append("s", "hello"))
     follower.wait_for(1)
-    log.unlisten(follower)
+    log.followers.unlisten(follower)
     told = follower.told
     again = Follower(opened())
-    other.transact(append("s", "hello again"))
+    other.appends.transact(append("s", "hello again"))
     again.wait_for(2)
     assert follower.told == told

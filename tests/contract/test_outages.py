@@ -31,7 +31,7 @@ def log(server, folder, request):
     server.start()
     address = LogAddress(server.url, request.node.name)
     log = open_log(folder, clock=FakeClock(), create=True, address=address, encrypt=False)
-    log.transact(start("s"))
+    log.appends.transact(start("s"))
     yield log
     log.close()
 
@@ -45,12 +45,12 @@ def restarted_after(server, seconds):
 
 def test_a_restart_of_a_few_seconds_is_no_error(server, log):
     """Reads and appends that come meanwhile wait for the server."""
-    log.transact(append("s", "before"))
+    log.appends.transact(append("s", "before"))
     log.head()
     server.stop()
     starting = restarted_after(server, 1.5)
     assert log.head().position == 2
-    assert log.transact(append("s", "after")) == [3]
+    assert log.appends.transact(append("s", "after")) == [3]
     starting.join()
     assert texts_of(read_all(log)) == ["before", "after"]
 
@@ -62,7 +62,7 @@ def test_threads_that_append_and_read_during_restarts_see_no_error(server, log):
     def appending(name):
         count = 0
         while not stop.is_set():
-            log.transact(append("s", f"{name} {count}", keys=[f"{name} {count}"]))
+            log.appends.transact(append("s", f"{name} {count}", keys=[f"{name} {count}"]))
             count += 1
         return count
 
@@ -88,10 +88,10 @@ def test_threads_that_append_and_read_during_restarts_see_no_error(server, log):
 def test_a_server_that_stays_away_is_unreachable_within_the_stated_time(server, log, monkeypatch):
     """The first calls wait for it, those after that fail at once, until it is there again."""
     monkeypatch.setattr(postgres, "RECONNECT_S", 1.0)
-    log.transact(append("s", "before"))
+    log.appends.transact(append("s", "before"))
     server.stop()
     waited = []
-    for call in (log.head, lambda: log.transact(append("s", "lost", keys=["k"])), log.head, log.last_given):
+    for call in (log.head, lambda: log.appends.transact(append("s", "lost", keys=["k"])), log.head, log.last_given):
         began = time.monotonic()
         with pytest.raises(errors.LogUnreachable, match="does not answer") as caught:
             call()
@@ -101,5 +101,5 @@ def test_a_server_that_stays_away_is_unreachable_within_the_stated_time(server, 
     assert "check that PostgreSQL runs" in caught.value.hint
     server.start()
     assert log.head().position == 2
-    assert log.transact(append("s", "again", keys=["k"])) == [3]
+    assert log.appends.transact(append("s", "again", keys=["k"])) == [3]
     assert verify(log).sound

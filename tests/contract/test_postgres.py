@@ -55,7 +55,7 @@ def folder(folder, postgres_url):
 @pytest.fixture
 def log(log):
     """A log of one event, whose writer knows the head."""
-    log.transact(start("s"))
+    log.appends.transact(start("s"))
     return log
 
 
@@ -82,10 +82,10 @@ def recorded(text, *, key=None):
 def messages_to_server(log, work, tmp_path):
     """The kinds of messages that a unit of work sends to the server."""
     traced = tmp_path / "trace"
-    pgconn = log.writer.connection.driver.pgconn
+    pgconn = log.appends.writer.connection.driver.pgconn
     with traced.open("wb") as file:
         pgconn.trace(file.fileno())
-        log.transact(work)
+        log.appends.transact(work)
         pgconn.untrace()
     lines = [line.split("\t") for line in traced.read_text().splitlines()]
     return [line[3] for line in lines if line[1] == "F"]
@@ -94,50 +94,50 @@ def messages_to_server(log, work, tmp_path):
 @pytest.mark.parametrize("texts", [["one"], ["one", "two", "three"]])
 def test_an_append_is_exactly_one_statement_and_one_round_trip(log, tmp_path, texts):
     """No BEGIN, no lock, no look before it, however many events it has."""
-    log.transact(append("s", *texts))
+    log.appends.transact(append("s", *texts))
     sent = messages_to_server(log, append("s", *texts), tmp_path)
     assert sorted(sent) == ["Bind", "Describe", "Execute", "Sync"]
 
 
 def test_a_key_is_not_looked_up_before_its_append(log, tmp_path):
     """The insert itself finds that it is used. Then it is looked up under the lock, and so are the next keys."""
-    log.transact(recorded("first"))
+    log.appends.transact(recorded("first"))
     assert sorted(messages_to_server(log, recorded("one"), tmp_path)) == ["Bind", "Describe", "Execute", "Sync"]
-    again = log.transact(recorded("one"))
+    again = log.appends.transact(recorded("one"))
     assert (again.event.position, again.deduplicated) == (3, True)
-    assert log.writer.connection.is_contended
+    assert log.appends.writer.connection.is_contended
     assert log.head().position == 3
     with pytest.raises(errors.DuplicateKey):
-        log.transact(recorded("another text", key="one"))
-    assert log.transact(recorded("two")).event.position == 4
+        log.appends.transact(recorded("another text", key="one"))
+    assert log.appends.transact(recorded("two")).event.position == 4
     assert verify(log).sound
 
 
 def test_a_retry_finds_its_turn_after_the_session_has_ended(log):
     """What is decided without a look is not told: the work runs again with the lock."""
-    log.transact(recorded("one"))
-    log.transact(lambda tx: tx.append("session/s", SessionEnded(), expected=tx.version("session/s")))
-    assert log.transact(recorded("one")).deduplicated
+    log.appends.transact(recorded("one"))
+    log.appends.transact(lambda tx: tx.append("session/s", SessionEnded(), expected=tx.version("session/s")))
+    assert log.appends.transact(recorded("one")).deduplicated
     with pytest.raises(errors.SessionAlreadyEnded):
-        log.transact(recorded("two"))
+        log.appends.transact(recorded("two"))
 
 
 def test_a_key_that_is_only_looked_up_is_looked_up(log):
     """Who appends something else where a key is used gets the true answer."""
-    log.transact(recorded("one"))
+    log.appends.transact(recorded("one"))
 
     def work(tx):
         used = tx.position_of("session/s", "one")
         tx.append("session/s", turn(f"seen at {used}"))
         return used, tx.find("session/s", "nothing")
 
-    log.transact(append("s", "any"))
-    assert log.transact(work) == (2, None)
+    log.appends.transact(append("s", "any"))
+    assert log.appends.transact(work) == (2, None)
     assert texts_of(read_all(log))[-1] == "seen at 2"
 
 
 def test_two_calls_with_one_key_in_one_group_record_one_turn(log):
-    log.transact(recorded("first"))
+    log.appends.transact(recorded("first"))
     outcomes = append_as_one_group(log, [recorded("one"), recorded("one"), recorded("first")])
     assert [outcome.result().event.position for outcome in outcomes] == [3, 3, 2]
     assert log.head().position == 3
@@ -145,8 +145,8 @@ def test_two_calls_with_one_key_in_one_group_record_one_turn(log):
 
 def test_a_group_is_exactly_one_statement(log):
     """Threads that wait for one another's commits share it."""
-    log.transact(append("s", "first"))
-    swaps, connection = [], log.writer.connection
+    log.appends.transact(append("s", "first"))
+    swaps, connection = [], log.appends.writer.connection
     swap = connection._swap
     connection._swap = lambda rows, *head: swaps.append(len(rows)) or swap(rows, *head)
     outcomes = append_as_one_group(log, [append("s", str(n)) for n in range(20)])
@@ -156,10 +156,10 @@ def test_a_group_is_exactly_one_statement(log):
 
 def test_a_missed_comparison_writes_nothing(log, other, database):
     """The head has moved: no row, no head, no key of the attempt is in the database."""
-    log.transact(append("s", "mine"))
-    other.transact(append("s", "theirs"))
+    log.appends.transact(append("s", "mine"))
+    other.appends.transact(append("s", "theirs"))
     staged = (3, "session/s", 3, "t", bytearray(b"\x80"), 0, bytearray(32), "key")
-    connection = log.writer.connection
+    connection = log.appends.writer.connection
     assert not connection.append([staged], head=2, head_digest=log.digest_at(2))
     assert not connection.append([staged, staged], head=2, head_digest=log.digest_at(2))
     assert other.head().position == other.last_given() == 3
@@ -169,14 +169,14 @@ def test_a_missed_comparison_writes_nothing(log, other, database):
 
 def test_after_a_miss_the_lock_comes_first_for_a_while(log, other):
     """Where several processes append, comparing fails often: they queue for the lock instead, then try again."""
-    log.transact(append("s", "mine"))
-    other.transact(append("s", "theirs"))
-    assert not log.writer.connection.is_contended
+    log.appends.transact(append("s", "mine"))
+    other.appends.transact(append("s", "theirs"))
+    assert not log.appends.writer.connection.is_contended
     for n in range(LOCKED_APPENDS):
-        assert log.transact(append("s", str(n))) == [4 + n]
-        assert log.writer.connection.is_contended == (n < LOCKED_APPENDS - 1)
-    log.transact(append("s", "alone again"))
-    assert not log.writer.connection.is_contended
+        assert log.appends.transact(append("s", str(n))) == [4 + n]
+        assert log.appends.writer.connection.is_contended == (n < LOCKED_APPENDS - 1)
+    log.appends.transact(append("s", "alone again"))
+    assert not log.appends.writer.connection.is_contended
     assert verify(log).sound
 
 
@@ -198,7 +198,7 @@ def test_a_stopped_writer_does_not_stop_the_others(folder, log, way):
     try:
         assert child.stdout.readline() == "stopping\n"
         os.waitpid(child.pid, os.WUNTRACED)
-        log.transact(append("s", "meanwhile"))
+        log.appends.transact(append("s", "meanwhile"))
     finally:
         os.kill(child.pid, signal.SIGCONT)
     said = child.communicate()[0].split()
@@ -209,32 +209,32 @@ def test_a_stopped_writer_does_not_stop_the_others(folder, log, way):
 
 def terminate(database, log):
     """End the session of the writer."""
-    pid = log.writer.connection.driver.info.backend_pid
+    pid = log.appends.writer.connection.driver.info.backend_pid
     database.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
 
 
 def test_a_connection_that_was_lost_between_two_appends_is_made_again(log, database):
     """A restart of the server is no error of the next append, and of the next read neither."""
-    log.transact(append("s", "before"))
+    log.appends.transact(append("s", "before"))
     assert log.head().position == 2
     database.execute(
         "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
         "WHERE application_name = 'mnemolog' AND datname = current_database()"
     )
     assert log.head().position == 2
-    assert log.transact(append("s", "after")) == [3]
+    assert log.appends.transact(append("s", "after")) == [3]
     assert texts_of(read_all(log)) == ["before", "after"]
 
 
 def test_an_append_whose_connection_is_lost_before_the_commit_is_written_once(log, database, postgres_url):
     """The writer looks for it under the log's lock, finds nothing, and appends again."""
-    log.transact(append("s", "before"))
+    log.appends.transact(append("s", "before"))
     with connect(postgres_url) as holder:
         holder.execute("BEGIN")
         holder.execute("SELECT 1 FROM mnemolog.head WHERE log = %s FOR UPDATE", (log.engine.log,))
-        outcome = in_thread(lambda: log.transact(append("s", "in doubt")))
+        outcome = in_thread(lambda: log.appends.transact(append("s", "in doubt")))
         waiting = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
-        while not database.execute(waiting, (log.writer.connection.driver.info.backend_pid,)).fetchone()[0]:
+        while not database.execute(waiting, (log.appends.writer.connection.driver.info.backend_pid,)).fetchone()[0]:
             pass
         terminate(database, log)
         holder.execute("ROLLBACK")
@@ -246,11 +246,11 @@ def test_an_append_whose_connection_is_lost_before_the_commit_is_written_once(lo
 @pytest.mark.parametrize("way", ["compared", "locked"])
 def test_an_append_whose_acknowledgement_is_lost_is_not_written_again(log, other, way):
     """It is committed, the connection is cut before the answer: the writer finds it and acknowledges it."""
-    log.transact(append("s", "before"))
+    log.appends.transact(append("s", "before"))
     if way == "locked":
-        other.transact(append("s", "theirs"))
-        log.transact(append("s", "mine"))
-    connection, before = log.writer.connection, log.head().position
+        other.appends.transact(append("s", "theirs"))
+        log.appends.transact(append("s", "mine"))
+    connection, before = log.appends.writer.connection, log.head().position
     name = {"compared": "_swap", "locked": "commit"}[way]
     answer = getattr(connection, name) if way == "compared" else connection.driver.execute
     driver = connection.driver
@@ -266,7 +266,7 @@ def test_an_append_whose_acknowledgement_is_lost_is_not_written_again(log, other
         connection._swap = cut
     else:
         connection.driver.execute = cut
-    assert log.transact(append("s", "in doubt")) == [before + 1]
+    assert log.appends.transact(append("s", "in doubt")) == [before + 1]
     assert texts_of(read_all(log))[-1] == "in doubt"
     assert log.head().position == before + 1
     assert verify(log).sound
@@ -274,8 +274,8 @@ def test_an_append_whose_acknowledgement_is_lost_is_not_written_again(log, other
 
 def test_an_outcome_that_cannot_be_looked_up_is_reported_as_unknown(log, monkeypatch):
     """The connection is cut and the server does not come back: the error says that nobody knows."""
-    log.transact(append("s", "before"))
-    connection = log.writer.connection
+    log.appends.transact(append("s", "before"))
+    connection = log.appends.writer.connection
 
     def cut(*_):
         connection.driver.close()
@@ -289,10 +289,10 @@ def test_an_outcome_that_cannot_be_looked_up_is_reported_as_unknown(log, monkeyp
         patch.setattr(connection, "_swap", cut)
         patch.setattr(connection._settings, "connect", down)
         with pytest.raises(errors.LogUnreachable, match="whether the events were written is unknown"):
-            log.transact(append("s", "in doubt"))
+            log.appends.transact(append("s", "in doubt"))
         with pytest.raises(errors.LogUnreachable, match="connection refused"):
-            log.transact(append("s", "still down"))
-    assert log.transact(append("s", "up again")) == [3]
+            log.appends.transact(append("s", "still down"))
+    assert log.appends.transact(append("s", "up again")) == [3]
 
 
 CODE = {engine.__file__, writer.__file__}
@@ -303,8 +303,8 @@ def test_an_interrupt_at_any_line_of_an_append_leaves_it_whole_or_absent(log, wa
     """Wherever Ctrl-C hits: a retry with the same key adds the event if it is missing, and nothing if it is there."""
     at, through, committed = 0, False, 0
     while not through:
-        log.transact(append("s", f"before {at}"))
-        log.writer.connection._locked_appends = LOCKED_APPENDS if way == "locked" else 0
+        log.appends.transact(append("s", f"before {at}"))
+        log.appends.writer.connection._locked_appends = LOCKED_APPENDS if way == "locked" else 0
         before, seen = log.head().position, []
 
         def see(line, seen=seen, at=at):
@@ -314,12 +314,12 @@ def test_an_interrupt_at_any_line_of_an_append_leaves_it_whole_or_absent(log, wa
 
         work = append("s", "mine", keys=[f"k{at}"])
         try:
-            trace_lines(CODE, see, lambda work=work: log.transact(work))
+            trace_lines(CODE, see, lambda work=work: log.appends.transact(work))
             through = True
         except Interrupt:
             committed += log.head().position - before
             if log.position_of("session/s", f"k{at}") is None:
-                log.transact(work)
+                log.appends.transact(work)
         assert log.head().position == before + 1, f"interrupted before `{seen[-1]}`"
         at += 1
     assert 0 < committed < at
@@ -334,11 +334,11 @@ def test_a_lock_held_by_others_is_log_busy_and_nothing_is_written(folder, log, p
         holder.execute("SELECT 1 FROM mnemolog.head WHERE log = %s FOR UPDATE", (log.engine.log,))
         for _ in range(2):
             with pytest.raises(errors.LogBusy) as caught:
-                waiting.transact(append("s", "blocked"))
+                waiting.appends.transact(append("s", "blocked"))
             assert caught.value.waited_s == 0.2
         assert waiting.head().position == 1, "reading goes on while another writes"
         holder.execute("ROLLBACK")
-    assert waiting.transact(append("s", "free")) == [2]
+    assert waiting.appends.transact(append("s", "free")) == [2]
     waiting.close()
 
 
@@ -383,8 +383,8 @@ def as_writer(postgres_url, tmp_path):
 def test_the_role_of_a_writer_is_enough_for_a_log(as_writer):
     """It creates a log, appends to it and reads it."""
     log = open_log(as_writer, clock=FakeClock(), create=True, encrypt=False)
-    log.transact(start("s"))
-    assert log.transact(append("s", "one", "two")) == [2, 3]
+    log.appends.transact(start("s"))
+    assert log.appends.transact(append("s", "one", "two")) == [2, 3]
     assert verify(log).sound
     log.close()
 
@@ -406,7 +406,7 @@ def test_a_log_that_lost_a_trigger_takes_no_more_events(folder, log, database):
     try:
         again = open_log(folder, clock=FakeClock(), create=False)
         with pytest.raises(errors.LogWriteFailed, match="events_refuse_delete"):
-            again.transact(append("s", "no"))
+            again.appends.transact(append("s", "no"))
         assert [finding.kind for finding in verify(again).findings] == ["unprotected"]
         again.close()
     finally:
@@ -424,7 +424,7 @@ def test_a_log_that_lost_a_trigger_takes_no_more_events(folder, log, database):
 )
 def test_what_a_superuser_changes_past_the_triggers_is_found(log, database, statement):
     """`session_replication_role` turns triggers off; the chain and the head row remain."""
-    log.transact(append("s", "one", "two"))
+    log.appends.transact(append("s", "one", "two"))
     database.execute("SET session_replication_role = replica")
     database.execute(statement, (log.engine.log,))
     assert not verify(log).sound
@@ -438,8 +438,8 @@ def test_the_same_events_have_the_same_digests_in_both_databases(tmp_path, postg
     heads = []
     for folder in (tmp_path / "sqlite", tmp_path / "postgres"):
         log = open_log(folder, clock=FakeClock(), create=True, identity=identity)
-        log.transact(start("s"))
-        log.transact(append("s", "grüße", "世界 🌍", keys=["k", None]))
+        log.appends.transact(start("s"))
+        log.appends.transact(append("s", "grüße", "世界 🌍", keys=["k", None]))
         heads.append([log.genesis, *(log.digest_at(position) for position in range(4))])
         stored = list(log.stored_rows(after=0, upto=3, batch_max=10))
         heads[-1].append(stored)
@@ -454,10 +454,10 @@ def test_every_connection_has_our_settings_whatever_the_server_sets(folder, post
     (folder / ADDRESS_FILE).unlink()
     note_address(folder, LogAddress(f"{postgres_url}{separator}{given}", "settings"))
     log = open_log(folder, clock=FakeClock(), create=True, busy_timeout_s=7)
-    log.transact(start("s"))
+    log.appends.transact(start("s"))
     names = ("transaction_isolation", "synchronous_commit", "lock_timeout", "idle_in_transaction_session_timeout")
     with log.engine.reading() as reads:
-        for driver in (reads.driver, log.writer.connection.driver):
+        for driver in (reads.driver, log.appends.writer.connection.driver):
             found = [driver.execute(f"SHOW {name}").fetchone()[0] for name in names]
             assert found == ["read committed", "on", "7s", "10s"]
     log.close()
@@ -465,14 +465,14 @@ def test_every_connection_has_our_settings_whatever_the_server_sets(folder, post
 
 def test_a_log_id_that_is_not_ours_stops_appends(folder, log, database):
     """A database that was made again under the same URL is not appended to."""
-    log.transact(append("s", "before"))
+    log.appends.transact(append("s", "before"))
     database.execute("SET session_replication_role = replica")
     database.execute(
         "UPDATE mnemolog.head SET log_id = 'another', digest = decode(repeat('00', 32), 'hex') WHERE log = %s",
         (log.engine.log,),
     )
     with pytest.raises(errors.StoreReplaced, match="another"):
-        log.transact(append("s", "lost"))
+        log.appends.transact(append("s", "lost"))
     held = "SELECT count(*) FROM mnemolog.events WHERE log = %s"
     assert database.execute(held, (log.engine.log,)).fetchone() == (2,)
 

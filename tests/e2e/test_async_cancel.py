@@ -166,7 +166,7 @@ def test_an_import_is_cut_short_between_steps_and_may_be_run_again(folder, tmp_p
     async def main():
         async with AsyncMemoryStore.open(folder, model=None) as store:
             committed = Committed()
-            log_of(with_pools(store)[0]).listen(committed)
+            log_of(with_pools(store)[0]).followers.listen(committed)
             task = asyncio.create_task(import_files_async(store, [tmp_path / "said.jsonl"]))
             await seen(committed.once)
             await cancelled(task)

@@ -73,7 +73,9 @@ class Held:
     def __init__(self, store):
         self.log = log_of(with_pools(store)[0])
         self.free, entered = threading.Event(), threading.Event()
-        self._holder = in_thread(lambda: self.log.transact(once(lambda: (entered.set(), self.free.wait(WAIT_S)))))
+        self._holder = in_thread(
+            lambda: self.log.appends.transact(once(lambda: (entered.set(), self.free.wait(WAIT_S))))
+        )
         assert entered.wait(WAIT_S)
 
     async def waiting(self, count):
@@ -317,7 +319,7 @@ def test_two_hundred_records_at_once_are_each_there_once(folder):
         async with AsyncMemoryStore.open(folder, model=None) as store:
             await trip(store)
             commits = Counted()
-            log_of(with_pools(store)[0]).listen(commits)
+            log_of(with_pools(store)[0]).followers.listen(commits)
             held = Held(store)
             tasks = [asyncio.create_task(store.record("trip", "user", f"tea {n}")) for n in range(200)]
             await held.waiting(WRITERS_MAX)

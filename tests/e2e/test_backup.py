@@ -661,7 +661,7 @@ def test_a_restore_opens_the_content_with_the_keys_and_the_quick_check_says_that
 
 def test_an_event_that_cannot_be_decoded_is_backed_up_and_restored_as_it_was_recorded(filled, tmp_path):
     """Its digest proves the copy: a store that works can be backed up."""
-    log_of(filled).transact(lambda tx: tx.append_stored("session/other", "turn.recorded.v99", b"\x80"))
+    log_of(filled).appends.transact(lambda tx: tx.append_stored("session/other", "turn.recorded.v99", b"\x80"))
     assert not filled.verify().sound
     filled.backup(tmp_path / "b", keys=tmp_path / "keys")
     restored = restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys")

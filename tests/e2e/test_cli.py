@@ -109,7 +109,7 @@ def branched(memory):
             (session_stream("b-1"), SessionEnded()),
             (agent_stream("ada"), SessionSwitched(from_="b-1", to="c-1", reason="compress")),
         ]
-        log_of(store).transact(lambda tx: [tx.append(stream, event) for stream, event in appended])
+        log_of(store).appends.transact(lambda tx: [tx.append(stream, event) for stream, event in appended])
     return memory
 
 

@@ -61,7 +61,7 @@ def prepared(tmp_path_factory):
         store.audit.append_head(folder / "mnt" / "elsewhere" / "heads.jsonl")
         assert len(store.recall("Lisbon, ferry or train?", receipt=True)) == 3
         token = TokenCreated(id="0a1b2c3d4e5f", acts_as="alice", verbs=["read"], digest=bytes(32))
-        log_of(store).transact(lambda tx: tx.append("tokens", token))
+        log_of(store).appends.transact(lambda tx: tx.append("tokens", token))
     return folder
 
 

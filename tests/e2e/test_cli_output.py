@@ -123,11 +123,11 @@ def evil(folder):
                 events.TokenCreated(id=EVIL, acts_as=EVIL, verbs=["read", EVIL], scopes=["a"], digest=bytes(32)),
             ),
         ]
-        log_of(store).transact(lambda tx: [tx.append(stream, event) for stream, event in appended])
+        log_of(store).appends.transact(lambda tx: [tx.append(stream, event) for stream, event in appended])
         answer = store.recall(f"forged {EVIL}", mode="text", receipt=True)
         good = next(hit.position for hit in answer if hit.position != 2)
         judged = events.RecallJudged(receipt=answer.receipt, good=[good], by=EVIL)
-        log_of(store).transact(lambda tx: tx.append("recalls", judged))
+        log_of(store).appends.transact(lambda tx: tx.append("recalls", judged))
         store.forget(positions=[2], reason="a reason")
     return folder
 

@@ -139,14 +139,14 @@ def test_a_receipt_of_another_text_does_not_reproduce(store, trip):
     fields = {name: getattr(served, name) for name in served.__struct_fields__}
     for change in ({"digest": "0" * 64}, {"turns": served.turns[:1], "starts": [0], "ends": [5], "digest": "0" * 64}):
         forged = ContextServed(**fields | change)
-        store.parts.log.transact(lambda tx, forged=forged: tx.append("recalls", forged))
+        store.parts.log.appends.transact(lambda tx, forged=forged: tx.append("recalls", forged))
     audit = store.audit.contexts()
     assert verdicts(audit) == ["reproduces", "does-not-reproduce", "does-not-reproduce"]
     assert not audit.sound
     assert audit.contexts[1].why == "the same turns, in another text"
     assert "other turns" in audit.contexts[2].why
     newer = ContextServed(**fields | {"form": "context/99"})
-    store.parts.log.transact(lambda tx: tx.append("recalls", newer))
+    store.parts.log.appends.transact(lambda tx: tx.append("recalls", newer))
     assert "context/99" in store.audit.contexts(after=audit.contexts[-1].position).contexts[0].why
 
 

@@ -63,7 +63,7 @@ def old(tmp_path_factory):
     turns = [TurnRecorded(role="user", text="tea in May", said_at=to_micros("said_at", end)) for end in ENDS]
     with closing(open_log(folder, clock=FakeClock(), create=True)) as log:
         for event in (SessionStarted(title="", agent="agent", scope=""), *turns):
-            log.transact(lambda tx, event=event: tx.append(session_stream("s"), event))
+            log.appends.transact(lambda tx, event=event: tx.append(session_stream("s"), event))
     with MemoryStore.open(folder, model=None, background=False) as store:
         yield store
 

@@ -173,7 +173,7 @@ def test_a_judged_receipt_is_measured_with_todays_ranking(folder):
         assert strict.hits == ()
         (served, _) = [event.event for event in store.events() if event.event.topic == RecallServed.topic]
         earlier = msgspec.structs.replace(served, ranking="parts/1", weights={"question": 0.5})
-        log_of(store).transact(lambda tx: tx.append("recalls", earlier))
+        log_of(store).appends.transact(lambda tx: tx.append("recalls", earlier))
         head = store.head().position
         for receipt in (weighted.receipt, strict.receipt, head):
             store.audit.judge(receipt, good=[weighted[0].position])

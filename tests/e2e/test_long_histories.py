@@ -110,7 +110,7 @@ def test_a_session_may_undo_its_last_turn_a_thousand_times(open_again):
 def test_a_session_branched_from_itself_is_refused(open_again):
     """The store cannot write it, and following it would never end: `LogDamaged` names its position."""
     with open_again() as store:
-        log_of(store).transact(
+        log_of(store).appends.transact(
             lambda tx: tx.append("session/s", SessionStarted(title="s", agent="a", parent="s", branched_at=1))
         )
         with pytest.raises(LogDamaged, match="position 1: "):

@@ -332,9 +332,9 @@ def test_an_empty_store_takes_an_activation(folder, both):
 def test_activations_outside_their_stream_and_unknown_models_in_it_do_no_harm(store, folder):
     """An event of a model that nobody has silences the vectors, not the store."""
     wild = ModelActivated(fingerprint="ab" * 32, model="../no such place", dimension=3, retain_every_n_turns=99)
-    log_of(store).transact(lambda tx: [tx.append("elsewhere", wild).position])
+    log_of(store).appends.transact(lambda tx: [tx.append("elsewhere", wild).position])
     first = model_of(store)
-    log_of(store).transact(lambda tx: [tx.append(MODELS_STREAM, wild).position])
+    log_of(store).appends.transact(lambda tx: [tx.append(MODELS_STREAM, wild).position])
     assert store.recall("number7").legs == ("text",)
     assert store.verify().sound
     assert store.status().head == store.replay().position == head(store)

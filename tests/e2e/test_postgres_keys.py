@@ -304,7 +304,7 @@ def test_an_append_to_a_known_session_asks_nothing_of_the_keys(node, tmp_path):
         trip = store.session("trip")
         trip.record("user", "first")
         log = store.parts.log
-        keys, writer = log.keyring.engine._driver, log.writer.connection.driver
+        keys, writer = log.keyring.engine._driver, log.appends.writer.connection.driver
         for number in range(70):  # Beyond those that are derived together.
             watched = (keys, writer)[number % 2]
             sent = statements_on(watched, tmp_path, lambda n=number: trip.record("user", f"turn {n}"))

@@ -171,7 +171,7 @@ def test_a_receipt_of_another_answer_does_not_reproduce(store):
         ({"scores": [9.0, *served.scores[1:]]}, "other scores"),
         ({"ranks": served.ranks | {"text": [9, 9, 9]}}, "other ranks in the text leg"),
     ):
-        log_of(store).transact(lambda tx, change=change: tx.append("recalls", RecallServed(**fields | change)))
+        log_of(store).appends.transact(lambda tx, change=change: tx.append("recalls", RecallServed(**fields | change)))
         item = store.audit.recalls().recalls[-1]
         assert item.verdict.value == "does-not-reproduce"
         assert why in item.why
@@ -187,7 +187,7 @@ def test_a_receipt_reproduces_with_a_vector_that_differs_in_rounding(store):
     for served in [event.event for event in store.events() if isinstance(event.event, RecallServed)]:
         fields = {name: getattr(served, name) for name in served.__struct_fields__}
         rounded = RecallServed(**fields | {"scores": [score + 1e-4 for score in served.scores]})
-        log_of(store).transact(lambda tx, rounded=rounded: tx.append("recalls", rounded))
+        log_of(store).appends.transact(lambda tx, rounded=rounded: tx.append("recalls", rounded))
     assert verdicts(store.audit.recalls())[2:] == ["reproduces", "does-not-reproduce"]
 
 
@@ -203,7 +203,7 @@ def test_a_receipt_that_cannot_be_repeated_is_no_difference(folder, clock):
         other = RecallServed(
             query="tea", k=1, mode="text", head=3, candidates=100, ranking="x/2", hits=[], scores=[], ranks={}
         )
-        log_of(store).transact(lambda tx: [tx.append("recalls", newer), tx.append("recalls", other)])
+        log_of(store).appends.transact(lambda tx: [tx.append("recalls", newer), tx.append("recalls", other)])
         assert verdicts(store.audit.recalls()) == ["reproduces", "reproduces", "cannot-be-told", "cannot-be-told"]
         assert "x/2" in store.audit.recalls().recalls[-1].why
     for model in (None, HalfEncoder(0)):
@@ -225,7 +225,7 @@ def test_a_receipt_of_an_unknown_ranking_cannot_be_told(store):
     session = fill(store)
     store.recall("tea word1", k=3, receipt=True)
     served = next(event.event for event in store.events() if isinstance(event.event, RecallServed))
-    log_of(store).transact(lambda tx: tx.append("recalls", changed(served, ranking="x/9")))
+    log_of(store).appends.transact(lambda tx: tx.append("recalls", changed(served, ranking="x/9")))
     session.record("user", "tea word1")
     first, second = store.audit.recalls().recalls
     assert (first.verdict, second.verdict) == ("reproduces", "cannot-be-told")
@@ -248,7 +248,7 @@ def test_an_earlier_receipt_is_compared_with_todays_ranking_today(store):
     ]
     for ranking, weights in rankings:
         earlier = changed(served, ranking=ranking, weights=weights)
-        log_of(store).transact(lambda tx, earlier=earlier: tx.append("recalls", earlier))
+        log_of(store).appends.transact(lambda tx, earlier=earlier: tx.append("recalls", earlier))
     today, plain, distinct, own, wrong = store.audit.recalls().recalls
     assert plain.would_differ_today is distinct.would_differ_today is today.would_differ_today is False
     assert (own.would_differ_today, "weights of parts/1" in own.today) == (None, True)
@@ -354,7 +354,7 @@ def test_the_audit_command_reports_its_verdict_by_exit_status(run, folder):
         ranks={},
     )
     with MemoryStore.open(folder, model=None) as store:
-        log_of(store).transact(lambda tx: tx.append("recalls", forged))
+        log_of(store).appends.transact(lambda tx: tx.append("recalls", forged))
     failed = run("audit", "recalls", folder, "--model", "none")
     assert failed.returncode == 1
     assert "does not reproduce" in failed.stdout

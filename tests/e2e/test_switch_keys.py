@@ -101,4 +101,4 @@ def test_a_key_says_where_its_event_lies(store, trip, log):
     assert log.position_of(session_stream("trip"), "five") is None
     store.forget(positions=[at])
     assert log.position_of(session_stream("trip"), "two") == at
-    assert log.transact(lambda tx: tx.position_of(session_stream("trip"), "two")) == at
+    assert log.appends.transact(lambda tx: tx.position_of(session_stream("trip"), "two")) == at

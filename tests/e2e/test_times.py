@@ -96,7 +96,7 @@ def test_where_a_clock_was_set_back_position_at_still_fits_and_does_not_change_l
         for _ in range(100):
             clock.advance(seconds=rng.choice((1, 1, 1, 5, -40)))
             recorded.append(clock.now())
-            log.transact(lambda tx: tx.append_stored("tea", "tea.v1", b"\x90"))
+            log.appends.transact(lambda tx: tx.append_stored("tea", "tea.v1", b"\x90"))
             for moment in (recorded[0] - 1, rng.choice(recorded), max(recorded)):
                 found = answers[moment] = log.position_at(moment)
                 assert found == 0 or recorded[found - 1] <= moment

@@ -218,7 +218,7 @@ def test_tokens_in_other_streams_are_no_tokens(store):
     created = store.admin.create_token("alice")
     event = next(iter(store.events())).event
     log = log_of(store)
-    log.transact(
+    log.appends.transact(
         lambda tx: tx.append("recalls", type(event)(**{"id": "x", "acts_as": "y", "verbs": [], "digest": event.digest}))
     )
     assert [token.id for token in store.admin.tokens()] == [created.token.id]

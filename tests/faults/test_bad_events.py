@@ -55,7 +55,7 @@ def test_an_event_that_nobody_can_read_stops_every_rebuild_and_names_itself(fold
     topic, state = STORED[what]
 
     def record_bad(store):
-        return log_of(store).transact(lambda tx: tx.append_stored("session/other", topic, state))
+        return log_of(store).appends.transact(lambda tx: tx.append_stored("session/other", topic, state))
 
     with MemoryStore.open(folder, model=HashEncoder(dimension=16), background=False) as store:
         bad = fill(store, WHERE[where], record_bad)

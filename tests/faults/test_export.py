@@ -413,7 +413,9 @@ def test_sealed_states_are_opaque(store, tmp_path, seed):
     store.start_session("x")
     random_bytes = random.Random(seed).randbytes
     states = [b"\xc1" + random_bytes(size) for size in range(50)]
-    log_of(store).transact(lambda tx: [tx.append_stored("session/x", "turn.recorded.v1", state) for state in states])
+    log_of(store).appends.transact(
+        lambda tx: [tx.append_stored("session/x", "turn.recorded.v1", state) for state in states]
+    )
     store.audit.export(tmp_path / "sealed.jsonl")
     assert script_says(tmp_path / "sealed.jsonl")[0] == 0
     import_log(tmp_path / "sealed.jsonl", tmp_path / "copy")

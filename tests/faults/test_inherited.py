@@ -53,7 +53,7 @@ def the_log(store):
 
 def the_writer(store):
     log = store.parts.log
-    return Part(log.writer.connection.driver, log.close, lambda: store.record("trip", "user", "from the child"))
+    return Part(log.appends.writer.connection.driver, log.close, lambda: store.record("trip", "user", "from the child"))
 
 
 def the_keys(store):

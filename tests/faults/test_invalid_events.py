@@ -189,7 +189,7 @@ def append(store, crafted):
         tx.append_rows([LogRow(position, *columns, digest)])
         return position
 
-    return log.transact(work)
+    return log.appends.transact(work)
 
 
 def opened(folder, *, encrypt):
@@ -374,7 +374,7 @@ def test_a_clock_beyond_the_calendar_is_refused_before_anything_is_written(tmp_p
             lambda: session.record("user", "words"),
             lambda: session.set("k", 1),
             lambda: store.start_session("later"),
-            lambda: log_of(store).transact(lambda tx: tx.append_stored("eventsourcing.x", "Happened", b"{}")),
+            lambda: log_of(store).appends.transact(lambda tx: tx.append_stored("eventsourcing.x", "Happened", b"{}")),
         ):
             with pytest.raises(InvalidInput, match=r"clock: .*years 1 to 9999"):
                 append_one()

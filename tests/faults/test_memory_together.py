@@ -207,7 +207,7 @@ def test_decisions_in_one_group_are_made_on_what_those_before_them_staged(folder
                 outcomes.append(in_thread(call))
                 wait_for_queue(log_of(store), 2 + n)
 
-        log_of(store).transact(once(fill_the_queue))
+        log_of(store).appends.transact(once(fill_the_queue))
         for outcome in outcomes:
             outcome.result()
         names = ("s", "late", "early", "last")

@@ -88,7 +88,7 @@ def test_turns_that_are_queued_land_before_the_switch_that_was_called_behind_the
         switching.append(in_thread(lambda: store.switch(**asked)))
         wait_for_queue(log_of(store), 2 + THREADS)
 
-    log_of(store).transact(once(fill_the_queue))
+    log_of(store).appends.transact(once(fill_the_queue))
     recorded = [outcome.result() for outcome in recording]
     entered = switching[0].result()
 
@@ -142,7 +142,7 @@ def test_a_switch_in_place_behind_a_queued_switch_is_of_the_session_that_one_ent
         outcomes.append(in_thread(lambda: store.switch(reason=reason, **turns)))
         wait_for_queue(log_of(store), 3)
 
-    log_of(store).transact(once(fill_the_queue))
+    log_of(store).appends.transact(once(fill_the_queue))
     assert [outcome.result().id for outcome in outcomes] == ["other", "other"]
     assert agent_in(read_all(log_of(store))).last == SessionSwitched(from_="other", to="other", reason=reason)
     assert len(store.session("other").turns()) == (reason != "rewind")

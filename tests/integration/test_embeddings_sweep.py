@@ -35,8 +35,8 @@ def cached(database, *texts):
 
 def test_texts_of_turns_stay_and_all_others_are_deleted(database, log):
     """A text counts as a whole: a part of a turn, or two turns together, is no text of a turn."""
-    log.transact(start("s"))
-    log.transact(append("s", "one", "two", "three"))
+    log.appends.transact(start("s"))
+    log.appends.transact(append("s", "one", "two", "three"))
     texts = ("one", "three", "one\ntwo", "four", "thre")
     EmbeddingCache(database, fingerprint="f", dimension=4).store(vectors(*texts))
     assert sweep(database, log, upto=log.head().position) == 3
@@ -45,8 +45,8 @@ def test_texts_of_turns_stay_and_all_others_are_deleted(database, log):
 
 def test_a_text_stored_while_the_sweep_begins_is_swept_too(database, log):
     """Its writer saw the old epoch; the sweep waits for it before it looks how far the table goes."""
-    log.transact(start("s"))
-    log.transact(append("s", "alive"))
+    log.appends.transact(start("s"))
+    log.appends.transact(append("s", "alive"))
     sampled, sweeping = threading.Event(), []
 
     class Telling:

@@ -340,8 +340,8 @@ def test_a_creation_that_was_cut_off_behind_its_keys_is_gone_on_with(folder):
 @in_both
 def test_events_of_destroyed_keys_are_read_as_forgotten(log):
     """They keep place, key and time; the start of a session keeps all but its name."""
-    log.transact(start("s", name="secret name"))
-    log.transact(append("s", "one", "two", "three", keys=("k1", "k2", "k3")))
+    log.appends.transact(start("s", name="secret name"))
+    log.appends.transact(append("s", "one", "two", "three", keys=("k1", "k2", "k3")))
     before = read_all(log)
     log.keyring.destroy(erasure(), [LeafRange("session/s", 0, 1, 1), LeafRange("session/s", 0, 3, 3)])
     after = read_all(log)
@@ -360,8 +360,8 @@ def test_two_processes_that_begin_a_stream_share_its_keys(folder):
     two = open_log(folder, clock=FakeClock(), create=False)
     for log, session in ((one, "a"), (two, "b"), (one, "b"), (two, "a")):
         if session not in {item.stream.removeprefix("session/") for item in read_all(one)}:
-            log.transact(start(session))
-        log.transact(append(session, f"{session} here"))
+            log.appends.transact(start(session))
+        log.appends.transact(append(session, f"{session} here"))
     assert texts_of(read_all(one)) == texts_of(read_all(two)) == ["a here", "b here", "b here", "a here"]
     one.close()
     two.close()
@@ -371,9 +371,9 @@ def test_two_processes_that_begin_a_stream_share_its_keys(folder):
 def test_random_destruction_reads_as_a_list_would_say(log, seed):
     """Against the simplest model: a set of versions."""
     rng, gone = random.Random(seed), set()
-    log.transact(start("s"))
+    log.appends.transact(start("s"))
     for number in range(30):
-        log.transact(append("s", *(f"t{number}.{n}" for n in range(rng.randint(1, 5)))))
+        log.appends.transact(append("s", *(f"t{number}.{n}" for n in range(rng.randint(1, 5)))))
         if rng.random() < 0.6:
             end = log.version("session/s")
             first = rng.randint(2, end)

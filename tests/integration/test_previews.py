@@ -11,11 +11,11 @@ from tests.support import append, in_thread, once, read_all, start, texts_of, wa
 
 def test_a_rehearsal_gives_the_result_and_leaves_no_trace(log):
     """Nothing is appended, and what is appended next gets the position that the rehearsal gave out."""
-    log.transact(start("s"))
+    log.appends.transact(start("s"))
     before = log.head()
-    assert log.rehearse(append("s", "a", "b", keys=["k1", "k2"])) == [2, 3]
+    assert log.appends.rehearse(append("s", "a", "b", keys=["k1", "k2"])) == [2, 3]
     assert log.head() == before
-    assert log.transact(append("s", "c", keys=["k1"])) == [2]
+    assert log.appends.transact(append("s", "c", keys=["k1"])) == [2]
 
 
 def test_a_rehearsal_raises_what_the_work_raises(log):
@@ -25,16 +25,16 @@ def test_a_rehearsal_raises_what_the_work_raises(log):
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        log.rehearse(work)
+        log.appends.rehearse(work)
 
 
 def test_a_rehearsal_within_a_group_undoes_itself_alone(log):
     """Those before and behind it in the queue are written, at positions without a hole."""
-    log.transact(start("s"))
+    log.appends.transact(start("s"))
     calls = [
-        lambda: log.transact(append("s", "a")),
-        lambda: log.rehearse(append("s", "not written")),
-        lambda: log.transact(append("s", "b")),
+        lambda: log.appends.transact(append("s", "a")),
+        lambda: log.appends.rehearse(append("s", "not written")),
+        lambda: log.appends.transact(append("s", "b")),
     ]
     outcomes = []
 
@@ -43,7 +43,7 @@ def test_a_rehearsal_within_a_group_undoes_itself_alone(log):
             outcomes.append(in_thread(call))
             wait_for_queue(log, 1 + len(outcomes))
 
-    log.transact(once(queue_up))
+    log.appends.transact(once(queue_up))
     assert [outcome.result() for outcome in outcomes] == [[2], [3], [3]]
     assert texts_of(read_all(log)) == ["a", "b"]
 

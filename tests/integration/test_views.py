@@ -56,7 +56,7 @@ WORKING_MEMORY = (
 def append(store, *events):
     """Append events to the stream of session `a`, or to the stream named before the event. Return positions."""
     pairs = [event if isinstance(event, tuple) else (session_stream("a"), event) for event in events]
-    return log_of(store).transact(lambda tx: [tx.append(stream, event).position for stream, event in pairs])
+    return log_of(store).appends.transact(lambda tx: [tx.append(stream, event).position for stream, event in pairs])
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ class Recorder:
         """Record the batch."""
         batch, self._batch, self._characters = self._batch, [], 0
         if batch:
-            fresh, there, refused = sessions_of(self._store).log.transact(lambda tx: self._record(tx, batch))
+            fresh, there, refused = sessions_of(self._store).log.appends.transact(lambda tx: self._record(tx, batch))
             self._report.recorded += fresh
             self._report.already_there += there
             for error in refused:

@@ -125,7 +125,7 @@ class Threads:
                 values=values,
                 kept=dict(kept),
             )
-            at = self._log.transact(_append_in(contents.epoch, stream, event))
+            at = self._log.appends.transact(_append_in(contents.epoch, stream, event))
             if at is not None:
                 break
         for name, value in fresh.items():
@@ -318,7 +318,7 @@ class Threads:
 
     def _append(self, *events: tuple[str, Event]) -> None:
         """Append to streams, all or nothing."""
-        self._log.transact(lambda tx: [tx.append(stream, event) for stream, event in events])
+        self._log.appends.transact(lambda tx: [tx.append(stream, event) for stream, event in events])
 
 
 def _append_in(epoch: int, stream: str, event: Event) -> Callable[[Transaction], Position | None]:

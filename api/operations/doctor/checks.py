@@ -279,7 +279,7 @@ def check_folder(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]
     """Yield what is wrong around the files: too little room, keys that others may read, a store within a store."""
     folder = context.layout.folder.absolute()
     free_bytes = shutil.disk_usage(folder).free
-    if free_bytes < LITTLE_ROOM_BYTES and not log.is_read_only:
+    if free_bytes < LITTLE_ROOM_BYTES and not log.appends.is_read_only:
         why = f"its file system has {free_bytes:,} bytes left"
         action = f"Free some space: `du -xh {shlex.quote(str(folder))}` shows what the store takes."
         yield store_issue(".", "full", why, "Soon nothing can be recorded.", action, note=False)

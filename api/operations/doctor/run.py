@@ -47,7 +47,7 @@ def doctor(
     that the store was opened with.
     """
     if fix:
-        log.require_writable()
+        log.appends.require_writable()
     folder = layout.folder
     try:
         head, active = log.head().position, projections.active_fingerprint()

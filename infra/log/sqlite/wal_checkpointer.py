@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.infra import sqlite
+from mnemolog.infra.log.followers import Followers
 from mnemolog.infra.runtime import fork_guard, shutdown
 
 WARN_BYTES: Final = 32 << 20
@@ -80,12 +81,9 @@ def checkpoint(driver: Any, mode: str) -> tuple[bool, Checkpointed]:
 class Commits(Protocol):
     """A log that notifies of commits: `EventLog` is one."""
 
-    def listen(self, listener: Any) -> None:
-        """Have `listener.set()` called after every commit."""
-        ...
-
-    def unlisten(self, listener: Any) -> None:
-        """Undo `listen`."""
+    @property
+    def followers(self) -> Followers:
+        """Those who are called after every commit."""
         ...
 
     def replaced(self) -> errors.StoreReplaced | None:
@@ -108,7 +106,7 @@ class WalKeeper:
         self._thread: threading.Thread | None = None
         self._origin = fork_guard.Origin()
         shutdown.watch(self)
-        commits.listen(self)
+        commits.followers.listen(self)
 
     def set(self) -> None:
         """Count a commit. Called by the thread that writes: nearly always it does nothing else."""
@@ -121,7 +119,7 @@ class WalKeeper:
     def close(self) -> None:
         """Stop. May be called again."""
         if self._origin.is_here:
-            self._commits_of.unlisten(self)
+            self._commits_of.followers.unlisten(self)
             with self._mutex:
                 self._closing.set()
                 thread = self._thread

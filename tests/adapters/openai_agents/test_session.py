@@ -203,7 +203,7 @@ def test_the_event_loop_goes_on_while_the_log_is_busy(ours):
     async def meanwhile():
         session = ours.session()
         await session.add_items(numbered([1]))
-        holder = threading.Thread(target=log_of(ours.store).transact, args=(hold,))
+        holder = threading.Thread(target=log_of(ours.store).appends.transact, args=(hold,))
         holder.start()
         held.wait(30)
         waiting = [asyncio.ensure_future(session.add_items(numbered([2]))), asyncio.ensure_future(session.pop_item())]

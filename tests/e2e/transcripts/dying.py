@@ -40,7 +40,7 @@ made = EventLog.__init__
 
 def init(self, *args, **kwargs):
     made(self, *args, **kwargs)
-    self.transact = dying(self.transact)
+    self.appends.transact = dying(self.appends.transact)
 
 
 EventLog.__init__ = init
