@@ -141,7 +141,7 @@ def test_who_does_not_ask_imports_nothing_and_wraps_nothing(folder):
         "import sys; from mnemolog import MemoryStore\n"
         f"with MemoryStore.open({str(folder)!r}, model=None) as store:\n"
         "    store.start_session('s').record('user', 'tea'); store.recall('tea', mode='text')\n"
-        "    assert store.parts.log._around_append is store.parts.log.appends.writer._on_commit is None\n"
+        "    assert store.parts.log.appends._around_append is store.parts.log.appends.writer._on_commit is None\n"
         "print(sorted(name for name in sys.modules if name.startswith('opentelemetry')))"
     )
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
