@@ -160,7 +160,9 @@ def test_the_page_lists_every_event_that_is_logged():
     """Found in the source: what is told and not listed, or listed and not told."""
     root = Path(__file__).parents[2]
     sources = [
-        p for layer in ("adapters", "api", "domain", "infra", "projections") for p in (root / layer).rglob("*.py")
+        p
+        for layer in ("adapters", "api", "cli", "domain", "infra", "projections", "server")
+        for p in (root / layer).rglob("*.py")
     ]
     told = {name for p in sources for name in re.findall(r'structured_log\.\w+\(\s*"([a-z_.]+)"', p.read_text())}
     listed = set(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \| (?:debug|info|warning|error)", _page(), re.MULTILINE))

@@ -15,7 +15,7 @@ from mnemolog.adapters.support.agent_tools.tool import Refusal
 from mnemolog.cli.app import loaded
 from mnemolog.cli.hints import COMMANDS, as_commands, begin
 from mnemolog.domain.hints import Hint, again, in_python, remedy, sentence, spelled, with_model
-from mnemolog.infra.log import event_log
+from mnemolog.infra.log import open as opening
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.server.http.hints import as_requests
 from mnemolog.server.http.operations import OPERATIONS, OWNERS, PREFIX
@@ -31,7 +31,7 @@ CALLED = {
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "remedy" and isinstance(node.args[0], ast.Constant)
 }
 OWNERS_OF = {name.removesuffix("."): [owner] for owner, name in OWNERS.items()} | {
-    "": [MemoryStore, Session, mnemolog, event_log],
+    "": [MemoryStore, Session, mnemolog, opening],
     "MemoryStore": [MemoryStore],
     "admin.quarantine()": [Quarantine],
 }

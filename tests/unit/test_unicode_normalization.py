@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemolog.domain import normal
+from mnemolog.domain import unicode_normalization
 from mnemolog.domain.unicode_normalization import RUN_MAX, in_one_case, normalized, without_accents
 from tests.counted_work import marks_exchanged
 
@@ -44,8 +44,8 @@ def test_the_result_is_that_of_python_for_every_character(form):
 
 def test_every_mark_is_seen_in_a_long_run():
     """Also a character that is no mark itself, but decomposes to marks alone."""
-    half_width = {narrow for narrow, _ in normal._HALF_WIDTH}
-    unseen = [mark for mark in MARKS if not normal._LONG_RUN.fullmatch(mark * (RUN_MAX + 1))]
+    half_width = {narrow for narrow, _ in unicode_normalization._HALF_WIDTH}
+    unseen = [mark for mark in MARKS if not unicode_normalization._LONG_RUN.fullmatch(mark * (RUN_MAX + 1))]
     assert set(unseen) == half_width
 
 
@@ -59,7 +59,7 @@ def test_python_has_no_long_run_to_sort(form, pair, monkeypatch):
         handed.append(marks_exchanged(form, text))
         return unicodedata.normalize(form, text)
 
-    monkeypatch.setattr(normal, "normalize", counted)
+    monkeypatch.setattr(unicode_normalization, "normalize", counted)
     for count in (100, 10_000):
         handed.clear()
         normalized(form, pair * count)
