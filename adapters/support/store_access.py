@@ -51,7 +51,7 @@ def sessions_of(of: MemoryStore | Session) -> Sessions:
 
 def known_session(store: MemoryStore, session_id: str) -> Session:
     """Return a handle on a session that was started. Raises `UnknownSession`."""
-    return store._handle(session_id, store.parts.sessions.state(session_id).started)
+    return store._handle(session_id, sessions_of(store).state(session_id).started)
 
 
 async def known_async_session(store: AsyncMemoryStore, session_id: str) -> AsyncSession:
@@ -83,7 +83,7 @@ async def read(store: AsyncMemoryStore, work: Callable[[MemoryStore], Answer]) -
 
 def clock_of(store: MemoryStore) -> Clock:
     """Return the clock of a store."""
-    return store.parts.sessions.clock
+    return sessions_of(store).clock
 
 
 def encoder_of(store: MemoryStore) -> Encoder | None:
