@@ -225,7 +225,7 @@ class OperationEndpoint:
         if self.operation.method is Session.prefetch_result:
             return await prefetch_result(caller.store, arguments)
         pool = "read" if self._pool == "recall" and arguments.get("mode") == "text" else self._pool
-        if self._reports:  # Also where it reports to nobody: a call whose caller has hung up ends at its next step.
+        if self._reports:  # Without a listener, too: a call whose caller has hung up ends at its next step.
             arguments = {"progress": stopping(None)} | arguments
         with request_key(key):
             return await run_in(pool, caller.store, lambda store: self._call(store, arguments, known))

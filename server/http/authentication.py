@@ -37,7 +37,7 @@ from mnemolog.store import MemoryStore
 REFUSED_S: Final = 0.05
 """A refusal for a caller with scopes is sent so long after its request came, or a multiple of it, in seconds."""
 FAILURES_PER_MINUTE: Final = 60
-"""How many requests with an invalid token an address may make before it is told to wait."""
+"""How many requests with an invalid token an address may make; then they are answered with 429."""
 PUBLIC_BODY_MAX: Final = 16 * 1024
 """Bytes of the body of a request that anybody may make."""
 PARTS_MAX: Final = 1_000
@@ -238,7 +238,7 @@ class _Short:
 
 
 class _LogIn:
-    """Sends the answer to a login. One with an invalid token counts, and with too many of them is told to wait."""
+    """Sends the answer to a login. Each with an invalid token counts; too many are answered with 429."""
 
     def __init__(self, send: Any, failures: RequestBuckets, address: str) -> None:
         self._send, self._failures, self._address = send, failures, address

@@ -20,7 +20,7 @@ def tokens(folder):
     return create
 
 
-def test_a_server_lets_nobody_in_without_a_token_and_a_revoked_one_no_longer(folder, tokens):
+def test_a_server_refuses_requests_without_a_token_and_with_a_revoked_one(folder, tokens):
     """API, MCP, metrics and pages; the revocation comes from another process."""
     created = tokens("alice", scopes=["acme/alice"])
     with server(folder, "--require-token") as (url, _), httpx2.Client(base_url=url) as client:

@@ -61,14 +61,14 @@ def test_a_body_over_the_limit_is_refused_with_413(served):
 @pytest.mark.parametrize(
     "host", ["evil.example.org", "evil.example.org:8900", "localhost.evil.org", "", "a:b:c", "10.0.0.7:8900"]
 )
-def test_a_name_that_is_not_the_servers_is_refused(served, host):
+def test_a_foreign_host_is_refused(served, host):
     """A name that a foreign name server resolves to this machine (DNS rebinding), or an address of another one."""
     refused = raw(served[0], f"GET /v1/head HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
     assert refused.startswith(b"HTTP/1.1 421 ")
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:1", "[::1]:80", "127.0.0.7", "memory.example.org:443"])
-def test_own_names_addresses_and_allowed_hosts_are_let_in(served, host):
+def test_own_names_addresses_and_allowed_hosts_are_accepted(served, host):
     """With any port. An address cannot be rebound."""
     assert raw(served[0], f"GET /v1/head HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).startswith(b"HTTP/1.1 200 ")
 
@@ -121,19 +121,19 @@ def test_a_page_of_another_origin_that_sends_a_token_needs_it_to_be_valid(served
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "[::ffff:127.0.0.1]", "192.168.1.2"])
-def test_an_address_beyond_loopback_is_no_name_of_a_server_on_loopback(served, host):
+def test_a_server_on_loopback_accepts_only_loopback_addresses_as_host(served, host):
     """Only this machine reaches it, so no request is for another address, unless a proxy passes requests on."""
     assert ask(served[0], headers={"host": host}).status_code == 421
 
 
-def test_an_address_is_a_name_of_a_server_behind_a_proxy(folder):
+def test_a_server_behind_a_proxy_accepts_any_address_as_host(folder):
     """An address cannot be rebound, and whoever sends it needs a token."""
     with server(folder, "--behind-proxy") as (url, _):
         assert ask(url, headers={"host": "192.168.1.2"}).status_code == 401
 
 
 @pytest.mark.parametrize("name", ["forwarded", "x-forwarded-for", "x-forwarded-host", "X-Forwarded-Proto"])
-def test_what_a_proxy_passes_on_is_not_of_the_local_user(served, folder, name):
+def test_a_forwarded_request_is_not_of_the_local_user(served, folder, name):
     """Else a tunnel on this machine would let everybody in as that user."""
     refused = ask(served[0], headers={name: "for=203.0.113.9"})
     assert (refused.status_code, refused.json()["title"]) == (403, "ForwardedNotAllowed")
@@ -149,7 +149,7 @@ def preflight(url, path, **headers):
     return ask(url, path, "OPTIONS", headers=asking | headers)
 
 
-def test_a_browser_is_told_what_pages_of_an_allowed_origin_may_send_and_read(served):
+def test_pages_of_an_allowed_origin_may_use_the_server_without_cookies(served):
     """Never with cookies, and also of a refusal."""
     url, _ = served
     allowed = preflight(url, "/v1/sessions/trip")
@@ -227,7 +227,7 @@ def test_metrics_count_requests_appends_and_the_log(served):
     assert {name for name in names if not re.search(f"`{name}(_total)?`", page)} == set()
 
 
-def test_logs_hold_the_route_and_status_of_a_request_and_nothing_of_its_content(served):
+def test_logs_hold_route_and_status_of_a_request_but_no_content(served):
     """No text, query, title, id, token; at the level info."""
     url, process = served
     ask(url, "/v1/sessions", "POST", json={"id": f"{SECRET}/logged", "title": SECRET}).raise_for_status()
@@ -245,7 +245,7 @@ def test_logs_hold_the_route_and_status_of_a_request_and_nothing_of_its_content(
     assert not re.search("vault|4711", process.errors(), re.IGNORECASE)
 
 
-def test_forwarded_headers_are_believed_from_a_known_proxy_only(folder):
+def test_forwarded_headers_are_trusted_from_a_known_proxy_only(folder):
     """Behind a proxy that terminates TLS the server's own origin is https."""
     forwarded = {"host": "memory.example.org", "x-forwarded-proto": "https", "x-forwarded-for": "203.0.113.9"}
     own = {"origin": "https://memory.example.org"}

@@ -118,7 +118,7 @@ class Busy:
         await run_in(self._pool, self._store, wait)
 
 
-def test_who_calls_is_known_while_all_threads_that_read_are_busy(folder, secrets):
+def test_callers_are_authenticated_while_all_read_threads_are_busy(folder, secrets):
     """A token that is invalid is refused, and a call that reads nothing is answered."""
 
     async def main():
@@ -175,7 +175,7 @@ def test_a_write_is_completed_when_its_caller_hangs_up(folder, secrets):
     asyncio.run(main())
 
 
-def test_callers_without_a_token_take_no_places_of_those_with_one(folder, secrets):
+def test_callers_without_a_token_do_not_use_up_requests_or_connections(folder, secrets):
     """However many leave their bodies unsent: they use up neither requests nor connections."""
 
     async def main():
@@ -188,7 +188,7 @@ def test_callers_without_a_token_take_no_places_of_those_with_one(folder, secret
     asyncio.run(main())
 
 
-def test_more_requests_than_the_server_answers_at_once_are_sent_away(folder, secrets):
+def test_a_request_beyond_the_limit_of_running_ones_is_answered_with_503(folder, secrets):
     """503 with Retry-After, however many of them follow the log; probes are answered."""
 
     async def main():
@@ -207,7 +207,7 @@ def test_more_requests_than_the_server_answers_at_once_are_sent_away(folder, sec
     asyncio.run(main())
 
 
-def test_a_caller_without_a_token_who_hangs_up_leaves_no_line_in_the_log(folder, secrets):
+def test_a_caller_without_a_token_that_hangs_up_is_not_logged(folder, secrets):
     """256 of them would be 256 errors."""
     with server(folder, "--require-token") as (url, process):
         where = urlsplit(url)

@@ -48,7 +48,7 @@ def test_serving_a_folder_creates_the_store_and_prints_one_line_with_its_urls(fo
         assert store.verify().sound
 
 
-def test_a_server_that_is_told_to_stop_ends_with_status_0(folder):
+def test_a_stopped_server_exits_with_status_0(folder):
     """By SIGTERM and by SIGINT."""
     for number in (signal.SIGTERM, signal.SIGINT):
         with server(folder) as (_, process):
@@ -67,7 +67,7 @@ def test_tls_files_serve_https(folder, certificate):
         assert httpx2.get(f"{url}/v1/head", verify=trusting, timeout=WAIT_S).status_code == 200
 
 
-def test_clients_that_agree_on_no_encryption_keep_nobody_out(folder, certificate):
+def test_clients_without_encryption_do_not_keep_others_out(folder, certificate):
     """They take places as any other connection does, and the oldest of them makes room."""
     cert, key = certificate
 
@@ -136,7 +136,7 @@ def test_beyond_loopback_every_request_needs_a_token(folder, certificate):
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "memory.example.org"])
-def test_beyond_loopback_a_server_wants_tls_files_or_a_proxy(folder, host):
+def test_beyond_loopback_a_server_needs_tls_files_or_a_proxy(folder, host):
     """Reported before anything is opened or created."""
     refused = ran(*command(folder, "--host", host))
     assert refused.returncode == 1
@@ -147,7 +147,7 @@ def test_beyond_loopback_a_server_wants_tls_files_or_a_proxy(folder, host):
     ServerConfig(host=host, behind_proxy=True).check()
 
 
-def test_a_certificate_without_its_key_and_files_that_are_none_are_refused(folder, tmp_path):
+def test_invalid_tls_files_and_proxies_are_refused(folder, tmp_path):
     """Each names the option."""
     wrong = tmp_path / "wrong.pem"
     wrong.write_text("no certificate")
@@ -163,7 +163,7 @@ def test_a_certificate_without_its_key_and_files_that_are_none_are_refused(folde
     assert not folder.exists()
 
 
-def test_a_server_that_only_reads_changes_nothing(folder):
+def test_a_read_only_server_changes_nothing(folder):
     """On a disk that cannot be written. A token reads, and its turn is refused."""
     with MemoryStore.open(folder, model=None) as store:
         store.session("trip").record("user", "The train leaves at nine.")
@@ -190,7 +190,7 @@ def test_a_server_that_only_reads_changes_nothing(folder):
         assert store.head() == head
 
 
-def test_a_server_that_only_reads_has_no_console_that_writes(folder):
+def test_a_read_only_server_has_no_console_that_writes(folder):
     """Wrong usage, and no store is created."""
     refused = ran(*command(folder, "--read-only", "--write"))
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -230,7 +230,7 @@ def test_a_folder_whose_log_is_in_postgres_is_served(folder, postgres_url):
         assert httpx2.get(f"{url}/v1/head", timeout=WAIT_S).json()["position"] == 1
 
 
-def test_a_url_of_a_database_wants_the_name_of_the_log_and_a_folder(folder):
+def test_a_database_url_needs_the_name_of_the_log_and_a_folder(folder):
     """As `MemoryStore.open` does."""
     refused = ran(*command("postgresql://127.0.0.1:1/none"))
     assert refused.returncode == 1

@@ -70,7 +70,7 @@ def test_a_stop_accepts_no_new_connection_and_ends_idle_ones(folder):
             raise AssertionError(idle.get(f"{url}/v1/head").status_code)
 
 
-def test_those_who_follow_the_log_are_told_that_the_server_stops(folder):
+def test_streams_of_followers_end_with_a_comment_at_a_stop(folder):
     """Their streams end whole, with a last comment; the server does not wait for them."""
     with server(folder) as (url, process), httpx2.Client(timeout=WAIT_S) as client:
         with client.stream("GET", f"{url}/v1/tail") as followed:

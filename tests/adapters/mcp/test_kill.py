@@ -70,7 +70,7 @@ def numbers_in(folder):
 
 
 @pytest.mark.timeout(7200)
-def test_a_server_that_is_killed_has_every_turn_that_it_answered_and_starts_again(tmp_path, request, rng, seed):
+def test_a_killed_server_keeps_every_acknowledged_turn_and_restarts(tmp_path, request, rng, seed):
     """At random moments, from its first call on; a turn whose answer is missing is there once or not at all."""
     option = request.config.option
     for kill in range(option.tries or KILLS.at(option.scale)):

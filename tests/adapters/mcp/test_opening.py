@@ -31,7 +31,7 @@ def ready(folder):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_client_is_greeted_and_told_the_tools_before_there_is_a_store_and_calls_wait_for_it(folder, mode):
+def test_tools_are_listed_before_the_store_is_open_and_calls_wait_for_it(folder, mode):
     """Several that wait are answered by one store."""
     asked = []
 
@@ -59,7 +59,7 @@ def test_a_client_is_greeted_and_told_the_tools_before_there_is_a_store_and_call
     assert len(asked) == 1
 
 
-def test_a_store_is_opened_and_closed_though_nobody_asks_for_it(folder):
+def test_a_store_is_opened_and_closed_without_any_call(folder):
     """Its model is loaded, and what its log needs is done, while the client makes up its mind."""
     memories: list[Memory] = []
 
@@ -79,7 +79,7 @@ def test_a_store_is_opened_and_closed_though_nobody_asks_for_it(folder):
     assert len(memories) == 1
 
 
-def test_what_keeps_a_store_from_being_opened_is_told_to_every_call_and_tried_again(folder):
+def test_every_call_returns_why_the_store_cannot_be_opened_and_tries_again(folder):
     """By tools with a hint, by resources, and when it is over."""
     folder.mkdir()
     (folder / "log.db").write_text("this is no log")
@@ -101,7 +101,7 @@ def test_what_keeps_a_store_from_being_opened_is_told_to_every_call_and_tried_ag
         assert [item.session for item in store.sessions()] == ["trip"]
 
 
-def test_what_kept_a_store_from_being_opened_to_the_end_is_raised_there(folder):
+def test_the_error_of_a_store_that_never_opened_is_raised_at_the_end(folder):
     """Also where no call has asked for it."""
     folder.mkdir()
     (folder / "log.db").write_text("this is no log")
@@ -116,7 +116,7 @@ def test_what_kept_a_store_from_being_opened_to_the_end_is_raised_there(folder):
             asyncio.run(in_vain(*asked))
 
 
-def test_a_server_that_could_open_nothing_fails_when_its_client_has_gone(folder):
+def test_a_server_without_a_store_exits_with_an_error_when_its_client_leaves(folder):
     """It says why at once, and again by its exit code."""
     folder.mkdir()
     (folder / "log.db").write_text("this is no log")
@@ -134,7 +134,7 @@ def test_a_server_that_could_open_nothing_fails_when_its_client_has_gone(folder)
     assert "Traceback" not in gone.stderr
 
 
-def test_what_nobody_foresaw_is_in_the_log_and_an_error_of_the_call(folder, caplog):
+def test_an_unexpected_error_at_opening_is_logged_and_an_error_of_the_call(folder, caplog):
     """With its traceback, and the service continues: the next call tries again."""
     planted = [OSError("planted"), OSError("planted")]
 

@@ -34,7 +34,7 @@ def test_a_conversation_with_a_served_store(folder, mode):
         assert "Traceback" not in process.errors()
 
 
-def test_a_stream_that_would_say_nothing_is_refused(folder):
+def test_a_stream_of_mcp_is_refused(folder):
     """It would hold a connection for as long as its client likes."""
     with server(folder) as (url, _):
         asked = {"accept": "text/event-stream"}
@@ -98,7 +98,7 @@ def test_a_token_bounds_the_memory_and_its_actor_is_recorded(folder, tokens):
         assert "By ferry." in str(told)
 
 
-def test_the_verbs_of_a_token_decide_what_it_is_offered(folder, tokens):
+def test_the_verbs_of_a_token_decide_which_tools_it_gets(folder, tokens):
     """Reading alone: no tool that writes. Recording alone, no token or a wrong one: nothing."""
 
     async def tools(url, secret):

@@ -193,7 +193,7 @@ def test_a_context_fits_its_budget_and_says_what_it_left_out(folder):
     asyncio.run(main())
 
 
-def test_a_model_is_told_how_many_hits_had_too_little_relevance(folder):
+def test_recall_says_how_many_hits_had_too_little_relevance(folder):
     """So it knows that there is more to ask for."""
 
     async def main():
@@ -212,7 +212,7 @@ def test_a_model_is_told_how_many_hits_had_too_little_relevance(folder):
     asyncio.run(main())
 
 
-def test_a_long_turn_is_cut_unless_all_of_it_is_asked_for(folder):
+def test_a_long_turn_is_cut_unless_full_is_given(folder):
     """The answer has its best passage, how long the turn is and how to get all of it."""
     text = "The house is old. " * 100 + "The cellar is dry. " + "The roof is new. " * 100
 
@@ -300,7 +300,7 @@ def test_a_server_of_one_scope_serves_nothing_else(folder):
 ODD = [2**63, 2**70, -1, "", "\x00", "x" * 70_000, "0001-01-01T00:00:00+14:00", {"a": 2**70}, ["a"]]
 
 
-def test_no_argument_however_odd_is_more_than_refused(folder):
+def test_no_argument_makes_a_tool_fail(folder):
     """Each parameter of each tool, one odd value at a time; the log is sound behind them."""
     known = {"session": "s", "role": "user", "text": "tea", "query": "tea", "key": "k", "value": 1, "name": "n"}
     known |= {"checkpoint": "c"}
@@ -323,7 +323,7 @@ def test_no_argument_however_odd_is_more_than_refused(folder):
     asyncio.run(main())
 
 
-def test_a_failure_that_nobody_foresaw_ends_no_service(folder, monkeypatch, caplog):
+def test_an_unexpected_error_does_not_end_the_server(folder, monkeypatch, caplog):
     """The client gets an error, the log of the server has the traceback, the next call is answered."""
 
     async def main():
@@ -343,7 +343,7 @@ def test_a_failure_that_nobody_foresaw_ends_no_service(folder, monkeypatch, capl
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_server_that_only_reads_offers_nothing_that_writes(folder, mode):
+def test_a_read_only_server_offers_no_tool_that_writes(folder, mode):
     """Not even to a client that asks for it all the same."""
 
     async def main():
@@ -437,7 +437,7 @@ class SlowToLoad(HashEncoder):
         return super().encode(texts)
 
 
-def test_until_the_model_is_loaded_words_are_looked_for_and_the_answer_says_so(folder):
+def test_until_the_model_is_loaded_recall_searches_by_words_and_says_so(folder):
     """And no longer than that; pages that started without it continue without it."""
     model = SlowToLoad()
 
@@ -477,7 +477,7 @@ def test_a_server_without_a_model_says_that_it_searches_by_words(folder):
     asyncio.run(main())
 
 
-def test_a_model_that_cannot_be_loaded_leaves_the_words_and_says_why(folder):
+def test_without_a_loadable_model_recall_searches_by_words_and_says_why(folder):
     """Both in the status and in every answer."""
 
     class Broken(HashEncoder):

@@ -103,7 +103,7 @@ def recording_client(where, session, *, acknowledged):
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_client_that_is_killed_has_lost_nothing_that_it_was_told_and_hinders_nobody(folder, transport):
+def test_a_killed_client_loses_no_acknowledged_turn_and_hinders_no_other(folder, transport):
     """One dies in the middle while another continues; then a third continues the session of the dead one."""
 
     async def others(connect, where):
@@ -181,7 +181,7 @@ def test_http_serves_mcp_alone_to_programs_of_this_machine(folder):
         assert httpx2.get(url.replace("/mcp", "/healthz"), timeout=WAIT_S).text == "ok\n"
 
 
-def test_a_token_of_the_store_bounds_who_sends_it_over_http(folder):
+def test_a_token_of_the_store_limits_its_holder_over_http(folder):
     """An invalid one is refused; without one, a program of this machine may do everything."""
     with MemoryStore.open(folder, model=None) as store:
         reader = {"authorization": f"Bearer {store.admin.create_token('ann', verbs=['read']).secret}"}
@@ -214,7 +214,7 @@ def test_http_is_for_this_machine(folder):
         assert taken.stderr.startswith(f"error: --host: cannot listen at 127.0.0.1 port {port}")
 
 
-def test_a_store_that_is_not_there_is_not_read_only_but_an_error(folder):
+def test_read_only_does_not_create_a_store(folder):
     """Without --read-only it is created."""
     missing = ran(*command(folder, "--read-only"))
     assert (missing.returncode, missing.stdout) == (1, "")

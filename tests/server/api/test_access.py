@@ -115,7 +115,7 @@ def token(store):
     return token
 
 
-def test_without_a_token_nobody_is_let_in(serve, store):
+def test_a_request_without_a_token_is_refused(serve, store):
     """The answer says how to send one."""
     answer = serve()("GET", "/sessions")
     assert answer.status_code == 401
@@ -183,7 +183,7 @@ def test_on_loopback_a_request_without_a_token_is_the_local_user(serve, store, t
     assert server("GET", "/head", headers={"authorization": "Bearer x"}).status_code == 401
 
 
-def test_many_invalid_tokens_from_one_address_are_told_to_wait(serve, store, token):
+def test_many_invalid_tokens_from_one_address_are_answered_with_429(serve, store, token):
     """With the time until the next try; a valid token of the same address is still let in."""
     server, alice = serve(failures_per_minute=5), token()
     invalid = {"authorization": "Bearer mnemolog_0_0"}
@@ -240,7 +240,7 @@ def test_tries_to_log_in_are_limited(serve, store):
     assert server.run(log_in()) == 429
 
 
-def test_anybody_may_send_a_little_only(serve, store, token):
+def test_a_body_without_a_token_is_limited_to_16_kib(serve, store, token):
     """Before a token was seen, so that bodies of strangers take no memory."""
     server = serve(login="/login", public=("/login",), cookie="mnemolog_token")
     secret = token("alice")["authorization"].removeprefix("Bearer ")
@@ -321,7 +321,7 @@ def test_the_beginning_of_a_name_chooses_the_scope(serve, store, token):
     assert server("POST", "/sessions", json={"id": "new"}, headers=both).status_code == 400
 
 
-def test_mcp_has_to_be_told_which_of_several_scopes_it_is_about(serve, store, token):
+def test_mcp_needs_the_scope_of_a_token_with_several(serve, store, token):
     """In the header, or in its URL: `/mcp?scope=acme/bob`."""
     server, both = serve(), token(scopes=[ALICE, BOB])
 
@@ -430,7 +430,7 @@ def test_an_error_within_a_stream_of_progress_is_delayed_too(serve, store, token
     assert len(time.slept) == 1
 
 
-def test_requests_at_the_same_time_share_one_look_at_the_tokens(store, monkeypatch):
+def test_concurrent_requests_share_one_read_of_the_tokens(store, monkeypatch):
     """Each gets what was read after it came."""
     created = store.admin.create_token("alice")
     asked, version = [], store.parts.log.version

@@ -144,21 +144,21 @@ def test_a_scope_that_no_session_has_is_an_empty_answer(server):
     assert server("POST", "/forget", json={"scope": "nowhere", "dry_run": True}).json()["events"] == 0
 
 
-def test_head_of_a_stream_does_not_follow_it(server):
+def test_a_head_request_for_a_stream_ends_at_once(server):
     """It ends at once."""
     for path in ("/tail", "/export"):
         answer = server("HEAD", path)
         assert (answer.status_code, answer.content) == (200, b"")
 
 
-def test_a_store_that_is_closed_says_when_to_try_again(server, store):
+def test_a_closed_store_is_a_503_with_retry_after(server, store):
     """A server that stops."""
     store.close()
     answer = server("GET", "/head")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 
 
-def test_a_fault_of_the_server_tells_nothing_of_the_content(server, store, monkeypatch, caplog):
+def test_a_fault_of_the_server_reveals_no_content(server, store, monkeypatch, caplog):
     """A status of 500; the log has the place, and neither message nor arguments."""
     monkeypatch.setattr(store, "recall", lambda query, **_: [][len(query)])
     answer = server("POST", "/recall", json={"query": "heliotrope"})
@@ -168,7 +168,7 @@ def test_a_fault_of_the_server_tells_nothing_of_the_content(server, store, monke
     assert message.startswith("http.failed route=/v1/recall error=IndexError file=")
 
 
-def test_reads_of_the_log_alone_are_not_made_again(server, store, monkeypatch):
+def test_a_read_of_the_log_alone_is_answered_with_304_until_something_is_recorded(server, store, monkeypatch):
     """`ETag` is the position of the log: with `If-None-Match` the answer is 304, until something is recorded."""
     for item in OPERATIONS:
         path = EXAMPLES[item.name].path
@@ -319,7 +319,7 @@ def test_ids_and_keys_may_hold_slashes_and_anything_else(server, store):
         assert store.session(name).get(name) == name
 
 
-def test_a_value_of_null_is_told_from_none(server, store):
+def test_a_null_value_differs_from_no_value(server, store):
     """Without a value the answer has no `value`."""
     store.session("a").set("nothing", None)
     assert server("GET", "/sessions/a/values/nothing").json() == {"value": None}

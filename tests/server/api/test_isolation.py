@@ -216,7 +216,7 @@ def test_unknown_and_forbidden_are_answered_alike_and_at_the_same_time(tmp_path,
     asyncio.run(ask_both())
 
 
-def test_a_cursor_of_somebody_else_shows_nothing(tmp_path):
+def test_the_cursor_of_another_caller_shows_nothing(tmp_path):
     """The next page of a recall, of `find` and of lists is within the scopes, whoever got the cursor."""
     about = {"own": ["acme/ada"], "foreign": ["acme/bob"], "verbs": ["read"]}
 
@@ -272,7 +272,7 @@ def test_the_description_of_the_api_and_an_entity_tag_tell_nothing_of_others(tmp
     asyncio.run(look())
 
 
-def test_nobody_follows_what_others_record(tmp_path):
+def test_a_follower_sees_only_events_of_its_scopes(tmp_path):
     """`/v1/tail` with a token sends the events of its scopes, also after a resume from the beginning of the log."""
     about = {"own": ["acme/ada"], "foreign": ["acme/bob"], "verbs": ["read"]}
 
@@ -315,7 +315,7 @@ def test_nobody_follows_what_others_record(tmp_path):
     asyncio.run(follow())
 
 
-def test_a_page_of_the_history_is_looked_for_in_a_bounded_part_of_the_log(tmp_path, monkeypatch):
+def test_a_page_of_the_history_reads_a_bounded_part_of_the_log(tmp_path, monkeypatch):
     """However much others recorded. Such a page may be empty, and the next one goes on from there."""
     monkeypatch.setattr(execution, "POSITIONS", 7)
     about = {"own": ["acme/ada"], "foreign": ["acme/bob", "acme/cem", "globex/ada"], "verbs": ["read"]}

@@ -153,7 +153,7 @@ def test_a_follower_gets_what_other_processes_append(server, folder, store, enco
     ],
 )
 @pytest.mark.parametrize("after", ["", "&after=0"], ids=["live", "from the beginning"])
-def test_a_follower_gets_only_what_it_asked_for(server, store, monkeypatch, query, expected, after):
+def test_a_follower_gets_only_the_events_that_match_its_filters(server, store, monkeypatch, query, expected, after):
     """Filters hold for events that are there and for those that come."""
     monkeypatch.setattr(followers, "HEARTBEAT_S", 0.05)
 
@@ -175,7 +175,7 @@ def test_a_follower_gets_only_what_it_asked_for(server, store, monkeypatch, quer
     server.run(follow())
 
 
-def test_a_follower_never_sees_what_its_store_may_not(store, folder, server):
+def test_a_follower_never_sees_events_outside_its_scope(store, folder, server):
     """Neither what is there nor what comes: it is bound to a scope."""
     with MemoryStore.open(folder, model=None, scope="acme", background=False) as bound:
         caller = Caller(actor="alice", verbs=VERBS, store=AsyncMemoryStore(bound, WorkerPools()))
@@ -196,7 +196,7 @@ def test_a_follower_never_sees_what_its_store_may_not(store, folder, server):
 
 
 @pytest.mark.parametrize("why", ["revoked", "expired"])
-def test_a_token_that_is_revoked_or_expires_follows_no_longer(server, store, clock, monkeypatch, why):
+def test_a_stream_ends_when_its_token_is_revoked_or_expires(server, store, clock, monkeypatch, why):
     """The answer ends, before anything that was recorded after it."""
     monkeypatch.setattr(followers, "TOKENS_S", 0.0 if why == "expired" else 3_600.0)
     created = store.admin.create_token("alice", expires_in=timedelta(hours=1))
@@ -270,7 +270,7 @@ def test_an_outage_at_any_step_leaves_nothing_out_and_sends_nothing_twice(server
     server.run(follow())
 
 
-def test_a_silent_follower_hears_how_far_it_has_read(server, store, monkeypatch):
+def test_a_follower_without_events_gets_its_position(server, store, monkeypatch):
     """A comment keeps proxies from cutting the connection, and its id moves where the follower resumes."""
     monkeypatch.setattr(followers, "HEARTBEAT_S", 0.01)
 
