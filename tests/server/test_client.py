@@ -14,17 +14,6 @@ from mnemolog import MemoryStore, connect, connect_async, errors
 from tests.server.serving import server
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    """A certificate for localhost, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
-    made = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext {names}".split()
-    subprocess.run([*made, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
-    return cert, key
-
-
 def test_an_agent_elsewhere_records_and_recalls_with_its_token(folder, certificate):
     """Over TLS; each event names who appended it. Without the token or the authority it reaches nothing."""
     cert, key = certificate

@@ -8,8 +8,7 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 import httpx2
@@ -22,17 +21,6 @@ from tests.server.serving import command, server
 from tests.support import WAIT_S, can_mount
 
 FILES_MAX = 80
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    """A certificate for localhost, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
-    made = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext {names}".split()
-    subprocess.run([*made, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
-    return cert, key
 
 
 def ran(*arguments):
@@ -84,43 +72,6 @@ def test_clients_without_encryption_do_not_keep_others_out(folder, certificate):
         for _ in range(3):
             assert httpx2.get(f"{url}/v1/head", verify=trusting, timeout=WAIT_S).status_code == 200
         assert len(process.errors()) < 4_000
-
-
-SLOW = """
-import asyncio
-from mnemolog.server.http.config import ServerConfig
-from mnemolog.server.http.connections import Limits
-from mnemolog.server.http.guard import Guard
-from mnemolog.server.http.metrics import Metrics
-from mnemolog.server.http.serving import serve
-
-async def slow(scope, receive, send):
-    if scope["type"] == "http":
-        await asyncio.sleep(5)
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"at last"})
-
-def started(url):
-    print(f"console {url}  API {url}v1", flush=True)
-
-config = ServerConfig(port=0, limits=Limits(head_s=1.0, body_s=1.0, answer_s=1.0))
-asyncio.run(serve(Guard(slow, config, Metrics(), probes={}), config, started=started))
-"""
-
-
-def test_a_call_may_take_longer_than_its_request(folder):
-    """The time for a body is over when there is none; one that does not come in time closes the connection."""
-
-    def slow(_):
-        return [sys.executable, "-c", SLOW]
-
-    with server(folder, run=slow) as (url, _):
-        assert httpx2.get(url, timeout=WAIT_S).text == "at last"
-        where = urlsplit(url)
-        with closing(socket.create_connection((where.hostname, where.port), timeout=WAIT_S)) as client:
-            client.sendall(b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{")
-            with suppress(ConnectionError):
-                assert client.recv(1) == b""
 
 
 def test_beyond_loopback_every_request_needs_a_token(folder, certificate):

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
-import sys
 import threading
-from contextlib import closing, suppress
-from urllib.parse import urlsplit
+from contextlib import suppress
 
 import httpx2
 
@@ -16,7 +13,7 @@ from mnemolog import MemoryStore
 from mnemolog.server.application import serve_store
 from mnemolog.server.http.config import ServerConfig
 from mnemolog.server.http.connections import SIGNALS
-from tests.server.serving import server
+from tests.server.serving import in_process, server, until
 from tests.support import WAIT_S, wait_until
 
 RECORDERS = 8
@@ -109,42 +106,23 @@ def test_a_program_that_served_has_its_own_handlers_of_signals_again(folder):
     asyncio.run(asyncio.wait_for(main(), WAIT_S))
 
 
-IMPATIENT = """
-import asyncio, sys
-from mnemolog.server.http.config import ServerConfig
-from mnemolog.server.application import serve_store
-
-def started(url):
-    print(f"console {url}  API {url}v1", flush=True)
-
-asyncio.run(serve_store(sys.argv[1], ServerConfig(port=0, drain_s=0.2), started=started, model=None))
-"""
-
-
 def test_a_request_that_takes_too_long_at_a_stop_gets_an_error(folder):
     """A whole one, that says to send it again; and the server ends."""
+    half = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"
 
-    def run(at):
-        return [sys.executable, "-c", IMPATIENT, str(at)]
+    async def waiting(scope, receive, send):
+        while scope["type"] == "http":
+            await receive()
 
-    with server(folder, run=run) as (url, process):
-        where = urlsplit(url)
-        with closing(socket.create_connection((where.hostname, where.port), timeout=WAIT_S)) as client:
-            head = b"POST /v1/recall HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-            client.sendall(head + b"content-length: 100\r\n\r\n{")
-            wait_until(lambda: running(url) >= 2, what="the request to run")
-            process.send_signal(signal.SIGTERM)
-            received = b""
-            while piece := client.recv(65_536):
-                received += piece
+    async def main():
+        async with in_process(waiting, ServerConfig(port=0, drain_s=0.2)) as (port, guard):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(half)
+            await until(lambda: guard.running)
+        received = await reader.read()
+        writer.close()
         assert received.startswith(b"HTTP/1.1 503 ")
         assert b"retry-after: 1" in received
         assert b"Stopping" in received
-        assert process.wait(WAIT_S) == 0
-        assert "Traceback" not in process.errors()
 
-
-def running(url):
-    """How many requests run, this one included."""
-    text = httpx2.get(f"{url}/metrics", timeout=WAIT_S).text
-    return next(float(line.split()[1]) for line in text.splitlines() if line.startswith("mnemolog_http_running "))
+    asyncio.run(main())
