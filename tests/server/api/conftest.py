@@ -13,45 +13,57 @@ from starlette.middleware import Middleware
 from mnemolog import MemoryStore
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.access import VERBS, Caller
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.execution import Folders
 from mnemolog.server.http.followers import Followers
 from tests.server.api.examples import filled
 from tests.support import FakeClock, HashEncoder
 
+HOST = "http://memory.test"
 
-class Server:
-    """Answers requests as a server would; everybody is the local user."""
 
-    def __init__(self, store: MemoryStore, folders: Folders | None = None) -> None:
-        self._whole, self._folders = AsyncMemoryStore(store, WorkerPools()), folders
-        self.followers = Followers(self._whole)
-        self.app: Any = make_app(self._whole, folders=folders, followers=self.followers)
-        self._runner = asyncio.Runner()
+class Requests:
+    """Makes requests to an application in this process, in an event loop of its own."""
 
-    def __call__(self, method: str, path: str, *, caller: Caller | None = None, **how: Any) -> httpx2.Response:
-        """Make a request below `/v1`; `json` is its body, `params` its query."""
-        return self.run(self._request(method, path, caller, **how))
+    def __init__(self, app: Any) -> None:
+        self.app, self._runner = app, asyncio.Runner()
+
+    def __call__(self, method: str, path: str, **how: Any) -> httpx2.Response:
+        """Make a request below `/v1`, or to a whole URL; `json` is its body, `params` its query."""
+        return self.run(self._request(self.app, method, path, **how))
 
     def run(self, coroutine: Any) -> Any:
-        """Run a coroutine in the server's event loop."""
+        """Run a coroutine in the event loop."""
         return self._runner.run(coroutine)
 
-    def as_caller(self, caller: Caller) -> Any:
-        """Return the API as one caller has it."""
-        middleware = [Middleware(_As, caller=caller)]
-        return make_app(self._whole, folders=self._folders, followers=self.followers, middleware=middleware)
-
-    async def _request(self, method: str, path: str, caller: Caller | None, **how: Any) -> httpx2.Response:
-        app = self.app if caller is None else self.as_caller(caller)
+    async def _request(self, app: Any, method: str, path: str, **how: Any) -> httpx2.Response:
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://memory.test/v1") as client:
+        async with httpx2.AsyncClient(transport=transport, base_url=f"{HOST}/v1") as client:
             return await client.request(method, path, **how)
 
     def close(self) -> None:
         """End the event loop."""
         self._runner.close()
+
+
+class Server(Requests):
+    """Answers requests as a server would; everybody is the local user."""
+
+    def __init__(self, store: MemoryStore, folders: Folders | None = None) -> None:
+        self._whole, self._folders = AsyncMemoryStore(store, WorkerPools()), folders
+        self.followers = Followers(self._whole)
+        super().__init__(make_app(self._whole, folders=folders, followers=self.followers))
+
+    def as_caller(self, **about: Any) -> Any:
+        """Return the application as another caller has it."""
+        caller = Caller(**{"actor": "alice", "verbs": VERBS, "store": self._whole} | about)
+        middleware = [Middleware(_As, caller=caller)]
+        return make_app(self._whole, folders=self._folders, followers=self.followers, middleware=middleware)
+
+    def with_verb(self, verb: str, method: str, path: str, **how: Any) -> httpx2.Response:
+        """Make a request of a caller that has one verb."""
+        return self.run(self._request(self.as_caller(verbs=frozenset({verb})), method, path, **how))
 
 
 class _As:

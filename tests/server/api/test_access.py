@@ -6,7 +6,6 @@ import asyncio
 import threading
 from datetime import timedelta
 
-import httpx2
 import pytest
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
@@ -19,6 +18,7 @@ from mnemolog.server.http import authentication
 from mnemolog.server.http.access import VERBS
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import REFUSED_S, Authentication, Callers
+from tests.server.api.conftest import HOST, Requests
 from tests.support import wait_until
 
 ALICE, BOB = "acme/alice", "acme/bob"
@@ -45,30 +45,6 @@ def store(folder, clock):
         yield store
 
 
-class Server:
-    """Answers requests as a server would, whoever makes them."""
-
-    def __init__(self, app):
-        self.app, self._runner = app, asyncio.Runner()
-
-    def __call__(self, method, path, **how):
-        return self.run(self._request(method, path, **how))
-
-    def run(self, coroutine):
-        return self._runner.run(coroutine)
-
-    def client(self):
-        transport = httpx2.ASGITransport(app=self.app, raise_app_exceptions=False)
-        return httpx2.AsyncClient(transport=transport, base_url="http://memory.test/v1")
-
-    async def _request(self, method, path, **how):
-        async with self.client() as client:
-            return await client.request(method, path, **how)
-
-    def close(self):
-        self._runner.close()
-
-
 @pytest.fixture
 def time():
     return Time()
@@ -90,7 +66,7 @@ def serve(store, time):
                 **{"needs_token": True, "time": time, "sleep": time.sleep} | options,
             )
         ]
-        made.append(Server(make_app(shared, routes=pages, middleware=middleware)))
+        made.append(Requests(make_app(shared, routes=pages, middleware=middleware)))
         return made[-1]
 
     async def page(request):
@@ -197,16 +173,15 @@ def test_a_page_without_a_token_leads_to_the_login(serve, store):
     """With the page to return to. A program is told 401."""
     server = serve(login="/login", public=("/login", "/static/"))
 
-    async def get(path, **headers):
-        async with server.client() as client:
-            return await client.get(f"http://memory.test{path}", headers=headers)
+    def get(path, accept="text/html"):
+        return server("GET", f"{HOST}{path}", headers={"accept": accept})
 
-    page = server.run(get("/?at=5", accept="text/html"))
+    page = get("/?at=5")
     assert (page.status_code, page.headers["location"]) == (303, "/login?next=%2F%3Fat%3D5")
-    assert server.run(get("/", accept="application/json")).status_code == 401
-    assert server.run(get("/v1/head", accept="text/html")).status_code == 401
-    assert server.run(get("/login", accept="text/html")).text == "nobody"
-    assert server.run(get("/static/a.css")).text == "nobody"
+    assert get("/", "application/json").status_code == 401
+    assert get("/v1/head").status_code == 401
+    assert get("/login").text == "nobody"
+    assert get("/static/a.css", "text/css").text == "nobody"
 
 
 def test_a_cookie_with_a_token_is_as_good_as_the_header(serve, store, token):
@@ -215,29 +190,25 @@ def test_a_cookie_with_a_token_is_as_good_as_the_header(serve, store, token):
     secret = token("alice")["authorization"].removeprefix("Bearer ")
     cookie = {"cookie": f'other={{"a": 1}}; mnemolog_token={secret}'}
 
-    async def call(method, path, **headers):
-        async with server.client() as client:
-            return await client.request(method, f"http://memory.test{path}", headers=headers)
-
-    assert server.run(call("GET", "/", **cookie)).text == "alice"
-    assert server.run(call("POST", "/", **cookie)).text == "alice"
+    assert server("GET", f"{HOST}/", headers=cookie).text == "alice"
+    assert server("POST", f"{HOST}/", headers=cookie).text == "alice"
     assert server("GET", "/head", headers=cookie).status_code == 200
     assert server("PUT", "/sessions/trip", json={}, headers=cookie).status_code == 200
-    assert server.run(call("GET", "/", cookie="mnemolog_token=x", accept="text/html")).status_code == 303
-    assert server.run(call("GET", "/login", cookie="mnemolog_token=x", accept="text/html")).text == "nobody"
+    wrong = {"cookie": "mnemolog_token=x", "accept": "text/html"}
+    assert server("GET", f"{HOST}/", headers=wrong).status_code == 303
+    assert server("GET", f"{HOST}/login", headers=wrong).text == "nobody"
 
 
 def test_tries_to_log_in_are_limited(serve, store):
     """As requests with an invalid token are."""
     server = serve(login="/login", public=("/login",), failures_per_minute=3)
 
-    async def log_in(secret="wrong"):
-        async with server.client() as client:
-            return (await client.post("http://memory.test/login", content=secret)).status_code
+    def log_in(secret="wrong"):
+        return server("POST", f"{HOST}/login", content=secret).status_code
 
-    assert [server.run(log_in()) for _ in range(4)] == [401, 401, 401, 429]
-    assert server.run(log_in("valid")) == 303, "a valid token, as for requests that carry one"
-    assert server.run(log_in()) == 429
+    assert [log_in() for _ in range(4)] == [401, 401, 401, 429]
+    assert log_in("valid") == 303, "a valid token, as for requests that carry one"
+    assert log_in() == 429
 
 
 def test_a_body_without_a_token_is_limited_to_16_kib(serve, store, token):
@@ -245,14 +216,13 @@ def test_a_body_without_a_token_is_limited_to_16_kib(serve, store, token):
     server = serve(login="/login", public=("/login",), cookie="mnemolog_token")
     secret = token("alice")["authorization"].removeprefix("Bearer ")
 
-    async def post(size, **headers):
-        async with server.client() as client:
-            return await client.post("http://memory.test/login", content=b"x" * size, headers=headers)
+    def post(size, **headers):
+        return server("POST", f"{HOST}/login", content=b"x" * size, headers=headers)
 
-    assert server.run(post(16 * 1024)).status_code == 401
-    refused = server.run(post(16 * 1024 + 1))
+    assert post(16 * 1024).status_code == 401
+    refused = post(16 * 1024 + 1)
     assert (refused.status_code, refused.json()["title"]) == (413, "LimitExceeded")
-    assert server.run(post(100_000, cookie=f"mnemolog_token={secret}")).status_code != 413
+    assert post(100_000, cookie=f"mnemolog_token={secret}").status_code != 413
 
 
 def test_a_token_for_one_scope_works_within_it(serve, store, token):
@@ -325,15 +295,11 @@ def test_mcp_needs_the_scope_of_a_token_with_several(serve, store, token):
     """In the header, or in its URL: `/mcp?scope=acme/bob`."""
     server, both = serve(), token(scopes=[ALICE, BOB])
 
-    async def call(query="", **headers):
-        async with server.client() as client:
-            return await client.post(f"http://memory.test/mcp{query}", headers=both | headers)
-
-    refused = server.run(call())
+    refused = server("POST", f"{HOST}/mcp", headers=both)
     assert refused.status_code == 400
     assert f"{ALICE}, {BOB}" in refused.json()["detail"]
-    assert server.run(call("?scope=acme/bob")).status_code == 404, "there is no MCP in this test"
-    assert server.run(call(**{"mnemolog-scope": BOB})).status_code == 404
+    assert server("POST", f"{HOST}/mcp?scope=acme/bob", headers=both).status_code == 404, "there is no MCP in this test"
+    assert server("POST", f"{HOST}/mcp", headers=both | {"mnemolog-scope": BOB}).status_code == 404
 
 
 def test_the_header_narrows_a_token_for_everything_too(serve, store, token):

@@ -5,11 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.domain.original import Original, original_of
 from mnemolog.server.http import execution
-from mnemolog.server.http.access import Caller
 from mnemolog.server.http.operations import BY_NAME, OPERATIONS
 from mnemolog.server.http.problems import error_of
 from tests.server.api.conftest import Server
@@ -119,20 +116,18 @@ def test_a_body_of_another_type_is_refused(server, store):
 def test_a_caller_may_do_only_what_its_verbs_say(server, store):
     """Each operation names the verb that it needs; without it the status is 403, whatever the arguments."""
     for verb in ("read", "record", "forget", "admin"):
-        caller = Caller(actor="alice", verbs=frozenset({verb}), store=AsyncMemoryStore(store, WorkerPools()))
         for item in OPERATIONS:
             if item.verb != verb:
                 path = item.path.replace("{", "").replace("}", "")
-                answer = server(item.http, path, caller=caller)
+                answer = server.with_verb(verb, item.http, path)
                 assert (answer.status_code, answer.json()["title"]) == (403, "Forbidden"), item.name
 
 
 def test_only_an_administrator_may_search_by_a_regular_expression(server, store):
     """Some expressions never end on some texts, and would stop the server for all callers."""
-    reader = Caller(actor="a", verbs=frozenset({"read"}), store=AsyncMemoryStore(store, WorkerPools()))
     search = {"text": "(a+)+$", "regex": True}
-    assert server("POST", "/find", json=search, caller=reader).json()["title"] == "Forbidden"
-    assert server("POST", "/find", json={"text": "train"}, caller=reader).status_code == 200
+    assert server.with_verb("read", "POST", "/find", json=search).json()["title"] == "Forbidden"
+    assert server.with_verb("read", "POST", "/find", json={"text": "train"}).status_code == 200
     assert server("POST", "/find", json=search).status_code == 200
 
 

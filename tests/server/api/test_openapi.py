@@ -6,9 +6,6 @@ import re
 
 import pytest
 
-from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.aio.worker_pools import WorkerPools
-from mnemolog.server.http.access import Caller
 from mnemolog.server.http.followers import TAIL
 from mnemolog.server.http.openapi import OPENAPI, document
 from mnemolog.server.http.operations import BY_NAME, OPERATIONS
@@ -56,9 +53,8 @@ def test_each_example_fits_its_schemas_and_needs_its_verb_alone(server, store, k
     if example.json is not None:
         assert not list(misfits(example.json, item["requestBody"]["content"]["application/json"]["schema"], components))
     assert set(example.params or ()) <= {part["name"] for part in item["parameters"]}
-    caller = Caller(actor="alice", verbs=frozenset({operation.verb}), store=AsyncMemoryStore(store, WorkerPools()))
     path = example.path.format(**known)
-    answer = server(operation.http, path, caller=caller, json=example.json, params=example.params)
+    answer = server.with_verb(operation.verb, operation.http, path, json=example.json, params=example.params)
     assert answer.status_code == example.status, answer.text
     content = item["responses"][str(answer.status_code)].get("content")
     if answer.status_code == 204:

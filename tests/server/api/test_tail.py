@@ -16,7 +16,6 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.domain.errors import LogUnreachable
 from mnemolog.server.http import followers
-from mnemolog.server.http.access import VERBS, Caller
 from tests.server.api.examples import TRIP_ID
 
 
@@ -178,8 +177,7 @@ def test_a_follower_gets_only_the_events_that_match_its_filters(server, store, m
 def test_a_follower_never_sees_events_outside_its_scope(store, folder, server):
     """Neither what is there nor what comes: it is bound to a scope."""
     with MemoryStore.open(folder, model=None, scope="acme", background=False) as bound:
-        caller = Caller(actor="alice", verbs=VERBS, store=AsyncMemoryStore(bound, WorkerPools()))
-        server.app = server.as_caller(caller)
+        server.app = server.as_caller(store=AsyncMemoryStore(bound, WorkerPools()))
 
         async def follow():
             async with following(server, "after=0") as followed:
@@ -200,8 +198,7 @@ def test_a_stream_ends_when_its_token_is_revoked_or_expires(server, store, clock
     """The answer ends, before anything that was recorded after it."""
     monkeypatch.setattr(followers, "TOKENS_S", 0.0 if why == "expired" else 3_600.0)
     created = store.admin.create_token("alice", expires_in=timedelta(hours=1))
-    whole = AsyncMemoryStore(store, WorkerPools())
-    server.app = server.as_caller(Caller(actor="alice", verbs=VERBS, store=whole, token=created.token.id))
+    server.app = server.as_caller(token=created.token.id)
 
     async def follow():
         async with following(server) as followed:
@@ -252,8 +249,7 @@ def test_an_outage_at_any_step_leaves_nothing_out_and_sends_nothing_twice(server
     monkeypatch.setattr(followers, "RETRY_S", 0.01)
     monkeypatch.setattr(followers, "TOKENS_S", 0.0)
     created = store.admin.create_token("alice")
-    whole = AsyncMemoryStore(store, WorkerPools())
-    server.app = server.as_caller(Caller(actor="alice", verbs=VERBS, store=whole, token=created.token.id))
+    server.app = server.as_caller(token=created.token.id)
 
     async def follow():
         async with following(server) as first, following(server, "scope=acme") as second, asyncio.timeout(30):
@@ -283,7 +279,6 @@ def test_a_follower_without_events_gets_its_position(server, store, monkeypatch)
 
 def test_the_log_is_read_once_for_all_followers_and_not_without_any(server, store):
     """One task reads it, however many follow; with the last one it ends."""
-    server.app = server.as_caller(Caller(actor="a", verbs=VERBS, store=AsyncMemoryStore(store, WorkerPools())))
 
     async def follow():
         async with following(server) as first, following(server) as second, following(server, "session=other"):
