@@ -45,8 +45,7 @@ PUBLIC: Final = (LOGIN, LOGOUT, THEME, STATIC)
 NAVIGATION: Final = (
     ("Look", (("/", "Overview"), ("/sessions", "Sessions"), ("/lineage", "Lineage"), ("/live", "Live"))),
     ("Ask", (("/recall", "Recall"), ("/context", "Context"), ("/diff", "What changed"))),
-    ("Keep", (("/health", "Health"), ("/audit", "Audit"), ("/forgetting", "Forgetting"))),
-    ("Manage", (("/tokens", "Tokens"),)),
+    ("Keep", (("/health", "Health"), ("/audit", "Audit"), ("/forgetting", "Forgetting"), ("/tokens", "Tokens"))),
 )
 """The menu: groups of pages. A page that the caller may not open is left out."""
 THEMES: Final = ("auto", "light", "dark")
