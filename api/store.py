@@ -22,7 +22,7 @@ from mnemolog.domain.result import Results
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.session import SessionLike, checked_session_id, session_id_of
 from mnemolog.domain.spans import Span
-from mnemolog.forgetting.plan import Wish
+from mnemolog.forgetting.plan import ForgetSelector
 from mnemolog.forgetting.results import ForgetReport
 from mnemolog.infra.runtime.fork_guard import OfOneProcess
 from mnemolog.infra.runtime.paths import local_path
@@ -476,12 +476,12 @@ class MemoryStore(OfOneProcess):
         Raises `UnknownSession`, `InvalidInput` (also for a store without encryption), `KeysMissing`, and `LogBusy` if
         another process is still forgetting: nothing was written.
         """
-        wish = Wish.of(session, positions, scope, within=self.parts.boundary)
-        self.parts.sessions.require(wish.sessions, wish.positions)
+        selector = ForgetSelector.of(session, positions, scope, within=self.parts.boundary)
+        self.parts.sessions.require(selector.sessions, selector.positions)
         if reason:
             checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
-        report = self.parts.forgetting.forget(wish, reason=reason, dry_run=dry_run, progress=progress)
-        self.parts.session_list.warn_if_empty(report.counts, *wish.scopes)
+        report = self.parts.forgetting.forget(selector, reason=reason, dry_run=dry_run, progress=progress)
+        self.parts.session_list.warn_if_empty(report.counts, *selector.scopes)
         return report
 
     def verify(

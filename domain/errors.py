@@ -175,7 +175,10 @@ class LogUnreachable(StoreError):
 
 
 class StoreReplaced(StoreError):
-    """A file of the open store was moved, deleted or replaced, or its database lost events. So do all later calls."""
+    """A file of the open store was moved, deleted or replaced, or its database lost events.
+
+    Every later call raises it too.
+    """
 
     _hint = "this call is not acknowledged; close the store, put its files back or restore a backup, and open it again"
 

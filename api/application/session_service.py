@@ -118,7 +118,7 @@ class Sessions:
     ) -> Iterator[tuple[Position, list[RecordedEvent]]]:
         """Yield the events of `(after, upto]` that may be shown, in batches, each with the position it was read up to.
 
-        Of other events only the stream is read: how long this takes says how many there are, and no more.
+        Of other events only the stream is read, so the time taken reveals at most their number.
         """
         if self.boundary.scope == ROOT:
             for batch in self.log.read(after=after, upto=upto, batch_max=batch_max):
@@ -598,6 +598,6 @@ def new_session_id() -> str:
 
 def _check_one_of(turns: int | None, to: When | None) -> None:
     if (turns is None) == (to is None):
-        raise errors.InvalidInput("turns", "say either by how many turns, or to which position or time")
+        raise errors.InvalidInput("turns", "pass exactly one of `turns` and `to`")
     if turns is not None and (not isinstance(turns, int) or isinstance(turns, bool) or turns < 1):
         raise errors.InvalidInput("turns", f"expected a number of turns from 1 on, got {turns!r}")

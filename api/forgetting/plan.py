@@ -40,7 +40,7 @@ from mnemolog.projections.recall.receipts import RECALLS_STREAM
 Receipt = TypeVar("Receipt", bound=Event)
 
 
-class Wish(NamedTuple):
+class ForgetSelector(NamedTuple):
     """What a caller wants to forget."""
 
     sessions: frozenset[str] = frozenset()
@@ -56,8 +56,8 @@ class Wish(NamedTuple):
         scope: str | Sequence[str],
         *,
         within: Boundary,
-    ) -> Wish:
-        """Return a wish, given one or several of each. Raises `InvalidInput`, `OutsideScope`."""
+    ) -> ForgetSelector:
+        """Return a selector, given one or several of each. Raises `InvalidInput`, `OutsideScope`."""
         sessions = session if isinstance(session, Sequence) and not isinstance(session, str) else [session]
         scopes = [scope] if isinstance(scope, str) else scope
         places = [positions] if isinstance(positions, int) else positions
@@ -93,20 +93,20 @@ class Planner:
     def __init__(self, log: EventLog, keyring: Keyring, tx: Transaction) -> None:
         self._log, self._keyring, self._tx = log, keyring, tx
 
-    def plan(self, wish: Wish) -> Plan:
-        """Return the plan for a wish.
+    def plan(self, selector: ForgetSelector) -> Plan:
+        """Return the plan for a selector.
 
         Raises `UnknownSession`, and `InvalidInput` for a position without content, or with content stored unencrypted.
         """
-        sessions = set(wish.sessions)
-        for session in wish.sessions:
+        sessions = set(selector.sessions)
+        for session in selector.sessions:
             if self._tx.version(session_stream(session)) == 0:
                 raise errors.UnknownSession(session)
-        if wish.scopes:
-            sessions |= {session for session, started in self._starts() if wish.holds_scope(started.scope)}
+        if selector.scopes:
+            sessions |= {session for session, started in self._starts() if selector.holds_scope(started.scope)}
         targets = [self._whole(session_stream(session)) for session in sorted(sessions)]
-        singled = self._singled(wish, sessions)
-        dependents = self._add_built_on(wish, singled)
+        singled = self._singled(selector, sessions)
+        dependents = self._add_built_on(selector, singled)
         for stream, versions in sorted(singled.items()):
             targets.append(self._target(stream, ranges_of(versions), Counter(versions.values())))
         whole = {target.stream for target in targets if target.counts}
@@ -125,41 +125,41 @@ class Planner:
     def _target(self, stream: str, versions: list[tuple[int, int]], counts: Counter[str]) -> ForgetTarget:
         return ForgetTarget(stream=stream, versions=versions, series=self._keyring.series(stream), counts=dict(counts))
 
-    def _singled(self, wish: Wish, sessions: set[str]) -> dict[str, dict[int, str]]:
+    def _singled(self, selector: ForgetSelector, sessions: set[str]) -> dict[str, dict[int, str]]:
         """Return the topics of single events to forget, by stream and version: those named, and receipts."""
         found: dict[str, dict[int, str]] = {}
-        for position in sorted(wish.positions):
+        for position in sorted(selector.positions):
             row = self._tx.reads.state_head_at(position)
             stream, version, topic, head = self._checked(position, row)
             if session_of(stream) not in sessions and self._is_there(position, stream, version, topic, head):
                 found.setdefault(stream, {})[version] = topic
-        if sessions or wish.scopes:
+        if sessions or selector.scopes:
             for version, served in self._receipts(RecallServed):
-                if served.session in sessions or wish.holds_scope(served.scope):
+                if served.session in sessions or selector.holds_scope(served.scope):
                     found.setdefault(RECALLS_STREAM, {})[version] = served.topic
         for version, context in self._receipts(ContextServed):
-            if self._shows(context, wish, sessions):
+            if self._shows(context, selector, sessions):
                 found.setdefault(RECALLS_STREAM, {})[version] = context.topic
         return found
 
-    def _shows(self, context: ContextServed, wish: Wish, sessions: set[str]) -> bool:
+    def _shows(self, context: ContextServed, selector: ForgetSelector, sessions: set[str]) -> bool:
         """Whether a context names or shows what is to be forgotten. Its digest could be compared with guesses."""
         recall = context.recall
-        if {recall.session, context.of, *context.sessions} & sessions or wish.holds_scope(recall.scope):
+        if {recall.session, context.of, *context.sessions} & sessions or selector.holds_scope(recall.scope):
             return True
-        if wish.positions & set(context.turns):
+        if selector.positions & set(context.turns):
             return True
-        rows = (self._tx.reads.state_head_at(position) for position in wish.positions if position <= recall.head)
+        rows = (self._tx.reads.state_head_at(position) for position in selector.positions if position <= recall.head)
         return any(session_of(row[0]) == context.of and row[2] != TurnRecorded.topic for row in rows if row is not None)
 
-    def _add_built_on(self, wish: Wish, singled: dict[str, dict[int, str]]) -> int:
+    def _add_built_on(self, selector: ForgetSelector, singled: dict[str, dict[int, str]]) -> int:
         """Add the events of threads that depend on the named ones. Return how many."""
-        rows = [self._tx.reads.state_head_at(position) for position in wish.positions]
+        rows = [self._tx.reads.state_head_at(position) for position in selector.positions]
         named = {row[0] for row in rows if row is not None and thread_of(row[0]) is not None}
         dependents = 0
-        for recorded in with_what_is_built_on(self._of_threads(named), wish.positions):
+        for recorded in with_what_is_built_on(self._of_threads(named), selector.positions):
             singled.setdefault(recorded.stream, {})[recorded.version] = recorded.event.topic
-            dependents += recorded.position not in wish.positions
+            dependents += recorded.position not in selector.positions
         return dependents
 
     def _of_threads(self, streams: set[str]) -> Iterator[RecordedEvent]:

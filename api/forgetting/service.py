@@ -21,7 +21,7 @@ from mnemolog.forgetting import history as forgetting_record
 from mnemolog.forgetting import purge as purging
 from mnemolog.forgetting.history import Request
 from mnemolog.forgetting.nodes import Nodes
-from mnemolog.forgetting.plan import Plan, Planner, Wish
+from mnemolog.forgetting.plan import ForgetSelector, Plan, Planner
 from mnemolog.forgetting.results import Erasure, ForgetReport, PendingErasure, ReapplyReport
 from mnemolog.infra.keys.engine import KeyErasure
 from mnemolog.infra.keys.keyring import Keyring, LeafRange
@@ -61,23 +61,25 @@ class Forgetting:
         self.nodes = Nodes(layout, log, projections, snapshots)
         """The nodes of the log, this one among them."""
 
-    def forget(self, wish: Wish, *, reason: str, dry_run: bool, progress: Progress | None) -> ForgetReport:
+    def forget(
+        self, selector: ForgetSelector, *, reason: str, dry_run: bool, progress: Progress | None
+    ) -> ForgetReport:
         """See `MemoryStore.forget`."""
         keyring = self._keys()
-        for scope in wish.scopes:
+        for scope in selector.scopes:
             if not scope:
                 raise errors.InvalidInput("scope", "name one: the whole store is forgotten by deleting its folder")
-        if not (wish.sessions or wish.scopes or wish.positions):
+        if not (selector.sessions or selector.scopes or selector.positions):
             raise errors.InvalidInput("session", "say what to forget: sessions, scopes or positions")
         if dry_run:
             return _report(
-                self._log.appends.rehearse(lambda tx: Planner(self._log, keyring, tx).plan(wish)), dry_run=True
+                self._log.appends.rehearse(lambda tx: Planner(self._log, keyring, tx).plan(selector)), dry_run=True
             )
         with purging.alone(self._layout, wait_s=LOCK_WAIT_S):
             request = secrets.token_hex(8)
 
             def work(tx: Transaction) -> tuple[Plan, Position | None]:
-                plan = Planner(self._log, keyring, tx).plan(wish)
+                plan = Planner(self._log, keyring, tx).plan(selector)
                 if not plan.targets:
                     return plan, None
                 event = ForgetRequested(id=request, targets=plan.targets, reason=reason)
@@ -85,14 +87,14 @@ class Forgetting:
 
             plan, position = self._log.appends.transact(work)
             self.reached("requested")
-            pending = self._carry_on(progress)
+            pending = self._complete(progress)
         report = _report(plan, request=None if position is None else request, position=position, pending=pending)
         return self._with_nodes(report)
 
     def resume(self) -> None:
         """Resume interrupted requests, and repeat those undone by restoring a file. Fast if there are none.
 
-        Where that fails, it is left for the next time, and `status` lists the requests.
+        If that fails, the next opening tries again, and `status` lists the requests.
         """
         if self._log.keyring is None or self._log.appends.is_read_only:
             return
@@ -100,8 +102,8 @@ class Forgetting:
             if self._is_settled():
                 return
             with purging.alone(self._layout, wait_s=0):
-                self._request_again(self._keys().erasures())
-                self._carry_on(None)
+                self._append_lacking(self._keys().erasures())
+                self._complete(None)
         except (errors.MnemologError, OSError):  # Opening must not fail for this.
             return
 
@@ -111,14 +113,15 @@ class Forgetting:
         with purging.alone(self._layout, wait_s=LOCK_WAIT_S):
             requests = [ForgetRequested(id=e.request, targets=list(e.targets), reason=e.reason) for e in erasures]
             self._renew_keys(requests)
-            count = self._request_again([KeyErasure(event.id, 0, 0, encode(event)) for event in requests])
-            pending = self._carry_on(progress)
+            count = self._append_lacking([KeyErasure(event.id, 0, 0, encode(event)) for event in requests])
+            pending = self._complete(progress)
         return ReapplyReport(erasures=len(erasures), requested=count, pending=pending)
 
     def _renew_keys(self, requests: Iterable[ForgetRequested]) -> None:
-        """Have what is appended after these requests use other keys, where they name versions that are still to come.
+        """Start a new series of keys for streams of which these requests name versions that do not exist yet.
 
-        An older log has them to come. Its writers look at the keys again after a request, which moves the head.
+        In a restored older log these versions are still to be written. Writers read the keys again after a request,
+        because it moves the head.
         """
         known = {request.event.id for request in forgetting_record.requests(self._log)}
         for target in (target for request in requests if request.id not in known for target in request.targets):
@@ -178,8 +181,8 @@ class Forgetting:
         found = self._log.event_at(Position(erasure.position))
         return found is not None and isinstance(found.event, ForgetRequested) and found.event.id == erasure.request
 
-    def _request_again(self, erasures: Sequence[KeyErasure]) -> int:
-        """Append the requests that the log lacks; for the others note their positions."""
+    def _append_lacking(self, erasures: Sequence[KeyErasure]) -> int:
+        """Append the requests that the log lacks. Return how many."""
 
         def work(tx: Transaction) -> int:
             known = {request.event.id for request in forgetting_record.requests(self._log)}
@@ -190,8 +193,8 @@ class Forgetting:
 
         return self._log.appends.transact(work)
 
-    def _carry_on(self, progress: Progress | None) -> str | None:
-        """Complete every request. Return what could not be done, and why; None if all is done."""
+    def _complete(self, progress: Progress | None) -> str | None:
+        """Complete every request. Return the step that failed, and why; None if all succeeded."""
         step = "destroying the keys"
         try:
             found = forgetting_record.requests(self._log)
@@ -252,8 +255,8 @@ def _recorded(request: Request) -> Callable[[Transaction], None]:
 
     def work(tx: Transaction) -> None:
         for target in event.targets if request.erased_at is None else ():
-            # A log restored from before the request may have less of a stream, or nothing at all. What was appended to
-            # it since the request is not meant.
+            # A restored older log may have fewer versions of a stream, or none. Versions appended after the request are
+            # not part of it.
             latest = Version(tx.reads.version(target.stream))
             end = version_at(tx.reads, target.stream, request.recorded.position, latest=latest)
             versions = [(first, min(last, end)) for first, last in target.versions if first <= end]
