@@ -11,12 +11,15 @@ from mnemolog.aio.session import AsyncSession
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.aio.wrappers import run_in
+from mnemolog.application.session_list import SessionList
 from mnemolog.application.session_service import Sessions
+from mnemolog.application.tokens import Tokens
 from mnemolog.audit.log_export import export_lines
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.export import encoded
 from mnemolog.domain.moments import When
 from mnemolog.domain.position import ORIGIN
+from mnemolog.domain.scope import Boundary
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.recall.service import Recalls
@@ -35,6 +38,26 @@ def log_of(store: MemoryStore) -> EventLog:
     """Return the log of a store, for streams of the adapter's own. Raises `OutsideScope` if it is open for a scope."""
     store.parts.boundary.require_none("the log")
     return store.parts.log
+
+
+def events_of(store: MemoryStore) -> EventLog:
+    """Return the log of a store, to read and follow it. It knows no scope: the caller shows only what is inside."""
+    return store.parts.log
+
+
+def boundary_of(store: MemoryStore) -> Boundary:
+    """Return the scope that a store is open for."""
+    return store.parts.boundary
+
+
+def session_list_of(store: MemoryStore) -> SessionList:
+    """Return the lists of the sessions of a store, in pages and groups."""
+    return store.parts.session_list
+
+
+def tokens_of(store: MemoryStore) -> Tokens:
+    """Return the tokens of a store."""
+    return store.parts.tokens
 
 
 def exported_lines(store: MemoryStore, *, after: When = ORIGIN, upto: When | None = None) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import read
+from mnemolog.adapters.support.store_access import boundary_of, events_of, read
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
@@ -77,12 +77,12 @@ async def audit(request: Request, caller: Caller, at: AsOf) -> AuditPage:
     def look(store: MemoryStore) -> AuditPage:
         last = at.position if before is None else Position(min(max(before - 1, ORIGIN), at.position))
         found = newest_events(store, wanted, upto=last, limit=PER_PAGE)
-        whole = store.parts.boundary.scope == ROOT
+        whole = boundary_of(store).scope == ROOT
         return AuditPage(
             filter=wanted,
             before=before,
-            head=head_at(store.parts.log, at.position) if whole else None,
-            log_id=store.parts.log.log_id if whole else "",
+            head=head_at(events_of(store), at.position) if whole else None,
+            log_id=events_of(store).log_id if whole else "",
             witnesses=tuple(islice(_witnesses(store), WITNESSES_MAX)) if whole else (),
             events=found.lines,
             looked_from=found.after,
@@ -100,7 +100,7 @@ def head_at(log: EventLog, position: int) -> Head:
 
 
 def _witnesses(store: MemoryStore) -> Iterator[ShownWitness]:
-    log = store.parts.log
+    log = events_of(store)
     seen = log.seen_head()
     if seen is not None:
         yield ShownWitness(name="this server, when it last looked", position=seen.position, agrees=_agrees(store, seen))
@@ -109,7 +109,7 @@ def _witnesses(store: MemoryStore) -> Iterator[ShownWitness]:
 
 
 def _agrees(store: MemoryStore, head: Head) -> bool:
-    return store.parts.log.digest_at(head.position) == head.digest_bytes
+    return events_of(store).digest_at(head.position) == head.digest_bytes
 
 
 @action("/audit/verify", title="Verify", verb="read", needs_write=False, whole=True)

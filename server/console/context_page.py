@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
-from mnemolog.adapters.support.store_access import known_async_session, read
+from mnemolog.adapters.support.store_access import events_of, known_async_session, read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.display import counted
 from mnemolog.domain.events import TurnRecorded
@@ -104,7 +104,7 @@ def _left_out(store: MemoryStore, items: tuple[LeftOut, ...]) -> tuple[ShownLeft
 
 
 def _shown(store: MemoryStore, item: LeftOut) -> ShownLeftOut:
-    recorded = None if item.position is None else store.parts.log.event_at(item.position)
+    recorded = None if item.position is None else events_of(store).event_at(item.position)
     if recorded is None or not isinstance(turn := recorded.event, TurnRecorded):
         return ShownLeftOut(item=item, text=item.name)
     session = session_of(recorded.stream) or ""

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from starlette.requests import Request
 
-from mnemolog.adapters.support.store_access import read
+from mnemolog.adapters.support.store_access import boundary_of, events_of, read, sessions_of
 from mnemolog.audit.diff import session_diff, switch_of
 from mnemolog.audit.results import Diff, SessionDiff
 from mnemolog.domain.display import counted
@@ -138,10 +138,10 @@ def _paged(items: int, number: int) -> tuple[int, int]:
 
 
 def _far_apart(store: MemoryStore, before: Position, after: Position, *, scope: Scope, number: int) -> DiffPage:
-    log = store.parts.log
+    log = events_of(store)
     said = Counter(log.streams_with(TurnRecorded.topic, after=before, upto=after))
     rows = log.stored_events(after=before, upto=after, prefix="", topics=_OTHER_TOPICS, limit=OTHER_EVENTS_MAX)
-    sees_all = scope == ROOT and store.parts.boundary.scope == ROOT
+    sees_all = scope == ROOT and boundary_of(store).scope == ROOT
     inside = None if sees_all else {item.session for item in store.sessions(scope=scope)}
     sessions = [name for stream in dict.fromkeys((*said, *(row[1] for row in rows))) if (name := session_of(stream))]
     names = sessions if inside is None else [name for name in sessions if name in inside]
@@ -172,7 +172,7 @@ def _held(
     store: MemoryStore, names: list[str], said: Counter[str], before: Position, after: Position
 ) -> Iterator[SessionDiff]:
     """Yield what sessions held before and after, without their turns."""
-    log, states = store.parts.log, store.parts.sessions.states
+    log, states = events_of(store), sessions_of(store).states
     then, now = log.recorded_at(before), log.recorded_at(after)
     for name in names:
         if (new := states.at(name, after)) is not None:

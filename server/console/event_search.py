@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from starlette.datastructures import QueryParams
 
+from mnemolog.adapters.support.store_access import boundary_of, events_of, session_list_of, sessions_of
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT
@@ -83,8 +84,8 @@ def newest_events(store: MemoryStore, wanted: EventFilter, *, upto: Position, li
     Raises `UnknownSession`, and `OutsideScope` for a scope outside of that of the store.
     """
     if wanted.session:
-        store.parts.sessions.state(wanted.session)
-    is_whole = store.parts.boundary.scope == ROOT
+        sessions_of(store).state(wanted.session)
+    is_whole = boundary_of(store).scope == ROOT
     # The log itself finds the events of a session or a kind; those of a kind only for who may see all of them.
     is_found = bool(wanted.session or (wanted.topic and is_whole))
     inside = _sessions(store, wanted.scope) if wanted.scope else None
@@ -111,7 +112,7 @@ def newest_events(store: MemoryStore, wanted: EventFilter, *, upto: Position, li
 
 
 def _sessions(store: MemoryStore, scope: str) -> dict[str, SessionSummary]:
-    return {item.session: item for item in store.parts.session_list.sessions(scope=scope)}
+    return {item.session: item for item in session_list_of(store).sessions(scope=scope)}
 
 
 def _all(store: MemoryStore, begin: int, end: int) -> Iterator[Moment]:
@@ -125,7 +126,7 @@ def _found(
     """Yield the events of a session or a kind between two positions, newest first, found without decoding others."""
     stream = session_stream(wanted.session) if wanted.session else ""
     topics = (wanted.topic,) if wanted.topic else ()
-    rows = store.parts.log.stored_events(after=begin, upto=end, prefix=stream, topics=topics, limit=end - begin)
+    rows = events_of(store).stored_events(after=begin, upto=end, prefix=stream, topics=topics, limit=end - begin)
     for position, name in reversed([(row[0], row[1]) for row in rows]):
         if (not stream or name == stream) and (inside is None or session_of(name) in inside):
             yield from store.audit.timeline(after=position - 1, upto=position)

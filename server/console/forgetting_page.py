@@ -13,7 +13,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import known_session, read
+from mnemolog.adapters.support.store_access import events_of, known_session, read, sessions_of
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
@@ -172,7 +172,7 @@ async def forgetting(request: Request, caller: Caller, at: AsOf) -> ForgettingPa
     preview = await _preview(caller.store, selection, after=after) if selection else None
 
     def past(blocking: MemoryStore) -> tuple[bool, list[PastErasure]]:
-        log = blocking.parts.log
+        log = events_of(blocking)
         return log.keyring is not None, [_past(item) for item in _visible(blocking, at.position)]
 
     encrypted, found = await read(caller.store, past)
@@ -197,7 +197,7 @@ async def _preview(store: AsyncMemoryStore, selection: Selection, *, after: int)
         previews = (
             _session_preview(blocking, name, turns=turns.get(name, 0), after=begin, most=lines) for name in shown
         )
-        events = (_event(blocking.parts.log, position) for position in selection.positions[:PER_PAGE])
+        events = (_event(events_of(blocking), position) for position in selection.positions[:PER_PAGE])
         return tuple(previews), tuple(events)
 
     sessions, events = await read(store, look)
@@ -300,7 +300,7 @@ async def certificate(request: Request, caller: Caller, _at: AsOf) -> Certificat
 
 
 def _certificate(store: MemoryStore, found: history.Request) -> Certificate:
-    log, recorded, done = store.parts.log, found.recorded, found.completed_at
+    log, recorded, done = events_of(store), found.recorded, found.completed_at
     erasure, pending = _past(found), _pending_nodes(store, found.event.id)
     return Certificate(
         erasure=erasure,
@@ -340,8 +340,8 @@ def _pending_nodes(store: MemoryStore, request_id: str) -> tuple[NodeStatus, ...
 
 def _visible(store: MemoryStore, at: Position | None) -> Iterator[history.Request]:
     """Yield the requests up to a position that name nothing outside of the store's scope."""
-    sessions = store.parts.sessions
-    for found in history.requests(store.parts.log):
+    sessions = sessions_of(store)
+    for found in history.requests(events_of(store)):
         streams = {target.stream for target in found.event.targets if session_of(target.stream) is not None}
         inside = sessions.boundary.scope == ROOT or (streams and all(map(sessions.shows_stream, streams)))
         if inside and (at is None or found.recorded.position <= at):

@@ -11,7 +11,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import read
+from mnemolog.adapters.support.store_access import events_of, read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.display import counted
 from mnemolog.domain.events import TurnRecorded
@@ -118,7 +118,7 @@ async def model_rows(store: AsyncMemoryStore) -> tuple[ModelRow, ...]:
 
 
 def _model_rows(store: MemoryStore, listed: list[Model]) -> Iterator[ModelRow]:
-    log, known = store.parts.log, {model.name for model in listed}
+    log, known = events_of(store), {model.name for model in listed}
     head = log.head().position
     unused = [_without_vectors(name) for name in store.parts.projections.models.names() if name not in known]
     for model in (*listed, *unused):

@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.requests import Request
 
-from mnemolog.adapters.support.store_access import read
+from mnemolog.adapters.support.store_access import events_of, read, session_list_of, sessions_of
 from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import SessionSwitched
@@ -61,7 +61,7 @@ async def lineage(request: Request, caller: Caller, at: AsOf) -> Lineage:
     )
 
     def found(store: MemoryStore) -> Lineage:
-        families = store.parts.session_list.families(
+        families = session_list_of(store).families(
             session=session, scope="" if session else scope, as_of=at.position, before=before, limit=SESSIONS_MAX
         )
         rows = [
@@ -98,8 +98,8 @@ def _in_tree_order(sessions: Iterable[SessionSummary]) -> list[tuple[SessionSumm
 def _switches(store: MemoryStore, at: AsOf, *, of: set[str] | None) -> list[Switch]:
     """Return the last switches up to a moment, those from or to sessions of `of`, or all; the newest first."""
     found: list[Switch] = []
-    log = store.parts.log
-    for group in store.parts.session_list.groups("agent", as_of=at.position):
+    log = events_of(store)
+    for group in session_list_of(store).groups("agent", as_of=at.position):
         stream = agent_stream(group.name)
         after = Version(max(log.version(stream) - SWITCHES_READ_MAX, ORIGIN))
         for batch in log.read_stream(stream, after=after, upto=at.position):
@@ -108,7 +108,7 @@ def _switches(store: MemoryStore, at: AsOf, *, of: set[str] | None) -> list[Swit
                 if (
                     isinstance(event, SessionSwitched)
                     and (of is None or event.from_ in of or event.to in of)
-                    and store.parts.sessions.shows(recorded)
+                    and sessions_of(store).shows(recorded)
                 ):
                     found.append(
                         Switch(

@@ -10,6 +10,7 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
+from mnemolog.adapters.support.store_access import boundary_of, events_of, session_list_of, sessions_of
 from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.moments import checked_position, parse_time, position_at
 from mnemolog.domain.position import ORIGIN, Micros, Position
@@ -157,7 +158,7 @@ class _WholeLog:
 
 def as_of(store: MemoryStore, text: str) -> AsOf:
     """Return the moment that `?at=` names: a position, a time, or now if it is empty. Raises `InvalidInput`."""
-    text, head = text.strip(), store.parts.log.head().position
+    text, head = text.strip(), events_of(store).head().position
     position = position_of(store, AT, text) if text else head
     time = None if not text or _is_position(text) else to_datetime(parse_time(AT, text))
     return AsOf(text=text, time=time, position=position, recorded_at=recorded_at(store, position), head=head)
@@ -168,7 +169,7 @@ def position_of(store: MemoryStore, field: str, text: str) -> Position:
 
     Raises `InvalidInput`, naming the field, for what is neither, and for a position that is not in the log.
     """
-    log = store.parts.log
+    log = events_of(store)
     if _is_position(text):
         return checked_position(field, int(text), head=log.head().position)
     return position_at(field, text, log)
@@ -180,7 +181,7 @@ def _is_position(text: str) -> bool:
 
 def recorded_at(store: MemoryStore, position: Position) -> datetime | None:
     """Return when the event at a position was recorded. When others did something is not told: None."""
-    log, sessions = store.parts.log, store.parts.sessions
+    log, sessions = events_of(store), sessions_of(store)
     if position == ORIGIN:
         return None
     own = sessions.read(after=Position(position - 1), upto=position)
@@ -195,9 +196,9 @@ def time_bar(store: MemoryStore, at: AsOf) -> TimeBar | None:
     Looks up some times for each of `BUCKETS`, and reads no events. Of a scope only turns are counted, because other
     events have no index by scope. Nothing in its bar depends on what was recorded outside of it.
     """
-    if store.parts.boundary.scope == ROOT:
-        return _bar(_WholeLog(store.parts.log, at.head), at, of="event")
-    with store.parts.session_list.turn_times() as turns:
+    if boundary_of(store).scope == ROOT:
+        return _bar(_WholeLog(events_of(store), at.head), at, of="event")
+    with session_list_of(store).turn_times() as turns:
         return _bar(turns, at, of="turn")
 
 

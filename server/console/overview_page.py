@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from mnemolog.adapters.support.store_access import read
+from mnemolog.adapters.support.store_access import read, session_list_of
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.errors import OutsideScope
 from mnemolog.domain.position import Position
@@ -86,7 +86,7 @@ async def overview(request: Request, caller: Caller, at: AsOf) -> Overview:
     scope, health = text(request.query_params, "scope"), await _health(caller.store)
 
     def found(store: MemoryStore) -> Overview:
-        pages = store.parts.session_list
+        pages = session_list_of(store)
         scopes = pages.groups("scope", scope=scope, as_of=at.position)
         agents = pages.groups("agent", scope=scope, as_of=at.position)
         bar = time_bar(store, at)

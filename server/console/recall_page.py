@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
-from mnemolog.adapters.support.store_access import read
+from mnemolog.adapters.support.store_access import events_of, read
 from mnemolog.domain.display import counted
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language
 from mnemolog.domain.position import Position
@@ -246,7 +246,7 @@ class QueryStems(NamedTuple):
 
 
 def _query_stems(store: MemoryStore, query: str) -> QueryStems:
-    language = store.parts.log.fold(LANGUAGE_STREAM, evolve_language).state or DEFAULT_LANGUAGE
+    language = events_of(store).fold(LANGUAGE_STREAM, evolve_language).state or DEFAULT_LANGUAGE
     return QueryStems(frozenset(terms_of(query, language)), language)
 
 

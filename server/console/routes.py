@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from mnemolog.adapters.support.store_access import read, with_pools
+from mnemolog.adapters.support.store_access import boundary_of, read, with_pools
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.result import Result
@@ -265,7 +265,7 @@ def _refusal(caller: Caller, target: Page | Action) -> ErrorPage | None:
     """Return why a caller may not use a page or an action; None if the caller may."""
     if not caller.may(target.verb):
         return _not_allowed(target.verb)
-    sees_all = with_pools(caller.store)[0].parts.boundary.scope == ROOT
+    sees_all = boundary_of(with_pools(caller.store)[0]).scope == ROOT
     return None if sees_all or not target.whole else _A_PART_ONLY
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
+from mnemolog.adapters.support.store_access import events_of
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import (
     CheckpointCreated,
@@ -46,7 +47,7 @@ def marks_of(store: MemoryStore, session: str, *, upto: Position) -> tuple[Mark,
         found = _mark(recorded)
         return (marks or ()) + ((found,) if found is not None else ())
 
-    return store.parts.log.fold(session_stream(session), add, upto=upto).state or ()
+    return events_of(store).fold(session_stream(session), add, upto=upto).state or ()
 
 
 def hidden_by(marks: Sequence[Mark], position: Position) -> Mark | None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from mnemolog.adapters.support.store_access import read
+from mnemolog.adapters.support.store_access import events_of, read, sessions_of
 from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
@@ -99,14 +99,14 @@ def view_of(
     store: MemoryStore, session_id: str, at: AsOf, *, before: Position | None, after: Position | None
 ) -> SessionView:
     """Return a session as of a moment. Raises `UnknownSession`."""
-    sessions = store.parts.sessions
+    sessions = sessions_of(store)
     now = sessions.state(session_id)
     about: dict[str, Any] = {
         "session": now.session,
         "title": now.started.title,
         "agent": now.started.agent,
         "scope": now.started.scope,
-        "started_at": to_datetime(store.parts.log.recorded_at(now.started_position)),
+        "started_at": to_datetime(events_of(store).recorded_at(now.started_position)),
         "started_position": now.started_position,
         "reason": now.started.reason,
         "parent": now.started.parent,
@@ -120,7 +120,7 @@ def view_of(
     if at.time is not None:
         moment = to_micros("at", at.time)
     else:
-        moment = sessions.clock.now() if at.is_now else store.parts.log.recorded_at(at.position)
+        moment = sessions.clock.now() if at.is_now else events_of(store).recorded_at(at.position)
     values = [
         KeptValue(
             key=key,
@@ -153,7 +153,7 @@ def _conversation(
     """Return a page of the turns, hidden ones included, in order."""
     end = Position(at.position + 1)
     seen = cut(state.spans, upto=at.position)
-    every = cut(store.parts.sessions.spans_at(state.session, at.position, hidden=True), upto=at.position)
+    every = cut(sessions_of(store).spans_at(state.session, at.position, hidden=True), upto=at.position)
     forward = after is not None
     found = store.parts.projections.turns_in(
         every,
@@ -192,7 +192,7 @@ def _marks(store: MemoryStore, state: SessionState, at: AsOf) -> tuple[Mark, ...
     end = at.position
     for item in (state.session, *reversed(state.ancestors)):
         found += marks_of(store, item, upto=end)
-        first = store.parts.sessions.states.latest(item)
+        first = sessions_of(store).states.latest(item)
         if first is None or first.started.branched_at is None:
             break
         end = Position(min(end, first.started.branched_at))

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from mnemolog.adapters.support.store_access import read
+from mnemolog.adapters.support.store_access import read, session_list_of
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.read_models import SessionSummary
@@ -41,7 +41,7 @@ async def sessions(request: Request, caller: Caller, at: AsOf) -> SessionPage:
     )
 
     def found(store: MemoryStore) -> SessionPage:
-        pages = store.parts.session_list
+        pages = session_list_of(store)
         wanted: dict[str, Any] = {"agent": agent or None, "title": title, "scope": scope, "as_of": at.position}
         rows = pages.page(**wanted, before=before, after=after, limit=ROWS_MAX + 1)
         more, rows = len(rows) > ROWS_MAX, rows[:ROWS_MAX]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mnemolog.adapters.support.store_access import read
+from mnemolog.adapters.support.store_access import read, sessions_of
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import tokens
 from mnemolog.domain.errors import InvalidInput, OutsideScope
@@ -116,4 +116,4 @@ def _first(scopes: Any) -> str | None:
 
 
 def _has(store: MemoryStore, session: str) -> bool:
-    return store.parts.sessions.exists(session)
+    return sessions_of(store).exists(session)

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, quote
 from starlette.requests import cookie_parser
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import clock_of
+from mnemolog.adapters.support.store_access import clock_of, tokens_of
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_list import without_scope_warnings
@@ -129,7 +129,7 @@ _NO_DIGEST: Final = bytes(32)
 
 
 def _known(store: MemoryStore) -> Known:
-    return store.parts.tokens.known(), to_datetime(clock_of(store).now())
+    return tokens_of(store).known(), to_datetime(clock_of(store).now())
 
 
 class Authentication:

@@ -12,7 +12,7 @@ from typing import Any, Final, get_origin, get_type_hints
 
 import msgspec
 
-from mnemolog.adapters.support.store_access import known_session
+from mnemolog.adapters.support.store_access import boundary_of, events_of, known_session
 from mnemolog.aio.services import AsyncAdminService, AsyncAuditService, AsyncModelService, AsyncQuarantine
 from mnemolog.aio.session import AsyncSession
 from mnemolog.aio.store import AsyncMemoryStore
@@ -158,7 +158,7 @@ def _page_of(operation: Operation) -> Callable[[MemoryStore, dict[str, Any]], Ca
     def page(store: MemoryStore, arguments: dict[str, Any]) -> CallResult:
         limit = _checked_limit(arguments.pop("limit", PAGE))
         if is_read_on:
-            end = None if store.parts.boundary.scope == ROOT else _end_of_part(store, arguments)
+            end = None if boundary_of(store).scope == ROOT else _end_of_part(store, arguments)
             return _page(call(store, arguments), limit, end=end)
         if operation.method is MemoryStore.sessions:
             after = arguments.pop("after", 0)
@@ -172,7 +172,7 @@ def _page_of(operation: Operation) -> Callable[[MemoryStore, dict[str, Any]], Ca
 
 def _end_of_part(store: MemoryStore, arguments: dict[str, Any]) -> int | None:
     """Bound a call to the first `POSITIONS` events of its range. Return where that ends, None if it has no more."""
-    log = store.parts.log
+    log = events_of(store)
     upto = log.head().position if (asked := arguments.get("upto")) is None else position_at("upto", asked, log)
     end = position_at("after", arguments.get("after", ORIGIN), log) + POSITIONS
     if end >= upto:
@@ -219,7 +219,7 @@ def _place(item: Any) -> int:
 
 
 def _back_up(folders: Folders, store: MemoryStore, arguments: dict[str, Any]) -> Any:
-    store.parts.boundary.require_none("backup")  # First: the refusal below names the folder of the server.
+    boundary_of(store).require_none("backup")  # First: the refusal below names the folder of the server.
     if folders.backups is None:
         raise errors.BackupRefused(store.path, "this server was started without a folder for backups")
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"

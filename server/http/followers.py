@@ -18,7 +18,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import clock_of
+from mnemolog.adapters.support.store_access import boundary_of, clock_of, events_of, sessions_of, tokens_of
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.domain import structured_log
@@ -189,11 +189,11 @@ class Followers:
         finally:
             with suppress(MnemologError):
                 await asyncio.shield(
-                    run_in("read", self._store, lambda store: store.parts.log.followers.unlisten(listener))
+                    run_in("read", self._store, lambda store: events_of(store).followers.unlisten(listener))
                 )
 
     def _new(self, store: MemoryStore) -> list[_Entry]:
-        head = store.parts.log.head().position
+        head = events_of(store).head().position
         if head <= self._position:
             return []
         return _entries(islice(store.audit.timeline(after=self._position, upto=head), BATCH_MAX))
@@ -231,12 +231,12 @@ class Followers:
 
 def _valid_tokens(store: MemoryStore) -> set[str]:
     now = to_datetime(clock_of(store).now())
-    return {name for name, known in store.parts.tokens.known().items() if known.token.is_valid(now)}
+    return {name for name, known in tokens_of(store).known().items() if known.token.is_valid(now)}
 
 
 def _listen(store: MemoryStore, listener: _Listener) -> float:
-    store.parts.log.followers.listen(listener)
-    return store.parts.log.followers.poll_interval_s
+    events_of(store).followers.listen(listener)
+    return events_of(store).followers.poll_interval_s
 
 
 class _Listener:
@@ -273,7 +273,7 @@ class FollowEndpoint:
             topics=frozenset(given.get("topics", ())),
         )
         caller = await request.state.caller.for_call(given, self._arguments.sessions_in(given))
-        boundary = await run_in("read", caller.store, lambda of: of.parts.boundary.scope)
+        boundary = await run_in("read", caller.store, lambda of: boundary_of(of).scope)
         subscriber = await self._followers.subscribe((boundary, wanted.scope), caller.store, token=caller.token)
         try:
             followed = _Followed(self._followers, subscriber, wanted)
@@ -383,12 +383,12 @@ def _entries(moments: Any) -> list[_Entry]:
 
 def _seen(store: MemoryStore, scope: Scope, entries: Sequence[_Entry]) -> list[_Entry]:
     """Return the events that may be seen through a store and are of sessions at or below a scope."""
-    sessions = store.parts.sessions
+    sessions = sessions_of(store)
     return [item for item in entries if sessions.shows(item.recorded) and (not scope or _is_within(store, scope, item))]
 
 
 def _is_within(store: MemoryStore, scope: Scope, entry: _Entry) -> bool:
-    state = None if entry.session is None else store.parts.sessions.states.latest(entry.session)
+    state = None if entry.session is None else sessions_of(store).states.latest(entry.session)
     return state is not None and covers(scope, Scope(state.started.scope))
 
 
