@@ -77,7 +77,7 @@ def action(
     whole: bool = False,
     needs_write: bool = True,
 ) -> Callable[[Callable[[Request, Caller, QueryParams], Awaitable[Any]]], Action]:
-    """Make an action of a function, which is called with a form that was posted to `path` and is not forged."""
+    """Make an action of a function, which is called with a form that was posted to `path`."""
     return lambda do: Action(path, title, template, verb, whole, do, needs_write)
 
 

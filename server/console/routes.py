@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Se
 from functools import partial
 from typing import Any, Final
 
-from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -22,11 +21,9 @@ from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, redir
 from mnemolog.server.console.parameters import form_of, text
 from mnemolog.server.console.rendering import environment, url
 from mnemolog.server.console.security import (
-    CSRF_FIELD,
     HEADERS,
     LOGIN_COOKIE,
     THEME_COOKIE,
-    FormTokens,
     local_target,
 )
 from mnemolog.server.http.access import Caller
@@ -79,7 +76,7 @@ class Console:
         """`name` is shown as that of the store. Without `log_in` there is no login page."""
         self._pages, self._actions = tuple(pages), tuple(actions)
         self._name, self._write, self._log_in = name, write, log_in
-        self._templates, self._forms = environment(), FormTokens()
+        self._templates = environment()
 
     def routes(self) -> list[Any]:
         """Return the routes of the console. The last one matches every path: put it behind all others."""
@@ -115,7 +112,7 @@ class Console:
         if action.needs_write and not self._write:
             raise Refused(_READ_ONLY)
         caller = _admitted(request, action)
-        done = await action.do(request, caller, await self._form(request))
+        done = await action.do(request, caller, form_of(await request.body()))
         if isinstance(done, Response):
             return done
         return await self._page_at(request, action, done, await read(caller.store, lambda store: as_of(store, "")))
@@ -129,13 +126,6 @@ class Console:
     async def _no_page(self, _: Request) -> Response:
         raise Refused(_NO_PAGE)
 
-    async def _form(self, request: Request) -> QueryParams:
-        """Return the fields of a form that a page of this server sent. Raises `Refused` and `InvalidInput`."""
-        form = form_of(await request.body())
-        if not self._forms.accepts(request, form):
-            raise Refused(_FORGED)
-        return form
-
     async def _login(self, request: Request) -> Response:
         if self._log_in is None:  # No token is needed; the cookie may be that of another server of this machine.
             response = redirect(local_target(text(request.query_params, "next")))
@@ -144,7 +134,7 @@ class Console:
         if request.method == "GET":
             shown = Login(next=text(request.query_params, "next"), wrong=False)
             return self._page(request, "login.html", "Log in", shown)
-        form = await self._form(request)
+        form = form_of(await request.body())
         token, target = text(form, "token"), text(form, "next")
         if not token.isascii() or await self._log_in(token) is None:
             return self._page(request, "login.html", "Log in", Login(next=target, wrong=True), status=401)
@@ -152,14 +142,13 @@ class Console:
         self._set_cookie(request, response, LOGIN_COOKIE, token)
         return response
 
-    async def _logout(self, request: Request) -> Response:
-        await self._form(request)
+    async def _logout(self, _: Request) -> Response:
         response = redirect("/")
         response.delete_cookie(LOGIN_COOKIE)
         return response
 
     async def _theme(self, request: Request) -> Response:
-        form = await self._form(request)
+        form = form_of(await request.body())
         theme = text(form, "theme")
         response = redirect(local_target(text(form, "next")))
         self._set_cookie(request, response, THEME_COOKIE, theme if theme in THEMES else THEMES[0])
@@ -212,8 +201,6 @@ class Console:
             "logged_in": LOGIN_COOKIE in request.cookies,
             "theme": theme if theme in THEMES else THEMES[0],
             "themes": THEMES,
-            "csrf_field": CSRF_FIELD,
-            "csrf": self._forms.token(request),
             "at": at,
             "bar": bar,
             "link": lambda to, **query: url(to, {**kept, **query}),
@@ -289,12 +276,6 @@ _READ_ONLY: Final = ErrorPage(
     title="This console is read-only",
     detail="Nothing was changed.",
     hint="Changes are allowed here if the server is started with `--write`.",
-)
-_FORGED: Final = ErrorPage(
-    status=403,
-    title="This form has expired",
-    detail="It was not sent by a page of this server as it runs now. Nothing was changed.",
-    hint="Go back, reload the page, and send it again.",
 )
 _NO_PAGE: Final = ErrorPage(
     status=404,

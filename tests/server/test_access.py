@@ -47,14 +47,15 @@ def test_a_person_logs_in_and_what_the_console_changes_is_in_their_name(folder, 
         server(folder, "--require-token", "--write") as (url, _),
         httpx2.Client(base_url=url, headers={"accept": "text/html"}) as client,
     ):
-        form = client.get("/login").text
-        csrf = form.partition('name="csrf" value="')[2].partition('"')[0]
-        wrong = client.post("/login", data={"token": "mnemolog_0_0", "csrf": csrf, "next": "/"})
+        wrong = client.post("/login", data={"token": "mnemolog_0_0", "next": "/"})
         assert wrong.status_code == 401
-        entered = client.post("/login", data={"token": created.secret, "csrf": csrf, "next": "/"})
+        entered = client.post("/login", data={"token": created.secret, "next": "/"})
         assert entered.status_code == 303, entered.text
         page = client.get("/")
         assert page.status_code == 200
         assert created.secret not in page.text
         other = {"origin": "https://evil.example.org"}
         assert client.post("/v1/sessions", json={}, headers=other).status_code == 403
+        for path in ("/forgetting", "/tokens", "/login", "/logout", "/theme"):
+            for sent in (other, {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}):
+                assert client.post(path, data={"token": created.secret}, headers=sent).status_code == 403, path
