@@ -39,7 +39,7 @@ class MemoryLog:
 
     def __init__(self, turns: list[tuple[str, str]]) -> None:
         texts = [(session, started(session)) for session in SESSIONS]
-        texts += [(session, TurnRecorded(role="user", text=text)) for session, text in turns]
+        texts += [(session, TurnRecorded(role=Role.USER, text=text)) for session, text in turns]
         versions = dict.fromkeys(SESSIONS, 0)
         self.events: list[RecordedEvent] = []
         for position, (session, event) in enumerate(texts, 1):
