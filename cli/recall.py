@@ -93,10 +93,10 @@ ReceiptsLimit = Annotated[int, typer.Option(metavar="N", min=1, help="Maximum nu
 Modes = Annotated[str, typer.Option("--mode", autocompletion=known.modes, help="hybrid, vector or text.")]
 
 
-def _filter(field: str, *names: str, more: str = "", **how: Any) -> Any:
+def _filter(field: str, *, more: str = "", **how: Any) -> Any:
     """Return the option for a filter of the library, with its description there."""
     text = re.sub(r"`(since|until|by)`", r"--\1", options_of(TurnFilters)[field][1].means).replace("`", "")
-    return typer.Option(*names, help=f"{text[0].upper()}{text[1:]}{more}.", rich_help_panel=FILTERS, **how)
+    return typer.Option(help=f"{text[0].upper()}{text[1:]}{more}.", rich_help_panel=FILTERS, **how)
 
 
 class FilterFlags(TypedDict):
