@@ -80,10 +80,11 @@ def corpus(connection: sa.Connection, *, upto: Position | None) -> Corpus:
 def numbers_in(stored: bytes) -> NDArray[np.int64]:
     """Return numbers below 2^56 that FTS5 stores one after the other: SQLite's variable-length integers."""
     parts = np.frombuffer(stored, dtype=np.uint8).astype(np.int64)
-    ends = np.flatnonzero(parts < 0x80)
-    of_number = np.searchsorted(ends, np.arange(len(parts)))
-    bits = (parts & 0x7F) << 7 * (ends[of_number] - np.arange(len(parts)))
-    return np.add.reduceat(bits, np.flatnonzero(np.diff(of_number, prepend=-1))) if len(parts) else parts
+    ends, places = np.flatnonzero(parts < 0x80), np.arange(len(parts))
+    starts = np.zeros_like(ends)
+    starts[1:] = ends[:-1] + 1
+    bits = (parts & 0x7F) << 7 * (ends[np.searchsorted(ends, places)] - places)
+    return np.add.reduceat(bits, starts) if len(parts) else parts
 
 
 def turns_with(connection: sa.Connection, words: Sequence[str], *, upto: Position | None) -> dict[str, int]:
