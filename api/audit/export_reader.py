@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mnemolog.domain import digest
+from mnemolog.domain.chain import Chain
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.domain.export import (
     FORMAT,
@@ -22,9 +23,6 @@ from mnemolog.domain.export import (
 from mnemolog.domain.log_row import LogRow
 from mnemolog.infra.text_file import TextSource
 
-Line = tuple[int, LogRow]
-"""An event and its line number."""
-
 
 def is_log_export(path: Path) -> bool:
     """Whether a file is the export of a log, not of a conversation. Raises `ImportRefused` if it cannot be read."""
@@ -37,77 +35,65 @@ def is_log_export(path: Path) -> bool:
 
 
 class ExportReader:
-    """The events of an export. Every line is checked before it is yielded; the end after the last event."""
+    """The rows of an export. Every line is checked before it is yielded, and at last that the export is whole."""
 
     def __init__(self, source: TextSource) -> None:
-        self._source, self._lines = source, source.lines()
+        self._path, self._lines = source.path, source.lines()
+        self._number = 1
         self.header = self._read_header()
-        self.start = self._digest(1, self.header.digest)
-        """The digest that the first event follows."""
+        try:
+            self.chain = Chain(digest_of(self.header.digest), position=self.header.after)
+        except InvalidInput as error:
+            raise self.refused(str(error)) from error
 
-    def events(self) -> Iterator[Line]:
-        """Yield every event with its line number. Raises `ImportRefused`, naming the first invalid line."""
-        position, before, number = self.header.after, self.start, 1
-        versions: dict[bytes, int] = {}
-        for number, text in self._lines:
-            line = self._decoded(number, text)
+    def rows(self) -> Iterator[LogRow]:
+        """Yield every row. Raises `ImportRefused`, naming the first invalid line."""
+        for line in self._decoded():
             if isinstance(line, ExportTrailer):
-                self._check_end(number, line, position=position, digest=before)
+                self._check_end(line)
                 return
-            row = self._row(number, line)
-            if row.position != position + 1:
-                raise self._refused(number, f"expected position {position + 1}, found {row.position}")
-            if not row.follows(before):
-                raise self._refused(number, "its digest does not match it and the event before")
-            known = versions.get(row.stream, row.version - 1 if self.header.after else 0)
-            if row.version != known + 1:
-                raise self._refused(number, f"expected version {known + 1} of its stream, found {row.version}")
-            position, before, versions[row.stream] = row.position, row.digest, row.version
-            yield number, row
-        raise self._refused(number, "the export ends here without its last line: it is incomplete")
+            if not isinstance(line, ExportedEvent):
+                raise self.refused("a second header")
+            try:
+                row = imported(line)
+            except InvalidInput as error:
+                raise self.refused(str(error)) from error
+            for finding in self.chain.follow(row):
+                raise self.refused(finding.detail)
+            yield row
+        raise self.refused("the export ends here without its last line: it is incomplete")
 
-    def _read_header(self) -> ExportHeader:
-        for number, text in self._lines:
-            line = self._decoded(number, text)
-            if not isinstance(line, ExportHeader) or line.format != FORMAT:
-                break
-            if line.version > VERSION:
-                raise self._refused(number, f"export format {line.version}; this mnemolog reads {VERSION}")
-            if line.after < 0 or (line.after == 0 and _genesis(line) != line.digest):
-                raise self._refused(number, "its description of the log does not match its digest")
-            return line
-        raise self._refused(1, "not an export of a log: its first line is not a header")
-
-    def _check_end(self, number: int, line: ExportTrailer, *, position: int, digest: bytes) -> None:
-        if line != ExportTrailer(events=position - self.header.after, position=position, digest=digest.hex()):
-            raise self._refused(number, "the last line does not match the events before it")
-        for after, _ in self._lines:
-            raise self._refused(after, "there is more text after the last line")
-
-    def _row(self, number: int, line: ExportLine) -> LogRow:
-        if not isinstance(line, ExportedEvent):
-            raise self._refused(number, "a second header")
-        try:
-            return imported(line)
-        except InvalidInput as error:
-            raise self._refused(number, str(error)) from error
-
-    def _decoded(self, number: int, text: bytes) -> ExportLine:
-        try:
-            return decoded(text)
-        except InvalidInput as error:
-            raise self._refused(number, str(error)) from error
-
-    def _digest(self, number: int, text: str) -> bytes:
-        try:
-            return digest_of(text)
-        except InvalidInput as error:
-            raise self._refused(number, str(error)) from error
-
-    def _refused(self, number: int, why: str) -> ImportRefused:
-        refused = ImportRefused(self._source.path, number, why)
+    def refused(self, why: str) -> ImportRefused:
+        """Return the error for the line that was read last."""
+        refused = ImportRefused(self._path, self._number, why)
         refused.hint = "name an export, as it was written, or the folder of a store"
         return refused
+
+    def _decoded(self) -> Iterator[ExportLine]:
+        for number, text in self._lines:
+            self._number = number
+            try:
+                yield decoded(text)
+            except InvalidInput as error:
+                raise self.refused(str(error)) from error
+
+    def _read_header(self) -> ExportHeader:
+        line = next(self._decoded(), None)
+        if not isinstance(line, ExportHeader) or line.format != FORMAT:
+            raise self.refused("not an export of a log: its first line is not a header")
+        if line.version > VERSION:
+            raise self.refused(f"export format {line.version}; this mnemolog reads {VERSION}")
+        if line.after < 0 or (line.after == 0 and _genesis(line) != line.digest):
+            raise self.refused("its description of the log does not match its digest")
+        return line
+
+    def _check_end(self, line: ExportTrailer) -> None:
+        chain = self.chain
+        if line != ExportTrailer(events=chain.rows, position=chain.position, digest=chain.digest.hex()):
+            raise self.refused("the last line does not match the events before it")
+        for number, _ in self._lines:
+            self._number = number
+            raise self.refused("there is more text after the last line")
 
 
 def _genesis(header: ExportHeader) -> str | None:

@@ -4,36 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
-from itertools import islice
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from mnemolog.audit.export_reader import ExportReader, Line
+from mnemolog.audit.export_reader import ExportReader
 from mnemolog.audit.results import LogImport
 from mnemolog.domain import errors
+from mnemolog.domain.chain import Chain
 from mnemolog.domain.log_row import LogRow
 from mnemolog.domain.position import ORIGIN, Micros, Position
-from mnemolog.domain.validation import History
-from mnemolog.infra import sqlite
 from mnemolog.infra.keys.keys_file import KEYS_FILE, PARTS
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
+from mnemolog.infra.log.copying import append_rows
 from mnemolog.infra.log.engine import LogIdentity
-from mnemolog.infra.log.event_codec import follow_without_keys
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
-from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.atomic_files import publish_folder, sync, temporary_folder, temporary_name
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.paths import local_path
 from mnemolog.infra.text_file import TextSource
 from mnemolog.operations.backup_keys import restore_keys
 from mnemolog.operations.copied_log import verify_copy
+from mnemolog.projections.health.verify import EventChecker
 from mnemolog.projections.ports import Progress
 
 BATCH_MAX: Final = 500
-"""Events that are appended in one transaction."""
+"""Rows of the store that are read together."""
 
 
 def import_log(
@@ -54,8 +52,8 @@ def import_log(
     that of `MemoryStore.backup(keys=)`, or of a store that has them. All content is opened with them first. An import
     without keys can be finished by running it again with them.
 
-    Raises `ImportRefused` for an invalid line (naming it), for an event that does not fit what comes before it (naming
-    its line and position; what is encrypted is not looked into) and for a store with another history; `InvalidInput`
+    Raises `ImportRefused` for an invalid line (naming it), for an event that `verify` would report (naming its line and
+    position; what is encrypted is not looked into) and for a store with another history; `InvalidInput`
     for keys that do not open the content, then no new store was created; `NotAStore`, `StoreNotWritable`,
     `FormatTooNew`.
     """
@@ -75,13 +73,13 @@ def _make(source: Path, folder: Path, keys: Path | None, progress: Progress | No
         header = reader.header
         if header.after != ORIGIN:
             why = f"it begins after position {header.after}; a new store needs an export from the first event"
-            raise errors.ImportRefused(source, 1, why)
+            raise reader.refused(why)
         identity = LogIdentity(header.log_id, header.log_format, Micros(header.created_at))
         with temporary_folder(f"{final.name}.import", folder) as temporary:
             # Durability is needed only once the folder has its final name: closing the log syncs everything at once.
             log = open_log(temporary, clock=SystemClock(), create=True, synchronous="NORMAL", identity=identity)
             with closing(log):
-                appended = _append(log, source, _fitting(source, reader.events(), History()))
+                appended = _append(log, reader, _valid(reader, EventChecker(opaque=True)))
                 head = log.head()
             if keys is not None:
                 _put_keys(keys, temporary, identity)
@@ -103,8 +101,8 @@ def _bring_up(source: Path, folder: Path, keys: Path | None, progress: Progress 
         appended = 0
         if last > head:
             with TextSource(source, progress=_half(progress, first=False)) as file:
-                lacking = (line for line in ExportReader(file).events() if line[1].position > head)
-                appended = _append(log, source, lacking)
+                reader = ExportReader(file)
+                appended = _append(log, reader, (row for row in reader.rows() if row.position > head))
         if keys is not None:
             _put_keys(keys, folder, log.identity)
         return LogImport(
@@ -150,55 +148,51 @@ def _checked_against(log: EventLog, source: Path, head: Position, *, progress: P
         reader = ExportReader(file)
         header = reader.header
         if header.log_id != log.log_id:
-            raise errors.ImportRefused(source, 1, f"it is of log {header.log_id}, the store there of {log.log_id}")
+            raise reader.refused(f"it is of log {header.log_id}, the store there of {log.log_id}")
         if header.after > head:
             why = f"it begins after position {header.after}, the store ends at {head}: events in between are missing"
-            raise errors.ImportRefused(source, 1, why)
-        position, digest = header.after, reader.start
-        meeting = 1, position, digest  # Where the store ends, or the export, if that is before.
-        for number, row in _fitting(source, reader.events(), _history_of(log, upto=head), after=head):
-            position, digest = row.position, row.digest
-            if position <= head:
-                meeting = number, position, digest
-    number, where, digest = meeting
-    if log.digest_at(Position(where)) != digest:
-        raise errors.ImportRefused(source, number, f"the store there has another history up to position {where}")
-    return position
+            raise reader.refused(why)
+        _require_same(log, reader)
+        for row in _valid(reader, _checker_at(log, head), after=head):
+            if row.position == head:
+                _require_same(log, reader)
+        if reader.chain.position < head:
+            _require_same(log, reader)
+        return reader.chain.position
 
 
-def _history_of(log: EventLog, *, upto: Position) -> History:
-    """Return what a log says up to a position, as far as fitting needs it. Raises `LogDamaged`."""
-    history, before = History(), log.genesis
-    for rows in log.stored_rows(after=ORIGIN, upto=upto, batch_max=BATCH_MAX):
-        for columns in rows:
-            row = LogRow(*columns)
-            if not row.follows(before):
-                raise errors.LogDamaged("its digest does not match it and the event before", position=row.position)
-            before = row.digest
-            follow_without_keys(row, history)
-    return history
+def _require_same(log: EventLog, reader: ExportReader) -> None:
+    """Raise `ImportRefused` unless the log has the event that was read last."""
+    position = Position(reader.chain.position)
+    if log.digest_at(position) != reader.chain.digest:
+        raise reader.refused(f"the target diverges from this export at or before position {position}")
 
 
-def _fitting(source: Path, lines: Iterator[Line], history: History, *, after: int = ORIGIN) -> Iterator[Line]:
-    """Yield lines. Raises `ImportRefused` for the first event past `after` that does not fit what comes before it."""
-    for number, row in lines:
-        if row.position > after and (why := follow_without_keys(row, history)) is not None:
-            why = f"the event at position {row.position} does not fit what comes before it: {why}"
-            raise errors.ImportRefused(source, number, why)
-        yield number, row
+def _checker_at(log: EventLog, position: Position) -> EventChecker:
+    """Return a checker that has read a log up to a position. Raises `LogDamaged`."""
+    events = EventChecker(opaque=True)
+    pages = log.stored_rows(after=ORIGIN, upto=position, batch_max=BATCH_MAX)
+    for row in Chain(log.genesis).checked(chain.from_iterable(pages), outcome="nothing was imported"):
+        events.check(row)
+    return events
 
 
-def _append(log: EventLog, source: Path, lines: Iterator[Line]) -> int:
-    appended = 0
-    while batch := list(islice(lines, BATCH_MAX)):
-        rows = [row for _, row in batch]
-        try:
-            log.appends.transact(partial(Transaction.append_rows, rows=rows))
-        except (errors.WrongExpectedVersion, errors.DuplicateKey, sqlite.driver.dbapi2.IntegrityError) as error:
-            why = f"it does not continue the store as it is now: {error}"
-            raise errors.ImportRefused(source, batch[0][0], why) from error
-        appended += len(batch)
-    return appended
+def _valid(reader: ExportReader, events: EventChecker, *, after: int = ORIGIN) -> Iterator[LogRow]:
+    """Yield the rows of an export. Raises `ImportRefused` for the first past `after` that `verify` would report."""
+    for row in reader.rows():
+        if row.position > after and (flaw := events.check(row)) is not None:
+            raise reader.refused(f"the event at position {row.position} is invalid: {flaw.detail}")
+        yield row
+
+
+def _append(log: EventLog, reader: ExportReader, rows: Iterator[LogRow]) -> int:
+    def rows_after(position: Position, digest: bytes) -> Iterator[LogRow]:
+        return Chain(digest, position=position).checked(rows, outcome="it was not imported")
+
+    try:
+        return append_rows(log, rows_after)
+    except errors.LogDamaged as error:
+        raise reader.refused(f"it does not continue the store as it is now: {error}") from error
 
 
 def _half(progress: Progress | None, *, first: bool) -> Progress | None:

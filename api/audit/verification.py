@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
 
 from msgspec.structs import replace
 
 from mnemolog.audit.export_reader import ExportReader
 from mnemolog.domain import errors
+from mnemolog.domain.chain import Finding, Kind
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.encrypted_content import SEALED
 from mnemolog.domain.head import Head, parse_head
 from mnemolog.domain.position import ORIGIN, Micros, Position
-from mnemolog.domain.validation import History
 from mnemolog.infra.log import head_file
-from mnemolog.infra.log.event_codec import follow_without_keys
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.text_file import TextSource
-from mnemolog.projections.health.verify import FINDINGS_MAX, Finding, Kind, Verification, Witness, quick_verify, verify
+from mnemolog.projections.health.verify import (
+    EventChecker,
+    Findings,
+    Verification,
+    Witness,
+    quick_verify,
+    verification,
+    verify,
+)
 from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.ports import Progress
-
-_SEALED: Final = bytes((SEALED,))
 
 
 def verify_store(
@@ -51,46 +54,27 @@ def verify_export(
 
     Raises `ImportRefused` for a file that is no export of a log or cannot be read.
     """
-    witnesses = list(_noted(expect_head, heads))
-    findings: list[Finding] = []
+    witnesses, found = list(_noted(expect_head, heads)), Findings()
     with TextSource(export, progress=progress) as file:
         reader = ExportReader(file)
-        position, digest, log_id = Position(reader.header.after), reader.start, reader.header.log_id
+        chain, events = reader.chain, EventChecker(opaque=True, is_part=reader.header.after != ORIGIN)
         wanted = {item.head.position for item in witnesses}
-        known = {position: digest}
-        events, sealed, unfit, streams = 0, 0, 0, set[bytes]()
-        # What an export of a part continues is not known.
-        history = History() if position == ORIGIN else None
+        known = {Position(chain.position): chain.digest}
         try:
-            for _, row in reader.events():
-                position, digest, events = Position(row.position), row.digest, events + 1
-                sealed += row.state[:1] == _SEALED
-                streams.add(row.stream)
-                if position in wanted:
-                    known[position] = digest
-                if history is not None and (why := follow_without_keys(row, history)) is not None:
-                    unfit += 1
-                    if unfit <= FINDINGS_MAX:
-                        name = row.stream.decode(errors="replace")
-                        findings.append(Finding(kind=Kind.UNFIT, position=position, stream=name, detail=why))
+            for row in reader.rows():
+                if row.position in wanted:
+                    known[Position(row.position)] = row.digest
+                if (flaw := events.check(row)) is not None:
+                    found.add([flaw])
         except errors.ImportRefused as error:
-            after = Position(position + 1)
-            findings.append(Finding(kind=Kind.CHANGED, position=after, stream=None, detail=str(error)))
-    findings += [found for item in witnesses for found in _contradicted(item, log_id, known, last=position)]
-    return Verification(
-        sound=not findings,
-        events=events,
-        streams=len(streams),
-        head=position,
-        digest=digest.hex(),
-        witnesses=len(witnesses),
-        sealed=sealed,
-        opened=False,
-        forgotten=0,
-        unfit=unfit,
-        findings=tuple(findings),
-        findings_left_out=max(0, unfit - FINDINGS_MAX),
+            after = Position(chain.position + 1)
+            found.add([Finding(kind=Kind.CHANGED, position=after, stream=None, detail=str(error))])
+    contradicted = (
+        finding
+        for item in witnesses
+        for finding in _contradicted(item, reader.header.log_id, known, last=chain.position)
     )
+    return verification(chain, events, found, witnesses=contradicted, asked=len(witnesses))
 
 
 def _noted(expect_head: str | None, heads: Path | None) -> Iterator[Witness]:
@@ -102,9 +86,7 @@ def _noted(expect_head: str | None, heads: Path | None) -> Iterator[Witness]:
             yield Witness(f"{heads.name} line {line}", head)
 
 
-def _contradicted(
-    witness: Witness, log_id: str, known: Mapping[Position, bytes], *, last: Position
-) -> Iterator[Finding]:
+def _contradicted(witness: Witness, log_id: str, known: Mapping[Position, bytes], *, last: int) -> Iterator[Finding]:
     head = witness.head
     if head.log_id not in (None, log_id):
         why = f"{witness.name} is of log {head.log_id}, the export is of {log_id}"

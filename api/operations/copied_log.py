@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from mnemolog.domain import errors
+from mnemolog.domain.chain import Finding, Kind
 from mnemolog.infra.keys.engine import KeysEngine
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.runtime.clock import SystemClock
-from mnemolog.projections.health.verify import Finding, Kind, Verification, Witness, verify
+from mnemolog.projections.health.verify import Verification, Witness, verify
 from mnemolog.projections.ports import Progress
 
 _AS_RECORDED: Final = frozenset({Kind.UNDECODABLE, Kind.UNFIT})

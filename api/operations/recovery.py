@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemolog.domain import errors
+from mnemolog.domain.chain import Finding, Kind
 from mnemolog.domain.display import dated
 from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.store_layout import StoreLayout
@@ -17,7 +18,6 @@ from mnemolog.infra.log.postgres.address import read_address
 from mnemolog.infra.sqlite import REMEDY_FOR_MARK
 from mnemolog.operations.backup_keys import newest_copy
 from mnemolog.operations.known_backups import last_backup, last_keys
-from mnemolog.projections.health.verify import Finding, Kind
 from mnemolog.projections.health.witnesses import IN_QUARANTINE
 from mnemolog.projections.quarantine import PURGE_ALL
 

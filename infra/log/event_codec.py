@@ -21,9 +21,8 @@ from mnemolog.domain.events import (
     RecordedEvent,
     SessionStarted,
 )
-from mnemolog.domain.log_row import LogRow
 from mnemolog.domain.position import Micros, Position, Version
-from mnemolog.domain.validation import NOT_IN_CALENDAR, History
+from mnemolog.domain.validation import NOT_IN_CALENDAR
 from mnemolog.infra.keys.encryption import Sealer
 from mnemolog.infra.keys.keyring import Contents
 
@@ -126,41 +125,16 @@ class EventCodec:
         event = self.decode(stream, version, topic, state, position=position)
         if not is_in_calendar(recorded_at):
             raise errors.UndecodableEvent(position=position, topic=topic, why=NOT_IN_CALENDAR)
-        return _recorded(event, position, stream, version, key, recorded_at)
+        return RecordedEvent(
+            position=Position(position),
+            stream=stream,
+            version=Version(version),
+            recorded_at=Micros(recorded_at),
+            key=key,
+            event=event,
+        )
 
 
 def _text(title: bytes) -> str:
     """Return a decrypted title. One that is no text was not sealed by mnemolog, and is only a label."""
     return title.decode(errors="replace")
-
-
-def follow_without_keys(row: LogRow, history: History) -> str | None:
-    """Add the event of a row to what its log says so far. Return why it is invalid, as far as that shows without keys.
-
-    An event of a topic that is unknown or foreign is passed over.
-    """
-    topic, stream = row.topic.decode(), row.stream.decode()
-    if topic not in EVENT_TYPES:
-        return None
-    event: Event
-    if row.state[:1] == _SEALED and topic in SEALED_TOPICS:
-        event = Forgotten(was=topic)
-    else:
-        try:
-            event = decode(topic, row.state, position=row.position)
-        except errors.UndecodableEvent as error:
-            return error.why
-    return history.follow(_recorded(event, row.position, stream, row.version, None, row.recorded_at))
-
-
-def _recorded(
-    event: Event, position: int, stream: str, version: int, key: str | None, recorded_at: int
-) -> RecordedEvent:
-    return RecordedEvent(
-        position=Position(position),
-        stream=stream,
-        version=Version(version),
-        recorded_at=Micros(recorded_at),
-        key=key,
-        event=event,
-    )

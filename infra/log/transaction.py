@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -13,7 +13,6 @@ from mnemolog.domain.clock import CALENDAR_FIRST, CALENDAR_LAST, Clock
 from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.log_row import LogRow
 from mnemolog.domain.position import NO_STREAM, Micros, Position, Version
 from mnemolog.domain.stream_fold import (
     Evolve,
@@ -249,23 +248,6 @@ class Transaction:
             raise errors.DuplicateKey(stream=stream, key=key, position=taken)
         self._states.pop(stream, None)
         return self._stage(stream, self.version(stream) + 1, topic, state, key, self._now())
-
-    def append_rows(self, rows: Sequence[LogRow]) -> None:
-        """Stage events as another copy of this log has them, digests included.
-
-        Raises `WrongExpectedVersion` for an event that is not the next one of this log, `DuplicateKey`.
-        """
-        for row in rows:
-            stream, key = row.stream.decode(), None if row.key is None else row.key.decode()
-            self._states.pop(stream, None)
-            expected, taken = row.version - 1, None if key is None else self.position_of(stream, key)
-            if self.version(stream) != expected or self.head != row.position - 1:
-                raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=self.version(stream))
-            if key is not None and taken is not None:
-                raise errors.DuplicateKey(stream=stream, key=key, position=taken)
-            self._stage(stream, row.version, row.topic.decode(), row.state, key, Micros(row.recorded_at))
-            if self.head_digest != row.digest:
-                raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=row.version)
 
     def undo_to(self, count: int, head: Position, head_digest: bytes) -> None:
         """Unstage all rows but the first `count`, after which the head was as given."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from mnemolog.domain import errors
-from mnemolog.domain.digest import link
+from mnemolog.domain.chain import Chain, Finding, Kind, Row, finding_of
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.projections.health.verify import Finding, Kind
 from mnemolog.projections.ports import AuditableLog
 
 TAIL_EVENTS: Final = 1_000
@@ -64,50 +62,38 @@ class _Follower:
         self.keys: errors.KeysMissing | None = None
 
     def follow(self, after: Position, upto: Position) -> None:
-        position = after
+        chain = Chain(b"", position=after)
         try:
             digest = self._log.digest_at(after)
             if digest is None:
-                self._found(Kind.REMOVED, after, None, "there is no event at this position")
+                self._found(Kind.REMOVED, after, "there is no event at this position")
                 return
+            chain.digest = digest
             for rows in self._log.stored_rows(after=after, upto=upto, batch_max=TAIL_EVENTS):
                 for row in rows:
-                    digest = self._check(position, digest, row)
-                    position = row[0]
+                    if found := chain.follow(row):
+                        chain.skip(row)
+                        self._findings.extend(found)
+                    elif self._contents:
+                        self._decode(row)
                 self.events += len(rows)
         except errors.LogDamaged as error:
-            self._found(Kind.FILE, Position(position + 1), None, f"the log cannot be read here: {error}")
+            self._found(Kind.FILE, Position(chain.position + 1), f"the log cannot be read here: {error}")
             return
-        if position < upto:
-            why = f"the events from {position + 1} to {upto} are not where they should be"
-            self._found(Kind.REMOVED, Position(position + 1), None, why)
+        if chain.position < upto:
+            why = f"the events from {chain.position + 1} to {upto} are not where they should be"
+            self._found(Kind.REMOVED, Position(chain.position + 1), why)
 
-    def _check(self, before: Position, digest: bytes, row: tuple[Any, ...]) -> bytes:
-        """Check one row, and return the digest that the next one follows."""
-        position, stream, version, topic, state, key, recorded_at, stored = row
+    def _decode(self, row: Row) -> None:
+        position, stream, version, topic, state, *_ = row
         try:
-            follows = link(digest, position, stream, version, topic, state, key, recorded_at) == stored
-        except (struct.error, TypeError):  # Damage can turn a value into one of another type.
-            follows = False
-        name = stream.decode(errors="replace") if isinstance(stream, bytes) else None
-        if position != before + 1:
-            why = f"events between positions {before} and {position} are gone, or {position} was changed"
-            self._found(Kind.REMOVED, Position(before + 1), None, why)
-        elif not follows:
-            self._found(Kind.CHANGED, position, name, "its digest does not match its content and the event before it")
-        elif self._contents and name is not None:
-            self._decode(position, name, version, topic.decode(errors="replace"), state)
-        return stored if isinstance(stored, bytes) else b""
-
-    def _decode(self, position: Position, stream: str, version: int, topic: str, state: bytes) -> None:
-        try:
-            self._log.decode(position, stream, version, topic, state)
+            self._log.decode(position, stream.decode(errors="replace"), version, topic.decode(errors="replace"), state)
         except errors.KeysMissing as error:
             self.keys = self.keys or error
         except errors.UndecodableEvent as error:
-            self._found(Kind.UNDECODABLE, position, stream, str(error))
+            self._findings.append(finding_of(row, Kind.UNDECODABLE, str(error)))
         except errors.LogDamaged as error:
-            self._found(Kind.SEALED, position, stream, str(error))
+            self._findings.append(finding_of(row, Kind.SEALED, str(error)))
 
-    def _found(self, kind: Kind, position: Position, stream: str | None, detail: str) -> None:
-        self._findings.append(Finding(kind=kind, position=position, stream=stream, detail=detail))
+    def _found(self, kind: Kind, position: Position, detail: str) -> None:
+        self._findings.append(Finding(kind=kind, position=position, stream=None, detail=detail))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.chain import Chain, Finding, Kind, Row, finding_of, has_types, shown
 from mnemolog.domain.clock import is_in_calendar
 from mnemolog.domain.decoding import UNDECODABLE
-from mnemolog.domain.digest import link
 from mnemolog.domain.display import counted
 from mnemolog.domain.encrypted_content import SEALED, SEALED_TOPICS, why_invalid
 from mnemolog.domain.events import (
@@ -47,43 +45,8 @@ _SEALED_TOPICS: Final = frozenset(topic.encode() for topic in SEALED_TOPICS)
 _CHECKPOINT: Final = CheckpointCreated.topic.encode()
 _FORGETTING: Final = frozenset({ForgetRequested.topic.encode(), ContentErased.topic.encode()})
 
-
-class Kind(StrEnum):
-    """What is wrong."""
-
-    CHANGED = "changed"
-    """The stored event is not the recorded one, or its digest was changed."""
-    REMOVED = "removed"
-    """Recorded events are missing."""
-    VERSION = "version"
-    """A stream skips or repeats a version."""
-    UNDECODABLE = "undecodable"
-    """The bytes do not fit the topic, or the topic is unknown."""
-    UNFIT = "unfit"
-    """The chain is right, but the event does not fit what comes before it (`mnemolog.domain.validation`)."""
-    WITNESS = "witness"
-    """A witness of the log at this position contradicts it."""
-    SEALED = "sealed"
-    """Its content cannot be decrypted with its key."""
-    UNPROTECTED = "unprotected"
-    """The file has lost what keeps it append-only."""
-    FILE = "file"
-    """SQLite cannot read the file, finds it contradicting itself, or it is not laid out as it was made."""
-
-
-_BREAKS: Final = frozenset({Kind.CHANGED, Kind.REMOVED, Kind.VERSION, Kind.FILE})
-"""Kinds after which events may be missing, so that whether later ones fit cannot be told."""
-
-
-class Finding(Result, frozen=True, kw_only=True):
-    """One contradiction, where it is."""
-
-    kind: Kind
-    position: Position
-    """0 where it concerns the log as a whole; of what was removed, the first position that is missing."""
-    stream: str | None
-    """None if it concerns the log as a whole, or if there is no event to take the stream from."""
-    detail: str
+Decode = Callable[[int, str, int, str, bytes], Event]
+"""Returns the event at a position, of a stream, version and topic, with its content decrypted."""
 
 
 class Verification(Result, frozen=True, kw_only=True):
@@ -130,6 +93,44 @@ class Witness(NamedTuple):
     """Without a log id it is taken to be of this log."""
 
 
+class Findings:
+    """The first findings, and the number of all."""
+
+    def __init__(self) -> None:
+        self.first: list[Finding] = []
+        self.count = 0
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Add findings. Those that are not listed take no memory."""
+        for finding in findings:
+            self.count += 1
+            if len(self.first) < FINDINGS_MAX:
+                self.first.append(finding)
+
+
+def verification(
+    chain: Chain, events: EventChecker, found: Findings, *, witnesses: Iterable[Finding], asked: int
+) -> Verification:
+    """Return the outcome of an audit, with the findings of its witnesses. `asked` is the number of witnesses."""
+    contradicted = list(witnesses)
+    listed = sorted([*found.first, *contradicted], key=lambda finding: finding.position)[:FINDINGS_MAX]
+    count = found.count + len(contradicted)
+    return Verification(
+        sound=not count,
+        events=chain.rows,
+        streams=len(chain.versions),
+        head=Position(chain.position),
+        digest=chain.digest.hex(),
+        witnesses=asked,
+        sealed=events.sealed,
+        opened=events.opens,
+        forgotten=events.forgotten(),
+        unfit=events.unfit,
+        findings=tuple(listed),
+        findings_left_out=count - len(listed),
+    )
+
+
 def verify(
     log: AuditableLog,
     *,
@@ -146,30 +147,15 @@ def verify(
     encrypted is opened too, which raises `KeysMissing` where that cannot be.
     """
     given, last = _ends(log)
-    findings = [*_unprotected(log), *_miscounted(log, given, last=last)]
-    chain = _Chain(log, findings, contents=contents)
+    chain, events, found = Chain(log.genesis), EventChecker(log.decode if contents else None), Findings()
+    found.add([*_unprotected(log), *_miscounted(log, given, last=last)])
     with ThreadPoolExecutor(1) as beside:  # SQLite checks the file without the GIL, while we follow the chain.
         checked = beside.submit(log.contradictions)
-        _walk(log, chain, upto=last, progress=progress)
-    findings.extend(of_the_file(detail) for detail in checked.result())
+        _walk(log, chain, events, found, upto=last, progress=progress)
+    found.add(of_the_file(detail) for detail in checked.result())
     asked = list(witnesses)
-    for witness in asked:
-        findings.extend(_ask(log, witness, last=last))
-    findings.sort(key=lambda finding: finding.position)
-    return Verification(
-        sound=not findings,
-        events=chain.events,
-        streams=len(chain.versions),
-        head=chain.position,
-        digest=chain.digest.hex(),
-        witnesses=len(asked),
-        sealed=chain.sealed,
-        opened=contents,
-        forgotten=chain.forgotten(),
-        unfit=chain.unfit,
-        findings=tuple(findings[:FINDINGS_MAX]),
-        findings_left_out=max(0, len(findings) - FINDINGS_MAX),
-    )
+    contradicted = (finding for witness in asked for finding in _ask(log, witness, last=last))
+    return verification(chain, events, found, witnesses=contradicted, asked=len(asked))
 
 
 def quick_verify(log: AuditableLog, witnesses: Iterable[Witness]) -> list[Finding]:
@@ -179,139 +165,126 @@ def quick_verify(log: AuditableLog, witnesses: Iterable[Witness]) -> list[Findin
     return [*_unprotected(log), *_miscounted(log, given, last=last), *asked]
 
 
-def _walk(log: AuditableLog, chain: _Chain, *, upto: Position, progress: Progress | None) -> None:
+def _walk(
+    log: AuditableLog,
+    chain: Chain,
+    events: EventChecker,
+    found: Findings,
+    *,
+    upto: Position,
+    progress: Progress | None,
+) -> None:
     try:
         for rows in log.stored_rows(after=ORIGIN, upto=upto, batch_max=BATCH_MAX):
-            chain.follow(rows)
+            for row in rows:
+                if broken := chain.follow(row):
+                    chain.skip(row)
+                    found.add(broken)
+                    events.history = None
+                    if not has_types(row):
+                        continue
+                if (flaw := events.check(row)) is not None:
+                    found.add([flaw])
             if progress is not None:
                 progress(rows[-1][0], upto)
     except errors.LogDamaged as error:
-        chain.stop(f"from here on the log cannot be read: {error}")
+        found.add([_unreadable(chain, f"from here on the log cannot be read: {error}")])
         return
     if chain.position < upto:
-        chain.stop(f"events from here to {upto} are not found where they should be")
+        found.add([_unreadable(chain, f"events from here to {upto} are not found where they should be")])
 
 
-class _Chain:
-    """The state of a walk along the log."""
+def _unreadable(chain: Chain, why: str) -> Finding:
+    return Finding(kind=Kind.FILE, position=Position(chain.position + 1), stream=None, detail=why)
 
-    def __init__(self, log: AuditableLog, findings: list[Finding], *, contents: bool) -> None:
-        self._log, self._contents = log, contents
-        self.position = ORIGIN
-        self.digest = log.genesis
-        self.events = self.sealed = self.unfit = 0
+
+class EventChecker:
+    """Checks that each event of a log can be decoded, and fits the events before it."""
+
+    def __init__(self, decode: Decode | None = None, *, opaque: bool = False, is_part: bool = False) -> None:
+        """`decode` decrypts content. Without it only the form of what is encrypted is checked; with `opaque`, nothing.
+
+        Of a part of a log what comes before is not known, so whether its events fit is not checked.
+        """
+        self._decode, self._opaque, self.opens = decode, opaque, decode is not None
+        self.sealed = self.unfit = 0
+        self.history: History | None = None if is_part else History()
+        """What the events so far say; None where events may be missing."""
         self._requested: dict[str, int] = {}
         self._erased: set[str] = set()
-        self.versions: dict[bytes, int] = {}
-        self._findings = findings
-        self._history: History | None = History()
-        """What the events so far say; None from the first break on, because events may be missing."""
         self._started: set[bytes] = set()
         """Streams of sessions that were started."""
-
-    def follow(self, rows: list[tuple[Any, ...]]) -> None:
-        """Check rows that come next. One loop for everything: it runs once per event of the log."""
-        versions, decoders, contents = self.versions, _DECODERS, self._contents
-        before, digest = self.position, self.digest
-        for position, stream, version, topic, state, key, recorded_at, stored in rows:
-            try:
-                sound = link(digest, position, stream, version, topic, state, key, recorded_at) == stored
-            except (struct.error, TypeError):  # Damage can turn a value into one of another type.
-                self._report_break(before, position, stream)
-                before, digest = position, _bytes(stored)
-                continue
-            if not sound or position != before + 1:  # Appends leave no holes: a hole is a removal.
-                self._report_break(before, position, stream)
-                stored = _bytes(stored)
-            if version != (known := versions.get(stream, 0)) + 1:
-                self._report(Kind.VERSION, position, stream, f"version {version} follows {known}")
-            versions[stream] = version
-            # Continue from the stored digest: one changed event is one finding, not one for all that follow.
-            before, digest = position, stored
-            event: Event | None
-            try:
-                if state[:1] == _SEALED and topic in decoders:
-                    self.sealed += 1
-                    event = None
-                    if contents or topic not in _SEALED_TOPICS or why_invalid(state) is not None:
-                        event = self._look_into(position, stream, version, topic, state)
-                        if event is None:
-                            continue
-                else:
-                    event = decoders[topic].decode(state)
-                    if topic in _FORGETTING:
-                        self._note(event)
-                    elif isinstance(event, SessionStarted) and event.sealed_title:
-                        self.sealed += 1
-                        if contents:
-                            self._open(position, stream, version, topic, state)
-            except (KeyError, *UNDECODABLE) as error:
-                if not (isinstance(error, KeyError) and _is_foreign(stream)):
-                    name = topic.decode(errors="replace")
-                    why = f"topic {name!r} is unknown" if isinstance(error, KeyError) else f"{name}: {error}"
-                    self._report(Kind.UNDECODABLE, position, stream, why)
-                continue
-            if (
-                event is not None
-                or topic == _CHECKPOINT
-                or stream not in self._started
-                or not is_in_calendar(recorded_at)
-            ):
-                self._judge(position, stream, version, topic, event, recorded_at)
-        self.position, self.digest = before, digest
-        self.events += len(rows)
-
-    def _judge(
-        self, position: int, stream: bytes, version: int, topic: bytes, event: Event | None, recorded_at: int
-    ) -> None:
-        """Report an event that does not fit. `event` is None where it is encrypted."""
-        if self._history is None:
-            return
-        if isinstance(event, TurnRecorded) and stream in self._started:
-            why = flaw_in(event, position=position, recorded_at=recorded_at)
-            if why is not None:
-                self._report_unfit(position, stream, topic, why)
-            return
-        recorded = RecordedEvent(
-            position=Position(position),
-            stream=stream.decode(errors="replace"),
-            version=Version(version),
-            recorded_at=Micros(recorded_at),
-            key=None,
-            event=Forgotten(was=topic.decode()) if event is None else event,
-        )
-        if (why := self._history.follow(recorded)) is not None:
-            self._report_unfit(position, stream, topic, why)
-        elif isinstance(event, SessionStarted):
-            self._started.add(stream)
-
-    def _report_unfit(self, position: int, stream: bytes, topic: bytes, why: str) -> None:
-        self.unfit += 1
-        self._report(Kind.UNFIT, Position(position), stream, f"{topic.decode()}: {why}")
 
     def forgotten(self) -> int:
         """Return how many events lost their content, as the log tells."""
         return sum(self._requested.get(request, 0) for request in self._erased)
 
-    def _look_into(self, position: Position, stream: bytes, version: int, topic: bytes, state: bytes) -> Event | None:
-        """Return the event that is encrypted, None after reporting why it cannot be read."""
-        name = topic.decode(errors="replace")
-        why = f"topic {name!r} is no content" if topic not in _SEALED_TOPICS else why_invalid(state)
-        if why is not None:
-            self._report(Kind.UNDECODABLE, position, stream, f"{name}: {why}")
-            return None
-        return self._open(position, stream, version, topic, state)
-
-    def _open(self, position: Position, stream: bytes, version: int, topic: bytes, state: bytes) -> Event | None:
-        """Return the event with its content decrypted, None after reporting why that cannot be."""
-        name = topic.decode(errors="replace")
+    def check(self, row: Row) -> Finding | None:
+        """Take the next event. Return what is wrong with it. Raises `KeysMissing`."""
+        _, stream, _, topic, state, _, recorded_at, _ = row
+        decoder = _DECODERS.get(topic)
+        if decoder is None:
+            is_foreign = stream.startswith(_FOREIGN)  # Of another library, whose topics mnemolog does not know.
+            return None if is_foreign else finding_of(row, Kind.UNDECODABLE, f"topic {_text(topic)!r} is unknown")
+        event: Event | None = None
         try:
-            return self._log.decode(position, stream.decode(errors="replace"), version, name, state)
+            if state[:1] == _SEALED:
+                self.sealed += 1
+                if topic not in _SEALED_TOPICS:
+                    why: str | None = f"topic {_text(topic)!r} is no content"
+                else:
+                    why = None if self._opaque else why_invalid(state)
+                if why is not None:
+                    return finding_of(row, Kind.UNDECODABLE, f"{_text(topic)}: {why}")
+                if self._decode is not None:
+                    event = self._opened(row)
+                elif stream in self._started and topic != _CHECKPOINT and is_in_calendar(recorded_at):
+                    return None  # Whatever it says fits.
+            else:
+                event = decoder.decode(state)
+            why = self._why_unfit(row, event)
+            if topic in _FORGETTING:
+                self._note(event)
+            elif isinstance(event, SessionStarted) and event.sealed_title:
+                self.sealed += 1
+                self._opened(row)
         except errors.UndecodableEvent as error:
-            self._report(Kind.UNDECODABLE, position, stream, str(error))
+            return finding_of(row, Kind.UNDECODABLE, str(error))
         except errors.LogDamaged as error:
-            self._report(Kind.SEALED, position, stream, str(error))
-        return None
+            return finding_of(row, Kind.SEALED, str(error))
+        except UNDECODABLE as error:
+            return finding_of(row, Kind.UNDECODABLE, f"{_text(topic)}: {error}")
+        if why is None:
+            return None
+        self.unfit += 1
+        return finding_of(row, Kind.UNFIT, f"{_text(topic)}: {why}")
+
+    def _opened(self, row: Row) -> Event | None:
+        """Return an event with its content decrypted, None where that is not wanted."""
+        if self._decode is None:
+            return None
+        position, stream, version, topic, state, *_ = row
+        return self._decode(position, _text(stream), version, _text(topic), state)
+
+    def _why_unfit(self, row: Row, event: Event | None) -> str | None:
+        """Add an event to the history. Return why it does not fit. `event` is None where it is encrypted."""
+        if self.history is None:
+            return None
+        position, stream, version, topic, _, _, recorded_at, _ = row
+        if isinstance(event, TurnRecorded) and stream in self._started:  # Most events are, and change no history.
+            return flaw_in(event, position=position, recorded_at=recorded_at)
+        recorded = RecordedEvent(
+            position=Position(position),
+            stream=_text(stream),
+            version=Version(version),
+            recorded_at=Micros(recorded_at),
+            key=None,
+            event=Forgotten(was=_text(topic)) if event is None else event,
+        )
+        why = self.history.follow(recorded)
+        if why is None and isinstance(event, SessionStarted):
+            self._started.add(stream)
+        return why
 
     def _note(self, event: Any) -> None:
         if isinstance(event, ForgetRequested):
@@ -319,35 +292,9 @@ class _Chain:
         elif isinstance(event, ContentErased):
             self._erased.add(event.request)
 
-    def stop(self, why: str) -> None:
-        """Report that the log cannot be read further."""
-        self._report(Kind.FILE, Position(self.position + 1), None, why)
 
-    def _report_break(self, before: Position, position: Position, stream: bytes) -> None:
-        if position > before + 1:
-            detail = f"events between positions {before} and {position} are gone, or {position} was changed"
-            self._report(Kind.REMOVED, Position(before + 1), None, detail)
-        else:
-            detail = "its digest does not match its content and the event before it"
-            self._report(Kind.CHANGED, position, stream, detail)
-
-    def _report(self, kind: Kind, position: Position, stream: bytes | None, detail: str) -> None:
-        if kind in _BREAKS:
-            self._history = None
-        self._findings.append(Finding(kind=kind, position=position, stream=_name(stream), detail=detail))
-
-
-def _is_foreign(stream: Any) -> bool:
-    """Whether a stream holds events of another library, whose topics mnemolog does not know."""
-    return isinstance(stream, bytes) and stream.startswith(_FOREIGN)
-
-
-def _bytes(stored: Any) -> bytes:
-    return stored if isinstance(stored, bytes) else b""
-
-
-def _name(stream: Any) -> str | None:
-    return stream.decode(errors="replace") if isinstance(stream, bytes) else None
+def _text(topic: bytes) -> str:
+    return topic.decode(errors="replace")
 
 
 def _unprotected(log: AuditableLog) -> list[Finding]:
@@ -405,4 +352,4 @@ def _ask(log: AuditableLog, witness: Witness, *, last: Position) -> list[Finding
 
 def _stream_at(log: AuditableLog, position: Position) -> str | None:
     rows = next(log.stored_rows(after=Position(position - 1), upto=position, batch_max=1), [])
-    return _name(rows[0][1]) if rows else None
+    return shown(rows[0][1]) if rows else None

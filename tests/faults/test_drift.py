@@ -9,11 +9,11 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
+from mnemolog.domain.chain import Kind
 from mnemolog.domain.errors import EncodingFailed
 from mnemolog.domain.hints import Hint
 from mnemolog.domain.position import Position
 from mnemolog.projections.drift import MEANS, Drift
-from mnemolog.projections.health.verify import Kind
 from mnemolog.projections.maintenance import caches, tables
 from mnemolog.projections.vectors import inventory
 from mnemolog.projections.vectors.inventory import generations

@@ -14,6 +14,7 @@ from mnemolog.domain.digest import link
 from mnemolog.domain.encrypted_content import SEALED_TOPICS
 from mnemolog.domain.errors import ImportRefused, InvalidInput, LogDamaged
 from mnemolog.domain.log_row import LogRow
+from mnemolog.infra.log.copying import append_rows
 from mnemolog.infra.log.transaction import Transaction
 from tests.support import EPOCH_2024, FakeClock, HashEncoder
 
@@ -180,16 +181,16 @@ def append(store, crafted):
     if not isinstance(state, bytes):
         state = msgspec.msgpack.encode(state)
 
-    def work(tx: Transaction):
+    def row_after(tx: Transaction):
         version, position, stored = tx.version(crafted.stream) + 1, tx.head + 1, state
         if tx.codec.sealer is not None and crafted.topic in SEALED_TOPICS:
             stored = tx.codec.sealer.seal(crafted.stream, version, crafted.topic, state, tx.reads)
         columns = (crafted.stream.encode(), version, crafted.topic.encode(), stored, None, crafted.recorded_at)
-        digest = link(tx.head_digest, position, *columns)
-        tx.append_rows([LogRow(position, *columns, digest)])
-        return position
+        return LogRow(position, *columns, link(tx.head_digest, position, *columns))
 
-    return log.appends.transact(work)
+    row = log.appends.rehearse(row_after)
+    append_rows(log, lambda *_: iter([row]))
+    return row.position
 
 
 def opened(folder, *, encrypt):

@@ -12,12 +12,13 @@ from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
+from mnemolog.domain.chain import Kind
 from mnemolog.domain.errors import LogWriteFailed
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.runtime.clock import SystemClock
-from mnemolog.projections.health.verify import Kind, Witness, verify
+from mnemolog.projections.health.verify import Witness, verify
 from tests.children.workers import append_until_killed
 from tests.faults.test_kill import kill_at_random, whole_batches
 from tests.support import HashEncoder, in_thread, read_all, settings_of, texts_of

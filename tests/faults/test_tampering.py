@@ -9,11 +9,12 @@ from sqlalchemy.schema import CreateIndex
 
 from mnemolog import Head, LogDamaged, MemoryStore, NewTurn
 from mnemolog.adapters.support.store_access import log_of
+from mnemolog.domain.chain import Kind
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.log.sqlite.schema import APPEND_ONLY_TRIGGERS
 from mnemolog.infra.log.sqlite.schema import EVENTS as EVENTS_TABLE
-from mnemolog.projections.health.verify import Kind, verify
+from mnemolog.projections.health.verify import verify
 from tests.faults.tamper import COLUMNS, Tampering, copy_store
 from tests.support import FakeClock, HashEncoder
 

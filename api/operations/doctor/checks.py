@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mnemolog.domain import errors
+from mnemolog.domain.chain import Finding, Kind
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.encrypted_content import SEALED
 from mnemolog.domain.hints import Hint, remedy, sentence
@@ -24,7 +25,7 @@ from mnemolog.projections.drift import Drift
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.health.sampling import sample
 from mnemolog.projections.health.stale_files import StaleFile
-from mnemolog.projections.health.verify import Finding, Kind, Witness, of_the_file, quick_verify, verify
+from mnemolog.projections.health.verify import Witness, of_the_file, quick_verify, verify
 from mnemolog.projections.health.witnesses import lost_turns, witnesses_of
 from mnemolog.projections.maintenance.context import StoreContext
 from mnemolog.projections.maintenance.results import Issue, IssueWithFix, Severity

@@ -1,0 +1,125 @@
+"""Follow the chain of a log, and report where its rows are not those that were recorded."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import Any
+
+from mnemolog.domain.digest import link
+from mnemolog.domain.errors import LogDamaged
+from mnemolog.domain.log_row import LogRow
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.result import Result
+
+
+class Kind(StrEnum):
+    """What is wrong."""
+
+    CHANGED = "changed"
+    """The stored event is not the recorded one, or its digest was changed."""
+    REMOVED = "removed"
+    """Recorded events are missing."""
+    VERSION = "version"
+    """A stream skips or repeats a version."""
+    UNDECODABLE = "undecodable"
+    """The bytes do not fit the topic, or the topic is unknown."""
+    UNFIT = "unfit"
+    """The chain is right, but the event does not fit what comes before it (`mnemolog.domain.validation`)."""
+    WITNESS = "witness"
+    """A witness of the log at this position contradicts it."""
+    SEALED = "sealed"
+    """Its content cannot be decrypted with its key."""
+    UNPROTECTED = "unprotected"
+    """The file has lost what keeps it append-only."""
+    FILE = "file"
+    """SQLite cannot read the file, finds it contradicting itself, or it is not laid out as it was made."""
+
+
+class Finding(Result, frozen=True, kw_only=True):
+    """One contradiction, where it is."""
+
+    kind: Kind
+    position: Position
+    """0 where it concerns the log as a whole; of what was removed, the first position that is missing."""
+    stream: str | None
+    """None if it concerns the log as a whole, or if there is no event to take the stream from."""
+    detail: str
+
+
+Row = tuple[Any, ...]
+"""The columns of `LogRow`, as they are read. Making a `LogRow` of each would take a tenth of the time of `verify`."""
+
+
+class Chain:
+    """The place of a reader in a log: position and digest of the last row, and the version of each stream so far.
+
+    One changed event is one finding: the next row is compared with the digest as it is stored.
+    """
+
+    def __init__(self, digest: bytes, *, position: int = ORIGIN) -> None:
+        self.position, self.digest, self.rows = position, digest, 0
+        self.versions: dict[bytes, int] = {}
+        self._is_part = position > ORIGIN
+        """Then the versions before the first row are not known."""
+
+    def follow(self, row: Row) -> list[Finding]:
+        """Go on to the next row if it follows the rows before it. Otherwise return how it contradicts them."""
+        position, stream, version, topic, state, key, recorded_at, digest = row
+        try:
+            sound = link(self.digest, position, stream, version, topic, state, key, recorded_at) == digest
+        except (struct.error, TypeError):  # Damage can turn a value into one of another type.
+            sound = False
+        known = self.versions.get(stream)
+        if known is None:
+            known = version - 1 if self._is_part and isinstance(version, int) else 0
+        sound = sound and position == self.position + 1  # Appends leave no holes.
+        if sound and version == known + 1:
+            self.position, self.digest, self.versions[stream] = position, digest, version
+            self.rows += 1
+            return []
+        found = [] if sound else [self._break(row)]
+        if version != known + 1:
+            found.append(finding_of(row, Kind.VERSION, f"version {version} of its stream follows {known}"))
+        return found
+
+    def skip(self, row: Row) -> None:
+        """Go on to a row that contradicts those before it: later rows are compared with what it says."""
+        _, stream, version, *_, digest = row
+        self.position, self.digest = row[0], digest if isinstance(digest, bytes) else b""
+        self.rows += 1
+        if isinstance(version, int):
+            self.versions[stream] = version
+
+    def checked(self, rows: Iterable[Row], *, outcome: str) -> Iterator[LogRow]:
+        """Yield rows. Raises `LogDamaged`, with the outcome, at the first that contradicts the rows before it."""
+        for row in rows:
+            for finding in self.follow(row):
+                raise LogDamaged(f"{finding.detail}; {outcome}", position=finding.position)
+            yield LogRow._make(row)
+
+    def _break(self, row: Row) -> Finding:
+        before, position = self.position, row[0]
+        if position > before + 1:
+            why = f"events between positions {before} and {position} are gone, or {position} was changed"
+            return Finding(kind=Kind.REMOVED, position=Position(before + 1), stream=None, detail=why)
+        return finding_of(row, Kind.CHANGED, "its digest does not match its content and the event before it")
+
+
+def finding_of(row: Row, kind: Kind, detail: str) -> Finding:
+    """Return a finding about a row."""
+    return Finding(kind=kind, position=Position(row[0]), stream=shown(row[1]), detail=detail)
+
+
+def has_types(row: Row) -> bool:
+    """Whether the columns have their types, as they do unless the file is damaged."""
+    row = LogRow._make(row)
+    return all(isinstance(value, bytes) for value in (row.stream, row.topic, row.state)) and all(
+        isinstance(value, int) for value in (row.version, row.recorded_at)
+    )
+
+
+def shown(stream: Any) -> str | None:
+    """Return the name of a stream as text, also where it is damaged; None if it is not even bytes."""
+    return stream.decode(errors="replace") if isinstance(stream, bytes) else None
