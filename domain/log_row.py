@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
-
-from mnemolog.domain.digest import link
 
 
 class LogRow(NamedTuple):
@@ -19,10 +16,3 @@ class LogRow(NamedTuple):
     key: bytes | None
     recorded_at: int
     digest: bytes
-
-    def follows(self, previous: bytes) -> bool:
-        """Whether the digest is that of these columns after the event with the digest `previous`."""
-        try:
-            return link(previous, *self[:-1]) == self.digest
-        except (struct.error, TypeError):  # Damage can turn a value into one of another type.
-            return False

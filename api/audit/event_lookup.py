@@ -7,6 +7,7 @@ from typing import Any
 
 from mnemolog.audit.results import StoredEvent
 from mnemolog.domain import errors
+from mnemolog.domain.chain import Chain
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import Event
 from mnemolog.domain.log_row import LogRow
@@ -43,7 +44,7 @@ def event_at(log: EventLog, position: int) -> StoredEvent:
         state=_bytes(row.state),
         digest=_bytes(row.digest).hex(),
         previous_digest=None if previous is None else previous.hex(),
-        link_holds=previous is not None and row.follows(previous),
+        link_holds=previous is not None and not Chain(previous, position=wanted - 1).follow(row),
         event=event,
         unreadable=unreadable,
     )

@@ -8,9 +8,9 @@ from typing import BinaryIO, Final
 
 from mnemolog.audit.results import LogExport
 from mnemolog.domain import errors
+from mnemolog.domain.chain import Chain
 from mnemolog.domain.export import FORMAT, VERSION, ExportHeader, ExportLine, ExportTrailer, encoded, exported
 from mnemolog.domain.head import Head
-from mnemolog.domain.log_row import LogRow
 from mnemolog.domain.position import Position
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime.atomic_files import new_file
@@ -67,21 +67,17 @@ def export_lines(
         after=after,
         digest=digest.hex(),
     )
-    position = int(after)
+    chain = Chain(digest, position=after)
     for page in log.stored_rows(after=after, upto=upto, batch_max=BATCH_MAX):
-        for row in (LogRow(*columns) for columns in page):
-            if row.position != position + 1 or not row.follows(digest):
-                why = "its digest does not match it and the event before; nothing was exported"
-                raise errors.LogDamaged(why, position=position + 1)
+        for row in chain.checked(page, outcome="nothing was exported"):
             try:
                 yield exported(row)
             except UnicodeDecodeError as error:
                 raise errors.LogDamaged(
                     "its text columns are not valid UTF-8; nothing was exported", position=row.position
                 ) from error
-            position, digest = row.position, row.digest
         if progress is not None:
-            progress(position - after, upto - after)
-    if position != upto:
-        raise errors.LogDamaged("events from here on are gone; nothing was exported", position=position + 1)
-    yield ExportTrailer(events=position - after, position=position, digest=digest.hex())
+            progress(chain.position - after, upto - after)
+    if chain.position != upto:
+        raise errors.LogDamaged("events from here on are gone; nothing was exported", position=chain.position + 1)
+    yield ExportTrailer(events=chain.rows, position=chain.position, digest=chain.digest.hex())

@@ -26,7 +26,7 @@ from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.paths import local_path
 from mnemolog.infra.text_file import TextSource
 from mnemolog.operations.backup_keys import restore_keys
-from mnemolog.operations.copied_log import verify_copy
+from mnemolog.operations.copied_log import opened_copy, verify_copy
 from mnemolog.projections.health.verify import EventChecker
 from mnemolog.projections.ports import Progress
 
@@ -127,8 +127,9 @@ def _put_keys(keys: Path, folder: Path, identity: LogIdentity) -> None:
     try:
         if placed != final:
             restore_keys(keys, placed, log_id=identity.log_id)
-        opening = SqliteKeys(placed, log_id=identity.log_id)
-        verify_copy(folder, what="the log", outcome=f"no {KEYS_FILE} was copied", log_id=identity.log_id, keys=opening)
+        opening, outcome = SqliteKeys(placed, log_id=identity.log_id), f"no {KEYS_FILE} was copied"
+        with opened_copy(folder, what="the log", outcome=outcome, keys=opening) as log:
+            verify_copy(log, what="the log", outcome=outcome, contents=True)
         if placed != final:
             placed.rename(final)
             sync(folder)

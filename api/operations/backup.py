@@ -34,7 +34,7 @@ from mnemolog.infra.version import this_version
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import copied_keys, publish_keys, require_keys_folder
 from mnemolog.operations.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
-from mnemolog.operations.copied_log import verify_copy
+from mnemolog.operations.copied_log import opened_copy, verify_copy
 from mnemolog.operations.known_backups import KnownBackup, backup_witnesses, remember_backup
 from mnemolog.projections.health.verify import Verification, Witness
 from mnemolog.projections.health.witnesses import witnesses_of
@@ -201,15 +201,16 @@ def _checked(
     copying = nullcontext() if own is None or keys is None else copied_keys(own, keys)
     try:
         with copying as copied:
-            verified = verify_copy(
-                made.folder,
-                what="the copy of the log",
-                outcome=_NOT_MADE,
-                log_id=log.log_id,
-                keys=_opening(own, copied),
-                witnesses=witnesses,
-                progress=made.verified,
-            )
+            opening, what = _opening(own, copied), "the copy of the log"
+            with opened_copy(made.folder, what=what, outcome=_NOT_MADE, keys=opening) as copy:
+                verified = verify_copy(
+                    copy,
+                    what=what,
+                    outcome=_NOT_MADE,
+                    contents=opening is not None,
+                    witnesses=witnesses,
+                    progress=made.verified,
+                )
             manifest = made.finish(verified, log)
             kept = None if keys is None or copied is None else publish_keys(copied, keys, log_id=log.log_id)
     except errors.KeysMissing as error:

@@ -21,34 +21,33 @@ _AS_RECORDED: Final = frozenset({Kind.UNDECODABLE, Kind.UNFIT})
 
 
 def verify_copy(
-    folder: Path,
+    log: EventLog,
     *,
     what: str,
     outcome: str,
-    log_id: str,
-    keys: KeysEngine | None,
+    contents: bool,
     witnesses: Iterable[Witness] = (),
     progress: Progress | None = None,
 ) -> Verification:
-    """Check every page, digest and witness of the log in `folder`, and open all content with `keys`, which are closed.
+    """Check every page, digest and witness of a log, and with `contents` open all content.
 
-    Messages name the copy by `what`, and end with the `outcome`: what was not done. Raises `LogDamaged` for a copy
-    that is not a whole log of this identity, and where content does not open.
+    Messages name the copy by `what`, and end with the `outcome`: what was not done. Raises `LogDamaged` for a log that
+    is not whole, and where content does not open.
     """
-    with opened_copy(folder, what=what, outcome=outcome, keys=keys) as log:
-        if log.log_id != log_id:
-            raise errors.LogDamaged(f"{what} is of log {log.log_id}, and should be of log {log_id}; {outcome}")
-        try:
-            found = verify(log, witnesses=witnesses, contents=keys is not None, progress=progress)
-        except errors.KeysMissing as error:
-            raise errors.LogDamaged(f"the keys do not open the content of {what}: {error.why}; {outcome}") from error
+    try:
+        found = verify(log, witnesses=witnesses, contents=contents, progress=progress)
+    except errors.KeysMissing as error:
+        raise errors.LogDamaged(f"the keys do not open the content of {what}: {error.why}; {outcome}") from error
     require_as_recorded(found.findings, what=what, outcome=outcome)
     return found
 
 
 @contextmanager
 def opened_copy(folder: Path, *, what: str, outcome: str, keys: KeysEngine | None = None) -> Iterator[EventLog]:
-    """Give the log in a folder that no other process has open. Raises `LogDamaged` if there is none to open."""
+    """Give the log in a folder that no other process has open. Raises `LogDamaged` if there is none to open.
+
+    `keys` open its content; they are closed with it.
+    """
     try:
         log = open_log(folder, clock=SystemClock(), create=False, keys=keys)
     except (errors.NotAStore, errors.StoreNotFound, errors.FormatTooNew) as error:

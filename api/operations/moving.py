@@ -26,11 +26,10 @@ from mnemolog.infra.log.postgres.address import LogAddress, place_of, read_addre
 from mnemolog.infra.runtime.atomic_files import temporary_name
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.paths import local_path
-from mnemolog.operations.copied_log import require_as_recorded
-from mnemolog.projections.health.verify import Witness, verify
+from mnemolog.operations.copied_log import verify_copy
+from mnemolog.projections.health.verify import Witness
 from mnemolog.projections.ports import Progress
 
-_NOT_DONE: Final = "the copy is not complete"
 _NO_KEYS: Final = (
     "The content of this log is encrypted, and its keys were not copied. Until the copy is continued with them, no "
     "content can be read and nothing can be recorded."
@@ -110,7 +109,14 @@ def copy_store(
             count = copy_rows(original, copy, upto=head.position, copied=reported.copied)
             if sealed:
                 _copy_keys(original, copy, place)
-            _verify(copy, head, contents=sealed, progress=reported.verified)
+            verify_copy(
+                copy,
+                what="the copy of the log",
+                outcome="the copy is not complete",
+                contents=sealed,
+                witnesses=[Witness("the source", head)],
+                progress=reported.verified,
+            )
             if move:
                 _note_move(original, copy, where, head)
         report = CopyReport(
@@ -212,12 +218,6 @@ def _copy_keys(original: EventLog, copy: EventLog, place: Path) -> None:
     finally:
         for part in keys_file.PARTS:
             temporary.with_name(temporary.name + part).unlink(missing_ok=True)
-
-
-def _verify(copy: EventLog, head: Head, *, contents: bool, progress: Progress) -> None:
-    """Raise `LogDamaged` unless the copy is whole, ends where the source did, and its content opens."""
-    found = verify(copy, witnesses=[Witness("the source", head)], contents=contents, progress=progress)
-    require_as_recorded(found.findings, what="the copy of the log", outcome=_NOT_DONE)
 
 
 def _database(address: LogAddress | None) -> str:

@@ -176,7 +176,8 @@ def _settle(
     Return what to know about it: what a quick check did not look at.
     """
     what = "the log in the backup"
-    with opened_copy(folder, what=what, outcome=_NOT_DONE) as log:
+    opening = keys_of(folder, log_id=manifest.log_id, address=None) if keys else None
+    with opened_copy(folder, what=what, outcome=_NOT_DONE, keys=opening) as log:
         if log.log_id != manifest.log_id:
             raise errors.BackupUnusable(folder, f"its log is {log.log_id}, backup.json says {manifest.log_id}")
         witnesses = [*witnesses_of(folder, log)]
@@ -184,16 +185,7 @@ def _settle(
         if check == "quick":
             require_as_recorded(quick_verify(log, witnesses), what=what, outcome=_NOT_DONE)
             return (_QUICK,)
-    opening = keys_of(folder, log_id=manifest.log_id, address=None) if keys else None
-    verify_copy(
-        folder,
-        what=what,
-        outcome=_NOT_DONE,
-        log_id=manifest.log_id,
-        keys=opening,
-        witnesses=witnesses,
-        progress=progress,
-    )
+        verify_copy(log, what=what, outcome=_NOT_DONE, contents=keys, witnesses=witnesses, progress=progress)
     return ()
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from mnemolog.domain import errors
-from mnemolog.domain.chain import Chain, Finding, Kind, Row, finding_of
+from mnemolog.domain.chain import Chain, Finding, Kind
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.projections.health.verify import EventChecker, Findings, walk
 from mnemolog.projections.ports import AuditableLog
 
 TAIL_EVENTS: Final = 1_000
@@ -31,15 +32,35 @@ class Sampled(NamedTuple):
 def sample(log: AuditableLog, *, contents: bool) -> Sampled:
     """Check links and versions of the tail and of samples, and that their events can be read.
 
-    Small logs are followed whole. With `contents` encrypted content is decrypted; without, only links are checked.
+    Small logs are followed whole. With `contents` encrypted content is decrypted.
     """
-    findings: list[Finding] = []
-    events, missing = 0, None
+    found, events, missing = Findings(), 0, None
     for after, upto in _parts(log.head().position):
-        follower = _Follower(log, findings, contents=contents)
-        follower.follow(after, upto)
-        events, missing = events + follower.events, missing or follower.keys
-    return Sampled(findings, events, missing)
+        try:
+            digest = log.digest_at(after)
+        except errors.LogDamaged:
+            digest = None
+        if digest is None:
+            why = "there is no event with a digest at this position"
+            found.add([Finding(kind=Kind.REMOVED, position=after, stream=None, detail=why)])
+            continue
+        chain = Chain(digest, position=after)
+        missing = _follow(log, chain, found, upto=upto, contents=contents) or missing
+        events += chain.rows
+    return Sampled(found.first, events, missing)
+
+
+def _follow(
+    log: AuditableLog, chain: Chain, found: Findings, *, upto: Position, contents: bool
+) -> errors.KeysMissing | None:
+    """Follow a part of the log, from where keys are missing on without opening content. Return which are missing."""
+    events = EventChecker(log.decode if contents else None, opaque=not contents, is_part=True)
+    try:
+        walk(log, chain, events, found, upto=upto)
+    except errors.KeysMissing as error:
+        _follow(log, chain, found, upto=upto, contents=False)
+        return error
+    return None
 
 
 def _parts(head: Position) -> Iterator[tuple[Position, Position]]:
@@ -53,47 +74,3 @@ def _parts(head: Position) -> Iterator[tuple[Position, Position]]:
         after = number * before // SAMPLES
         yield Position(after), Position(after + SAMPLE_EVENTS)
     yield Position(before), head
-
-
-class _Follower:
-    def __init__(self, log: AuditableLog, findings: list[Finding], *, contents: bool) -> None:
-        self._log, self._findings, self._contents = log, findings, contents
-        self.events = 0
-        self.keys: errors.KeysMissing | None = None
-
-    def follow(self, after: Position, upto: Position) -> None:
-        chain = Chain(b"", position=after)
-        try:
-            digest = self._log.digest_at(after)
-            if digest is None:
-                self._found(Kind.REMOVED, after, "there is no event at this position")
-                return
-            chain.digest = digest
-            for rows in self._log.stored_rows(after=after, upto=upto, batch_max=TAIL_EVENTS):
-                for row in rows:
-                    if found := chain.follow(row):
-                        chain.skip(row)
-                        self._findings.extend(found)
-                    elif self._contents:
-                        self._decode(row)
-                self.events += len(rows)
-        except errors.LogDamaged as error:
-            self._found(Kind.FILE, Position(chain.position + 1), f"the log cannot be read here: {error}")
-            return
-        if chain.position < upto:
-            why = f"the events from {chain.position + 1} to {upto} are not where they should be"
-            self._found(Kind.REMOVED, Position(chain.position + 1), why)
-
-    def _decode(self, row: Row) -> None:
-        position, stream, version, topic, state, *_ = row
-        try:
-            self._log.decode(position, stream.decode(errors="replace"), version, topic.decode(errors="replace"), state)
-        except errors.KeysMissing as error:
-            self.keys = self.keys or error
-        except errors.UndecodableEvent as error:
-            self._findings.append(finding_of(row, Kind.UNDECODABLE, str(error)))
-        except errors.LogDamaged as error:
-            self._findings.append(finding_of(row, Kind.SEALED, str(error)))
-
-    def _found(self, kind: Kind, position: Position, detail: str) -> None:
-        self._findings.append(Finding(kind=kind, position=position, stream=None, detail=detail))

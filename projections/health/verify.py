@@ -151,7 +151,7 @@ def verify(
     found.add([*_unprotected(log), *_miscounted(log, given, last=last)])
     with ThreadPoolExecutor(1) as beside:  # SQLite checks the file without the GIL, while we follow the chain.
         checked = beside.submit(log.contradictions)
-        _walk(log, chain, events, found, upto=last, progress=progress)
+        walk(log, chain, events, found, upto=last, progress=progress)
     found.add(of_the_file(detail) for detail in checked.result())
     asked = list(witnesses)
     contradicted = (finding for witness in asked for finding in _ask(log, witness, last=last))
@@ -165,17 +165,18 @@ def quick_verify(log: AuditableLog, witnesses: Iterable[Witness]) -> list[Findin
     return [*_unprotected(log), *_miscounted(log, given, last=last), *asked]
 
 
-def _walk(
+def walk(
     log: AuditableLog,
     chain: Chain,
     events: EventChecker,
     found: Findings,
     *,
     upto: Position,
-    progress: Progress | None,
+    progress: Progress | None = None,
 ) -> None:
+    """Check the rows from the place of `chain` up to a position. Raises `KeysMissing`."""
     try:
-        for rows in log.stored_rows(after=ORIGIN, upto=upto, batch_max=BATCH_MAX):
+        for rows in log.stored_rows(after=Position(chain.position), upto=upto, batch_max=BATCH_MAX):
             for row in rows:
                 if broken := chain.follow(row):
                     chain.skip(row)
