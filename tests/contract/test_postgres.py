@@ -23,7 +23,6 @@ from mnemolog.infra.log.engine import PLAIN_FORMAT, LogIdentity
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres import engine, schema
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, note_address, read_address
-from mnemolog.infra.log.postgres.database import prepare
 from mnemolog.infra.log.postgres.engine import LOCKED_APPENDS
 from mnemolog.projections.health.verify import verify
 from tests.interrupts import Interrupt, trace_lines
@@ -491,11 +490,6 @@ def test_a_password_is_not_written_down(tmp_path):
     note_address(tmp_path, LogAddress("postgresql://me:secret@db/memory?password=secret&sslmode=require", "acme"))
     assert "secret" not in (tmp_path / ADDRESS_FILE).read_text()
     assert read_address(tmp_path) == LogAddress("postgresql://me@db/memory?sslmode=require", "acme")
-
-
-def test_making_the_schema_twice_changes_nothing(postgres_url):
-    """`mnemolog init` may be repeated."""
-    assert not prepare(postgres_url)
 
 
 def test_a_store_in_a_folder_does_not_load_the_driver(tmp_path):

@@ -59,19 +59,6 @@ def test_the_log_in_the_database_is_whole_without_the_folder(postgres_url, name,
         assert store.recall("comes back").hits[0].position == 3
 
 
-def test_two_nodes_see_what_each_other_records(postgres_url, name, local, tmp_path):
-    """Each brings its own projections up to date when it is asked."""
-    with (
-        MemoryStore.open(postgres_url, log=name, local=local, model=None, encrypt=False) as one,
-        MemoryStore.open(postgres_url, log=name, local=tmp_path / "other", model=None) as other,
-    ):
-        for n in range(3):
-            for here, there in ((one, other), (other, one)):
-                turn = here.session("trip").record("user", f"the ferry {n} of {here.path.name}")
-                assert there.recall(f"ferry {n} {here.path.name}").hits[0].position == turn.position
-        assert one.head() == other.head()
-
-
 def test_a_folder_can_be_opened_to_read_only(postgres_url, name, local):
     """What would be recorded is refused; nothing is written to the folder or the database."""
     with MemoryStore.open(postgres_url, log=name, local=local, model=None) as store:
@@ -82,15 +69,6 @@ def test_a_folder_can_be_opened_to_read_only(postgres_url, name, local):
         with pytest.raises(errors.StoreNotWritable):
             store.session("trip").record("user", "and comes back at six")
         assert store.head() == head
-
-
-def test_what_was_said_can_be_forgotten(postgres_url, name, local):
-    """The keys of the content are destroyed; the log keeps its digests."""
-    with MemoryStore.open(postgres_url, log=name, local=local, model=None) as store:
-        store.session("trip").record("user", "my passport number is 123")
-        store.forget(session="trip", reason="asked for")
-        assert not store.recall("passport").hits
-        assert store.verify().sound
 
 
 def test_a_backup_is_a_store_in_a_folder_with_the_same_digests(postgres_url, name, local, tmp_path):
