@@ -198,19 +198,6 @@ def test_a_node_that_has_seen_nothing_of_what_was_lost_goes_on(server, node, oth
             store.session("trip").record("user", "no")
 
 
-def test_a_node_that_only_read_stops_as_well(server, node, other):
-    """It wrote none of the lost events, but has seen them: its projections may hold them."""
-    with node.open() as store:
-        record(store, "kept", KEPT)
-        kept = server.base_backup()
-        record(store, "lost", LOST)
-    with other.open() as reader:
-        assert len(reader.turns("trip")) == KEPT + LOST
-    server.restore(kept)
-    with other.open() as reader:
-        assert_refused(reader, ENDS)
-
-
 def test_a_node_that_was_opened_while_the_server_was_away_stops_when_it_answers(server, node):
     """It answers from its views alone, and says so; then it finds that the log does not have what it has seen."""
     with node.open() as store:
