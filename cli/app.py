@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from mnemolog.cli import completion_values, hints
+from mnemolog.cli import hints
 from mnemolog.domain import errors
 from mnemolog.domain.display import visible
 
@@ -91,7 +91,6 @@ COMMANDS: Final = {
         "mcp": ("mcp", "Serve the store to agents over MCP."),
         "watch": ("watch", "Record transcripts of coding agents as they are written."),
         "hermes": ("hermes", "Install mnemolog as the memory of Hermes."),
-        "completion": ("completion", "Print the completion script of your shell."),
     },
 }
 """The commands as help lists them: the module of each, and one line. Only the module of the command is imported."""
@@ -138,6 +137,10 @@ DONE_BY: Final = {
 """Words for which the command that does it is named, but not run: it writes, or takes other arguments."""
 
 
+UNWRAPPED: Final = "\b\n"
+"""Begins a paragraph of help whose lines stay as they are."""
+
+
 class Refused(Exception):
     """A command that cannot be done as given: why, what to do, and the exit status."""
 
@@ -147,23 +150,15 @@ class Refused(Exception):
 
 
 class Command(TyperCommand):
-    """A command with the help of this project."""
+    """A command whose help shows its examples as they are typed."""
+
+    def __init__(self, name: str | None, *, help: str | None = None, **settings: Any) -> None:  # noqa: A002
+        super().__init__(name, help=help and help.replace("Example: ", f"{UNWRAPPED}Example: "), **settings)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, and keep the context for the hints of errors."""
         hints.parsed(ctx)
-        if ctx.resilient_parsing and args and self._awaits_value(args[-1]):
-            args = args[:-1]  # To complete its value, the arguments before it are needed.
         return super().parse_args(ctx, args)
-
-    def _awaits_value(self, option: str) -> bool:
-        return any(option in item.opts and not getattr(item, "is_flag", True) for item in self.params)
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print help as plain text."""
-        from mnemolog.cli.help import command_help
-
-        formatter.write(command_help(self, ctx))
 
 
 class StoreCommand(Command):
@@ -206,21 +201,15 @@ class Group(TyperGroup):
             status=EXIT_USAGE,
         )
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print help as plain text."""
-        from mnemolog.cli.help import group_help
-
-        formatter.write(group_help(self, ctx))
-
 
 class Commands(Group):
     """All commands. A command's module is imported when the command is used."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{**settings, "commands": {}})
-        for panel, commands in COMMANDS.items():
+        for commands in COMMANDS.values():
             for name, (_, line) in commands.items():
-                self.add_command(TyperCommand(name, help=line, rich_help_panel=panel))
+                self.add_command(TyperCommand(name, help=line))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read `help COMMAND` as `COMMAND --help`, and `version` as `--version`."""
@@ -229,6 +218,12 @@ class Commands(Group):
         elif args == ["version"]:
             args = ["--version"]
         return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by what they are for, in the order of the table."""
+        for panel, commands in COMMANDS.items():
+            with formatter.section(panel):
+                formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the command, which may be given by another word for it."""
@@ -257,7 +252,7 @@ app = typer.Typer(
     name="mnemolog",
     cls=Commands,
     help="A memory for AI agents: every turn is kept in an append-only log, and found again by words and by meaning.",
-    add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
     epilog=f"DIR, the folder of the store, may be left out if {STORE_VARIABLE} is set.",
@@ -300,7 +295,6 @@ ModelName = Annotated[
         "--model",
         envvar="MNEMOLOG_MODEL",
         metavar="MODEL",
-        autocompletion=completion_values.models,
         help="Name or folder of a SentenceTransformer model, or 'none' to search by words only.",
     ),
 ]

@@ -9,11 +9,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from mnemolog.cli import completion_values as known
 from mnemolog.cli.app import chosen_model
 from mnemolog.cli.times import position_or_time
 from mnemolog.domain import errors
-from mnemolog.domain.moments import By, When
+from mnemolog.domain.moments import When
 from mnemolog.domain.session import checked_session_id
 from mnemolog.infra.log.postgres.address import is_url
 from mnemolog.infra.runtime.paths import is_writable, local_path
@@ -22,7 +21,7 @@ from mnemolog.store import MemoryStore
 
 Named = Annotated[
     str,
-    typer.Argument(metavar="SESSION", autocompletion=known.sessions, help="Id of the session, or the beginning of it."),
+    typer.Argument(metavar="SESSION", help="Id of the session, or the beginning of it."),
 ]
 
 
@@ -42,7 +41,15 @@ BeforePosition = Annotated[
     Any,
     typer.Option("--before", metavar=WHEN, parser=position_or_time, help="Only turns recorded before it."),
 ]
-ByTime = Annotated[By, typer.Option("--by", help="Whether --since and --until are times of saying or of recording.")]
+ByTime = Annotated[
+    Any,
+    typer.Option(
+        "--by",
+        metavar="said|recorded",
+        parser=str,
+        help="Whether --since and --until are times of saying or of recording.",
+    ),
+]
 Full = Annotated[bool, typer.Option("--full", help="Print long texts whole.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,7 +15,7 @@ from mnemolog.cli.progress import bar
 from mnemolog.domain.display import counted, dated
 from mnemolog.forgetting.results import read_erasures
 from mnemolog.operations.backup import BackupReport, NodeCopy
-from mnemolog.operations.restore import Check, RestoreReport, restore_backup
+from mnemolog.operations.restore import RestoreReport, restore_backup
 
 Keys = Annotated[
     Path | None, typer.Option("--keys", metavar="FOLDER", help="Folder of the content keys, apart from the backup.")
@@ -61,7 +61,10 @@ def restore(
         Path | None,
         typer.Option(metavar="FILE", help="Requests to forget made since: `mnemolog forgotten DIR --erasures`."),
     ] = None,
-    check: Annotated[Check, typer.Option(help="Verify every link of the history, or only its ends.")] = "full",
+    check: Annotated[
+        Any,
+        typer.Option(metavar="full|quick", parser=str, help="Verify every link of the history, or only its ends."),
+    ] = "full",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Do everything but the last step; leave no files.")
     ] = False,

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Unpack
 
 import typer
 
-from mnemolog.cli import completion_values as known
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, ModelName, Store, StoreCommand, app
 from mnemolog.cli.arguments import session_called, store_with_model
@@ -47,7 +46,6 @@ def context(
     session: Annotated[
         str | None,
         typer.Option(
-            autocompletion=known.sessions,
             help="Add the task, values and notes of this session; without --scope, search what it sees.",
         ),
     ] = None,

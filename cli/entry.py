@@ -15,8 +15,9 @@ from mnemolog.cli.app import EXIT_FAILED, Refused, UsageError, application
 from mnemolog.cli.healing import notes_on_healing
 from mnemolog.domain import errors
 
+PROGRAM: Final = "mnemolog"
 COMPLETE_VARIABLE: Final = "_MNEMOLOG_COMPLETE"
-"""Set by shells that ask for completions."""
+"""Set by a shell that asks Typer for completions."""
 GARBAGE_MIN: Final = 50_000
 """Number of new objects that starts a garbage collection (Python's default: 700 or 2,000)."""
 
@@ -26,9 +27,7 @@ def main() -> NoReturn:
     # Imported modules are never garbage: collecting them repeatedly takes a tenth of a command's start-up time.
     gc.set_threshold(GARBAGE_MIN)
     if COMPLETE_VARIABLE in os.environ:
-        from mnemolog.cli.completion import complete
-
-        complete(application())
+        application().main(prog_name=PROGRAM)
     status = run(sys.argv[1:])
     gc.freeze()  # Python would search all imported modules for garbage before it ends: a quarter of `status`.
     sys.exit(status)
@@ -40,7 +39,7 @@ def run(arguments: list[str]) -> int:
     warnings.simplefilter("ignore", errors.ModelWarning)  # Commands print it as a note.
     warnings.simplefilter("error", errors.ScopeWarning)
     try:
-        with notes_on_healing(arguments), application().make_context("mnemolog", list(arguments)) as ctx:
+        with notes_on_healing(arguments), application().make_context(PROGRAM, list(arguments)) as ctx:
             ctx.command.invoke(ctx)
             return 0
     except typer.Exit as exit_:

@@ -19,7 +19,6 @@ from mnemolog.cli.app import (
     UsageError,
     typed,
 )
-from mnemolog.cli.help import usage
 from mnemolog.cli.hints import CommandLine, as_commands, shown, variable_of
 from mnemolog.domain import errors
 from mnemolog.domain.display import visible
@@ -71,7 +70,7 @@ def report(error: BaseException, line: CommandLine) -> int:
         message, status = _usage_message(error), EXIT_USAGE
         hint = "`mnemolog --help` lists the commands"
         if (at := getattr(error, "ctx", None)) is not None:
-            lines = [f"usage: {usage(at.command, at)}"]
+            lines = [" ".join(at.get_usage().split())]
             hint = _folder_first(error) or f"`{at.command_path} --help` explains its arguments and options"
     if line.as_json:
         print(_json(error, message, hint))

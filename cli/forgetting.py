@@ -7,7 +7,6 @@ from typing import Annotated, Final
 
 import typer
 
-from mnemolog.cli import completion_values as known
 from mnemolog.cli import output
 from mnemolog.cli.app import EXIT_FAILED, AsCsv, AsJson, Store, StoreCommand, app, remark
 from mnemolog.cli.arguments import open_store, session_called
@@ -21,14 +20,12 @@ PREVIEWED_MAX: Final = 10
 """Sessions and events that a preview describes; the rest is counted."""
 Sessions = Annotated[
     list[str] | None,
-    typer.Option("--session", metavar="SESSION", autocompletion=known.sessions, help="A session. May be repeated."),
+    typer.Option("--session", metavar="SESSION", help="A session. May be repeated."),
 ]
 Positions = Annotated[list[int] | None, typer.Option("--position", metavar="N", help="One event. May be repeated.")]
 Scopes = Annotated[
     list[str] | None,
-    typer.Option(
-        "--scope", metavar="SCOPE", autocompletion=known.scopes, help="All sessions in a scope. May be repeated."
-    ),
+    typer.Option("--scope", metavar="SCOPE", help="All sessions in a scope. May be repeated."),
 ]
 
 

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from mnemolog.cli import completion_values as known
 from mnemolog.cli import history_output as out
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app
@@ -42,7 +41,7 @@ def replay(
     store: Store,
     first: From = 1,
     upto: To = None,
-    session: Annotated[str | None, typer.Option(autocompletion=known.sessions, help="Only this session.")] = None,
+    session: Annotated[str | None, typer.Option(help="Only this session.")] = None,
     since: Annotated[
         datetime | None,
         typer.Option(metavar="TIME", parser=given_time, help="Print only events of this time or later; see --by."),

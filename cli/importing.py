@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mnemolog.cli import completion_values as known
 from mnemolog.cli import output
 from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Refused, Store, StoreCommand, app, chosen_model, remark
 from mnemolog.cli.arguments import open_store, store_with_model
@@ -30,10 +29,6 @@ FORMAT_NAMES: Final = "jsonl, json, csv, claude-code, codex, chatgpt, claude-ai,
 _NO_TURNS_HINT: Final = "check the file; `mnemolog import --help` names the formats"
 
 
-def _formats(incomplete: str) -> list[str]:
-    return [name for name in FORMAT_NAMES.replace(" or ", ", ").split(", ") if name.startswith(incomplete)]
-
-
 Keys = Annotated[
     Path | None,
     typer.Option("--keys", metavar="FOLDER", help="Keys of an exported log: a copy, or the store it is from."),
@@ -46,18 +41,14 @@ def import_(
     store: Store,
     files: Files,
     format: Annotated[  # noqa: A002
-        str | None, typer.Option(autocompletion=_formats, help=f"The format, if it is not detected: {FORMAT_NAMES}.")
+        str | None, typer.Option(help=f"The format, if it is not detected: {FORMAT_NAMES}.")
     ] = None,
     field: Annotated[
         list[str] | None,
         typer.Option(help="Which field of the file is what, such as text=body,session=room+day. May be repeated."),
     ] = None,
-    scope: Annotated[
-        str | None, typer.Option(autocompletion=known.scopes, help="Scope if the file names none.")
-    ] = None,
-    agent: Annotated[
-        str | None, typer.Option(autocompletion=known.agents, help="Agent if the file names none.")
-    ] = None,
+    scope: Annotated[str | None, typer.Option(help="Scope if the file names none.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Agent if the file names none.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip invalid lines and list them.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the first three turns of each file; write nothing.")

@@ -6,7 +6,6 @@ from typing import Annotated, Final
 
 import typer
 
-from mnemolog.cli import completion_values as known
 from mnemolog.cli import model_output as show
 from mnemolog.cli.app import EXIT_FAILED, AsCsv, AsJson, Group, Store, StoreCommand, app, chosen_model, remark
 from mnemolog.cli.arguments import DryRun, open_store
@@ -20,12 +19,11 @@ models = typer.Typer(cls=Group, help="Change the embedding model without interru
 app.add_typer(models, name="model")
 
 _NAMED: Final = "Name or folder of a SentenceTransformer model"
-Added = Annotated[str, typer.Argument(metavar="MODEL", autocompletion=known.models, help=f"{_NAMED}.")]
+Added = Annotated[str, typer.Argument(metavar="MODEL", help=f"{_NAMED}.")]
 Known = Annotated[
     str,
     typer.Argument(
         metavar="MODEL|FINGERPRINT",
-        autocompletion=known.models,
         help="A model as in `model list`, or 8 digits of its fingerprint.",
     ),
 ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, TypedDict, Unpack, cast
+from typing import Annotated, Any, TypedDict, Unpack, cast
 
 import msgspec
 import typer
@@ -16,7 +16,6 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.audit.context_audit import AuditedContext
 from mnemolog.audit.recall_audit import AuditedRecall
 from mnemolog.audit.receipt_audit import LIMIT, AuditedReceipt, ReceiptAudit
-from mnemolog.cli import completion_values as known
 from mnemolog.cli import output, recall_output
 from mnemolog.cli.app import (
     EXIT_FAILED,
@@ -37,7 +36,6 @@ from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import CONTEXT_TURNS_MAX, INTEGER_MAX
-from mnemolog.domain.moments import By
 from mnemolog.domain.options import Option, options_of, takes_options
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.read_models import Turn
@@ -49,13 +47,12 @@ from mnemolog.store import MemoryStore
 audit = typer.Typer(cls=Group, help="Repeat earlier recalls and contexts and compare them.")
 app.add_typer(audit, name="audit")
 
-FILTERS: Final = "Filters"
 
 Query = Annotated[str, typer.Argument(help="What to look for, in plain words.")]
 K = Annotated[int, typer.Option("-k", "--k", "--limit", "-n", help="Maximum number of turns, up to 1,000.")]
 InSession = Annotated[
     str | None,
-    typer.Option("--session", autocompletion=known.sessions, help="Only in this session.", rich_help_panel=FILTERS),
+    typer.Option("--session", help="Only in this session."),
 ]
 Lineage = Annotated[
     bool, typer.Option("--lineage", help="With --session: include the turns inherited from its ancestors.")
@@ -90,13 +87,13 @@ ReceiptsSince = Annotated[
 ]
 ReceiptsAfter = Annotated[Any, typer.Option(metavar=WHEN, parser=position_or_time, help="Receipts recorded after it.")]
 ReceiptsLimit = Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of receipts.")]
-Modes = Annotated[str, typer.Option("--mode", autocompletion=known.modes, help="hybrid, vector or text.")]
+Modes = Annotated[str, typer.Option("--mode", help="hybrid, vector or text.")]
 
 
 def _filter(field: str, *, more: str = "", **how: Any) -> Any:
     """Return the option for a filter of the library, with its description there."""
     text = re.sub(r"`(since|until|by)`", r"--\1", options_of(TurnFilters)[field][1].means).replace("`", "")
-    return typer.Option(help=f"{text[0].upper()}{text[1:]}{more}.", rich_help_panel=FILTERS, **how)
+    return typer.Option(help=f"{text[0].upper()}{text[1:]}{more}.", **how)
 
 
 class FilterFlags(TypedDict):
@@ -104,13 +101,13 @@ class FilterFlags(TypedDict):
 
     scope: Annotated[
         str | None,
-        typer.Option(autocompletion=known.scopes, help="Only at or below this scope.", rich_help_panel=FILTERS),
+        typer.Option(help="Only at or below this scope."),
     ]
-    role: Annotated[list[str] | None, _filter("roles", more="; may be repeated", autocompletion=known.roles)]
+    role: Annotated[list[str] | None, _filter("roles", more="; may be repeated")]
     speaker: Annotated[list[str] | None, _filter("speakers", more="; may be repeated")]
     since: Annotated[datetime | None, _filter("since", metavar="TIME", parser=given_time)]
     until: Annotated[datetime | None, _filter("until", metavar="TIME", parser=given_time)]
-    by: Annotated[By, _filter("by"), Option(default="said")]
+    by: Annotated[Any, _filter("by", metavar="said|recorded", parser=str), Option(default="said")]
     meta: Annotated[
         list[str] | None,
         _filter("metadata", metavar="KEY=VALUE", more="; VALUE as JSON, else as text; may be repeated"),

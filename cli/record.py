@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from mnemolog.cli import completion_values as known
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.cli.arguments import Named, open_store, session_called
@@ -76,7 +75,7 @@ def record(
     store: Store,
     session: Named,
     text: Annotated[str, typer.Argument(help="What was said; '-' reads it from standard input.")],
-    role: Annotated[str, typer.Option(autocompletion=known.roles, help="user, assistant, system or tool.")] = "user",
+    role: Annotated[str, typer.Option(help="user, assistant, system or tool.")] = "user",
     key: Annotated[str | None, typer.Option(help="Idempotency key: a retry adds nothing.")] = None,
     speaker: Annotated[str | None, typer.Option(help="Name of the speaker.")] = None,
     said_at: Annotated[
@@ -86,12 +85,8 @@ def record(
     metadata: Annotated[str | None, typer.Option(help="A JSON object to keep with the turn.")] = None,
     start: Annotated[bool, typer.Option("--start", help="Start the session if it does not exist.")] = False,
     title: Annotated[str | None, typer.Option(help="Title of a session that is started.")] = None,
-    scope: Annotated[
-        str | None, typer.Option(autocompletion=known.scopes, help="Scope of a session that is started.")
-    ] = None,
-    agent: Annotated[
-        str | None, typer.Option(autocompletion=known.agents, help="Agent of a session that is started; 'cli' if none.")
-    ] = None,
+    scope: Annotated[str | None, typer.Option(help="Scope of a session that is started.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Agent of a session that is started; 'cli' if none.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Record one turn. It is durable when the command returns.

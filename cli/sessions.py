@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from mnemolog.cli import completion_values as known
 from mnemolog.cli import output, status_output
 from mnemolog.cli.app import AsCsv, AsJson, Store, StoreCommand, app
 from mnemolog.cli.arguments import open_store
@@ -20,8 +19,8 @@ from mnemolog.projections.read_models import SessionSummary
 @app.command("sessions", cls=StoreCommand)
 def sessions(
     store: Store,
-    scope: Annotated[str, typer.Option(autocompletion=known.scopes, help="Only at or below this scope.")] = "",
-    agent: Annotated[str | None, typer.Option(autocompletion=known.agents, help="Only of this agent.")] = None,
+    scope: Annotated[str, typer.Option(help="Only at or below this scope.")] = "",
+    agent: Annotated[str | None, typer.Option(help="Only of this agent.")] = None,
     title: Annotated[str | None, typer.Option(help="Only with this in the title, in any case.")] = None,
     since: Annotated[
         datetime | None,

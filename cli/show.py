@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from mnemolog.cli import completion_values as known
 from mnemolog.cli import output
 from mnemolog.cli import session_output as out
 from mnemolog.cli.app import AsCsv, AsJson, Store, StoreCommand, app
@@ -28,7 +27,6 @@ Shown = Annotated[
     str,
     typer.Argument(
         metavar="SESSION|POSITION",
-        autocompletion=known.sessions,
         help="Id of a session, or the position of an event.",
     ),
 ]

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from mnemolog.application.session_service import SwitchHow
-from mnemolog.cli import completion_values as known
 from mnemolog.cli import output
 from mnemolog.cli import session_output as out
 from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app, typed
@@ -28,16 +27,12 @@ def switch(
     reason: Annotated[SwitchReason, typer.Option(help="Why the agent leaves its session.")],
     to: Annotated[
         str | None,
-        typer.Option(metavar="ID", autocompletion=known.sessions, help="Id of the new session; random by default."),
+        typer.Option(metavar="ID", help="Id of the new session; random by default."),
     ] = None,
-    left: Annotated[
-        str | None, typer.Option("--from", metavar="SESSION", autocompletion=known.sessions, help="Session to leave.")
-    ] = None,
+    left: Annotated[str | None, typer.Option("--from", metavar="SESSION", help="Session to leave.")] = None,
     agent: Annotated[
         str | None,
-        typer.Option(
-            autocompletion=known.agents, help="Agent that switches; default: the agent of --from, or 'agent'."
-        ),
+        typer.Option(help="Agent that switches; default: the agent of --from, or 'agent'."),
     ] = None,
     at: Annotated[
         Any,
@@ -49,9 +44,7 @@ def switch(
     ] = None,
     turns: Turns = None,
     title: Annotated[str | None, typer.Option(help="Title of a session that is started.")] = None,
-    scope: Annotated[
-        str | None, typer.Option(autocompletion=known.scopes, help="Scope of a session that is started.")
-    ] = None,
+    scope: Annotated[str | None, typer.Option(help="Scope of a session that is started.")] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -72,9 +65,7 @@ def switch(
 @app.command("current", cls=StoreCommand)
 def current(
     store: Store,
-    agent: Annotated[
-        str, typer.Option(autocompletion=known.agents, help="Agent whose session is printed.")
-    ] = DEFAULT_AGENT,
+    agent: Annotated[str, typer.Option(help="Agent whose session is printed.")] = DEFAULT_AGENT,
     as_json: AsJson = False,
 ) -> None:
     """Print the session that an agent was last switched to. Exit status 1 before any switch.

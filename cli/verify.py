@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, cast, get_args
+from typing import Annotated, cast
 
 import typer
 
@@ -30,18 +30,12 @@ from mnemolog.operations.recovery import after_findings
 from mnemolog.projections.maintenance.results import RebuildReport
 
 
-def _projections(incomplete: str) -> list[str]:
-    return [name for name in get_args(Rebuildable) if name.startswith(incomplete)]
-
-
 @app.command("rebuild", cls=StoreCommand)
 def rebuild(
     store: Store,
     projection: Annotated[
         str,
-        typer.Argument(
-            metavar="[vectors|views|all]", autocompletion=_projections, help="What to rebuild; all by default."
-        ),
+        typer.Argument(metavar="[vectors|views|all]", help="What to rebuild; all by default."),
     ] = "all",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the amount of work; change nothing.")] = False,
     scratch: Annotated[bool, typer.Option("--from-scratch", help="Embed every text again, without the cache.")] = False,
