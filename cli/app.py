@@ -42,7 +42,7 @@ COMMANDS: Final = {
         "find": ("recall", "Find the turns that hold a phrase, in order of time."),
         "sessions": ("sessions", "List the sessions."),
         "show": ("show", "Print the turns of a session, or one event of the log."),
-        "status": ("sessions", "Print what the store holds and whether it is up to date."),
+        "status": ("status", "Print what the store holds and whether it is up to date."),
     },
     "Sessions": {
         "switch": ("switch", "Switch an agent to another session."),
@@ -65,7 +65,7 @@ COMMANDS: Final = {
         "replay": ("history", "Print the events, and the state at a position."),
         "diff": ("history", "Print what changed between two positions."),
         "verify": ("verify", "Check that the log was not changed."),
-        "head": ("sessions", "Print position and digest of the last event."),
+        "head": ("status", "Print position and digest of the last event."),
         "audit": ("recall", "Repeat earlier recalls and contexts and compare them."),
         "judge": ("evaluation", "Say which hits of an earlier recall were good."),
         "eval": ("evaluation", "Measure recall with questions whose answers are known."),
@@ -73,7 +73,7 @@ COMMANDS: Final = {
     },
     "Projections and models": {
         "project": ("project", "Embed the turns that have no vector yet."),
-        "rebuild": ("verify", "Rebuild projections from the log."),
+        "rebuild": ("project", "Rebuild projections from the log."),
         "model": ("models", "Add, activate and drop embedding models."),
         "language": ("models", "Print or change the language of the text index."),
     },

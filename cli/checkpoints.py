@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from mnemolog.cli import memory_output as show
 from mnemolog.cli.app import AsCsv, AsJson, Group, Store, StoreCommand, app
 from mnemolog.cli.arguments import At, DryRun, Full, Named, as_of, opened_session
-from mnemolog.cli.output import answer
+from mnemolog.cli.memory import as_shown, percent_of
+from mnemolog.cli.output import answer, console
 from mnemolog.domain import errors
-from mnemolog.results import Checkpoint
+from mnemolog.domain.display import cut, dated, one_line
+from mnemolog.results import Checkpoint, RestorePreview, Task, ValueChange
 
 checkpoints = typer.Typer(cls=Group, help="Create checkpoints of a session and restore them.")
 app.add_typer(checkpoints, name="checkpoint")
@@ -34,7 +35,8 @@ def create(
     """
     with opened_session(store, session) as opened:
         created = opened.checkpoint(name, description)
-    answer(created, show.show_created, as_json=as_json)
+    line = f"checkpoint {created.name} ({created.id}) of session {created.session} at position {created.position}"
+    answer(created, line, as_json=as_json)
 
 
 @checkpoints.command("list", cls=StoreCommand)
@@ -52,7 +54,7 @@ def list_(
     """
     with opened_session(store, session) as opened:
         found = as_of(opened, at).checkpoints()
-    answer(found, partial(show.show_checkpoints, full=full), as_json=as_json, csv_of=Checkpoint if as_csv else None)
+    answer(found, partial(show_checkpoints, full=full), as_json=as_json, as_csv=as_csv, kind=Checkpoint)
 
 
 @checkpoints.command("restore", cls=StoreCommand)
@@ -67,7 +69,9 @@ def restore(
         changes = opened.restore(checkpoint, dry_run=True)
         if not dry_run:
             opened.restore(changes.checkpoint.id)
-    answer(show.Restored(dry_run=dry_run, changes=changes), show.show_restored, as_json=as_json)
+    answer(
+        {"dry_run": dry_run, "changes": changes}, lambda _: _show_restored(changes, dry_run=dry_run), as_json=as_json
+    )
 
 
 @checkpoints.command("delete", cls=StoreCommand)
@@ -81,4 +85,58 @@ def delete(store: Store, session: Named, checkpoint: CheckpointName, as_json: As
         if not found:
             raise errors.UnknownCheckpoint(opened.id, checkpoint)
         opened.delete_checkpoint(found[0].id)
-    answer(show.CheckpointDeleted(deleted=found[0]), show.show_checkpoint_deleted, as_json=as_json)
+    gone = found[0]
+    line = f"deleted checkpoint {gone.name} ({gone.id}), which was at position {gone.position}"
+    answer({"deleted": gone}, line, as_json=as_json)
+
+
+def show_checkpoints(checkpoints: list[Checkpoint], *, full: bool) -> None:
+    """Print checkpoints, oldest first."""
+    out = console()
+    if not checkpoints:
+        out.line("no checkpoints", style="dim")
+    for item in checkpoints:
+        place = (f"@{item.position}", "cyan"), " ", (dated(item.created_at), "dim"), " "
+        whose = (f" {item.id} of {item.session}", "dim")
+        out.line(
+            *place, (item.name, "bold"), whose, f"  {cut(item.description, full=full)}" if item.description else ""
+        )
+
+
+def _show_restored(changes: RestorePreview, *, dry_run: bool) -> None:
+    """Print what a restore changed, or would change."""
+    out = console()
+    done = "would restore" if dry_run else "restored"
+    out.line(f"{done} checkpoint {changes.checkpoint.name} of position {changes.checkpoint.position}")
+    for value in changes.values:
+        out.line(f"  value {value.key} {_change(value)}")
+    if changes.task_changes:
+        out.line(f"  task {_task(changes.task_before)} -> {_task(changes.task_after)}")
+    for sign, notes in (("-", changes.notes_removed), ("+", changes.notes_added)):
+        for note in notes:
+            out.line(f"  note {sign} {one_line(note.text)}")
+    written = "; nothing was written" if dry_run else ""
+    out.line(f"  turns hidden: {changes.turns_hidden:,}{written}")
+
+
+def _change(value: ValueChange) -> str:
+    match value.change:
+        case "added":
+            return f"+ {_short(value.after)}"
+        case "removed":
+            return f"- {_short(value.before)}"
+        case "changed" if value.before == value.after:
+            return f"{_short(value.after)}, with another expiry"
+        case _:
+            return f"{_short(value.before)} -> {_short(value.after)}"
+
+
+def _task(task: Task | None) -> str:
+    if task is None:
+        return "none"
+    percent = percent_of(task)
+    return f"{task.description} ({task.status}{'' if percent is None else f', {percent:.3g} %'})"
+
+
+def _short(value: Any) -> str:
+    return one_line(as_shown(value))

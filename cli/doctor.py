@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
-from mnemolog.cli import status_output as show
 from mnemolog.cli.app import (
     EXIT_DAMAGED,
     EXIT_FAILED,
@@ -23,11 +25,15 @@ from mnemolog.cli.app import (
     remark,
 )
 from mnemolog.cli.arguments import open_store
-from mnemolog.cli.output import answer
+from mnemolog.cli.output import answer, console, print_list
 from mnemolog.cli.progress import bar
 from mnemolog.domain import errors
+from mnemolog.domain.display import counted, dated
+from mnemolog.domain.hints import Hint
+from mnemolog.operations.doctor.report import DoctorReport
 from mnemolog.operations.doctor.run import doctor as examine
 from mnemolog.operations.doctor.run import unopened, usual_model
+from mnemolog.projections.maintenance.results import Issue
 from mnemolog.projections.quarantine import QuarantinedItem
 from mnemolog.store import MemoryStore
 
@@ -35,6 +41,7 @@ quarantine = typer.Typer(cls=Group, help="Inspect and purge unusable files, whic
 app.add_typer(quarantine, name="quarantine")
 
 DAYS_MAX: Final = 36_500
+_STYLES: Final = {"note": "dim", "problem": "yellow", "log": "bold red"}
 
 
 @app.command("doctor", cls=StoreCommand)
@@ -65,7 +72,7 @@ def doctor(
             )
     except (errors.LogDamaged, errors.LogUnreachable) as error:
         found = unopened(store, error, deep=deep)
-    answer(found, lambda found: show.show_doctor_report(found, dry_run=dry_run), as_json=as_json)
+    answer(found, partial(_show_report, dry_run=dry_run), as_json=as_json)
     if not found.healthy:
         raise typer.Exit(EXIT_DAMAGED if found.log_damaged else EXIT_FAILED)
 
@@ -87,7 +94,15 @@ def list_(store: Store, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
     """
     with open_store(store, create=False) as opened:
         found = opened.admin.quarantine().items()
-    answer(found, show.show_quarantine, as_json=as_json, csv_of=QuarantinedItem if as_csv else None)
+    columns = {
+        "name": lambda item: item.name,
+        "was": lambda item: item.was,
+        "state": lambda item: item.state,
+        "since": lambda item: "" if item.when is None else dated(item.when),
+        "bytes": lambda item: f"{item.bytes:,}",
+        "reason": lambda item: item.reason,
+    }
+    print_list(found, QuarantinedItem, columns, as_json=as_json, as_csv=as_csv, last=_size(found))
 
 
 @quarantine.command("purge", cls=StoreCommand)
@@ -113,7 +128,55 @@ def purge(
     looking, age = dry_run or not yes, None if older_than is None else timedelta(days=older_than)
     with open_store(store, create=False) as opened:
         chosen = opened.admin.quarantine().purge(names or (), older_than=age, everything=everything, dry_run=looking)
-    answer(show.Purged(dry_run=looking, items=tuple(chosen)), show.show_purged, as_json=as_json)
+    answer({"dry_run": looking, "items": chosen}, _show_purged, as_json=as_json)
     if not yes and not dry_run:
         remark("nothing was deleted", hint="add --yes to delete, or --dry-run to only list")
         raise typer.Exit(EXIT_FAILED)
+
+
+def _show_report(answer: DoctorReport, *, dry_run: bool) -> None:
+    """Print every finding, and the verdict."""
+    out = console()
+    shown = [(item, item.matters, _done(item, dry_run=dry_run)) for item in answer.findings]
+    for (item, matters, done), following in zip_longest(shown, shown[1:]):
+        out.line((f"{item.where}: {item.state}", _STYLES[item.severity]), f" ({item.severity}) ", item.why)
+        if following is None or following[1:] != (matters, done):  # Once for findings of which the same is true.
+            out.line(f"  {matters}", style="dim")
+            out.advice(Hint("  ", done))
+    out.line(_verdict(answer), f"; head {answer.head}")
+    if answer.checked:
+        out.line(f"checked: {'; '.join(answer.checked)}", style="dim")
+    if answer.not_checked:
+        how = (": ", answer.full_check, " checks all of it") if answer.full_check else ()
+        out.advice(Hint(f"not checked: {'; '.join(answer.not_checked)}", *how), style="dim")
+
+
+def _verdict(answer: DoctorReport) -> tuple[str, str]:
+    if answer.log_damaged:
+        keys = all(item.what == "keys" for item in answer.findings if item.severity == "log")
+        if keys:
+            return "THE KEYS OF THE LOG are missing or damaged", "red"
+        return "THE LOG IS DAMAGED, or a witness contradicts it", "red"
+    if answer.healthy:
+        fixed = any(item.fixed for item in answer.findings)
+        return f"no problems {'left' if fixed else 'found'} in what was checked", "green"
+    left = sum(1 for item in answer.findings if item.severity == "problem" and not item.fixed)
+    return counted(left, "problem"), "yellow"
+
+
+def _done(item: Issue, *, dry_run: bool) -> str:
+    if item.outcome:
+        return Hint("fixed: " if item.fixed else "not fixed: ", item.outcome)
+    if dry_run:
+        return "--fix would fix this" if item.fixable else Hint("--fix cannot fix this: ", item.action)
+    return item.action
+
+
+def _show_purged(done: dict[str, Any]) -> None:
+    for item in done["items"]:
+        console().line(f"{item.name}  ({item.was}: {item.state})")
+    console().line(f"{'would delete' if done['dry_run'] else 'deleted'} {_size(done['items'])}")
+
+
+def _size(items: Sequence[QuarantinedItem]) -> str:
+    return f"{counted(len(items), 'item')}, {counted(sum(item.bytes for item in items), 'byte')}"

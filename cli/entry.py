@@ -12,7 +12,7 @@ import typer
 
 from mnemolog.cli import hints
 from mnemolog.cli.app import EXIT_FAILED, Refused, UsageError, application
-from mnemolog.cli.healing import notes_on_healing
+from mnemolog.cli.quarantine_notes import notes_on_quarantine
 from mnemolog.domain import errors
 
 PROGRAM: Final = "mnemolog"
@@ -39,7 +39,7 @@ def run(arguments: list[str]) -> int:
     warnings.simplefilter("ignore", errors.ModelWarning)  # Commands print it as a note.
     warnings.simplefilter("error", errors.ScopeWarning)
     try:
-        with notes_on_healing(arguments), application().make_context(PROGRAM, list(arguments)) as ctx:
+        with notes_on_quarantine(arguments), application().make_context(PROGRAM, list(arguments)) as ctx:
             ctx.command.invoke(ctx)
             return 0
     except typer.Exit as exit_:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +18,7 @@ from mnemolog.cli.app import (
     UsageError,
     typed,
 )
-from mnemolog.cli.hints import CommandLine, as_commands, shown, variable_of
+from mnemolog.cli.hints import CommandLine, as_commands
 from mnemolog.domain import errors
 from mnemolog.domain.display import visible
 from mnemolog.domain.hints import Hint, again
@@ -43,13 +42,6 @@ INTERRUPTED: Final = {
     **dict.fromkeys(SERVERS, (_STOPPED, "")),
 }
 """What an interrupted command kept, and what the same command does when it is run again."""
-_WORDING: Final = (
-    (r"is not a valid int(eger)?( range)?", "is not a whole number"),
-    (r"is not a valid float( range)?", "is not a number"),
-    (r"is not in the range (\S+?)<=x<=(\S+)", r"is not between \1 and \2"),
-    (r"is not in the range x>=(\S+)", r"is less than \1, the minimum"),
-    (r"is not in the range x<=(\S+)", r"is more than \1, the maximum"),
-)
 
 
 def report(error: BaseException, line: CommandLine) -> int:
@@ -67,7 +59,7 @@ def report(error: BaseException, line: CommandLine) -> int:
         hint = as_commands(Hint(*(f"{note}; " for note in getattr(error, "__notes__", ())), _hint_for(error, line)))
         status = EXIT_DAMAGED if isinstance(error, errors.LogDamaged) else EXIT_FAILED
     else:
-        message, status = _usage_message(error), EXIT_USAGE
+        message, status = " ".join(error.format_message().split()).rstrip("."), EXIT_USAGE  # type: ignore[attr-defined]
         hint = "`mnemolog --help` lists the commands"
         if (at := getattr(error, "ctx", None)) is not None:
             lines = [" ".join(at.get_usage().split())]
@@ -143,16 +135,3 @@ def _json(error: BaseException, message: str, hint: str) -> str:
 def _plain(value: Any) -> Any:
     """Return a field of an error for JSON."""
     return value if isinstance(value, str | int | float | tuple | list | None) else str(value)
-
-
-def _usage_message(error: Any) -> str:
-    parameter = getattr(error, "param", None)
-    if parameter is None:
-        message: str = error.format_message().rstrip(".")
-        return message[:1].lower() + message[1:]
-    if type(error).__name__ == "MissingParameter":
-        return f"missing {parameter.param_type_name} {shown(parameter)}"
-    message = str(error.message).rstrip(".")
-    for before, after in _WORDING:
-        message = re.sub(before, after, message)
-    return f"{shown(parameter)}: {message}{variable_of(error.ctx, parameter.name)}"

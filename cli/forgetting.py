@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from typing import Annotated, Final
+from functools import partial
+from itertools import groupby
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
 from mnemolog.cli import output
 from mnemolog.cli.app import EXIT_FAILED, AsCsv, AsJson, Store, StoreCommand, app, remark
 from mnemolog.cli.arguments import open_store, session_called
-from mnemolog.cli.forgetting_output import Preview, show_forget, show_forgotten, show_pending
+from mnemolog.cli.nodes import NODE_COLUMNS
+from mnemolog.cli.output import console, print_table
 from mnemolog.cli.progress import bar
-from mnemolog.forgetting.results import ForgetReport, ForgottenEvent, PendingErasure
+from mnemolog.domain import events
+from mnemolog.domain.display import counted, dated, named, one_line, visible
+from mnemolog.forgetting.results import ForgetReport, ForgottenEvent, NodeStatus, PendingErasure
 from mnemolog.projections.history.event_descriptions import describe
+from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.store import MemoryStore
+
+_WORDS: Final = {
+    events.SessionStarted.topic: ("title", "titles"),
+    events.TurnRecorded.topic: ("turn", "turns"),
+    events.ValueSet.topic: ("value", "values"),
+    events.ValueDeleted.topic: ("deletion of a value", "deletions of values"),
+    events.TaskChanged.topic: ("change of the task", "changes of the task"),
+    events.NoteAdded.topic: ("note", "notes"),
+    events.CheckpointCreated.topic: ("checkpoint", "checkpoints"),
+    events.RecallServed.topic: ("receipt of a recall", "receipts of recalls"),
+    events.ContextServed.topic: ("receipt of a context", "receipts of contexts"),
+}
+"""What holds content, in words. Other events are named by their topic."""
+
+
+class Preview(NamedTuple):
+    """What a request to forget is about, while it can still be read."""
+
+    sessions: Sequence[tuple[SessionSummary, Turn | None]]
+    """The first sessions, each with its first turn."""
+    events: Sequence[tuple[int, str]]
+    """The first single events: position and description."""
+
 
 PREVIEWED_MAX: Final = 10
 """Sessions and events that a preview describes; the rest is counted."""
@@ -58,7 +88,7 @@ def forget(
             progress=progress,
         )
         preview = _preview(opened, report, position or ())
-    output.print_json(report) if as_json else show_forget(report, preview)
+    output.answer(report, partial(_show_report, preview=preview), as_json=as_json)
     if rehearsal and not dry_run and report.events:
         remark("nothing was forgotten", hint="add --yes to do it")
     if (rehearsal and not dry_run) or not report.complete:
@@ -96,10 +126,80 @@ def forgotten(
     with open_store(store, create=False) as opened:
         if pending:
             requested = opened.audit.pending_erasures()
-            output.answer(requested, show_pending, as_json=as_json, csv_of=PendingErasure if as_csv else None)
+            output.answer(requested, _show_pending, as_json=as_json, as_csv=as_csv, kind=PendingErasure)
             return
         requests, found = opened.audit.erasures(), opened.audit.forgotten()
     if erasures:
         output.print_json(requests)
     else:
-        output.answer(found, show_forgotten, as_json=as_json, csv_of=ForgottenEvent if as_csv else None)
+        output.answer(found, _show_forgotten, as_json=as_json, as_csv=as_csv, kind=ForgottenEvent)
+
+
+def _show_report(report: ForgetReport, *, preview: Preview) -> None:
+    """Print what was forgotten, or would be."""
+    out = console()
+    for session, turn in preview.sessions:
+        where = f" in {session.scope}" if session.scope else ""
+        out.line(
+            ("session ", "bold"), named(session.session, session.title), f"{where}, {counted(session.turns, 'turn')}"
+        )
+        if turn is not None:
+            out.line(f"    @{turn.position} {turn.speaker or turn.role.value}: {one_line(turn.text)}", style="dim")
+    if left_out := len(report.sessions) - len(preview.sessions):
+        out.line(f"... and {counted(left_out, 'session')} more" if preview.sessions else counted(left_out, "session"))
+    for position, what in preview.events:
+        out.line(f"@{position} {what}")
+    if report.request is None and not report.events:
+        out.line("nothing to forget: no event matches, or all that match were forgotten before")
+        return
+    what = counted(report.events, "event")
+    kinds = ", ".join(_kind(topic, number) for topic, number in report.counts.items())
+    if report.dry_run:
+        out.line(f"{what} would be forgotten: {kinds}")
+    else:
+        out.line(f"{what} forgotten by request {report.request} at position {report.position}: {kinds}")
+    if report.dependents:
+        why = "they depend on events that were, and are forgotten with them"
+        out.line(f"{report.dependents} of them were not named: {why}")
+    if report.waiting_for:
+        out.line(f"{counted(len(report.confirmed_by), 'node')} confirmed; {_unconfirmed(report.waiting_for)}")
+    if report.pending is not None:
+        print(f"not done yet: {visible(report.pending)}", file=sys.stderr)
+
+
+def _kind(topic: str, number: int) -> str:
+    return counted(number, *_WORDS.get(topic, (topic, topic)))
+
+
+def _unconfirmed(nodes: Sequence[NodeStatus]) -> str:
+    names = ", ".join(f"{visible(node.label)} (last seen {dated(node.seen_at)})" for node in nodes)
+    return f"not yet confirmed by {names}"
+
+
+def _by(actor: str) -> str:
+    return f" by {visible(actor)}" if actor else ""
+
+
+def _show_pending(pending: Sequence[PendingErasure]) -> None:
+    """Print the requests that are not carried out everywhere, and the nodes that have not confirmed them."""
+    out = console()
+    for item in pending:
+        reason = f": {item.reason}" if item.reason else ""
+        out.line((f"request {item.request}", "bold"), f" of {dated(item.requested_at)}{_by(item.actor)}{reason}")
+        if not item.complete:
+            out.line("not done yet: opening the store resumes it")
+        print_table(item.waiting_for, NODE_COLUMNS)
+    out.line(f"{counted(len(pending), 'request')} pending")
+
+
+def _show_forgotten(forgotten: Sequence[ForgottenEvent]) -> None:
+    """Print what was forgotten, by request."""
+    out = console()
+    for request, found in groupby(
+        sorted(forgotten, key=lambda item: item.requested_at),
+        key=lambda item: (item.request, item.requested_at, item.actor, item.reason),
+    ):
+        name, when, actor, reason = request
+        out.line((f"request {name}", "bold"), f" of {dated(when)}{_by(actor)}{reason and ': '}{reason}")
+        out.rows(("position", "what", "stream"), [(str(item.position), item.topic, item.stream) for item in found])
+    out.line(f"{counted(len(forgotten), 'event')} forgotten")

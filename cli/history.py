@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from mnemolog.cli import history_output as out
+from mnemolog.audit.results import Diff, LogExport, SessionDiff
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app
 from mnemolog.cli.arguments import WHEN, ByTime, Full, open_store, session_called
+from mnemolog.cli.output import console
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time, position_or_time
+from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, dated, named, one_line, visible_json
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.projections.history.event_descriptions import describe, signed
+from mnemolog.projections.history.replay import Replay, descent
 from mnemolog.projections.history.timeline import Moment
+from mnemolog.results import Task
+
+LINES_PER_WRITE: Final = 500
+_STYLES: Final = {"+": "green", "-": "red", "~": "yellow"}
+
 
 From = Annotated[int, typer.Option("--from", metavar="N", min=1, max=INTEGER_MAX, help="The first position.")]
 To = Annotated[
@@ -79,13 +91,13 @@ def replay(
             if as_csv:
                 output.print_csv(Moment, moments)
             elif as_lines:
-                out.print_lines(moments)
+                _print_lines(moments)
             else:
-                out.show_timeline(moments, full=full)
+                _show_timeline(moments, full=full)
         if not (as_lines or as_csv or said):  # No position has the state of what was said by a time.
             with bar("replaying") as progress:
                 answer = opened.replay(to=last, session=chosen, progress=progress)
-            (output.print_json if as_json else out.show_held)(answer)
+            (output.print_json if as_json else _show_held)(answer)
 
 
 @app.command("diff", cls=StoreCommand)
@@ -107,7 +119,7 @@ def diff(
     """
     with open_store(store, create=False) as opened, bar("comparing") as progress:
         answer = opened.audit.diff(before, after, turns_max=limit, progress=progress)
-    output.answer(answer, partial(out.show_diff, full=full), as_json=as_json)
+    output.answer(answer, partial(_show_diff, full=full), as_json=as_json)
 
 
 @app.command("export", cls=StoreCommand)
@@ -130,4 +142,104 @@ def export(
         answer = opened.audit.export(target, after=first - 1, upto=upto, replace=replace, progress=progress)
     if file == STANDARD_OUTPUT:
         return
-    output.answer(answer, lambda answer: out.show_export(answer, file), as_json=as_json)
+    output.answer(answer, lambda answer: _show_export(answer, file), as_json=as_json)
+
+
+def _print_lines(moments: Iterator[Moment]) -> None:
+    """Print each event as one JSON object on a line of its own."""
+    while page := list(islice(moments, LINES_PER_WRITE)):
+        sys.stdout.write("".join(visible_json(to_json(moment).decode()) + "\n" for moment in page))
+
+
+def _show_timeline(moments: Iterator[Moment], *, full: bool) -> None:
+    """Print each event on a line: position, time, session, what happened. Long texts are cut, unless `full`."""
+    out = console()
+    for item in moments:
+        position, at, who, what = item.columns()
+        what = signed(describe(item.event, characters_max=None), item.event) if full else what
+        out.line((position, "cyan"), " ", (at, "dim"), " ", (who, "bold"), f" {what}")
+
+
+def _show_held(answer: Replay) -> None:
+    """Print the final state of the sessions; their turns are in the timeline."""
+    out = console()
+    heading, *sessions, digest = answer.held()
+    out.line(heading, style="bold")
+    for line in sessions:
+        out.line(line)
+    out.line(digest, style="dim")
+
+
+def _show_diff(answer: Diff, *, full: bool) -> None:
+    """Print what changed, session by session. Long texts are cut, unless `full`."""
+    out = console()
+    before, after = answer.before.position, answer.after.position
+    out.line(f"from position {before} ({dated(answer.before_at)}) to {after} ({dated(answer.after_at)})", style="bold")
+    for item in answer.sessions:
+        out.line(_title(item), style="bold")
+        for sign, line in _lines(item, None if full else LINE_CHARACTERS_MAX):
+            out.line(f"  {sign} {line}", style=_STYLES[sign])
+    for switch in answer.switches:
+        came = f"{switch.from_ or 'no session'} to {switch.to}"
+        out.line(f"@{switch.position} {switch.agent} switched from {came} ({switch.reason})")
+    for activation in answer.activations:
+        out.line(f"@{activation.position} model {activation} answers from here on")
+    if answer.turns_left_out:
+        out.line(f"... and {counted(answer.turns_left_out, 'recorded turn')} not listed")
+    kinds = ", ".join(f"{number:,} {topic}" for topic, number in answer.topics.items())
+    out.line(f"{counted(sum(answer.topics.values()), 'event')}{kinds and ': '}{kinds}", style="dim")
+
+
+def _title(item: SessionDiff) -> str:
+    facts = []
+    if item.started:
+        facts.append(descent(item.parent, item.branched_at) if item.parent else "started")
+    if item.ended_before != item.ended_after:
+        facts.append("ended" if item.ended_after else "resumed")
+    return f"{named(item.session, item.title)} in {item.scope or '/'}{(facts and ': ') or ''}{', '.join(facts)}"
+
+
+def _lines(item: SessionDiff, most: int | None) -> Iterable[tuple[str, str]]:
+    """Yield the changes of a session: a sign for added, removed or changed, and a line with texts cut at `most`."""
+    shown = partial(one_line, characters_max=most)
+    for turn in item.turns:
+        yield "+", f"@{turn.position} {turn.speaker or turn.role.value}: {shown(turn.text)}"
+    if item.hidden:
+        yield "-", f"{counted(len(item.hidden), 'turn')} hidden: {_listed(item.hidden)}"
+    if item.shown:
+        yield "+", f"{counted(len(item.shown), 'turn')} shown again: {_listed(item.shown)}"
+    for change in item.values:
+        old, new = (shown(to_json(value).decode()) for value in (change.before, change.after))
+        match change.change:
+            case "added":
+                yield "+", f"value {change.key} = {new}"
+            case "removed":
+                yield "-", f"value {change.key} (was {old})"
+            case "changed":
+                yield "~", f"value {change.key}: {old} -> {new}"
+    if item.task_before != item.task_after:
+        yield "~", f"task: {_task(item.task_before, shown)} -> {_task(item.task_after, shown)}"
+    yield from (("-", f"note: {shown(note.text)}") for note in item.notes_removed)
+    yield from (("+", f"note: {shown(note.text)}") for note in item.notes_added)
+    yield from (("+", f"checkpoint {found.name} ({found.id})") for found in item.checkpoints_created)
+    yield from (("-", f"checkpoint {found.name} ({found.id})") for found in item.checkpoints_deleted)
+
+
+def _task(task: Task | None, shown: Callable[[str], str]) -> str:
+    if task is None:
+        return "none"
+    step = "" if task.step is None else f", step {task.step}" + (f" of {task.total}" if task.total else "")
+    return f"{shown(task.description)} ({task.status}{step})"
+
+
+def _listed(positions: tuple[int, ...], *, most: int = 10) -> str:
+    more = f" and {len(positions) - most} more" if len(positions) > most else ""
+    return ", ".join(f"@{position}" for position in positions[:most]) + more
+
+
+def _show_export(answer: LogExport, file: Path) -> None:
+    """Print what was exported, and the head to verify it with."""
+    out = console()
+    text = f"{counted(answer.events, 'event')} of log {answer.log_id} in {file}, {counted(answer.bytes, 'byte')}"
+    out.line(text)
+    out.line(f"head {answer.head}")

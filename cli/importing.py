@@ -13,20 +13,29 @@ import typer
 from mnemolog.cli import output
 from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Refused, Store, StoreCommand, app, chosen_model, remark
 from mnemolog.cli.arguments import open_store, store_with_model
-from mnemolog.cli.history_output import show_log_import
 from mnemolog.cli.progress import Phase, bar, phases
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
-from mnemolog.domain.display import counted
+from mnemolog.domain.display import TEXT_CHARACTERS_SHOWN, counted, dated, visible
 from mnemolog.domain.hints import Hint
 from mnemolog.store import MemoryStore
 
 if TYPE_CHECKING:
     from mnemolog.adapters.importers.import_files import ImportReport
     from mnemolog.adapters.importers.preview import FilePreview
+    from mnemolog.audit.results import LogImport
 
 FORMAT_NAMES: Final = "jsonl, json, csv, claude-code, codex, chatgpt, claude-ai, letta, zep, mem0, chroma or openai"
 _NO_TURNS_HINT: Final = "check the file; `mnemolog import --help` names the formats"
+_NOT_MAPPED: Final = {
+    "text": "nothing",
+    "role": "user, unless the speaker names a role",
+    "session": "the name of the file",
+    "time": "none; the time of the import",
+}
+"""Where parts of a turn come from if no field holds them."""
+_REFUSED_SHOWN: Final = 20
+_PREVIEW_MARGIN: Final = "   │ "
 
 
 Keys = Annotated[
@@ -72,7 +81,7 @@ def import_(
         _import_log(store, files, keys=keys, dry_run=dry_run, as_json=as_json)
         return
     if keys is not None:
-        raise typer.BadParameter("none of these files is an exported log: --keys is for the keys of one")
+        raise typer.BadParameter("--keys needs an exported log among the files")
     from mnemolog.adapters.importers.import_files import import_files
     from mnemolog.adapters.importers.preview import preview_files
 
@@ -118,7 +127,7 @@ def _import_log(folder: Path, files: list[Path], *, keys: Path | None, dry_run: 
 
     with bar("importing") as progress:
         answer = import_log(files[0], folder, keys=keys, progress=progress)
-    output.answer(answer, show_log_import, as_json=as_json)
+    output.answer(answer, _show_log, as_json=as_json)
 
 
 def _store(
@@ -154,7 +163,7 @@ def _catch_up(store: MemoryStore, phase: Phase, *, vectors: bool) -> None:
 
 
 def _answer_report(report: ImportReport, *, as_json: bool) -> None:
-    output.answer(report, output.show_import, as_json=as_json)
+    output.answer(report, _show_report, as_json=as_json)
     if not report.turns:
         _remark_no_turns(report.empty)
     for path in report.empty:
@@ -166,7 +175,7 @@ def _answer_preview(previews: list[FilePreview], *, skip_bad: bool, as_json: boo
         output.print_json(previews)
     else:
         for preview in previews:
-            output.show_import_preview(preview)
+            _show_preview(preview)
         refused = sum(len(preview.refused) for preview in previews)
         if refused and not skip_bad:
             skipped = counted(refused, "line")
@@ -189,3 +198,49 @@ def _no_turns(paths: Iterable[str]) -> str:
 def _again(*, without: str) -> str:
     """Return the command line as it was typed, without an option."""
     return f"`{shlex.join(['mnemolog', *(word for word in sys.argv[1:] if word != without)])}`"
+
+
+def _show_report(report: ImportReport) -> None:
+    """Print what an import did; refused lines go to stderr."""
+    text = f"{counted(report.turns, 'turn')} read from {counted(report.files, 'file')}, {report.recorded:,} recorded, "
+    text += f"{report.already_there:,} already there, {counted(report.sessions, 'session')}"
+    text += f", {report.forgotten:,} forgotten and left so" if report.forgotten else ""
+    output.console().line(text)
+    for line in report.refused:
+        print(f"refused: {visible(line)}", file=sys.stderr)
+
+
+def _show_preview(preview: FilePreview) -> None:
+    """Print what an import of one file would record; refused lines go to stderr."""
+    out = output.console()
+    counts = f"{counted(preview.turns, 'turn')} in {counted(preview.sessions, 'session')}"
+    out.line((preview.path, "bold"), f": {preview.kind}; {counts}")
+    for target, described in (_NOT_MAPPED | preview.mapping if preview.mapping else {}).items():
+        out.line(f"    {target:<14} ", described)
+    if preview.unread:
+        out.line(f"    {'not read':<14} ", ", ".join(preview.unread))
+    for number, turn in enumerate(preview.first, start=1):
+        who = f"{turn.role} {turn.speaker}" if turn.speaker else turn.role
+        session = f"{turn.session} ({turn.session_title})" if turn.session_title else turn.session
+        scope = f"scope {turn.scope}" if turn.scope else ""
+        about = [session, who, dated(turn.said_at) if turn.said_at else "no time", scope, turn.where]
+        out.line(f"{number}. ", (", ".join(part for part in about if part), "dim"))
+        rest = "…" if len(turn.text) > TEXT_CHARACTERS_SHOWN else ""
+        text = turn.text[:TEXT_CHARACTERS_SHOWN] + rest
+        out.text(_PREVIEW_MARGIN, text=text, full=True, margin=_PREVIEW_MARGIN)
+    for line in preview.refused[:_REFUSED_SHOWN]:
+        print(f"refused: {visible(line)}", file=sys.stderr)
+    if len(preview.refused) > _REFUSED_SHOWN:
+        output.note(f"{len(preview.refused) - _REFUSED_SHOWN:,} more are refused")
+
+
+def _show_log(answer: LogImport) -> None:
+    """Print what an import did to the store."""
+    out = output.console()
+    where = "a new store" if answer.created else "the store"
+    text = f"{counted(answer.events, 'event')} of log {answer.log_id} appended to {where}"
+    out.line(f"{text}, {answer.already_there:,} already there")
+    out.line(f"head {answer.head}")
+    if answer.needs_keys:
+        remedy = "run the command again with `--keys FOLDER`, a copy of its keys or the store it is from"
+        out.line(f"its content is encrypted, and cannot be read without its keys: {remedy}", style="yellow")

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from mnemolog.cli import memory_output as show
+from mnemolog.cli import output
 from mnemolog.cli.app import AsCsv, AsJson, Group, Refused, Store, StoreCommand, app, typed
 from mnemolog.cli.arguments import At, Full, Named, as_of, opened_session
 from mnemolog.cli.messages import standard_input
 from mnemolog.cli.output import answer
 from mnemolog.domain import errors
-from mnemolog.domain.display import counted
+from mnemolog.domain.display import counted, cut, dated, visible_json, visible_lines
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.values import MISSING
 from mnemolog.results import Note, Task
+
+BAR_WIDTH: Final = 30
+
 
 memory = typer.Typer(cls=Group, help="Read and write the values of a session's working memory.")
 app.add_typer(memory, name="memory")
@@ -36,7 +41,7 @@ def get(store: Store, session: Named, key: Key, at: At = None, as_json: AsJson =
         where = "" if at is None else f" at position {at}"
         listing = typed("memory list", store, session)
         raise Refused(f"session {opened.id!r} has no value {key!r}{where}", hint=f"{listing} lists the values it has")
-    answer(value, show.show_value, as_json=as_json)
+    answer(value, show_value, as_json=as_json)
 
 
 @memory.command("set", cls=StoreCommand)
@@ -57,8 +62,9 @@ def set_(
     new = given if text else _json(given)
     with opened_session(store, session) as opened:
         opened.set(key, new, ttl=ttl)
-        written = show.ValueWritten(session=opened.id, key=key, value=new, ttl=ttl)
-    answer(written, show.show_written, as_json=as_json)
+        written = {"session": opened.id, "key": key, "value": new, "ttl": ttl}
+    expires = "" if ttl is None else f"; it expires in {ttl:g} s"
+    answer(written, f"set {key} of session {written['session']}{expires}", as_json=as_json)
 
 
 @memory.command("delete", cls=StoreCommand)
@@ -68,8 +74,10 @@ def delete(store: Store, session: Named, key: Key, as_json: AsJson = False) -> N
     Example: mnemolog memory delete memory/ trip budget
     """
     with opened_session(store, session) as opened:
-        deleted = show.ValueDeleted(session=opened.id, key=key, deleted=opened.delete(key))
-    answer(deleted, show.show_deleted, as_json=as_json)
+        done = {"session": opened.id, "key": key, "deleted": opened.delete(key)}
+    nothing = f"session {done['session']} has no value {key}; nothing was deleted"
+    line = f"deleted {key} of session {done['session']}" if done["deleted"] else nothing
+    answer(done, line, as_json=as_json)
 
 
 @memory.command("list", cls=StoreCommand)
@@ -88,7 +96,7 @@ def list_(
     with opened_session(store, session) as opened:
         view = as_of(opened, at)
         chosen, values = set(view.keys(pattern)), view.all()
-    answer({key: values[key] for key in values if key in chosen}, partial(show.show_values, full=full), as_json=as_json)
+    answer({key: values[key] for key in values if key in chosen}, partial(show_values, full=full), as_json=as_json)
 
 
 @app.command("task", cls=StoreCommand)
@@ -120,7 +128,7 @@ def task(
             found = opened.update_task(**changes)
         else:
             found = as_of(opened, at).task()
-    answer(found, partial(show.show_task, full=full), as_json=as_json)
+    answer(found, partial(show_task, full=full), as_json=as_json)
 
 
 @app.command("notes", cls=StoreCommand)
@@ -144,8 +152,7 @@ def notes(
     with opened_session(store, session) as opened:
         before = as_of(opened, at).notes(with_times=True)
         if add is None and not clear:
-            show_notes = partial(show.show_notes, full=full)
-            answer(before, show_notes, as_json=as_json, csv_of=Note if as_csv else None)
+            answer(before, partial(show_notes, full=full), as_json=as_json, as_csv=as_csv, kind=Note)
             return
         if clear and not yes:
             what = f"{counted(len(before), 'note')} of session {opened.id!r}"
@@ -155,8 +162,9 @@ def notes(
         else:
             opened.note(add or "")
         left, cleared = len(opened.notes()), len(before) if clear else 0
-        written = show.NotesWritten(session=opened.id, added=int(not clear), cleared=cleared, notes=left)
-    answer(written, show.show_notes_written, as_json=as_json)
+        written = {"session": opened.id, "added": int(not clear), "cleared": cleared, "notes": left}
+    done = f"cleared {counted(cleared, 'note')}" if clear else "added a note"
+    answer(written, f"{done}; session {written['session']} has {counted(left, 'note')} now", as_json=as_json)
 
 
 def _json(text: str) -> Any:
@@ -164,3 +172,60 @@ def _json(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise errors.InvalidInput("value", f"not JSON: {error}; use --text for plain text") from error
+
+
+def show_value(value: Any) -> None:
+    """Print a value: text unchanged, anything else as JSON."""
+    print(visible_lines(value) if isinstance(value, str) else as_shown(value))
+
+
+def show_values(values: Mapping[str, Any], *, full: bool) -> None:
+    """Print keys with their values as JSON, one a line. Long ones are cut, unless `full`."""
+    out = output.console()
+    if not values:
+        out.line("no values", style="dim")
+    for key, value in values.items():
+        out.line((key, "cyan"), f" {cut(as_shown(value), full=full)}")
+
+
+def show_task(task: Task | None, *, full: bool) -> None:
+    """Print the task on one line, with a bar if its progress is known."""
+    if task is None:
+        output.console().line("no task", style="dim")
+        return
+    facts: list[str] = []
+    percent = percent_of(task)
+    if percent is not None:
+        facts += [_bar(percent), f"{percent:.3g} %"]
+    if task.step is not None:
+        facts.append(f"step {task.step:,}" + ("" if task.total is None else f" of {task.total:,}"))
+    since = (f"  since {dated(task.changed_at)}", "dim")
+    described = (cut(task.description, full=full), "bold")
+    output.console().line(described, *(f"  {fact}" for fact in facts), f"  {task.status}", since)
+
+
+def _bar(percent: float) -> str:
+    done = round(BAR_WIDTH * min(max(percent, 0.0), 100.0) / 100)
+    return "━" * done + "─" * (BAR_WIDTH - done)
+
+
+def show_notes(notes: list[Note], *, full: bool) -> None:
+    """Print notes in order. Long ones are cut, unless `full`."""
+    out = output.console()
+    if not notes:
+        out.line("no notes", style="dim")
+    for number, note in enumerate(notes, 1):
+        place = (f"{number}.", "bold"), " ", (f"{dated(note.added_at)} ", "dim")
+        out.text(*place, text=note.text, full=full)
+
+
+def percent_of(task: Task) -> float | None:
+    """Return the progress of a task in percent, None if it is not known."""
+    if task.percent is not None or task.step is None or not task.total:
+        return task.percent
+    return min(100.0, 100 * task.step / task.total)
+
+
+def as_shown(value: Any) -> str:
+    """Return a value as JSON on one line, safe to print."""
+    return visible_json(to_json(value).decode())

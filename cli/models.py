@@ -6,12 +6,14 @@ from typing import Annotated, Final
 
 import typer
 
-from mnemolog.cli import model_output as show
 from mnemolog.cli.app import EXIT_FAILED, AsCsv, AsJson, Group, Store, StoreCommand, app, chosen_model, remark
 from mnemolog.cli.arguments import DryRun, open_store
-from mnemolog.cli.output import answer
+from mnemolog.cli.output import answer, print_list
 from mnemolog.cli.progress import bar
+from mnemolog.cli.project import print_build
 from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.domain.display import counted
+from mnemolog.domain.embedding_model import short
 from mnemolog.domain.language import LANGUAGES
 from mnemolog.results import Model
 
@@ -46,8 +48,9 @@ def language(
         if changed:
             with bar("indexing") as progress:
                 opened.admin.catch_up_views(progress=progress)
-        found = show.StoreLanguage(language=opened.admin.language(), changed=changed)
-    answer(found, show.show_language, as_json=as_json)
+        code = opened.admin.language()
+    line = f"{code} ({LANGUAGES.get(code, code)}){', all turns indexed again' if changed else ''}"
+    answer({"language": code, "changed": changed}, line, as_json=as_json)
 
 
 @models.command("list", cls=StoreCommand)
@@ -58,7 +61,20 @@ def list_(store: Store, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
     """
     with open_store(store, create=False) as opened:
         found = opened.models.list()
-    answer(found, show.show_models, as_json=as_json, csv_of=Model if as_csv else None)
+    columns = {
+        "model": lambda item: item.name,
+        "fingerprint": lambda item: short(item.fingerprint),
+        "state": lambda item: item.state,
+        "to": lambda item: str(item.covers),
+        "behind": lambda item: f"{item.behind_events:,}",
+        "vectors": lambda item: f"{item.vectors:,}",
+        "activated": lambda item: (
+            "" if item.activated_at is None else f"at {item.activated_at}{', active' if item.active else ''}"
+        ),
+    }
+    active = any(item.active for item in found)
+    last = "" if active else "no model was activated: a store uses the model that it is opened with"
+    print_list(found, Model, columns, as_json=as_json, as_csv=as_csv, last=last)
 
 
 @models.command("add", cls=StoreCommand)
@@ -69,9 +85,7 @@ def add(store: Store, model: Added, dry_run: DryRun = False, as_json: AsJson = F
     """
     with open_store(store, create=False) as opened, bar("embedding") as progress:
         report = opened.models.add(model, dry_run=dry_run, progress=progress)
-    answer(report, show.show_added, as_json=as_json)
-    if not report.complete:
-        raise typer.Exit(EXIT_FAILED)
+    print_build(report, [report], as_json=as_json)
 
 
 @models.command("activate", cls=StoreCommand)
@@ -82,7 +96,10 @@ def activate(store: Store, model: Known, as_json: AsJson = False) -> None:
     """
     with open_store(store, create=False) as opened, bar("catching up") as progress:
         activated = opened.models.activate(model, progress=progress)
-    answer(activated, show.show_activated, as_json=as_json)
+    word = "activated" if activated.appended else "was active already, since it was activated"
+    line = f"{activated.model} ({short(activated.fingerprint)}) {word} at position {activated.position}"
+    line += f"; its vectors go to {activated.covers}, {counted(activated.encoded_texts, 'text')} embedded"
+    answer(activated, line, as_json=as_json)
 
 
 @models.command("drop", cls=StoreCommand)
@@ -105,7 +122,10 @@ def drop(
     """
     with open_store(store, model=chosen_model(own), create=False) as opened:
         dropped = opened.models.drop(model, dry_run=dry_run or not yes)
-    answer(dropped, show.show_dropped, as_json=as_json)
+    word = "would remove" if dropped.dry_run else "removed"
+    line = f"{dropped.model} ({short(dropped.fingerprint)}): {word} {counted(len(dropped.generations), 'generation')}"
+    line += f" of {counted(dropped.vectors, 'vector')} and {counted(dropped.embeddings, 'text')} of the embedding cache"
+    answer(dropped, line, as_json=as_json)
     if not (yes or dry_run):
         remark("nothing was removed", hint="add --yes to remove it, or --dry-run to only print it")
         raise typer.Exit(EXIT_FAILED)

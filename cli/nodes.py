@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from mnemolog.cli import output
 from mnemolog.cli.app import AsCsv, AsJson, Refused, Store, StoreCommand, app
 from mnemolog.cli.arguments import open_store
-from mnemolog.cli.status_output import show_nodes
-from mnemolog.domain.display import counted
+from mnemolog.cli.output import Columns, print_list
+from mnemolog.domain.display import counted, dated
 from mnemolog.forgetting.results import NodeStatus
+
+NODE_COLUMNS: Final[Columns[NodeStatus]] = {
+    "node": lambda item: item.node,
+    "folder": lambda item: item.label,
+    "to": lambda item: str(item.position),
+    "behind": lambda item: f"{item.behind_events:,}",
+    "last seen": lambda item: dated(item.seen_at),
+    "": lambda item: "this one" if item.here else "",
+}
 
 
 @app.command("nodes", cls=StoreCommand)
@@ -32,9 +40,4 @@ def nodes(
             known = ", ".join(item.node for item in opened.admin.nodes()) or "none"
             raise Refused(f"there is no node {remove!r}", hint=f"the nodes of this log: {known}")
         found = opened.admin.nodes()
-
-    def show(nodes: list[NodeStatus]) -> None:
-        show_nodes(nodes)
-        output.console().line(counted(len(nodes), "node"))
-
-    output.answer(found, show, as_json=as_json, csv_of=NodeStatus if as_csv else None)
+    print_list(found, NodeStatus, NODE_COLUMNS, as_json=as_json, as_csv=as_csv, last=counted(len(found), "node"))

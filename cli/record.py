@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.cli.arguments import Named, open_store, session_called
 from mnemolog.cli.messages import standard_input
+from mnemolog.cli.output import answer, console
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time
 from mnemolog.domain import errors
@@ -56,7 +56,7 @@ def init(
         made = prepare_database(store, keys=keys)
         if log is None and local is None:
             what = "the database is" if keys is None else "both databases are"
-            output.console().line(f"{what} ready for logs" + (" now" if made else ", and was before"))
+            console().line(f"{what} ready for logs" + (" now" if made else ", and was before"))
             return
     where: dict[str, Any] = {"log": log, "local": local, "keys": keys}
     with open_store(store, encrypt=False if plain else None, language=language, **where) as opened:
@@ -64,17 +64,14 @@ def init(
             with bar("reading the log") as progress, suppress(errors.KeysMissing):
                 opened.admin.catch_up_views(progress=progress)
         status = opened.status()
-    if as_json:
-        output.print_json(status)
-    else:
-        output.console().line(f"store {status.path}, log {status.log_id}, head {status.head}")
+    answer(status, f"store {status.path}, log {status.log_id}, head {status.head}", as_json=as_json)
 
 
 @app.command("record", cls=StoreCommand)
 def record(
     store: Store,
     session: Named,
-    text: Annotated[str, typer.Argument(help="What was said; '-' reads it from standard input.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What was said; '-' reads it from standard input.")],
     role: Annotated[str, typer.Option(help="user, assistant, system or tool.")] = "user",
     key: Annotated[str | None, typer.Option(help="Idempotency key: a retry adds nothing.")] = None,
     speaker: Annotated[str | None, typer.Option(help="Name of the speaker.")] = None,
@@ -107,10 +104,7 @@ def record(
             said_at=said_at,
             metadata=_object(metadata),
         )
-    if as_json:
-        output.print_json(turn)
-    else:
-        output.console().line(f"recorded at position {turn.position} in session {turn.session}")
+    answer(turn, f"recorded at position {turn.position} in session {turn.session}", as_json=as_json)
 
 
 def _object(value: str | None) -> dict[str, Any] | None:

@@ -1,19 +1,23 @@
-"""Commands that read a store: sessions, status, head."""
+"""Commands that list: sessions, scopes, agents."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mnemolog.cli import output, status_output
 from mnemolog.cli.app import AsCsv, AsJson, Store, StoreCommand, app
 from mnemolog.cli.arguments import open_store
+from mnemolog.cli.output import answer, console, print_list
 from mnemolog.cli.times import given_time
-from mnemolog.projections.history.session_tree import tree
-from mnemolog.projections.read_models import SessionSummary
+from mnemolog.domain.display import counted, dated
+from mnemolog.projections.history.session_tree import SessionNode, tree
+from mnemolog.projections.read_models import AgentSummary, ScopeSummary, SessionSummary
+
+if TYPE_CHECKING:
+    from rich.text import Text
+    from rich.tree import Tree
 
 
 @app.command("sessions", cls=StoreCommand)
@@ -36,14 +40,20 @@ def sessions(
     """
     with open_store(store, create=False) as opened:
         found = opened.sessions(scope=scope, agent=agent, title=title, since=since)
-    if as_json:
-        output.print_json(tree(found) if as_tree else found)
-    elif as_csv:
-        output.print_csv(SessionSummary, found)
-    elif as_tree:
-        output.show_tree(tree(found))
-    else:
-        output.show_sessions(found)
+    none = "" if found else "no sessions"
+    if as_tree and found and not as_csv:
+        answer(tree(found), _show_tree, as_json=as_json)
+        return
+    columns = {
+        "session": lambda item: item.session,
+        "title": lambda item: item.title,
+        "scope": lambda item: item.scope,
+        "agent": lambda item: item.agent,
+        "turns": lambda item: f"{item.turns:,}",
+        "started": lambda item: dated(item.started_at),
+        "ended": lambda item: "" if item.ended_at is None else dated(item.ended_at),
+    }
+    print_list(found, SessionSummary, columns, as_json=as_json, as_csv=as_csv, last=none)
 
 
 @app.command("scopes", cls=StoreCommand)
@@ -54,7 +64,12 @@ def scopes(store: Store, as_json: AsJson = False) -> None:
     """
     with open_store(store, create=False) as opened:
         found = opened.scopes()
-    output.answer(found, output.show_scopes, as_json=as_json)
+    columns = {
+        "scope": lambda item: item.scope or "/",
+        "sessions": lambda item: f"{item.sessions:,}",
+        "turns": lambda item: f"{item.turns:,}",
+    }
+    print_list(found, ScopeSummary, columns, as_json=as_json)
 
 
 @app.command("agents", cls=StoreCommand)
@@ -65,37 +80,40 @@ def agents(store: Store, as_json: AsJson = False) -> None:
     """
     with open_store(store, create=False) as opened:
         found = opened.agents()
-    output.answer(found, output.show_agents, as_json=as_json)
+    columns = {
+        "agent": lambda item: item.agent,
+        "sessions": lambda item: f"{item.sessions:,}",
+        "turns": lambda item: f"{item.turns:,}",
+        "current session": lambda item: item.current or "",
+    }
+    print_list(found, AgentSummary, columns, as_json=as_json)
 
 
-@app.command("status", cls=StoreCommand)
-def status(store: Store, as_json: AsJson = False) -> None:
-    """Print the head of the log and how far each projection has followed it.
+def _show_tree(roots: list[SessionNode]) -> None:
+    """Print sessions as a tree, branches below their origin."""
+    from rich.tree import Tree
 
-    Example: mnemolog status memory/
-    """
-    with open_store(store, create=False) as opened:
-        answer = opened.status()
-    output.answer(answer, status_output.show_status, as_json=as_json)
+    for root in roots:
+        shown = Tree(_node(root, parent=root.parent))
+        _grow(shown, root)
+        console().tree(shown)
 
 
-@app.command("head", cls=StoreCommand)
-def head(
-    store: Store,
-    append: Annotated[
-        Path | None,
-        typer.Option(
-            "--append",
-            metavar="FILE",
-            help="Append the head to this file, unless the file's last head contradicts the log.",
-        ),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Print position and digest of the log's last event, to keep elsewhere as a witness.
+def _grow(branch: Tree, node: SessionNode) -> None:
+    for child in node.children:
+        _grow(branch.add(_node(child)), child)
 
-    Example: mnemolog head memory/ --append /mnt/elsewhere/heads.jsonl
-    """
-    with open_store(store, create=False) as opened:
-        answer = opened.head() if append is None else opened.audit.append_head(append)
-    output.answer(answer, print, as_json=as_json)
+
+def _node(node: SessionNode, *, parent: str | None = None) -> Text:
+    """Return a session on one line. `parent` is given if it is not printed above."""
+    from mnemolog.cli.terminal import styled
+
+    facts = [counted(node.turns, "turn")]
+    if node.branched_at is not None:
+        facts.append(f"branched at {node.branched_at}" + (f" of {parent}" if parent else ""))
+    elif parent:
+        facts.append(f"for {parent}")
+    facts.append(node.reason)
+    if node.ended_at is not None:
+        facts.append(f"ended {dated(node.ended_at)}")
+    return styled((node.session, "bold"), f" ({node.title})" if node.title else "", "  ", (", ".join(facts), "dim"))

@@ -4,19 +4,52 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypedDict
 
+import msgspec
 import typer
 
-from mnemolog.cli import output
-from mnemolog.cli import session_output as out
+from mnemolog.audit.results import StoredEvent
 from mnemolog.cli.app import AsCsv, AsJson, Store, StoreCommand, app
 from mnemolog.cli.arguments import AfterPosition, At, BeforePosition, Full, Named, open_store, opened_session
-from mnemolog.cli.history_output import show_event
+from mnemolog.cli.checkpoints import show_checkpoints
+from mnemolog.cli.memory import show_notes, show_task, show_values
 from mnemolog.cli.messages import messages_in
+from mnemolog.cli.output import answer, console
+from mnemolog.domain.clock import local_time
+from mnemolog.domain.display import counted, cut, dated, visible_json
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.moments import When
+from mnemolog.domain.position import Position
+from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.read_models import Turn
+from mnemolog.results import Checkpoint, Note, Task
 from mnemolog.session import SessionAt
+
+
+class Page(TypedDict):
+    """Which turns of a session to print."""
+
+    after: When
+    before: When | None
+    limit: int
+    newest_first: bool
+
+
+class SessionThen(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a session at a log position."""
+
+    session: str
+    position: Position
+    ended: bool
+    lineage: list[str]
+    turns: list[Turn]
+    task: Task | None
+    values: dict[str, Any]
+    notes: list[Note]
+    checkpoints: list[Checkpoint]
+
 
 Transcript = Annotated[
     Path, typer.Argument(metavar="FILE", allow_dash=True, help="The messages; '-' reads standard input.")
@@ -55,18 +88,17 @@ def show(
     if as_csv and (is_event or at is not None):
         raise typer.BadParameter("use --csv without --at, for the turns of a session")
     if is_event:
-        _show_event(store, int(session), full=full, as_json=as_json)
+        _answer_event(store, int(session), full=full, as_json=as_json)
         return
     if hidden and at is not None:
         raise typer.BadParameter("use --hidden without --at: turns hidden later are not hidden in a past state")
-    page = out.Page(after=after, before=before, limit=limit, newest_first=newest_first)
+    page = Page(after=after, before=before, limit=limit, newest_first=newest_first)
     with opened_session(store, session) as opened:
         if at is not None:
-            output.answer(_then(opened.at(at), page), partial(out.show_then, full=full), as_json=as_json)
+            answer(_then(opened.at(at), page), partial(_show_then, full=full), as_json=as_json)
         else:
             turns, seen = opened.turns(**page, hidden=hidden), opened.turns(**page) if hidden else None
-            show = partial(out.show_turns, full=full, seen=seen)
-            output.answer(turns, show, as_json=as_json, csv_of=Turn if as_csv else None)
+            answer(turns, partial(_show_turns, full=full, seen=seen), as_json=as_json, as_csv=as_csv, kind=Turn)
 
 
 @app.command("reconcile", cls=StoreCommand)
@@ -80,17 +112,18 @@ def reconcile(store: Store, session: Named, file: Transcript, as_json: AsJson = 
     messages = messages_in(file)
     with opened_session(store, session) as opened:
         added = record_missing(opened, messages)
-        answer = out.Reconciled(session=opened.id, messages=len(messages), added=added)
-    output.answer(answer, out.show_reconciled, as_json=as_json)
+        done = {"session": opened.id, "messages": len(messages), "added": added}
+    rest = "" if len(added) == len(messages) else f", {len(messages) - len(added):,} already recorded"
+    answer(done, f"{counted(len(messages), 'message')} read, {len(added):,} added{rest}", as_json=as_json)
 
 
-def _show_event(folder: Path, position: int, *, full: bool, as_json: bool) -> None:
+def _answer_event(folder: Path, position: int, *, full: bool, as_json: bool) -> None:
     with open_store(folder, create=False) as store:
-        output.answer(store.audit.event(position), partial(show_event, full=full), as_json=as_json)
+        answer(store.audit.event(position), partial(_show_event, full=full), as_json=as_json)
 
 
-def _then(then: SessionAt, page: out.Page) -> out.SessionThen:
-    return out.SessionThen(
+def _then(then: SessionAt, page: Page) -> SessionThen:
+    return SessionThen(
         session=then.id,
         position=then.position,
         ended=then.ended,
@@ -101,3 +134,61 @@ def _then(then: SessionAt, page: out.Page) -> out.SessionThen:
         notes=then.notes(with_times=True),
         checkpoints=then.checkpoints(),
     )
+
+
+def _show_turns(turns: list[Turn], *, full: bool, seen: list[Turn] | None = None) -> None:
+    """Print turns as a timeline. With `seen`, others are marked as hidden."""
+    out = console()
+    kept = None if seen is None else {turn.position for turn in seen}
+    if not turns:
+        out.line("no turns", style="dim")
+    for turn in turns:
+        hidden = ("", "") if kept is None or turn.position in kept else ("hidden ", "yellow")
+        place = (f"@{turn.position}", "cyan"), " ", (dated(turn.said_at), "dim")
+        out.text(hidden, *place, " ", (f"{turn.speaker or turn.role.value}: ", "bold"), text=turn.text, full=full)
+
+
+def _show_then(then: SessionThen, *, full: bool) -> None:
+    """Print the state of a session: its turns, then its working memory. Long texts are cut, unless `full`."""
+    out = console()
+    state = ", ended" if then.ended else ""
+    out.line(f"{' > '.join(then.lineage)} at position {then.position}{state}", style="bold")
+    _show_turns(then.turns, full=full)
+    show_task(then.task, full=full)
+    if then.values:
+        out.line("values", style="dim")
+        show_values(then.values, full=full)
+    if then.notes:
+        out.line("notes", style="dim")
+        show_notes(then.notes, full=full)
+    if then.checkpoints:
+        out.line("checkpoints", style="dim")
+        show_checkpoints(then.checkpoints, full=full)
+
+
+def _show_event(item: StoredEvent, *, full: bool) -> None:
+    """Print one event: a description, its columns, its content. Long texts are cut, unless `full`."""
+    out = console()
+    out.line(describe(item.event) if item.event else f"cannot be read: {item.unreadable}", style="bold")
+    link = "holds" if item.link_holds else "DOES NOT HOLD: this event, or the one before, is not what was recorded"
+    at = "no time of the calendar" if item.at is None else local_time(item.at).isoformat()
+    columns: dict[str, Any] = {
+        "position": item.position,
+        "stream": item.stream,
+        "version": item.version,
+        "topic": item.topic,
+        "key": "-" if item.key is None else item.key,
+        "actor": item.event.actor if item.event and item.event.actor else "-",
+        "recorded_at": f"{item.recorded_at} ({at})",
+        "previous": item.previous_digest or "no event is before it",
+        "digest": item.digest,
+        "link": link,
+        "state": f"{counted(len(item.state), 'byte')}: {item.state[:32].hex(' ')}" + (" …" * (len(item.state) > 32)),
+    }
+    for name, value in columns.items():
+        out.line(f"{name:<12} {value}", style="red" if name == "link" and not item.link_holds else "")
+    if item.event is not None:
+        fields = msgspec.to_builtins(item.event)
+        fields = {name: cut(value, full=full) if isinstance(value, str) else value for name, value in fields.items()}
+        document = msgspec.json.format(to_json(fields), indent=2).decode()
+        out.text(text=visible_json(document), full=True, style="dim", margin="  ")

@@ -7,15 +7,17 @@ from typing import Annotated, Any
 import typer
 
 from mnemolog.application.session_service import SwitchHow
-from mnemolog.cli import output
-from mnemolog.cli import session_output as out
 from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app, typed
 from mnemolog.cli.arguments import WHEN, DryRun, Named, open_store, opened_session, session_called
+from mnemolog.cli.output import answer, console
 from mnemolog.cli.times import position_or_time
 from mnemolog.defaults import DEFAULT_AGENT
+from mnemolog.domain.display import counted
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import When
 from mnemolog.domain.switching import SwitchReason
+from mnemolog.results import SwitchPreview
 from mnemolog.session import Session
 
 Turns = Annotated[int | None, typer.Option(min=1, max=INTEGER_MAX, help="Rewind by this many visible turns.")]
@@ -57,9 +59,9 @@ def switch(
         left = left and session_called(opened, left).id
         how = SwitchHow(reason=reason, session=left, agent=agent, at=at, turns=turns, title=title, scope=scope)
         if dry_run:
-            output.answer(opened.preview_switch(to, **how), out.show_switch_preview, as_json=as_json)
+            answer(opened.preview_switch(to, **how), _show_preview, as_json=as_json)
         else:
-            output.answer(out.answer_of(opened.switch(to, **how)), out.show_session, as_json=as_json)
+            _answer_session(opened.switch(to, **how), as_json=as_json)
 
 
 @app.command("current", cls=StoreCommand)
@@ -77,7 +79,7 @@ def current(
         if session is None:
             begin = typed("switch", store, "--reason", "new", "--agent", agent)
             raise Refused(f"agent {agent!r} has no current session", hint=f"{begin} starts one")
-        output.answer(out.answer_of(session), out.show_session, as_json=as_json)
+        _answer_session(session, as_json=as_json)
 
 
 @app.command("branch", cls=StoreCommand)
@@ -100,7 +102,7 @@ def branch(
     """
     with opened_session(store, session) as opened:
         made = opened.branch(to, at=None if at is None else _place(opened, at), title=title)
-        output.answer(out.answer_of(made), out.show_session, as_json=as_json)
+        _answer_session(made, as_json=as_json)
 
 
 @app.command("rewind", cls=StoreCommand)
@@ -120,8 +122,13 @@ def rewind(
     """
     with opened_session(store, session) as opened:
         hidden = opened.rewind(turns=turns, to=to, dry_run=dry_run)
-        answer = out.Rewound(session=opened.id, hidden=hidden, dry_run=dry_run)
-    output.answer(answer, out.show_rewound, as_json=as_json)
+        done = {"session": opened.id, "hidden": hidden, "dry_run": dry_run}
+    turns_hidden = counted(hidden, "turn") if hidden else "no turn"
+    if dry_run:
+        line = f"would hide {turns_hidden}; nothing was written"
+    else:
+        line = f"hid {turns_hidden}; they stay in the log" if hidden else "no turn to hide"
+    answer(done, line, as_json=as_json)
 
 
 def _place(session: Session, at: str) -> When:
@@ -132,3 +139,24 @@ def _place(session: Session, at: str) -> When:
         return position_or_time(at)
     except typer.BadParameter:
         return at
+
+
+def _answer_session(session: Session, *, as_json: bool) -> None:
+    """Print the session that a command ended in: its id first, and the session that it comes from."""
+    lineage = session.lineage()
+    comes = f", from {lineage[-2]}" if len(lineage) > 1 else ""
+    title = f" ({session.title})" if session.title else ""
+    line = f"{session.id}{title} in {session.scope or '/'}, agent {session.agent}{comes}"
+    found = {"session": session.id, "title": session.title, "agent": session.agent, "scope": session.scope}
+    answer(found | {"lineage": lineage}, line, as_json=as_json)
+
+
+def _show_preview(preview: SwitchPreview) -> None:
+    """Print the events that a switch would append."""
+    out = console()
+    out.line(f"would switch from {preview.left or 'no session'} to {preview.to}; nothing was written")
+    for item in preview.events:
+        fields = to_json(item.event).decode()
+        out.line(f"  {item.topic} to {item.stream}: {fields}", style="dim")
+    if not preview.events:
+        out.line("  nothing to append: this switch has already been made", style="dim")

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
 
 from mnemolog.cli.app import AsCsv, AsJson, Group, Store, StoreCommand, app
 from mnemolog.cli.arguments import open_store
-from mnemolog.cli.output import answer, console, note
+from mnemolog.cli.output import answer, note, print_list
 from mnemolog.cli.times import given_duration
 from mnemolog.domain.actor import acting_as
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import checked_label
-from mnemolog.domain.tokens import VERBS, CreatedToken, Token
+from mnemolog.domain.tokens import VERBS, Token
 from mnemolog.infra.runtime.clock import SystemClock
 
 UNKNOWN_USER: Final = "local"
@@ -63,7 +62,9 @@ def create(
             scopes=scope or (),
             expires_in=None if expires is None else given_duration(expires),
         )
-    answer(created, _show_created, as_json=as_json)
+    answer(created, created.secret, as_json=as_json)
+    if not as_json:
+        note(f"token {created.token.id} of {created.token.actor}; keep it now, because it cannot be shown again")
 
 
 @tokens.command("list", cls=StoreCommand)
@@ -74,7 +75,18 @@ def list_(store: Store, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
     """
     with open_store(store, create=False) as opened:
         found = opened.admin.tokens()
-    answer(found, _show_tokens, as_json=as_json, csv_of=Token if as_csv else None)
+    now = to_datetime(SystemClock().now())
+    columns = {
+        "id": lambda item: item.id,
+        "actor": lambda item: item.actor,
+        "verbs": lambda item: ", ".join(item.verbs),
+        "scopes": lambda item: ", ".join(item.scopes) or "everywhere",
+        "created": lambda item: dated(item.created_at),
+        "expires": lambda item: "never" if item.expires_at is None else dated(item.expires_at),
+        "state": lambda item: "revoked" if item.revoked_at else "valid" if item.is_valid(now) else "expired",
+    }
+    last = counted(sum(item.is_valid(now) for item in found), "valid token")
+    print_list(found, Token, columns, as_json=as_json, as_csv=as_csv, last=last)
 
 
 @tokens.command("revoke", cls=StoreCommand)
@@ -89,7 +101,7 @@ def revoke(
     """
     with open_store(store, create=False) as opened, acting_as(_user()):
         revoked = opened.admin.revoke_token(token)
-    answer(revoked, _show_revoked, as_json=as_json)
+    answer(revoked, f"token {revoked.id} of {revoked.actor} is revoked", as_json=as_json)
 
 
 def _user() -> str:
@@ -98,31 +110,3 @@ def _user() -> str:
         return checked_label("actor", getpass.getuser())
     except (InvalidInput, OSError, KeyError, ImportError):  # What `getuser` raises depends on the version of Python.
         return UNKNOWN_USER
-
-
-def _show_created(created: CreatedToken) -> None:
-    console().line(created.secret)
-    note(f"token {created.token.id} of {created.token.actor}; keep it now, because it cannot be shown again")
-
-
-def _show_revoked(token: Token) -> None:
-    console().line(f"token {token.id} of {token.actor} is revoked")
-
-
-def _show_tokens(found: Sequence[Token]) -> None:
-    out, now = console(), to_datetime(SystemClock().now())
-    rows = [
-        (
-            item.id,
-            item.actor,
-            ", ".join(item.verbs),
-            ", ".join(item.scopes) or "everywhere",
-            dated(item.created_at),
-            "never" if item.expires_at is None else dated(item.expires_at),
-            "revoked" if item.revoked_at is not None else "valid" if item.is_valid(now) else "expired",
-        )
-        for item in found
-    ]
-    if rows:
-        out.rows(("id", "actor", "verbs", "scopes", "created", "expires", "state"), rows)
-    out.line(f"{counted(sum(row[-1] == 'valid' for row in rows), 'valid token')}", style="dim")

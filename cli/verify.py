@@ -1,9 +1,9 @@
-"""Commands that rebuild projections and verify the log."""
+"""The command that verifies the log."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,7 @@ from mnemolog.audit.verification import verify_export
 from mnemolog.cli import output
 from mnemolog.cli.app import (
     EXIT_DAMAGED,
-    EXIT_FAILED,
     AsJson,
-    ModelName,
     Refused,
     Store,
     StoreCommand,
@@ -21,41 +19,13 @@ from mnemolog.cli.app import (
     remark,
     typed,
 )
-from mnemolog.cli.arguments import open_store, store_with_model
-from mnemolog.cli.progress import bar, phases
-from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.cli.arguments import open_store
+from mnemolog.cli.output import console
+from mnemolog.cli.progress import bar
+from mnemolog.domain.display import counted
 from mnemolog.operations.doctor.checks import missing_keys
-from mnemolog.operations.rebuild import Rebuildable
 from mnemolog.operations.recovery import after_findings
-from mnemolog.projections.maintenance.results import RebuildReport
-
-
-@app.command("rebuild", cls=StoreCommand)
-def rebuild(
-    store: Store,
-    projection: Annotated[
-        str,
-        typer.Argument(metavar="[vectors|views|all]", help="What to rebuild; all by default."),
-    ] = "all",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the amount of work; change nothing.")] = False,
-    scratch: Annotated[bool, typer.Option("--from-scratch", help="Embed every text again, without the cache.")] = False,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip turns that the model refuses.")] = False,
-    model: ModelName = DEFAULT_MODEL,
-    as_json: AsJson = False,
-) -> None:
-    """Rebuild projections from the log. The old ones answer until the new ones are complete.
-
-    Example: mnemolog rebuild memory/ vectors --dry-run
-    """
-    reports: list[RebuildReport] = []
-    parts: tuple[Rebuildable, ...] = ("views", "vectors") if projection == "all" else (cast(Rebuildable, projection),)
-    with store_with_model(store, model) as opened, phases() as phase:
-        for part in parts:
-            progress = phase(f"rebuilding {part}")
-            reports += opened.rebuild(part, dry_run=dry_run, from_scratch=scratch, skip_bad=skip_bad, progress=progress)
-    output.answer(reports, output.show_rebuild, as_json=as_json)
-    if not all(report.complete for report in reports):
-        raise typer.Exit(EXIT_FAILED)
+from mnemolog.projections.health.verify import Verification
 
 
 @app.command("verify", cls=StoreCommand)
@@ -82,7 +52,7 @@ def verify(
         with open_store(store, create=False) as opened, bar("verifying") as progress:
             answer = opened.verify(expect_head=expect_head, heads=heads, contents=contents, progress=progress)
             keys = missing_keys(opened.parts.log)
-    output.answer(answer, output.show_verification, as_json=as_json)
+    output.answer(answer, _show_verification, as_json=as_json)
     if answer.moved_to:
         output.note(f"the log takes no more events: it was moved to {answer.moved_to}")
     if keys is not None:
@@ -91,3 +61,19 @@ def verify(
         hint = "keep the file as evidence, and export the log again"
         remark("the history does not verify", hint=hint if store.is_file() else after_findings(store, answer.findings))
         raise typer.Exit(EXIT_DAMAGED)
+
+
+def _show_verification(answer: Verification) -> None:
+    """Print the verdict, and every finding with its position."""
+    out = console()
+    for item in answer.findings:
+        stream = item.stream or "the log"
+        out.line(f"position {item.position}, {stream}: {item.kind.value}: {item.detail}", style="red")
+    if answer.findings_left_out:
+        out.line(f"... and {answer.findings_left_out:,} more")
+    verdict = ("sound", "green") if answer.sound else ("DAMAGED" if answer.damaged else "NOT SOUND", "red")
+    if answer.unfit:
+        out.line(f"{counted(answer.unfit, 'event')} of this log did not come from mnemolog")
+    looked = f"{counted(answer.events, 'event')} in {counted(answer.streams, 'stream')}"
+    out.line(verdict, f": {looked}, {counted(answer.witnesses, 'witness', 'witnesses')} checked")
+    out.line(f"head {answer.head}:{answer.digest}")

@@ -21,7 +21,6 @@ from tests.e2e.conftest import Ran
 
 pytestmark = pytest.mark.local
 
-COMMANDS = "init import record recall sessions show status project rebuild replay diff export verify head".split()  # noqa: SIM905
 SAMPLE = Path(__file__).parents[2] / "examples" / "sample.jsonl"
 
 
@@ -50,14 +49,6 @@ def refused(ran: Ran | subprocess.CompletedProcess[str], code: int) -> str:
     assert error.startswith("error: ")
     assert hint.startswith("hint: ")
     return error
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_an_example(command, run):
-    """One screen that shows how it is used."""
-    ran = run(command, "--help")
-    assert ran.returncode == 0
-    assert f"Example: mnemolog {command}" in ran.stdout
 
 
 READS = {

@@ -33,14 +33,6 @@ def damage(memory):
     return segment
 
 
-@pytest.mark.parametrize("command", [("doctor",), ("quarantine", "list"), ("quarantine", "purge")])
-def test_every_command_has_help_with_an_example(command, run):
-    """One screen that shows how it is used."""
-    ran = run(*command, "--help")
-    assert ran.returncode == 0
-    assert f"Example: mnemolog {' '.join(command)}" in ran.stdout
-
-
 def test_status_says_what_is_wrong_and_the_command_to_copy(memory, run):
     """In words with the store's own folder, and in JSON with the same fields."""
     assert "Nothing to do" not in run("status", memory).stdout

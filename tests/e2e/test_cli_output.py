@@ -88,7 +88,6 @@ PRINT_NOTHING_STORED = {
         "mcp",
         "serve",
     ),
-    "completion",
     *("branch", "memory set", "memory delete", "checkpoint create", "checkpoint delete"),
     *("token create", "token revoke"),
     *("model add", "model activate", "model drop", "hermes install"),

@@ -21,7 +21,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import LogDamaged, MemoryStore, MnemologError
-from mnemolog.cli.healing import notes_on_healing
+from mnemolog.cli.quarantine_notes import notes_on_quarantine
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.infra.embedding.model_files import resolve_model
 from mnemolog.operations.doctor import checks
@@ -451,7 +451,7 @@ def test_an_export_is_verified_like_a_store(memory, run, tmp_path):
 def test_a_vector_file_that_heals_says_so_in_one_line(memory, run, capsys):
     """On standard error, with `--json` too; doctor --fix says it in its answer."""
     spoil_segment(memory)
-    with MemoryStore.open(memory, model=HashEncoder(), background=False) as store, notes_on_healing([]):
+    with MemoryStore.open(memory, model=HashEncoder(), background=False) as store, notes_on_quarantine([]):
         assert store.recall("number3").hits
     (line,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(

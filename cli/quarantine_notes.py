@@ -1,4 +1,4 @@
-"""Notes of the command line about automatic repairs: a damaged file is moved to quarantine and built again."""
+"""Notes on stderr about damaged files of projections: they are moved to quarantine and rebuilt while a command runs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from mnemolog.projections.drift import LOST_HISTORY
 
 
 class _Notes(logging.Handler):
-    """Prints one line for every item that is moved to quarantine, and where that is not possible."""
+    """Prints one line for every item that is moved to quarantine, or that cannot be moved."""
 
     def emit(self, record: logging.LogRecord) -> None:
         facts = getattr(record, "facts", {})
         was, state = facts.get("was"), facts.get("state")
         match getattr(record, "event", None):
             case "quarantine.added" if state in LOST_HISTORY:
-                done = "it was moved to quarantine with what the log has lost, and made again from the log as it is"
+                done = "it was moved to quarantine with what the log has lost, and rebuilt from the log as it is"
             case "quarantine.added":
-                done = "it was moved to quarantine, and what it held is derived from the log again"
+                done = "it was moved to quarantine, and is rebuilt from the log"
             case "quarantine.full" | "quarantine.failed":
                 done = "it cannot be moved to quarantine, and is not used"
             case _:
@@ -31,8 +31,8 @@ class _Notes(logging.Handler):
 
 
 @contextmanager
-def notes_on_healing(arguments: list[str]) -> Iterator[None]:
-    """Print what heals while a command runs. `doctor` reports it itself."""
+def notes_on_quarantine(arguments: list[str]) -> Iterator[None]:
+    """Print what is moved to quarantine while a command runs. `doctor` reports it itself."""
     if arguments[:1] == ["doctor"]:
         yield
         return
