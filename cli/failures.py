@@ -111,7 +111,7 @@ def _interrupted(error: KeyboardInterrupt, line: CommandLine) -> str:
 
 
 def _folder_first(error: Any) -> str:
-    """Return a hint for who left out the folder of the store."""
+    """Return a hint if the folder of the store was left out."""
     if type(error).__name__ != "MissingParameter" or not isinstance(error.ctx.command, StoreCommand):
         return ""
     rule = f"the first argument is the folder of the store; or set {STORE_VARIABLE} to it"

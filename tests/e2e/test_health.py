@@ -448,14 +448,14 @@ def test_an_export_is_verified_like_a_store(memory, run, tmp_path):
     assert (ran.returncode, "name an export, as it was written" in ran.stderr) == (1, True)
 
 
-def test_a_vector_file_that_heals_says_so_in_one_line(memory, run, capsys):
+def test_the_repair_of_a_vector_file_is_noted_in_one_line(memory, run, capsys):
     """On standard error, with `--json` too; doctor --fix says it in its answer."""
     spoil_segment(memory)
     with MemoryStore.open(memory, model=HashEncoder(), background=False) as store, notes_on_quarantine([]):
         assert store.recall("number3").hits
     (line,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(
-        r"note: projections/vectors/\S+ is damaged: it was moved to quarantine, and what .* again", line
+        r"note: projections/vectors/\S+ is damaged: it was moved to quarantine, and is rebuilt from the log", line
     )
     (memory / "projections/views.db").write_bytes(b"\xff" * 9_000)
     (line,) = run("sessions", memory, "--json").stderr.splitlines()
