@@ -37,7 +37,6 @@ ALLOWED = {
     "projections/recall/scoring.py": "a file of the package",
     "projections/vectors/ann_index.py": "an index in memory, in pieces",
     "adapters/importers/formats/chroma.py": "the database of another program, read-only, which the user has named",
-    "cli/completion_values.py": "the log, read-only, after a look at it: completion loads no library",
     "cli/entry.py": "/dev/null, after a broken pipe",
 }
 
