@@ -90,42 +90,52 @@ def test_the_position_decides_between_current_and_behind(filled, folder):
     assert f"mnemolog project {folder} --model hash-words" in as_typed(then.action, folder)
 
 
-def test_vectors_ahead_of_a_restored_log_report_lost_history(older):
-    """An older copy of log.db put back: loud in status, the first segments are still served."""
-    status = status_of(older)
-    (vectors,) = status.vectors
-    assert (vectors.state, vectors.covers, vectors.segments) == ("ahead", HEAD, 1)
-    (unused,) = vectors.unused
-    assert unused.state == "ahead"
-    assert "the log has lost history" in unused.why
-    assert "`verify()`" in vectors.action
-    (warning,) = status.warnings
-    assert warning.startswith("the log has lost history")
+UNCOVERED = {
+    "ahead": (HEAD, "the log has lost history"),
+    "diverged": (HEAD, "history"),
+    "other-log": (0, "belong to another store"),
+}
+"""States of vectors that the log does not cover: up to which position the rest is used, and the warning."""
 
 
-def test_vectors_of_another_history_are_diverged(filled, tmp_path):
-    """The restored log went on otherwise, past the offset of the tag."""
-    folder = copy_before(filled, tmp_path / "other")
+@pytest.mark.parametrize("state", UNCOVERED)
+def test_vectors_that_the_log_does_not_cover_are_reported_and_stay_until_an_operator_moves_them(
+    filled, tmp_path, state
+):
+    """Of a restored older log, of one that continued differently, of another store; only `--fix` moves them."""
+    folder, (covers, warning) = tmp_path / state, UNCOVERED[state]
+    if state != "other-log":
+        copy_before(filled, folder)
     with MemoryStore.open(folder, model=None, clock=FakeClock(step=7)) as other:
-        record(other, 10, text="another history")
-    status = status_of(with_vectors_of(filled, folder))
-    (vectors,) = status.vectors
-    assert (vectors.state, vectors.covers) == ("diverged", HEAD)
-    assert [segment.state for segment in vectors.unused] == ["diverged"]
-    assert "history" in status.warnings[0]
-
-
-def test_vectors_of_another_store_are_of_another_log(filled, tmp_path):
-    """Offsets and model may be the same: the log's identity is not."""
-    folder = tmp_path / "elsewhere"
-    with MemoryStore.open(folder, model=None) as other:
-        other.start_session("s")
-        record(other, 30)
-    status = status_of(with_vectors_of(filled, folder))
-    (vectors,) = status.vectors
-    assert (vectors.state, vectors.covers, vectors.vectors) == ("other-log", 0, 0)
-    assert [segment.covered for segment in vectors.unused] == [False]
-    assert "belong to another store" in status.warnings[0]
+        if state == "other-log":
+            other.start_session("s")
+        record(other, 0 if state == "ahead" else 30, text="another history")
+    with_vectors_of(filled, folder)
+    with MemoryStore.open(folder, model=None, create=False) as store:
+        status = store.status()
+        (vectors,) = status.vectors
+        assert (vectors.state, vectors.covers, vectors.segments) == (state, covers, 1 if covers else 0)
+        assert {unused.state for unused in vectors.unused} == {state}
+        assert "`verify()`" in vectors.action or state == "other-log"
+        assert warning in status.warnings[0]
+        assert generations(vectors_of(folder), log_of(store), active="f" * 64)[0].state == state
+        store.recall("number1")
+        before = files_below(vectors_of(folder))
+        store.status(), store.verify()
+        found = store.admin.doctor(deep=True)
+        assert files_below(vectors_of(folder)) == before
+        assert found.log_damaged == (state != "other-log")
+        (ailment,) = [item for item in found.findings if item.what == "vectors" and item.state == state]
+        assert ailment.fixable
+        fixed = store.admin.doctor(fix=True)
+        assert all(item.fixed for item in fixed.findings if item.state == state)
+        assert {item.state for item in store.admin.quarantine().items()} == {state}
+        manifests = [name for name in files_below(folder / "projections") if name.endswith("manifest.json")]
+        assert len(manifests) == sum(1 for name in before if name.endswith("manifest.json"))
+        assert store.status().vectors[0].state in ("current", "behind")
+        again = store.admin.doctor()
+        assert not [item for item in again.findings if item.state == state]
+        assert again.log_damaged == (state != "other-log"), "a quarantined witness still counts"
 
 
 def empty(segment):
@@ -200,12 +210,6 @@ def test_status_lists_the_turns_that_the_model_refused(folder, clock):
         assert all("not this" in turn.why for turn in vectors.skipped)
         assert {hit.position for hit in store.recall("poison", mode="text").hits} == set(bad)
         assert not [item for item in store.admin.doctor(deep=True).findings if item.what == "vectors"]
-
-
-def test_lost_history_is_reported_even_by_vectors_of_an_inactive_model(older, tmp_path):
-    """Every kind of witness counts."""
-    with MemoryStore.open(older, model=None, create=False) as store:
-        assert generations(vectors_of(older), log_of(store), active="f" * 64)[0].state == "ahead"
 
 
 def test_a_segment_in_the_folder_of_another_model_is_not_counted(filled, folder):
@@ -287,41 +291,6 @@ def test_a_log_covers_exactly_the_segments_built_from_its_events(filled, older, 
     assert range_of(folder / "000000000003-000000000009-0af30af3") == (3, 9)
     assert range_of(folder / "000000000003-000000000009") is None
     assert range_of(folder / "12-x") is None
-
-
-@pytest.mark.parametrize("make", ["ahead", "diverged", "other-log"])
-def test_files_that_the_log_does_not_cover_stay_unless_an_operator_moves_them(filled, tmp_path, make):
-    """Status, verify and a doctor without --fix move nothing; with --fix it quarantines, and deletes nothing."""
-    folder = tmp_path / make
-    if make == "other-log":
-        with MemoryStore.open(folder, model=None) as other:
-            other.start_session("s")
-    else:
-        copy_before(filled, folder)
-    if make == "diverged":
-        with MemoryStore.open(folder, model=None, clock=FakeClock(step=7)) as other:
-            record(other, 10, text="another history")
-    with_vectors_of(filled, folder)
-    with MemoryStore.open(folder, model=None, create=False) as store:
-        store.recall("number1")
-        store.recall("number1")
-        before = files_below(vectors_of(folder))
-        store.status(), store.verify()
-        found = store.admin.doctor(deep=True)
-        assert files_below(vectors_of(folder)) == before
-        assert found.log_damaged == (make != "other-log")
-        (ailment,) = [item for item in found.findings if item.what == "vectors" and item.state == make]
-        assert ailment.fixable
-        fixed = store.admin.doctor(fix=True)
-        assert all(item.fixed for item in fixed.findings if item.state == make)
-        aside = store.admin.quarantine().items()
-        assert {item.state for item in aside} == {make}
-        manifests = [name for name in files_below(folder / "projections") if name.endswith("manifest.json")]
-        assert len(manifests) == sum(1 for name in before if name.endswith("manifest.json"))
-        assert store.status().vectors[0].state in ("current", "behind")
-        again = store.admin.doctor()
-        assert not [item for item in again.findings if item.state == make]
-        assert again.log_damaged == (make != "other-log"), "a witness in quarantine speaks on"
 
 
 def test_verify_uses_a_witness_in_quarantine_until_it_is_purged(older):
