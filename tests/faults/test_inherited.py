@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import subprocess
@@ -20,7 +19,6 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.importers.transcripts.catch_up import Transcripts
 from mnemolog.adapters.support.graph_checkpoints.threads import Threads
 from mnemolog.adapters.support.items import Items
-from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.projections.vectors.lock import IndexerLock
 from tests.children.forking import CHILD_S, in_child
@@ -187,28 +185,20 @@ def is_as_it_was(store, *, turns):
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
-def test_a_child_closes_what_it_inherited_while_a_thread_of_the_parent_is_inside_sqlite(filled, folder, part):
-    """It touches no connection and no lock of the parent, then opens a store of its own."""
+def test_a_child_uses_nothing_that_it_inherited_while_a_thread_of_the_parent_is_inside_sqlite(filled, folder, part):
+    """It is refused before it takes a lock of the parent, closes what it inherited, and opens a store of its own."""
     made = part(filled)
 
     def child():
+        before = said_by(made.use)
         made.close()
         filled.close()
         gc.collect()
-        return said_by(made.use), opens_its_own(folder)
+        return before, said_by(made.use), opens_its_own(folder)
 
     with inside_sqlite(made.driver), all_locks_held():
-        assert in_child(child) == ("refused", "from the child's own store")
+        assert in_child(child) == ("refused", "refused", "from the child's own store")
     is_as_it_was(filled, turns=["from the child's own store"])
-
-
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
-def test_a_child_that_uses_what_it_inherited_is_refused_at_once(filled, part):
-    """Before it takes a lock or a mutex that a thread of the parent may hold."""
-    made = part(filled)
-    with inside_sqlite(made.driver), all_locks_held():
-        assert in_child(lambda: said_by(made.use)) == "refused"
-    is_as_it_was(filled, turns=[])
 
 
 CALLS = {
@@ -226,33 +216,6 @@ def test_every_public_call_is_refused_in_a_child(filled, name):
     with all_locks_held():
         said = in_child(lambda: said_by(lambda: test_bound_scope.texts(CALLS[name](filled))))
     assert said == "refused"
-
-
-def test_worker_threads_are_not_waited_for_in_a_child(filled):
-    """Of the thread pools of an asyncio store, the prefetcher and the background threads none is in the child."""
-    pools, free = WorkerPools(), threading.Event()
-    began = threading.Event()
-
-    def work():
-        began.set()
-        free.wait(WAIT_S)
-
-    running = in_thread(lambda: asyncio.run(pools.read(work)))
-    assert began.wait(WAIT_S)
-
-    def child():
-        pools.end()
-        filled.parts.prefetcher.close()
-        filled.parts.wal_keeper.close()
-        filled.close()
-        return "closed"
-
-    try:
-        with all_locks_held():
-            assert in_child(child) == "closed"
-    finally:
-        free.set()
-        running.result()
 
 
 @pytest.mark.parametrize("works", [True, False], ids=["on disk", "nowhere"])
