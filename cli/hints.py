@@ -66,7 +66,9 @@ class CommandLine:
 
     def variable_of(self, name: str) -> str:
         """Return ` (from VARIABLE)` if an environment variable gave the value of a parameter."""
-        return "" if self.context is None else variable_of(self.context, name)
+        if self.context is None or getattr(self.context.get_parameter_source(name), "name", "") != "ENVIRONMENT":
+            return ""
+        return next((f" (from {item.envvar})" for item in self.context.command.params if item.name == name), "")
 
     def parameter(self, name: str) -> str | None:
         """Return a parameter of the command as it is typed: `--said-at`, or `QUERY`."""
@@ -131,13 +133,6 @@ def as_text(value: Any) -> str:
     if isinstance(value, Hint):
         return as_commands(value)
     raise TypeError(f"values of type {type(value).__name__} cannot be printed as JSON")
-
-
-def variable_of(ctx: Any, name: str) -> str:
-    """Return ` (from VARIABLE)` if an environment variable gave the value of a parameter."""
-    if getattr(ctx.get_parameter_source(name), "name", "") != "ENVIRONMENT":
-        return ""
-    return next((f" (from {item.envvar})" for item in ctx.command.params if item.name == name), "")
 
 
 def shown(parameter: Any) -> str:

@@ -74,23 +74,10 @@ READS = {
 }
 """Commands that print what was stored. `{head}` is the last position, `{receipt}` that of a receipt."""
 PRINT_NOTHING_STORED = {
-    *(
-        "init",
-        "record",
-        "import",
-        "project",
-        "export",
-        "backup",
-        "restore",
-        "copy",
-        "reconcile",
-        "watch",
-        "mcp",
-        "serve",
-    ),
-    *("branch", "memory set", "memory delete", "checkpoint create", "checkpoint delete"),
-    *("token create", "token revoke"),
-    *("model add", "model activate", "model drop", "hermes install"),
+    *("init", "record", "import", "project", "export", "backup", "restore", "copy", "reconcile"),
+    *("watch", "mcp", "serve", "hermes install", "branch", "memory set", "memory delete"),
+    *("checkpoint create", "checkpoint delete", "token create", "token revoke"),
+    *("model add", "model activate", "model drop"),
 }
 """They print what they were just given, a summary, or an export."""
 

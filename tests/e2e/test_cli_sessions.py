@@ -201,6 +201,7 @@ WRONG_USAGE = (
     "notes trip --add x --at 4",
     "reconcile trip",
     "sessions --since banana",
+    "status --loud",
 )
 
 
