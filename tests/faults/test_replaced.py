@@ -242,12 +242,19 @@ def recorded(folder):
     store.close()
 
 
-def test_an_append_is_refused_once_another_store_is_in_its_place(recorded, folder, tmp_path):
-    """It would be acknowledged into a file that is gone. The other store stays as it is."""
-    _, session = recorded
+def test_every_call_is_refused_once_another_store_is_in_its_place(recorded, folder, tmp_path):
+    """No answer and no acknowledgement comes from files that are gone. The other store stays as it is."""
+    store, session = recorded
     kept = another_in_place(folder, tmp_path)
-    with pytest.raises(errors.StoreReplaced, match=r"memory/log.db is no longer the file that was opened"):
-        session.record("user", "to nobody")
+    for call in (
+        lambda: session.record("user", "to nobody"),
+        store.status,
+        store.verify,
+        lambda: store.recall("turn"),
+        lambda: store.turns("trip"),
+    ):
+        with pytest.raises(errors.StoreReplaced, match=r"memory/log.db is no longer the file that was opened"):
+            call()
     with MemoryStore.open(kept, model=None) as store:
         assert [turn.text for turn in store.turns("trip")] == ["turn 0", "turn 1", "turn 2"]
     with MemoryStore.open(folder, model=None) as store:
@@ -255,13 +262,25 @@ def test_an_append_is_refused_once_another_store_is_in_its_place(recorded, folde
         assert store.verify().sound
 
 
-def test_status_and_verify_say_that_the_store_was_replaced(recorded, folder, tmp_path):
-    """Neither answers for a store that is no longer at its path, and no recall answers from it."""
-    store, _ = recorded
-    another_in_place(folder, tmp_path)
-    for call in (store.status, store.verify, lambda: store.recall("turn"), lambda: store.turns("trip")):
-        with pytest.raises(errors.StoreReplaced, match=r"log\.db"):
+@pytest.mark.parametrize("attack", [taken_away("keys.db"), keys_of_another], ids=lambda attack: attack.__name__)
+def test_nothing_is_acknowledged_or_forgotten_with_keys_that_are_gone_or_of_another_store(
+    recorded, folder, tmp_path, attack
+):
+    """What is recorded could never be read, in new sessions and in those that have their keys."""
+    store, session = recorded
+    attack(folder, tmp_path)
+    for call in (
+        lambda: store.session("another"),
+        lambda: session.record("user", "turn 3"),
+        lambda: store.forget(session="trip", reason="asked"),
+    ):
+        with pytest.raises(errors.StoreReplaced, match=r"keys\.db"):
             call()
+    store.close()
+    (tmp_path / "keys.db").rename(folder / "keys.db")
+    with MemoryStore.open(folder, model=None) as again:
+        assert [turn.text for turn in again.turns("trip")] == ["turn 0", "turn 1", "turn 2"]
+        assert [summary.session for summary in again.sessions()] == ["trip"]
 
 
 def test_the_refusal_stays_until_the_store_is_opened_again(recorded, folder, tmp_path):
@@ -323,31 +342,6 @@ def test_closing_a_store_whose_shared_memory_was_deleted_keeps_what_others_commi
     visitor = answer(record_some, str(folder), "visitor", 30)
     turns, _ = writers.end()
     assert {*visitor, *(text for _, _, text in turns)} == set(texts_in(answer, folder))
-
-
-def test_no_session_is_acknowledged_whose_keys_would_be_lost(recorded, folder, tmp_path):
-    """Without `keys.db` what is recorded could never be read, in new sessions and in those that have their keys."""
-    store, session = recorded
-    (folder / "keys.db").rename(tmp_path / "keys.db")
-    with pytest.raises(errors.StoreReplaced, match=r"keys\.db"):
-        store.session("another")
-    with pytest.raises(errors.StoreReplaced, match=r"keys\.db"):
-        session.record("user", "turn 3")
-    store.close()
-    (tmp_path / "keys.db").rename(folder / "keys.db")
-    with MemoryStore.open(folder, model=None) as again:
-        assert [turn.text for turn in again.turns("trip")] == ["turn 0", "turn 1", "turn 2"]
-        assert [summary.session for summary in again.sessions()] == ["trip"]
-
-
-def test_no_session_is_acknowledged_with_the_keys_of_another_store(recorded, folder, tmp_path):
-    """Nor is anything forgotten with them."""
-    store, _ = recorded
-    keys_of_another(folder, tmp_path)
-    with pytest.raises(errors.StoreReplaced, match=r"keys\.db"):
-        store.session("another")
-    with pytest.raises(errors.StoreReplaced, match=r"keys\.db"):
-        store.forget(session="trip", reason="asked")
 
 
 def test_a_restored_backup_gets_nothing_of_the_store_that_was_there(folder, tmp_path):
