@@ -100,7 +100,7 @@ def test_a_lone_request_is_a_group_of_its_own(groups):
 
 
 def test_what_waits_is_one_group_in_the_order_it_came(groups):
-    """First come, first served; one group for all that gathered behind the one being written."""
+    """One group for all that gathered behind the one being written, run in the thread of the first."""
     let_go = groups.hold()
     ran = []
     outcomes = [groups.submit(lambda n=n: ran.append(n) or n) for n in range(20)]
@@ -108,15 +108,6 @@ def test_what_waits_is_one_group_in_the_order_it_came(groups):
     assert [outcome.result() for outcome in outcomes] == list(range(20))
     assert ran == list(range(20))
     assert [len(group) for group in groups.groups] == [1, 20]
-
-
-def test_the_first_of_a_group_leads_it(groups):
-    """The hand-over goes to who waited longest, in whose thread the group is run."""
-    let_go = groups.hold()
-    outcomes = [groups.submit(n) for n in range(5)]
-    let_go()
-    for outcome in outcomes:
-        outcome.result()
     assert groups.threads[1] == outcomes[0].thread.ident
 
 
@@ -393,16 +384,18 @@ def test_a_full_queue_blocks_and_goes_on(groups, monkeypatch):
 
 
 def test_closing_serves_what_is_queued_and_refuses_what_comes(groups):
-    """`close()` returns when everything accepted is settled; nothing after it is accepted."""
+    """`close()`, in each of two threads, returns when everything accepted is settled; nothing after it is accepted."""
     let_go = groups.hold()
     outcomes = [groups.submit(n) for n in range(5)]
-    closing = in_thread(groups.queue.close)
+    closing = [in_thread(groups.queue.close) for _ in range(2)]
     wait_until(lambda: groups.closed, what="closing to begin")
     with pytest.raises(StoreClosed):
         groups.queue.submit(lambda _: "late")
-    assert closing.running
+    assert all(outcome.running for outcome in closing)
     let_go()
-    closing.result()
+    for outcome in closing:
+        outcome.result()
+    groups.queue.close()
     assert [outcome.result() for outcome in outcomes] == list(range(5))
     with pytest.raises(StoreClosed):
         groups.queue.submit(lambda _: "later")
@@ -421,14 +414,3 @@ def test_closing_wakes_those_who_wait_for_room(groups, monkeypatch):
     let_go()
     closing.result()
     assert inside.result() == "inside"
-
-
-def test_closing_twice_and_from_two_threads_is_fine(groups):
-    """Both return when the queue is empty."""
-    let_go = groups.hold()
-    closing = [in_thread(groups.queue.close) for _ in range(2)]
-    wait_until(lambda: groups.closed, what="closing to begin")
-    let_go()
-    for outcome in closing:
-        outcome.result()
-    groups.queue.close()

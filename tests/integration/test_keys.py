@@ -63,13 +63,6 @@ def test_what_is_destroyed_has_no_key_and_all_others_have_theirs(rng):
     assert key_of(nodes, LEAF_MAX) == leaf_by_steps(ROOT, LEAF_MAX)
 
 
-def test_no_node_that_stays_leads_to_what_was_destroyed():
-    """Not only is it not looked for: nothing above it is left."""
-    nodes = list(without([ROOT], 7, 7))
-    assert len(nodes) == DEPTH
-    assert all(not node.first <= 7 <= node.last for node in nodes)
-
-
 def sqlite_keys(folder, _request):
     """New keys in a file."""
     return SqliteKeys(folder / "keys.db", log_id=keys_file.create(folder, created_at=1))
@@ -115,14 +108,6 @@ def keyring(keys):
     keyring.close()
 
 
-@pytest.fixture
-def other(keys):
-    """The same keys, in another process."""
-    keyring = Keyring(keys.another())
-    yield keyring
-    keyring.close()
-
-
 class Contents:
     """A log of which every stream has content, or none."""
 
@@ -138,17 +123,6 @@ never, always = Contents(sealed=False), Contents(sealed=True)
 
 def erasure(number=1):
     return KeyErasure(f"r{number}", number, 1, b"")
-
-
-def test_another_process_sees_what_was_destroyed(keyring, other):
-    """Keys that were derived before are forgotten at the next look."""
-    _, key = keyring.key_to_seal("s", 1, never)
-    other.refresh()
-    assert other.key_to_open("s", 0, 1)[1] == key
-    keyring.destroy(erasure(), [LeafRange("s", 0, 1, 1)])
-    other.refresh()
-    assert other.key_to_open("s", 0, 1)[1] is None
-    assert other.key_to_open("s", 0, 2)[1] == keyring.key_to_open("s", 0, 2)[1] is not None
 
 
 def test_a_stream_goes_on_after_all_of_it_was_destroyed(keyring):
