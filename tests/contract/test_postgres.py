@@ -179,17 +179,6 @@ def test_after_a_miss_the_lock_comes_first_for_a_while(log, other):
     assert verify(log).sound
 
 
-def test_several_processes_leave_no_gap_and_lose_nothing(folder, log):
-    """Each acknowledged event is there once, at the position that was returned, and the chain is whole."""
-    children = [start_child(CHILDREN / "appending.py", folder, f"s{n}", 40) for n in range(3)]
-    acknowledged = [int(line) for child in children for line in child.communicate()[0].split()]
-    assert [child.returncode for child in children] == [0] * 3
-    events = read_all(log)
-    assert [event.position for event in events] == list(range(1, 1 + 1 + 3 * 41))
-    assert sorted(acknowledged) == [event.position for event in events if event.event.topic == "turn.recorded.v1"]
-    assert verify(log).sound
-
-
 @pytest.mark.parametrize("way", ["compared", "locked"])
 def test_a_stopped_writer_does_not_stop_the_others(folder, log, way):
     """One that compares holds no lock while it stages; one that locked loses its session to the server's timeout."""
@@ -210,19 +199,6 @@ def terminate(database, log):
     """End the session of the writer."""
     pid = log.appends.writer.connection.driver.info.backend_pid
     database.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
-
-
-def test_a_connection_that_was_lost_between_two_appends_is_made_again(log, database):
-    """A restart of the server is no error of the next append, and of the next read neither."""
-    log.appends.transact(append("s", "before"))
-    assert log.head().position == 2
-    database.execute(
-        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
-        "WHERE application_name = 'mnemolog' AND datname = current_database()"
-    )
-    assert log.head().position == 2
-    assert log.appends.transact(append("s", "after")) == [3]
-    assert texts_of(read_all(log)) == ["before", "after"]
 
 
 def test_an_append_whose_connection_is_lost_before_the_commit_is_written_once(log, database, postgres_url):

@@ -227,18 +227,6 @@ def test_a_log_that_is_gone_is_not_created_again(server, node):
         assert store.head().position == 0
 
 
-def test_a_server_that_only_crashed_has_lost_nothing(server, node):
-    """Every acknowledged event is there after the recovery, so nothing is refused."""
-    with node.open() as store:
-        record(store, "kept", KEPT)
-        server.kill()
-        server.start()
-        assert store.session("trip").record("user", "goes on").position == 6
-        server.kill()
-        server.start()
-        assert len(store.turns("trip")) == KEPT + 1
-
-
 def test_the_commands_say_what_was_lost_and_how_to_go_on(server, node, run):  # noqa: F811
     """`record` refuses, `status` warns, `doctor` names the turns and the command, which works as printed."""
     with node.open() as store:

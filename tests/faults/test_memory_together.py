@@ -11,7 +11,7 @@ from pysqlite3 import dbapi2
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of, sessions_of
 from mnemolog.domain.errors import CheckpointExists, UnknownCheckpoint
-from mnemolog.domain.events import CheckpointCreated, NoteAdded, TaskChanged
+from mnemolog.domain.events import NoteAdded, TaskChanged
 from mnemolog.projections.history import states
 from tests.children.workers import add_notes, change_task, messages
 from tests.session_states import fold_all, state_digest
@@ -222,33 +222,6 @@ def test_decisions_in_one_group_are_made_on_what_those_before_them_staged(folder
             "early": ["zero", "one"],
             "last": ["zero", "one"],
         }
-
-
-def stored_bytes(folder):
-    """What each event takes in its columns; integers count 8."""
-    connection = dbapi2.connect(folder / "log.db")
-    query = (
-        "SELECT topic, length(CAST(stream AS BLOB)) + length(CAST(topic AS BLOB)) + length(state) "
-        "+ ifnull(length(CAST(key AS BLOB)), 0) + length(digest) + 3 * 8 FROM events ORDER BY position"
-    )
-    found = connection.execute(query).fetchall()
-    connection.close()
-    return found
-
-
-def test_checkpoints_of_a_large_memory_cost_the_log_the_same_few_bytes_each(folder):
-    """A checkpoint is a name for a position: fifty of them do not copy the memory fifty times."""
-    with MemoryStore.open(folder, model=None, synchronous="NORMAL") as store:
-        session = store.start_session("s")
-        for n in range(100):
-            session.set(f"key {n}", "x" * 1_000)
-            session.note("y" * 500)
-        for n in range(50):
-            session.checkpoint(f"checkpoint {n:04}")
-    sizes = [size for topic, size in stored_bytes(folder) if topic == CheckpointCreated.topic]
-    assert len(sizes) == 50
-    assert len(set(sizes)) == 1, "each costs the same"
-    assert sizes[0] < CHECKPOINT_BYTES_MAX
 
 
 def test_a_thousand_checkpoints_make_the_file_grow_by_less_than_400_bytes_each(folder):
