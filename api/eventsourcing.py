@@ -16,35 +16,29 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Protocol, cast
+from typing import Any, Final, Literal, cast
 from uuid import UUID
 
-import msgspec
 import sqlalchemy as sa
 from eventsourcing import persistence
-from eventsourcing.domain import DomainEventProtocol
 from eventsourcing.persistence import (
     AggregateRecorder,
     ApplicationRecorder,
     InfrastructureFactory,
     InfrastructureFactoryError,
     ListenNotifySubscription,
-    Mapper,
     Notification,
     ProcessRecorder,
     StoredEvent,
     Subscription,
     Tracking,
     TrackingRecorder,
-    Transcoder,
 )
 from eventsourcing.utils import resolve_topic
 
-from mnemolog.domain.encoding import to_msgpack
-from mnemolog.domain.events import FOREIGN_STREAMS, Event
-from mnemolog.domain.position import Position, Version
+from mnemolog.domain.events import FOREIGN_STREAMS
+from mnemolog.domain.position import Position
 from mnemolog.infra import sqlite
-from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
@@ -327,69 +321,3 @@ class Factory(InfrastructureFactory[SqliteTrackingRecorder]):
         """Close the log."""
         if self._log is not None:
             self._log.close()
-
-
-class StreamEvent(NamedTuple):
-    """An event of mnemolog with its place in a stream: the library's `DomainEventProtocol`."""
-
-    stream: str
-    version: Version
-    event: Event
-
-    @property
-    def originator_id(self) -> str:
-        """The stream, in the library's words."""
-        return self.stream
-
-    @property
-    def originator_version(self) -> int:
-        """The version, in the library's words."""
-        return self.version
-
-
-class _MsgpackTranscoder(Transcoder):
-    def encode(self, obj: Any) -> bytes:
-        return to_msgpack(obj)
-
-    def decode(self, data: bytes) -> Any:
-        return msgspec.msgpack.decode(data)
-
-
-class Storing(Protocol):
-    """A log that encrypts what it stores: `EventLog` is one."""
-
-    def encode(self, stream: str, version: int, event: Event) -> bytes:
-        """Return the bytes of an event."""
-        ...
-
-    def decode(self, position: int, stream: str, version: int, topic: str, state: bytes) -> Event:
-        """Return the event of stored bytes."""
-        ...
-
-
-class EventMapper(Mapper[str]):
-    """The library's mapper for mnemolog's own events, so that its `EventStore` reads and writes our streams.
-
-    Without a log it stores content in the clear, which cannot be forgotten.
-    """
-
-    def __init__(self, log: Storing | None = None) -> None:
-        super().__init__(_MsgpackTranscoder())
-        self._log = log
-
-    def to_stored_event(self, domain_event: DomainEventProtocol[str]) -> StoredEvent:
-        """Return the stored form of a `StreamEvent`."""
-        event = cast(StreamEvent, domain_event)
-        log = self._log
-        state = encode(event.event) if log is None else log.encode(event.stream, event.version, event.event)
-        return StoredEvent(event.stream, event.version, event.event.topic, state)
-
-    def to_domain_event(self, stored_event: StoredEvent) -> DomainEventProtocol[str]:
-        """Return the `StreamEvent` of a stored one. Raises `UndecodableEvent`."""
-        position = getattr(stored_event, "id", stored_event.originator_version)
-        stream, version = str(stored_event.originator_id), Version(stored_event.originator_version)
-        if self._log is None:
-            event = decode(stored_event.topic, stored_event.state, position=position)
-        else:
-            event = self._log.decode(position, stream, version, stored_event.topic, stored_event.state)
-        return cast(DomainEventProtocol[str], StreamEvent(stream, version, event))

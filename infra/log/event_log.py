@@ -163,11 +163,6 @@ class EventLog(fork_guard.OfOneProcess):
             raise errors.LogDamaged(f"{self.path}: its pages lead back from position {after} to {last}", position=last)
         return last
 
-    def encode(self, stream: str, version: int, event: Event) -> bytes:
-        """Return the bytes that an event is stored as. Raises `InvalidInput`, `KeysMissing`."""
-        with self._reading() as reads:
-            return self._codec.encode(stream, version, event, reads)
-
     def decode(self, position: int, stream: str, version: int, topic: str, state: bytes) -> Event:
         """Return the event of stored bytes. Raises `UndecodableEvent`, `LogDamaged`, `KeysMissing`."""
         return self._codec.decode(stream, version, topic, state, position=position)

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from eventsourcing import persistence
 from eventsourcing.application import Application
-from eventsourcing.persistence import EventStore, StoredEvent
+from eventsourcing.persistence import StoredEvent
 from eventsourcing.tests.persistence import (
     AggregateRecorderTestCase,
     ApplicationRecorderTestCase,
@@ -25,14 +25,11 @@ from eventsourcing.tests.projection import (
     EventCountersViewTestCase,
 )
 
-from mnemolog.domain.events import SessionEnded
 from mnemolog.eventsourcing import (
-    EventMapper,
     LogAggregateRecorder,
     LogApplicationRecorder,
     LogProcessRecorder,
     SqliteTrackingRecorder,
-    StreamEvent,
     stream_prefix,
 )
 from mnemolog.infra.log.event_log import EventLog
@@ -40,7 +37,7 @@ from mnemolog.infra.log.open import open_log
 from mnemolog.projections.health.verify import verify
 from tests.contract import factory
 from tests.postgres import put_log_in_postgres
-from tests.support import FakeClock, append, in_thread, once, read_all, start, started, turn, wait_for_queue
+from tests.support import FakeClock, in_thread, once, wait_for_queue
 
 
 class InFolder:
@@ -165,43 +162,13 @@ def recorder_of(log):
     return LogApplicationRecorder(log, id_type="text")
 
 
-def test_its_event_store_puts_and_gets_our_events(log):
-    """`EventStore(EventMapper(), recorder)` round-trips our events under the topics we chose."""
-    store = EventStore(EventMapper(log), recorder_of(log))
-    events = [
-        StreamEvent("session/s", 1, started(scope="acme/support")),
-        StreamEvent("session/s", 2, turn("grüße, 世界 🌍", metadata={"n": [1, None, 2.5]}, said_at=-1)),
-        StreamEvent("session/s", 3, SessionEnded(reason="done")),
-    ]
-    recordings = store.put(events)
-    assert [recording.notification.id for recording in recordings] == [1, 2, 3]
-    assert list(store.get("session/s")) == events
-    assert [stored.topic for stored in recorder_of(log).select_events("session/s")] == [
-        "session.started.v1",
-        "turn.recorded.v1",
-        "session.ended.v1",
-    ]
-
-
-def test_its_event_store_sees_what_the_log_wrote_and_the_other_way_round(log):
-    """There is one log: both doors show the same events."""
-    log.appends.transact(start("s"))
-    log.appends.transact(append("s", "through the log"))
-    store = EventStore(EventMapper(log), recorder_of(log))
-    store.put([StreamEvent("session/s", 3, turn("through the library"))])
-    log.appends.transact(append("s", "through the log again"))
-    expected = ["through the log", "through the library", "through the log again"]
-    assert [item.event.text for item in list(store.get("session/s"))[1:]] == expected
-    assert [item.event.text for item in read_all(log)[1:]] == expected
-
-
 def test_a_version_that_is_taken_is_the_librarys_integrity_error(log):
     """Applications of the library catch its own error, and nothing of the refused list is written."""
-    store = EventStore(EventMapper(log), recorder_of(log))
-    store.put([StreamEvent("session/s", 1, started())])
+    recorder = recorder_of(log)
+    recorder.insert_events([StoredEvent("a", 1, "t", b"")])
     head = log.head()
     with pytest.raises(persistence.IntegrityError):
-        store.put([StreamEvent("session/s", 2, turn()), StreamEvent("session/s", 1, started())])
+        recorder.insert_events([StoredEvent("a", 2, "t", b""), StoredEvent("a", 1, "t", b"")])
     assert log.head() == head
 
 
