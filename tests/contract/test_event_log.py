@@ -181,13 +181,6 @@ class EventLogContract:
         assert (caught.value.stream, caught.value.expected, caught.value.actual) == ("session/s", expected, 2)
         assert log.head() == before
 
-    def test_a_stream_that_exists_is_not_started_under_version_zero(self, log):
-        """Expecting no stream is a check, not the absence of one."""
-        work = lambda tx: tx.append("session/s", started(), expected=0)  # noqa: E731
-        log.appends.transact(work)
-        with pytest.raises(errors.WrongExpectedVersion):
-            log.appends.transact(work)
-
     def test_a_retry_with_the_same_key_adds_nothing(self, log):
         """Recording again under the key returns the turn that is there."""
         log.appends.transact(start("s"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -172,26 +171,6 @@ def test_a_thing_larger_than_the_limit_is_taken_when_there_is_room(aside, monkey
     monkeypatch.setattr(quarantine, "BYTES_MAX", 3)
     assert aside.add(thing(aside), reason="large")
     assert aside.status().full
-
-
-def test_of_many_who_set_the_same_thing_aside_one_wins_and_nobody_fails(aside):
-    """Released together at a barrier, again and again."""
-    for round_ in range(20):
-        path, barrier, won = thing(aside, text=str(round_)), threading.Barrier(4), []
-
-        def race(path=path, barrier=barrier, won=won):
-            barrier.wait()
-            won.append(Quarantine(aside.folder).add(path, reason="damaged"))
-
-        threads = [threading.Thread(target=race) for _ in range(4)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-        assert len([moved for moved in won if moved is not None]) == 1
-        assert len(won) == 4
-    assert len(aside.items()) == 20
-    assert len(list(aside.folder.glob("*.reason.json"))) == 20
 
 
 def test_a_new_thing_under_the_old_name_is_left_alone(aside):
