@@ -97,15 +97,6 @@ def test_an_item_comes_back_exactly(name, place, run):
     assert run(session.get_items()) == wanted[:2]
 
 
-def test_items_come_in_the_order_in_which_they_were_put(session, run):
-    """Within a call and from call to call; an item that is added twice is returned twice."""
-    run(session.add_items(list(ITEMS.values())[:16]))
-    for number in range(5):
-        run(session.add_items(numbered([number, number])))
-    expected = list(ITEMS.values())[:16] + numbered(n // 2 for n in range(10))
-    assert run(session.get_items()) == expected
-
-
 @pytest.mark.parametrize(
     ("limit", "expected"), [(0, 0), (1, 1), (3, 3), (10, 10), (11, 10), (2**31 - 1, 10), (-1, 10), (-7, 10)]
 )
@@ -133,20 +124,6 @@ def test_settings_that_are_none_are_refused(place):
     """At once, and not when they are used."""
     with pytest.raises((TypeError, ValueError)):
         place.session(session_settings={"limit": "many"})
-
-
-def test_items_are_popped_from_the_end_until_there_is_none(session, run):
-    """And what is put then comes behind what is left."""
-    run(session.add_items(numbered(range(4))))
-    assert run(session.pop_item()) == {"role": "user", "content": "3"}
-    assert run(session.get_items()) == numbered(range(3))
-    run(session.add_items(numbered([7])))
-    assert run(session.get_items()) == numbered([0, 1, 2, 7])
-    popped = [run(session.pop_item()) for _ in range(5)]
-    assert popped == [*numbered([7, 2, 1, 0]), None]
-    run(session.add_items(numbered([8])))
-    assert run(session.get_items()) == numbered([8])
-    assert run(session.get_items(limit=5)) == numbered([8])
 
 
 def test_pops_and_puts_in_any_order_leave_what_a_list_would(session, run, rng):
