@@ -92,16 +92,6 @@ def test_a_backup_says_what_it_is_and_is_its_owners_alone(filled, tmp_path):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
-def test_the_log_alone_is_copied_and_everything_is_rebuilt_from_it(filled, tmp_path):
-    """Unless projections are asked for."""
-    made = filled.backup(tmp_path / "b", keys=tmp_path / "keys")
-    assert (made.with_projections, made.notes) == (False, ())
-    assert below(tmp_path / "b") == ["backup.json", "log.db"]
-    restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys")
-    with MemoryStore.open(tmp_path / "r", model=HashEncoder(), background=False) as again:
-        assert again.recall("lighthouse number 7", k=1).hits[0].text == "we saw lighthouse number 7"
-
-
 def test_a_damaged_index_is_left_out_with_its_reason(filled, tmp_path):
     """It is no reason to have no backup."""
     filled.close()

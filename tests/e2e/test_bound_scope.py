@@ -228,14 +228,9 @@ def test_no_call_reads_or_writes_outside(bound, folder, call):
         assert store.current("both").id == "bob"
 
 
-def test_what_is_inside_works_as_ever(folder):
-    """Sessions, recall, working memory, switches, history, forgetting: in the scope and below it."""
-    with MemoryStore.open(folder, model=None) as store:
-        works_as_ever(store.within(ALICE))
-
-
-def works_as_ever(bound):
-    """What one does in a scope."""
+@pytest.mark.parametrize("bound", ["opened", "within"], indirect=True)
+def test_all_calls_work_inside_the_scope_and_below_it(bound):
+    """Sessions, recall, working memory, switches, history, forgetting."""
     alice = bound.session("alice")
     turn = alice.record("user", "the sentinel has a twin")
     assert bound.session("fresh").scope == ALICE, "the scope of the store is the default"
@@ -258,12 +253,6 @@ def works_as_ever(bound):
     assert {hit.session for hit in alice.prefetch_result().recall.hits} == {"alice", "trip"}
     assert bound.forget(positions=[turn.position]).events == 1
     assert bound.forget(scope=f"{ALICE}/trips").sessions == ("trip",)
-
-
-def test_what_is_inside_works_in_a_store_that_was_opened_for_it(folder):
-    """As in a part of a store."""
-    with MemoryStore.open(folder, model=None, scope=ALICE) as store:
-        works_as_ever(store)
 
 
 def test_the_history_of_a_part_decodes_nothing_of_others(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -349,34 +350,40 @@ def test_two_processes_embed_each_text_once_in_all(folder, tmp_path):
         assert state(store).state == "off"
 
 
-def test_who_stands_by_goes_on_when_the_holder_is_killed(folder, tmp_path, monkeypatch, encoder):
-    """It says for whom it waits; the state of the dead one is told as such."""
-    monkeypatch.setattr(projector, "STANDBY_S", 0.01)
+@contextmanager
+def process_stuck_in_its_model(folder, tmp_path):
+    """Another process whose projector waits in the model for ever."""
     with start_projecting(folder, tmp_path / "notes", "STUCK") as child:
         child.stdin.write("tea\n")
         child.stdin.flush()
         while child.stdout.readline() != "encoding\n":
             assert child.poll() is None
-        with MemoryStore.open(folder, model=None) as other, MemoryStore.open(folder, model=encoder) as store:
-            now = wait_for(store, "standing by")
-            assert now.waits_for.startswith(f"process {child.pid} on ")
-            assert (state(other).state, state(other).pid) == ("working", child.pid)
-            child.kill()
-            child.wait(WAIT_S)
-            wait_for(store, "idle", store.head().position)
-            assert encoder.texts_encoded == 1
-            assert state(other).pid == os.getpid()
+        yield child
+
+
+def test_who_stands_by_goes_on_when_the_holder_is_killed(folder, tmp_path, monkeypatch, encoder):
+    """It says for whom it waits; the state of the dead one is told as such."""
+    monkeypatch.setattr(projector, "STANDBY_S", 0.01)
+    with (
+        process_stuck_in_its_model(folder, tmp_path) as child,
+        MemoryStore.open(folder, model=None) as other,
+        MemoryStore.open(folder, model=encoder) as store,
+    ):
+        now = wait_for(store, "standing by")
+        assert now.waits_for.startswith(f"process {child.pid} on ")
+        assert (state(other).state, state(other).pid) == ("working", child.pid)
+        child.kill()
+        child.wait(WAIT_S)
+        wait_for(store, "idle", store.head().position)
+        assert encoder.texts_encoded == 1
+        assert state(other).pid == os.getpid()
     with MemoryStore.open(folder, model=None) as other:
         assert state(other).state == "off"
 
 
 def test_a_projector_that_was_killed_is_told_as_dead(folder, tmp_path):
     """Until the next one starts, which sweeps up."""
-    with start_projecting(folder, tmp_path / "notes", "STUCK") as child:
-        child.stdin.write("tea\n")
-        child.stdin.flush()
-        while child.stdout.readline() != "encoding\n":
-            assert child.poll() is None
+    with process_stuck_in_its_model(folder, tmp_path) as child:
         child.kill()
         child.wait(WAIT_S)
     with MemoryStore.open(folder, model=None) as other:

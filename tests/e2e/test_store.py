@@ -9,7 +9,6 @@ import threading
 from datetime import datetime
 from pathlib import Path
 
-import numpy as np
 import pytest
 from pysqlite3 import dbapi2
 
@@ -44,15 +43,6 @@ def folder(folder, request):
     if request.param == "in PostgreSQL":
         put_log_in_postgres(folder, request.getfixturevalue("postgres_url"))
     return folder
-
-
-class Broken:
-    """A model that cannot embed."""
-
-    fingerprint, dimension = "broken/1", 384
-
-    def encode(self, texts: list[str]) -> np.ndarray:
-        raise RuntimeError("no memory left on the device")
 
 
 def test_a_recall_right_after_record_returns_that_turn_by_text_and_by_vector(store):
@@ -99,21 +89,6 @@ def test_more_new_turns_than_a_recall_embeds_are_found_by_text_and_said_to_be(st
     assert answer.vectors_cover < answer.head == last.position
     store.admin.catch_up_vectors()
     assert store.recall("number199").vectors_cover == last.position
-
-
-@pytest.mark.filterwarnings("ignore::mnemolog.domain.errors.ModelWarning")
-@pytest.mark.parametrize("model", [Broken(), "no/such-model-anywhere"])
-def test_without_a_working_model_text_answers_and_says_so(folder, model):
-    """A missing model costs the vector leg, never the answer."""
-    with MemoryStore.open(folder, model=model, background=False) as store:
-        store.start_session("trip").record("user", "the ferry leaves at noon")
-        answer = store.recall("ferry")
-        assert len(answer.hits) == 1
-        assert answer.legs == ("text",)
-        assert answer.vectors_cover is None
-        assert answer.unavailable_legs["vector"]
-        with pytest.raises(mnemolog.errors.ModelError):
-            store.recall("ferry", mode="vector")
 
 
 def test_deleting_the_projections_loses_nothing(folder):
@@ -270,8 +245,10 @@ def test_a_folder_that_is_no_store_is_left_as_it_was(tmp_path):
     foreign.close()
     before = (tmp_path / "foreign" / "log.db").read_bytes()
     for name in ("files", "plain", "junk", "foreign"):
-        with pytest.raises(mnemolog.NotAStore):
+        message = "it is a file; a store is a folder" if name == "plain" else None
+        with pytest.raises(mnemolog.NotAStore, match=message):
             MemoryStore.open(tmp_path / name, model=None)
+    assert (tmp_path / "plain").read_text() == "a file"
     assert (tmp_path / "foreign" / "log.db").read_bytes() == before
     assert sorted(path.name for path in (tmp_path / "files").iterdir()) == ["a.txt"]
     with pytest.raises(mnemolog.StoreNotFound):
@@ -338,24 +315,6 @@ def test_a_closed_store_says_that_it_is_closed(store):
     store.close()
     for call in (lambda: session.record("user", "x"), store.head, store.status, lambda: store.recall("x")):
         with pytest.raises(mnemolog.StoreClosed):
-            call()
-
-
-@pytest.mark.parametrize("wrong", [datetime(2026, 3, 16, 12), "3", "soon", True, 1.0])
-def test_what_is_neither_a_position_nor_a_time_is_refused(store, wrong):
-    """By the name of the argument, and before anything is read."""
-    session = store.start_session("a")
-    for call in (
-        lambda: next(store.events(after=wrong)),
-        lambda: next(store.events(upto=wrong)),
-        lambda: store.replay(to=wrong),
-        lambda: store.turns(session.id, after=wrong),
-        lambda: session.turns(after=wrong),
-        lambda: session.turns(before=wrong),
-        lambda: session.at(wrong),
-        lambda: store.recall("tea", as_of=wrong),
-    ):
-        with pytest.raises(mnemolog.InvalidInput, match=r"expected a position such as 1200|ambiguous; add tzinfo"):
             call()
 
 
@@ -451,12 +410,3 @@ def test_a_setting_that_does_not_exist_is_refused_before_anything_is_created(fol
     with pytest.raises(mnemolog.InvalidInput, match="synchronous: 'on' is none of NORMAL, FULL"):
         MemoryStore.open(folder, model=None, synchronous="on")
     assert not folder.exists()
-
-
-def test_a_file_in_place_of_a_store_is_named_as_what_it_is(tmp_path):
-    """And nothing is said of deleting it."""
-    file = tmp_path / "notes.txt"
-    file.write_text("mine")
-    with pytest.raises(mnemolog.NotAStore, match="it is a file; a store is a folder"):
-        MemoryStore.open(file, model=None)
-    assert file.read_text() == "mine"

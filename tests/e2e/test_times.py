@@ -177,22 +177,31 @@ def test_a_session_that_did_not_exist_then_says_when_it_began(store, trip):
 
 
 @pytest.mark.local
-def test_what_is_neither_says_what_was_expected(store, trip):
+def test_a_value_that_is_neither_a_position_nor_a_time_is_refused_with_what_was_expected(store, trip):
     """With the argument's name, and an example of both."""
-    calls = {
-        "to": lambda wrong: store.replay(to=wrong),
-        "at": lambda wrong: trip.at(wrong),
-        "as_of": lambda wrong: store.recall("tea", as_of=wrong),
-        "before": lambda wrong: store.audit.diff(wrong),
-        "after": lambda wrong: store.audit.recalls(after=wrong),
-        "upto": lambda wrong: list(store.events(upto=wrong)),
-    }
-    for field, call in calls.items():
+    calls = [
+        ("to", lambda wrong: store.replay(to=wrong)),
+        ("at", lambda wrong: trip.at(wrong)),
+        ("as_of", lambda wrong: store.recall("tea", as_of=wrong)),
+        ("before", lambda wrong: store.audit.diff(wrong)),
+        ("after", lambda wrong: store.audit.recalls(after=wrong)),
+        ("upto", lambda wrong: list(store.events(upto=wrong))),
+    ]
+    beyond_the_head = [
+        ("before", lambda wrong: trip.turns(before=wrong)),
+        ("after", lambda wrong: trip.turns(after=wrong)),
+        ("after", lambda wrong: store.turns("trip", after=wrong)),
+        ("after", lambda wrong: list(store.events(after=wrong))),
+    ]
+    for field, call in calls + beyond_the_head:
+        with pytest.raises(InvalidInput, match=f"^{field}: expected a position such as 1200, got bool"):
+            call(True)
         for wrong in ("soon", "12", 1.0):
             with pytest.raises(InvalidInput, match=f"^{field}: .*expected a position such as 1200, or a time such as"):
                 call(wrong)
         with pytest.raises(InvalidInput, match="time zone"):
             call(datetime(2026, 3, 16))
+    for field, call in calls:
         with pytest.raises(InvalidInput, match=f"^{field}: position 7 is not in this log, which ends at 6"):
             call(7)
     with pytest.raises(InvalidInput, match="expected a position"):
