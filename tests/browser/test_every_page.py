@@ -74,7 +74,7 @@ def assert_nobody_is_kept_out(person):
 
 
 @pytest.mark.parametrize("address", ["/", "/live"])
-def test_nothing_moves_for_whoever_wants_no_motion(visit, reading, address):
+def test_nothing_moves_where_reduced_motion_is_preferred(visit, reading, address):
     """Neither transitions nor animations; for others there are some."""
     page = visit(reading, reduced_motion="reduce").open(address)
     assert page.evaluate(LONGEST_MOTION_S) <= 0.01

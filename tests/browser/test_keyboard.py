@@ -49,7 +49,7 @@ def test_the_first_key_skips_to_the_content(visit, reading):
     expect(page.get_by_role("main")).to_be_focused()
 
 
-def test_a_question_is_asked_with_the_keyboard_and_without_javascript(visit, reading):
+def test_a_recall_works_with_the_keyboard_and_without_javascript(visit, reading):
     """Typed, sent with the Enter key, and answered."""
     page = visit(reading, java_script_enabled=False).open("/recall")
     page.get_by_label("Question").focus()

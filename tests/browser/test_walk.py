@@ -29,7 +29,7 @@ def test_all_pages_of_the_menu_are_reached_by_clicks(visit, reading, window):
     assert len(titles) == len(MENU)
 
 
-def test_somebody_finds_a_session_and_reads_it(visit, reading):
+def test_a_session_can_be_found_and_read(visit, reading):
     """From the list by its title; what was said, what was kept, what is hidden and why."""
     page = visit(reading).open("/")
     main = go(page, "Sessions")

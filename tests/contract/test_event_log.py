@@ -645,7 +645,7 @@ class TestSqliteLog(EventLogContract):
         assert log.appends.transact(append("s", "free")) == [2]
         log.close()
 
-    def test_a_whole_group_is_told_that_the_log_is_busy(self, folder):
+    def test_every_caller_of_a_group_gets_log_busy(self, folder):
         """Nobody in the group waits for ever, nobody is told that it was written."""
         log = open_log(folder, clock=FakeClock(), create=True, busy_timeout_s=0.2)
         log.appends.transact(start("s"))

@@ -99,7 +99,7 @@ def test_calls_of_the_asyncio_store_keep_the_actor_of_their_task(folder):
     assert all(item.event.actor == item.stream.removeprefix("session/") for item in asyncio.run(both()))
 
 
-def test_a_retry_by_somebody_else_is_still_a_retry(store):
+def test_a_retry_by_another_actor_is_still_a_retry(store):
     """Keys and repeated switches compare what happened, not who did it."""
     with acting_as("alice"):
         trip = store.session("trip")

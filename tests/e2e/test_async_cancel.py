@@ -204,7 +204,7 @@ class Slow(os.PathLike):
 
 
 @pytest.mark.parametrize("loop_is_gone", [True, False])
-def test_an_opening_that_nobody_waits_for_any_more_is_closed_again(folder, loop_is_gone):
+def test_a_store_whose_opening_was_cancelled_is_closed(folder, loop_is_gone):
     """With all that it has started: the log holds turns, so a projector begins at once."""
     path = Slow(folder)
 

@@ -259,7 +259,7 @@ def test_what_is_given_is_called_in_a_thread_with_the_context_of_the_call(folder
     assert set(found) == {("import", "mnemolog-background"), ("recall", "mnemolog-recalls")}
 
 
-def test_recalls_that_are_stuck_in_the_model_hold_up_nobody_else(folder):
+def test_recalls_stuck_in_the_model_delay_no_other_call(folder):
     """More of them than there are threads for them. Were the loop held up, this would never end."""
 
     async def main():
@@ -285,7 +285,7 @@ def test_recalls_that_are_stuck_in_the_model_hold_up_nobody_else(folder):
 
 
 @pytest.mark.local
-def test_a_loop_goes_on_during_an_import_and_a_long_catch_up(folder, tmp_path, encoder):
+def test_the_loop_stays_responsive_during_an_import_and_a_long_catch_up(folder, tmp_path, encoder):
     """Each step of the import is answered from the loop before the next one begins."""
     lines = (json.dumps({"session": f"s{n % 7}", "role": "user", "text": f"tea {n}"}) for n in range(4_000))
     (tmp_path / "said.jsonl").write_text("\n".join(lines))

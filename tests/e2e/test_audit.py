@@ -348,7 +348,7 @@ def test_export_and_import_go_round(memory, tmp_path, run):
     assert not (tmp_path / "other").exists()
 
 
-def test_an_event_that_nobody_has_put_into_words_is_told_by_its_fields():
+def test_an_event_without_a_description_is_shown_by_its_fields():
     """A topic that is new to the timeline is no hole in it."""
     from mnemolog.domain.events import Event
 

@@ -173,7 +173,7 @@ def test_folders_that_are_not_free_are_refused_and_left_as_they_are(filled, tmp_
     assert filled.verify().sound
 
 
-def test_an_earlier_backup_is_replaced_if_that_is_asked_for(filled, tmp_path):
+def test_an_earlier_backup_is_replaced_on_request(filled, tmp_path):
     """Once the new one is whole. One of another log never is, nor what is no backup or was changed."""
     target = tmp_path / "backup"
     filled.backup(target, replace=True)

@@ -311,7 +311,7 @@ def test_own_names_begin_with_the_scope(own):
         lambda s, name: s.switch("alice", reason="resume", agent=name),
     ],
 )
-def test_a_name_that_others_have_is_refused_as_one_that_nobody_has(own, call):
+def test_a_name_in_another_scope_is_refused_like_an_unknown_one(own, call):
     """In the same words: `bob` and `both` are taken, `none` is not."""
     said = []
     for name in ("bob", "both", "none", "foreign", "acme/bob/x"):

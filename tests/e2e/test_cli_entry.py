@@ -117,7 +117,7 @@ def test_an_error_is_json_where_json_was_asked_for(memory, run):
     assert json.loads(run("sing", "--json").stdout)["error"]["type"] == "Refused"
 
 
-def test_a_reader_is_never_told_that_nothing_was_written(memory, run):
+def test_an_error_of_a_reading_command_does_not_say_that_nothing_was_written(memory, run):
     """It only looked."""
     for words in (
         ("show", memory, "nope"),
@@ -145,7 +145,7 @@ def test_an_unknown_session_is_answered_with_the_closest_ids(memory, run):
     assert "the closest ids are 'trip-1'" in run("show", memory, "trp-1").stderr
 
 
-def test_who_leaves_out_the_folder_is_told_so(memory, run, monkeypatch, tmp_path):
+def test_a_missing_folder_argument_is_named_in_the_error(memory, run, monkeypatch, tmp_path):
     """Also where the first word is taken for the folder."""
     monkeypatch.chdir(tmp_path)
     for words, also in ((("status",), ""), (("recall", "dog"), "there is no folder 'dog'")):

@@ -189,7 +189,7 @@ PRINT_TURNS = {
 
 
 @pytest.mark.parametrize("what", PRINT_TURNS)
-def test_a_long_turn_is_cut_unless_it_is_asked_for(folder, run, what):
+def test_a_long_turn_is_cut_unless_requested_whole(folder, run, what):
     """It does not fill the terminal; JSON has all of it."""
     with MemoryStore.open(folder, model=None) as store:
         session = store.start_session("s")
@@ -303,7 +303,7 @@ def test_forget_shows_what_would_be_forgotten_in_words(busy, run):
     assert "ferry" not in done.stdout
 
 
-def test_forgetting_a_scope_that_nobody_has_names_the_scopes_there_are(busy, run):
+def test_forgetting_an_unknown_scope_lists_the_known_ones(busy, run):
     """A typo is no success and no request for --yes."""
     for extra in ([], ["--yes"], ["--dry-run"]):
         ran = run("forget", busy, "--scope", "acme/user-11", *extra)

@@ -75,7 +75,7 @@ def test_a_message_that_nothing_has_to_do_with_calls_nothing_to_mind(now):
     assert len(texts(now, "zebra", similarity_min=-1)) == 2
 
 
-def test_a_model_that_is_stuck_holds_nobody_up(now, encoder):
+def test_a_stuck_model_delays_no_caller(now, encoder):
     """Words alone answer; where the question before is stuck still, at once."""
     encoder.free.clear()
     assert texts(now, "red boat", wait_s=0.05) == ["The red boat is in the harbour."]

@@ -173,7 +173,7 @@ class ByLength:
         return [1 / len(text) for text in texts]
 
 
-def test_a_context_without_the_reranker_that_ordered_it_cannot_be_told(folder, clock):
+def test_a_context_cannot_be_checked_without_the_reranker_that_ordered_it(folder, clock):
     """As a recall: the other order is no damage."""
     with MemoryStore.open(folder, model=None, clock=clock, reranker=ByLength()) as store:
         trip = store.session("trip")
@@ -264,7 +264,7 @@ def test_an_unrelated_turn_that_is_forgotten_leaves_the_receipt(store, trip):
     assert verdicts(audit)[0] in ("reproduces", "cannot-be-told")
 
 
-def test_an_audit_is_asked_in_parts(store):
+def test_an_audit_runs_in_parts(store):
     """By position, by time, so many at once."""
     positions = [store.context("ferry", receipt=True).receipt for _ in range(4)]
     seen = []

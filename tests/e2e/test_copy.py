@@ -113,7 +113,7 @@ class Killed(Exception):
 
 
 @pytest.mark.parametrize("to", PLACES)
-def test_a_copy_goes_on_where_it_stopped(place, source, to, monkeypatch):
+def test_a_copy_resumes_where_it_stopped(place, source, to, monkeypatch):
     """Each page is durable when it is reported; the next run copies the rest."""
     monkeypatch.setattr(copying, "PAGE", 100)
     at, how = place(to, "target")

@@ -63,7 +63,7 @@ def test_case_does_not_count_in_any_script(store, trip):
     assert store.find("οδος", ignore_case=False) == store.find("ca") == []
 
 
-def test_pages_go_on_where_the_last_one_ended(store, monkeypatch):
+def test_each_page_starts_where_the_last_one_ended(store, monkeypatch):
     """However many turns are read at once."""
     monkeypatch.setattr(phrases, "POSITIONS_PER_READ", 7)
     session = store.start_session("s")

@@ -118,7 +118,7 @@ def test_single_turns_go_and_their_neighbours_stay(told):
     assert [turn.text for turn in hit.before] == ["a says quokka 0"]
 
 
-def test_a_session_goes_on_after_it_was_forgotten(told):
+def test_a_session_continues_after_it_was_forgotten(told):
     """What is recorded afterwards is found, in this process and in one that opens the store anew."""
     a = told.session("a")
     told.forget(session="a")
@@ -213,7 +213,7 @@ def test_a_projection_whose_header_forbids_writing_holds_up_no_forgetting(folder
 
 
 @pytest.mark.parametrize("decision", ["look", "restore", "delete", "set"])
-def test_a_writer_that_has_not_noticed_a_forgetting_decides_anew(told, decision):
+def test_a_writer_that_has_not_noticed_a_forgetting_decides_again(told, decision):
     """What it knew, with what is left behind that, is a state that never was: nothing comes of it."""
     with MemoryStore.open(told.path, model=None) as other:
         other.session("a").set("k", "to be forgotten")

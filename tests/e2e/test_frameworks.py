@@ -98,7 +98,7 @@ def test_entering_a_session_again_adds_no_session_and_reopens_one_that_has_ended
     assert len(store.sessions()) == 1
 
 
-def test_what_was_prefetched_for_the_session_that_is_left_is_nobodys(store):
+def test_a_prefetch_for_an_earlier_session_is_not_used(store):
     """As with any switch."""
     one = get_or_start_session(store, "one")
     one.record("user", "the red boat")

@@ -69,7 +69,7 @@ def test_what_must_have_vectors_waits_for_the_model(store, model):
             assert "vector" in other.recall("tea", wait_for_model=False, **how).legs
 
 
-def test_pages_that_were_begun_without_the_model_go_on_without_it(store, model):
+def test_later_pages_of_a_recall_without_the_model_do_without_it(store, model):
     """Loaded in between: no turn comes twice, none is left out."""
     pages = [store.recall("tea", k=2, wait_for_model=False)]
     model.may.set()

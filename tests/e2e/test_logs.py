@@ -121,7 +121,7 @@ def test_no_content_is_in_any_line_of_a_whole_run(folder, tmp_path, everything):
     } <= everything.events
 
 
-def test_an_error_is_told_by_class_and_code_alone(caplog):
+def test_an_error_is_logged_by_class_and_code_alone(caplog):
     """Its message may quote anything."""
     caplog.set_level(logging.DEBUG, logger="mnemolog")
     structured_log.warning("thing.failed", error=OSError(28, f"no room for {SECRET}"), number=3, path=None)
@@ -129,11 +129,11 @@ def test_an_error_is_told_by_class_and_code_alone(caplog):
     assert (record.name, record.event) == ("mnemolog.thing", "thing.failed")
     assert record.facts == {"error": "OSError/28", "number": 3, "path": None}
     assert record.getMessage() == "thing.failed error=OSError/28 number=3 path=None"
-    assert record.funcName == "test_an_error_is_told_by_class_and_code_alone"
+    assert record.funcName == "test_an_error_is_logged_by_class_and_code_alone"
 
 
 @pytest.mark.log_file
-def test_a_failed_append_is_told_once_for_all_who_waited(store, caplog, monkeypatch):
+def test_a_failed_append_is_logged_once_for_all_that_waited(store, caplog, monkeypatch):
     """With the class of the error and how many callers it met."""
     session = store.start_session("trip")
     caplog.set_level(logging.DEBUG, logger="mnemolog")
@@ -174,7 +174,7 @@ def test_the_command_line_logs_on_request_and_else_not(folder):
     assert "'loud' is none of" in said
 
 
-def test_a_level_that_is_none_is_refused():
+def test_an_unknown_level_is_refused():
     for spec in ("", "loud", "info:xml", "info:json:x"):
         with pytest.raises(mnemolog.InvalidInput):
             log_to_stderr(spec)

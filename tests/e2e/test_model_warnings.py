@@ -76,7 +76,7 @@ def test_a_store_opened_for_words_only_is_not_reminded_of_it(folder):
         assert store.admin.doctor().healthy
 
 
-def test_the_command_line_does_not_remind_of_a_model_that_nobody_asked_for(folder, run):
+def test_the_command_line_does_not_warn_about_a_model_that_was_not_requested(folder, run):
     """`--model none` prints no note; a dry run of a rebuild says what is missing."""
     with MemoryStore.open(folder, model=None) as store:
         store.start_session("trip").record("user", "tea in Porto")

@@ -243,7 +243,7 @@ def drop_and_build_again(store, both, monkeypatch):
     assert model_of(store) == second
 
 
-def test_a_drop_waits_for_whoever_writes_these_vectors(store, both, monkeypatch):
+def test_a_drop_waits_for_the_writer_of_these_vectors(store, both, monkeypatch):
     """It never pulls a folder from under an indexer: it is told who that is."""
     from mnemolog.projections.vectors import lock
 
@@ -273,7 +273,7 @@ def test_a_model_is_not_added_while_another_process_writes_its_vectors(store, bo
     assert [path.name for path in store.path.glob(".*")] == []
 
 
-def test_what_another_process_dropped_is_built_again_by_whoever_has_it_open(store, folder):
+def test_an_open_store_rebuilds_what_another_process_dropped(store, folder):
     """A handle that answers from memory does not take that for vectors on disk."""
     with MemoryStore.open(folder, model=HalfEncoder(1)) as other:
         other.admin.catch_up_vectors()

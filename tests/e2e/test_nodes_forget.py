@@ -290,7 +290,7 @@ def test_commands_list_who_has_not_confirmed(opened, run):
 
 
 @pytest.mark.log_file
-def test_a_store_in_a_folder_waits_for_nobody(store):
+def test_a_store_in_a_folder_waits_for_no_node(store):
     """Its report names no nodes."""
     told(store)
     report = store.forget(session="secret")

@@ -38,7 +38,7 @@ def node(server, tmp_path, request, monkeypatch):
 HOW = {"model": HashEncoder(), "background": False}
 
 
-def test_recall_goes_on_while_the_server_is_away_and_says_as_of_when(server, node):
+def test_recall_answers_while_the_server_is_away_and_says_as_of_when(server, node):
     """From the projections of this node: the position they have read, and the time of their newest turn."""
     with MemoryStore.open(node, **HOW) as store:
         newest = store.recall("train").hits[0]

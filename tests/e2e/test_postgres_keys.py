@@ -94,7 +94,7 @@ def test_what_one_node_forgets_no_node_can_read_from_the_log(node):
         assert later.position in [item.position for item in other.audit.forgotten()]
 
 
-def test_a_session_goes_on_while_another_node_forgets_it(node):
+def test_a_session_continues_while_another_node_forgets_it(node):
     """Keys in memory of versions that are still to come stay right, append after append."""
     with node("a") as one, node("b") as other:
         for n in range(40):  # More than are derived together.

@@ -124,7 +124,7 @@ def test_an_answer_is_handed_out_once_and_newer_turns_are_allowed(store):
     assert session.prefetch_result().reason is PrefetchReason.NONE_ASKED
 
 
-def test_with_a_scope_every_session_in_it_is_asked_and_the_answer_is_for_one(store):
+def test_with_a_scope_every_session_in_it_is_searched_for_the_answer_to_one(store):
     """The root scope is all there is; a switch breaks the stamp as of any other prefetch."""
     for number, scope in enumerate(("acme/alice", "acme/bob")):
         store.start_session(str(number), title=scope, scope=scope).record("user", f"{scope} saw the harbour")

@@ -191,7 +191,7 @@ def state_files(folder):
 
 
 @pytest.mark.parametrize("failures", [1, 3])
-def test_an_error_is_told_and_tried_again_until_it_works(folder, monkeypatch, failures):
+def test_an_error_is_reported_and_retried_until_it_works(folder, monkeypatch, failures):
     """In the state, in recalls, and to another process; forgotten when it has worked."""
     monkeypatch.setattr(projector, "RETRY_S_MIN", WAIT_S)
     encoder = Failing(RuntimeError("out of luck"))
@@ -217,7 +217,7 @@ def test_an_error_is_told_and_tried_again_until_it_works(folder, monkeypatch, fa
         assert store.recall("tea", mode="vector").vectors_lag is None
 
 
-def test_it_tries_again_by_itself(folder, monkeypatch):
+def test_it_retries_without_being_called(folder, monkeypatch):
     """Nobody has to poke it."""
     monkeypatch.setattr(projector, "RETRY_S_MIN", 0.001)
     encoder = Failing(RuntimeError("out of luck"))
@@ -233,7 +233,7 @@ def test_the_pause_doubles_up_to_a_minute():
     assert [projector.retry_delay_s(n) for n in (1, 2, 3, 6, 7, 8, 10_000)] == [1, 2, 4, 32, 60, 60, 60]
 
 
-def test_a_missing_model_is_told(folder):
+def test_a_missing_model_is_reported(folder):
     """The turns are recorded all the same."""
     with MemoryStore.open(folder, model="no-such-model") as store:
         record(store, "tea")
@@ -361,7 +361,7 @@ def process_stuck_in_its_model(folder, tmp_path):
         yield child
 
 
-def test_who_stands_by_goes_on_when_the_holder_is_killed(folder, tmp_path, monkeypatch, encoder):
+def test_a_standby_takes_over_when_the_holder_is_killed(folder, tmp_path, monkeypatch, encoder):
     """It says for whom it waits; the state of the dead one is told as such."""
     monkeypatch.setattr(projector, "STANDBY_S", 0.01)
     with (
@@ -381,7 +381,7 @@ def test_who_stands_by_goes_on_when_the_holder_is_killed(folder, tmp_path, monke
         assert state(other).state == "off"
 
 
-def test_a_projector_that_was_killed_is_told_as_dead(folder, tmp_path):
+def test_a_killed_projector_is_reported_as_dead(folder, tmp_path):
     """Until the next one starts, which sweeps up."""
     with process_stuck_in_its_model(folder, tmp_path) as child:
         child.kill()
@@ -503,7 +503,7 @@ def test_a_process_ends_quietly_while_the_real_model_is_at_work(folder, wait):
 
 
 @pytest.mark.model
-def test_the_command_follows_until_it_is_told_to_end(folder):
+def test_the_command_follows_until_it_gets_a_signal(folder):
     """A line for each state, exit status 0 on SIGTERM, and the vectors are there for others."""
     with MemoryStore.open(folder, model=None) as store:
         record(store, "I moved to Lisbon in March.")

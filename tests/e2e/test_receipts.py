@@ -220,7 +220,7 @@ def changed(served, **change):
     return RecallServed(**{name: getattr(served, name) for name in served.__struct_fields__} | change)
 
 
-def test_a_receipt_of_an_unknown_ranking_cannot_be_told(store):
+def test_a_receipt_of_an_unknown_ranking_cannot_be_checked(store):
     """Even if today's ranking happens to give the same answer. Today's answer is known all the same."""
     session = fill(store)
     store.recall("tea word1", k=3, receipt=True)

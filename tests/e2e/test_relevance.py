@@ -124,7 +124,7 @@ def test_pages_with_min_relevance_give_every_relevant_turn_once(few, mode, k):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_pages_with_min_relevance_go_on_with_further_candidates(spoken, mode):
+def test_pages_with_min_relevance_read_further_candidates(spoken, mode):
     """No turn twice, none of less relevance, and more than the first stage has where there are more."""
     least = 0.05
     found = [hit for page in pages(spoken, "ferry", k=40, mode=mode, min_relevance=least) for hit in page]

@@ -77,7 +77,7 @@ def test_session_without_an_id_makes_one(store):
     assert {item.session for item in store.sessions()} == ids
 
 
-def test_find_session_is_none_where_there_is_none_and_starts_nothing(store):
+def test_find_session_returns_none_for_an_unknown_id_and_starts_nothing(store):
     """A look is not a start."""
     assert store.find_session("trip") is None
     assert store.head().position == 0

@@ -55,7 +55,7 @@ def test_a_recall_right_after_record_returns_that_turn_by_text_and_by_vector(sto
         assert answer.head == turn.position
 
 
-def test_a_question_that_is_asked_again_is_not_embedded_again(store, encoder):
+def test_a_repeated_question_is_not_embedded_again(store, encoder):
     """Its vector is kept; what was recorded meanwhile is found. Only the latest questions are kept."""
     store.session("s").record("user", "tea in Porto")
     first = store.recall("tea", mode="vector")

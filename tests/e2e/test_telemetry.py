@@ -76,7 +76,7 @@ def run(folder, telemetry):
         yield store
 
 
-def test_a_run_is_told_in_numbers(folder, collected):
+def test_a_run_is_measured(folder, collected):
     """Appends with how they ended, groups, recalls with their legs, gauges as they are when somebody collects."""
     for store in run(folder, collected.telemetry):
         points = collected.points()
@@ -97,7 +97,7 @@ def test_a_run_is_told_in_numbers(folder, collected):
     assert "mnemolog.log.head" not in collected.points()  # Who is closed is asked no more.
 
 
-def test_a_leg_that_does_not_answer_is_told_by_its_error(folder, collected):
+def test_a_leg_that_does_not_answer_is_counted_by_its_error(folder, collected):
     """The recall itself is answered from the text."""
     with MemoryStore.open(folder, model="./no-model", telemetry=collected.telemetry, background=False) as store:
         store.start_session("trip").record("user", "tea")

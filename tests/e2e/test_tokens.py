@@ -50,13 +50,13 @@ def test_every_token_is_another(store):
 @pytest.mark.parametrize(
     "sent", ["", "mnemolog_", "mnemolog_0123_x", "x" * 100_000, "\udc80", "mnemolog_ä_ö", "_", " "]
 )
-def test_what_is_no_token_finds_nobody(store, sent):
+def test_an_invalid_token_finds_no_holder(store, sent):
     """Whatever is sent, no error and no caller."""
     store.admin.create_token("alice")
     assert holder(store, sent) is None
 
 
-def test_a_part_of_a_token_finds_nobody(store):
+def test_a_part_of_a_token_finds_no_holder(store):
     """Not its id, not a token that is cut off, not one with more behind it."""
     created = store.admin.create_token("alice")
     for sent in (created.token.id, created.secret[:-1], created.secret + "x", created.secret.upper()):
@@ -64,7 +64,7 @@ def test_a_part_of_a_token_finds_nobody(store):
 
 
 @pytest.mark.local
-def test_a_revoked_token_finds_nobody_and_says_who_revoked_it(store):
+def test_a_revoked_token_is_refused_with_the_name_of_who_revoked_it(store):
     """Revoking it again changes nothing."""
     created = store.admin.create_token("alice")
     with acting_as("root"):

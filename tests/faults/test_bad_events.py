@@ -50,7 +50,7 @@ def fill(store, bad, record_bad):
 
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("what", STORED)
-def test_an_event_that_nobody_can_read_stops_every_rebuild_and_names_itself(folder, what, where):
+def test_an_unreadable_event_stops_every_rebuild_with_an_error_that_names_it(folder, what, where):
     """Of an unknown topic, or undecodable bytes: position and topic are in the error, recording continues."""
     topic, state = STORED[what]
 

@@ -223,7 +223,7 @@ def damage_one(folder):
 
 
 @pytest.mark.parametrize("what", ["catch_up", "add_model"])
-def test_a_merge_that_is_the_first_to_see_damage_sets_it_aside_and_goes_on(stage, monkeypatch, what):
+def test_a_merge_that_finds_damage_first_quarantines_it_and_continues(stage, monkeypatch, what):
     """Without recalls, a segment is first read when it is merged: damage found then is handled too."""
     expected = judged_answers(stage)
     damaged = damage_one(stage)

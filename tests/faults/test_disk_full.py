@@ -40,7 +40,7 @@ def test_an_append_without_room_writes_nothing_and_works_again_later(folder, fil
     assert failed is not None or room >= 60_000  # It cannot have fitted into less.
 
 
-def test_an_import_that_fills_the_disk_says_how_many_turns_are_recorded_and_can_go_on(folder, tmp_path, file_limit):
+def test_an_import_that_fills_the_disk_reports_the_recorded_turns_and_can_resume(folder, tmp_path, file_limit):
     """Whole transactions stay; importing again records the rest, and nothing twice."""
     path = tmp_path / "talk.jsonl"
     lines = [json.dumps({"text": random.Random(number).randbytes(30_000).hex()}) for number in range(200)]

@@ -346,7 +346,7 @@ def test_temporary_folders_of_the_living_are_left(memory):
     assert [path.name for path in vectors.glob(".building*")] == [mine.name]
 
 
-def test_nothing_is_moved_or_removed_while_somebody_writes_vectors(memory):
+def test_nothing_is_moved_or_removed_while_another_process_writes_vectors(memory):
     """Also where process numbers mean nothing, as between containers: the lock does."""
     vectors = memory / "projections" / "vectors"
     leave(vectors / ".building")

@@ -97,7 +97,7 @@ def test_every_bit_of_the_header_of_the_file_is_noticed_or_says_nothing(file, tm
     undetected(file, tmp_path / "flipped", rng.sample(range(800), tries))
 
 
-def test_a_log_that_may_not_be_written_for_its_header_is_damaged_and_its_backup_is_not(file, tmp_path):
+def test_a_log_made_unwritable_by_its_header_is_damaged_and_its_backup_is_not(file, tmp_path):
     """What is in it can be read, and nothing is lost."""
     forbid_writing(file)
     with MemoryStore.open(file.parent, model=None, create=False) as store:
@@ -116,7 +116,7 @@ def test_a_log_that_may_not_be_written_for_its_header_is_damaged_and_its_backup_
         assert store.verify(contents=True).sound
 
 
-def test_keys_that_may_not_be_written_for_their_header_are_to_be_put_back(file):
+def test_keys_made_unwritable_by_their_header_have_to_be_restored(file):
     """What they can open stays readable; what is to be forgotten is on record, and their turn comes."""
     path = file.with_name("keys.db")
     whole = path.read_bytes()

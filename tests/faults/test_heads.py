@@ -66,7 +66,7 @@ def asked(tampering, heads):
     return found.witnesses, [(item.kind, item.position, item.detail.split(" remembers")[0]) for item in found.findings]
 
 
-def test_every_head_is_asked_and_agrees_with_a_sound_log(noted, heads):
+def test_every_head_is_checked_and_agrees_with_a_sound_log(noted, heads):
     """Four heads, four witnesses."""
     found = noted.verify(heads=heads)
     assert (found.sound, found.witnesses) == (True, 4)

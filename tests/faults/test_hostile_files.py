@@ -275,7 +275,7 @@ def test_a_log_or_keys_with_another_schema_are_refused_by_name(scene, name, tabl
         pytest.fail(f"{kind}: {store.session('a').record('user', 'more')}")
 
 
-def test_a_trigger_that_somebody_added_to_the_log_never_runs(scene):
+def test_a_trigger_added_to_the_log_never_runs(scene):
     """The append is refused, and `verify` names the trigger."""
     with closing(dbapi2.connect(scene.store / "log.db", isolation_level=None)) as connection:
         connection.execute(f"CREATE TRIGGER theirs AFTER INSERT ON events BEGIN {hostile.FOREVER}; END")

@@ -32,7 +32,7 @@ def texts_in(folder):
 
 @pytest.mark.timeout(7200)
 @pytest.mark.promise("P1", "kills of watch")
-def test_watch_that_is_killed_has_what_it_printed_and_goes_on_where_it_stopped(processes, tmp_path, rng, seed, tries):
+def test_a_killed_watch_keeps_what_it_printed_and_resumes_where_it_stopped(processes, tmp_path, rng, seed, tries):
     """While the transcript grows: nothing lost, nothing doubled, nothing out of order."""
     told_in_all = 0
     for number in range(tries):

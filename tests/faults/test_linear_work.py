@@ -186,7 +186,7 @@ def test_the_work_on_a_text_is_linear_in_its_size_whatever_its_characters(work, 
 
 @pytest.mark.promise("P23")
 @pytest.mark.parametrize("mark", ["\u0301\u0323", "\u0f73\u0f71", "\u0301\uff9e"], ids=ascii)
-def test_a_mebibyte_of_marks_stalls_nobody(work, stores, tmp_path, mark):
+def test_a_mebibyte_of_marks_stalls_no_caller(work, stores, tmp_path, mark):
     """Nor does the longest query of them."""
     size = TEXT_BYTES_MAX // len(mark.encode()) * len(mark.encode())
     text = mark * (size // len(mark.encode()))

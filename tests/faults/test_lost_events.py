@@ -157,7 +157,7 @@ def test_a_node_that_is_opened_later_stops_appends_and_reads_the_log_as_it_is(se
         assert not store.verify().sound
 
 
-def test_a_node_goes_on_after_somebody_says_so_and_keeps_the_lost_turns(server, node):
+def test_a_node_resumes_after_doctor_fix_and_keeps_the_lost_turns(server, node):
     """`doctor --fix` takes the log as it is; nothing is deleted; the evidence stays until it is purged."""
     with node.open() as store:
         store.session("trip")
@@ -185,7 +185,7 @@ def test_a_node_goes_on_after_somebody_says_so_and_keeps_the_lost_turns(server, 
         assert store.session("trip").record("user", "and on").position == 7
 
 
-def test_a_node_that_has_seen_nothing_of_what_was_lost_goes_on(server, node, other):
+def test_a_node_that_saw_none_of_the_lost_events_keeps_recording(server, node, other):
     """It has no evidence and no reason to stop; the one that wrote the lost events does."""
     with node.open() as store, other.open() as reader:
         record(store, "kept", KEPT)
@@ -227,7 +227,7 @@ def test_a_log_that_is_gone_is_not_created_again(server, node):
         assert store.head().position == 0
 
 
-def test_the_commands_say_what_was_lost_and_how_to_go_on(server, node, run):  # noqa: F811
+def test_the_commands_name_the_lost_events_and_the_next_step(server, node, run):  # noqa: F811
     """`record` refuses, `status` warns, `doctor` names the turns and the command, which works as printed."""
     with node.open() as store:
         store.recall("nothing yet")

@@ -52,7 +52,7 @@ def test_recalls_under_writing_are_never_older_than_asked(folder, tries, record_
         writer.result()
 
 
-def test_far_more_than_a_recall_embeds_by_itself_is_embedded_when_asked(store):
+def test_more_texts_than_one_recall_embeds_are_embedded_on_request(store):
     """In steps, up to the position and no further than the last of them."""
     positions = record(store, *(f"tea {n}" for n in range(300)))
     assert store.recall("tea").vectors_cover < positions[-1]

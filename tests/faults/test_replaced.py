@@ -177,7 +177,7 @@ def texts_in(answer, folder):
 
 @pytest.mark.timeout(7200)
 @pytest.mark.promise("P22", "stores replaced")
-def test_every_acknowledged_turn_stays_where_it_was_or_its_writer_is_told(
+def test_every_acknowledged_turn_keeps_its_position_or_its_writer_gets_an_error(
     processes, fork_server, answer, tmp_path, rng, seed, tries, record_property
 ):
     """Whatever becomes of the files: turns are found where they were recorded, and later ones are refused."""

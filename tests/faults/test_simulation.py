@@ -81,7 +81,7 @@ def test_the_simulation_sees_a_store_that_is_wrong_and_makes_the_script_short(tm
     assert len(short) <= SHORT_MAX, written(short)
 
 
-def test_a_script_that_kills_its_process_is_told_and_ends_the_run(tmp_path):
+def test_a_script_that_kills_its_process_is_reported_and_ends_the_run(tmp_path):
     """Its work is not waited for: its seed is among those named, and no more are named than processes."""
     done, (told,) = play_all(seeds_of(1, 40), str(tmp_path), dying_amid, workers=2)
     assert done < 40
@@ -89,7 +89,7 @@ def test_a_script_that_kills_its_process_is_told_and_ends_the_run(tmp_path):
     assert len(told.split(":")[1].split(",")) <= 2, told
 
 
-def test_a_script_is_told_by_its_seed_and_can_be_read_back(seed):
+def test_a_seed_determines_its_script_which_can_be_read_back(seed):
     """What is printed is what is run again, and every step has a method."""
     script = script_of(f"{seed}/1")
     assert script == script_of(f"{seed}/1") == read(written(script))

@@ -141,7 +141,7 @@ def test_a_change_by_sql_is_found_where_it_is(tampering, change):
         assert {position for _, position in found} <= {at, at + 1}
 
 
-def test_bytes_that_nobody_can_read_are_found(tampering):
+def test_unreadable_bytes_are_found(tampering):
     """An event that cannot be decoded is named as such too."""
     tampering.write(EDITED, state=b"\xc1")
     assert set(findings(tampering)) == {(Kind.CHANGED, EDITED), (Kind.UNDECODABLE, EDITED)}

@@ -82,7 +82,7 @@ def keep_below(store, warn_bytes):
     return keeper
 
 
-def test_it_is_emptied_while_others_go_on_writing(folder, reader, monkeypatch):
+def test_it_is_emptied_while_others_write(folder, reader, monkeypatch):
     """No writer is held up, and no writer holds it up without end."""
     monkeypatch.setattr(wal_checkpointer, "HELD_RETRY_S", 0.05)
     with MemoryStore.open(folder, model=None) as store:

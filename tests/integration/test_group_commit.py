@@ -343,7 +343,7 @@ def test_a_leader_waits_for_those_of_the_last_group(groups):
     assert [len(group) for group in groups.groups] == [1, 3, 3]
 
 
-def test_a_leader_that_nobody_joins_goes_alone(groups):
+def test_a_leader_without_followers_commits_alone(groups):
     """It waits no longer than writing took; the next one does not wait at all."""
     let_go = groups.hold()
     outcomes = [groups.submit(n) for n in range(3)]
@@ -357,7 +357,7 @@ def test_a_leader_that_nobody_joins_goes_alone(groups):
     assert [len(group) for group in groups.groups] == [1, 3, 1, 1]
 
 
-def test_a_full_queue_blocks_and_goes_on(groups, monkeypatch):
+def test_a_full_queue_blocks_until_there_is_room(groups, monkeypatch):
     """Beyond `QUEUE_MAX` a caller waits for room, in the end everybody is served, in order."""
     assert QUEUE_MAX > GROUP_MAX
     monkeypatch.setattr(group_commit, "QUEUE_MAX", 8)

@@ -125,7 +125,7 @@ def erasure(number=1):
     return KeyErasure(f"r{number}", number, 1, b"")
 
 
-def test_a_stream_goes_on_after_all_of_it_was_destroyed(keyring):
+def test_a_stream_continues_after_all_of_its_keys_were_destroyed(keyring):
     """Its next version has its key as before."""
     for version in range(1, 6):
         keyring.key_to_seal("s", version, never)
@@ -189,7 +189,7 @@ def test_keys_of_another_log_are_refused(keys):
         Keyring(keys).key_to_seal("s", 1, never)
 
 
-def test_a_root_that_is_missing_is_never_made_anew(keyring):
+def test_a_missing_root_key_is_never_replaced(keyring):
     """A second root would bury that the first is missing; and a missing one is an error, not forgotten."""
     with pytest.raises(KeysMissing):
         keyring.key_to_seal("s", 2, always)

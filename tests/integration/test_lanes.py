@@ -53,7 +53,7 @@ def test_there_are_no_more_threads_than_are_allowed_and_none_when_there_is_nothi
 
 
 @pytest.mark.parametrize("how", ["cancelled in the same moment", "dropped"])
-def test_an_error_that_nobody_waits_for_any_more_is_nobodys(how):
+def test_an_error_without_a_waiting_caller_reaches_no_other_caller(how):
     """Python would report it as never looked at."""
     reported, begun, free = [], threading.Event(), threading.Event()
 

@@ -86,7 +86,7 @@ def test_a_store_on_a_network_file_system_is_refused_and_nothing_is_made(on_nfs,
     assert not on_nfs.exists()
 
 
-def test_whoever_knows_may_allow_it(on_nfs, monkeypatch):
+def test_a_network_file_system_can_be_allowed_explicitly(on_nfs, monkeypatch):
     """By name in a program, by the environment on the command line. Only a 1 counts."""
     with MemoryStore.open(on_nfs / "memory", model=None, allow_network_filesystem=True) as store:
         store.start_session("trip")

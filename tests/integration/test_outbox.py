@@ -67,7 +67,7 @@ def test_what_cannot_be_written_waits_and_all_that_follows_behind_it(box, report
     assert said(box) == ["one", "two", "three"]
 
 
-def test_what_would_be_refused_for_ever_keeps_nothing_back(box, reported, caplog):
+def test_an_entry_that_is_always_refused_does_not_block_later_ones(box, reported, caplog):
     """It is raised, reported with its hint, logged, and gone."""
     with caplog.at_level(logging.WARNING), pytest.raises(UnknownSession):
         box.put(lambda store: store.record("nowhere", "user", "hello"))
@@ -114,7 +114,7 @@ def test_it_is_bounded(box, monkeypatch):
     box._waiting.clear()
 
 
-def test_a_store_that_others_have_closed_is_opened_anew(box):
+def test_a_store_that_others_have_closed_is_reopened(box):
     """For writes and for questions."""
     box.ask(MemoryStore.close)
     box.put(saying("one"))
@@ -139,7 +139,7 @@ def test_threads_may_put_at_the_same_time(box):
         assert [text for text in said(box) if text.startswith(name)] == [f"{name} {n}" for n in range(20)]
 
 
-def test_a_forked_child_goes_on_with_a_store_of_its_own(box):
+def test_a_forked_child_continues_with_a_store_of_its_own(box):
     """Even if another thread of the parent was writing, and has the lock."""
     box.put(saying("before"))
     with box._lock:

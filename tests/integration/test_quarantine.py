@@ -31,7 +31,7 @@ def thing(aside, name="thing", text="content"):
     return path
 
 
-def test_what_is_set_aside_is_renamed_with_its_reason_beside_it(aside):
+def test_a_quarantined_file_is_renamed_with_its_reason_beside_it(aside):
     """The bytes are the same, the old name is free, and the reason says what, why and when."""
     path = thing(aside, "vectors/generation/segment")
     moved = aside.add(path, reason="one bit too many", state="damaged")
@@ -64,7 +64,7 @@ def test_a_flipped_bit_in_a_reason_accuses_no_log(aside, tmp_path):
         assert told in (("", None, None, ""), (written.log_id, 0, 7, written.digest))
 
 
-def test_the_same_name_may_be_set_aside_again_and_again(aside):
+def test_the_same_name_can_be_quarantined_repeatedly(aside):
     """Names in quarantine are unique, though time stands still."""
     for n in range(10):
         aside.add(thing(aside, text=str(n)), reason="again")
@@ -146,7 +146,7 @@ def test_an_item_without_its_reason_is_listed_and_never_older(aside):
     assert aside.purge(["by-hand"]) == [item]
 
 
-def test_when_it_is_full_nothing_more_is_set_aside_and_nothing_is_deleted(aside, monkeypatch):
+def test_a_full_quarantine_takes_nothing_more_and_deletes_nothing(aside, monkeypatch):
     """The damaged thing stays where it is, whichever limit is reached; a purge makes room."""
     monkeypatch.setattr(quarantine, "ITEMS_MAX", 2)
     for _ in range(2):

@@ -75,7 +75,7 @@ def test_views_that_are_sealed_are_opened_as_they_are(closed):
     assert file_checksum.path_of(views_of(folder)).read_bytes() == before
 
 
-def test_the_seal_is_broken_by_whoever_writes_and_made_anew_at_the_end(closed):
+def test_a_writer_breaks_the_seal_and_renews_it_at_the_end(closed):
     """Before the commit: at no moment is there a seal of other bytes."""
     folder, _ = closed
     before = file_checksum.path_of(views_of(folder)).read_bytes()

@@ -20,7 +20,7 @@ def nothing_is_left():
     assert shared_stores() == 0
 
 
-def test_who_asks_alike_has_the_same_store_until_the_last_has_released_it(folder):
+def test_callers_with_equal_options_share_a_store_until_the_last_releases_it(folder):
     """A relative path is the same folder."""
     encoder = HashEncoder()
     first = acquire(folder, model=encoder, background=False)
@@ -33,7 +33,7 @@ def test_who_asks_alike_has_the_same_store_until_the_last_has_released_it(folder
         second.head()
 
 
-def test_who_asks_otherwise_has_another_store(folder):
+def test_callers_with_other_options_get_another_store(folder):
     """Another model is another store, and so is another folder."""
     models = None, HashEncoder(), HashEncoder()
     stores = [acquire(folder, model=model, background=False) for model in models]
@@ -64,7 +64,7 @@ def test_one_that_is_not_shared_is_closed(folder):
         store.head()
 
 
-def test_one_that_cannot_be_opened_is_nobodys(folder):
+def test_a_store_that_cannot_be_opened_is_not_kept(folder):
     """The next tries again."""
     folder.mkdir()
     (folder / "other.txt").write_text("not a store")

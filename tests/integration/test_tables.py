@@ -65,7 +65,7 @@ def test_a_rebuild_puts_what_does_not_belong_there_out(store):
     tables.database.close()
 
 
-def test_tables_that_are_emptied_while_they_catch_up_begin_anew(store, monkeypatch):
+def test_tables_that_are_emptied_while_they_catch_up_are_rebuilt(store, monkeypatch):
     """What was read before would leave out what comes before it."""
     session = store.start_session("s")
     for number in range(6):
@@ -118,7 +118,7 @@ def test_tables_of_another_log_or_version_are_not_used(store, tmp_path):
         theirs.database.close()
 
 
-def test_a_damaged_file_is_set_aside_and_begun_anew(store):
+def test_a_damaged_file_is_quarantined_and_rebuilt(store):
     """Nothing is lost with it."""
     store.start_session("s").record("user", "tea")
     (store.path / "projections").mkdir(exist_ok=True)

@@ -55,7 +55,7 @@ def test_a_store_without_them_lists_none(store):
         (None, "damaged", "problem"),
     ],
 )
-def test_what_is_of_no_use_is_found_and_set_aside(folder_with_items, statement, state, severity):
+def test_unusable_tables_are_found_and_quarantined(folder_with_items, statement, state, severity):
     """And made anew by who asks next: nothing is lost."""
     path = folder_with_items / "projections" / FILE
     if statement is None:

@@ -131,7 +131,7 @@ def test_forgetting_one_checkpoint_takes_what_is_built_on_it_and_leaves_the_rest
     assert store.forget(positions=[position]).events == 0
 
 
-def test_a_thread_goes_on_behind_what_was_forgotten(threads, store):
+def test_a_thread_continues_after_what_was_forgotten(threads, store):
     """With a parent that is gone, all that the next one has is stored whole: it needs nothing of it."""
     line(threads, "t", 5)
     store.forget(positions=[threads.positions("t")[4]])
@@ -236,7 +236,7 @@ def test_the_command_says_what_goes_along(threads, store, capsys, monkeypatch):
     assert "6 events would be forgotten" in said
 
 
-def test_in_any_history_nothing_that_is_left_is_told_by_what_went(threads, store, rng):
+def test_in_any_history_what_remains_depends_on_nothing_forgotten(threads, store, rng):
     """Random threads, branches, copies and requests: all that can be listed can be read, and says what it was."""
     told = {}
     for number in range(60):

@@ -69,7 +69,7 @@ def test_a_refusal_is_in_words_and_says_what_to_do(name, arguments, what, asked)
     assert status.position == 0
 
 
-def test_what_nobody_foresaw_is_a_refusal_too(asked, monkeypatch, caplog):
+def test_an_unexpected_error_is_a_refusal_too(asked, monkeypatch, caplog):
     """With a traceback in the log."""
     monkeypatch.setattr(AsyncMemoryStore, "status", None)
     (refusal,) = asked(("status", {}))
@@ -98,7 +98,7 @@ def conversing(folder):
         yield conversation_tools(recall, lambda text: session.record("assistant", text).text, prefix="my_")
 
 
-def test_a_framework_that_records_by_itself_has_tools_to_recall_and_to_remember(conversing):
+def test_a_framework_that_records_its_own_turns_has_tools_to_recall_and_to_remember(conversing):
     """As OpenAI describes functions; answers say where they are from, and nothing is seen of others."""
     functions = [tool.function() for tool in conversing.values()]
     assert [function["name"] for function in functions] == list(conversing) == ["my_recall", "my_remember"]

@@ -193,7 +193,7 @@ INSERT INTO turns_text (rowid, body) VALUES (2, 'outdated');
 """What 0.1.0 made before its views knew of branches, with a turn that the log does not tell."""
 
 
-def test_views_of_an_older_version_are_made_anew_by_themselves(history, folder):
+def test_views_of_an_older_version_are_rebuilt_automatically(history, folder):
     """Their tag says that they are at the head of this very log; the version in their name decides."""
     head, log_id = history.head(), log_of(history).log_id
     expected = dump(projections_of(history).current_views()), history.recall("first", mode="text").hits
@@ -236,7 +236,7 @@ def test_views_with_a_table_of_switches_are_used_as_they_are(history, folder):
         assert (found, dump(views)) == (0, expected)
 
 
-def test_views_that_somebody_else_has_filled_meanwhile_are_kept(history, monkeypatch):
+def test_views_that_another_process_has_filled_meanwhile_are_kept(history, monkeypatch):
     """Two processes open old views at once: the second must not empty what the first one has just read."""
     from mnemolog.projections.sql import projection as module
 

@@ -99,7 +99,7 @@ def test_a_command_line_is_repeated_with_other_options():
     assert as_commands(Hint(again())) == "run the same command again: `mnemolog recall memory dog --model gone`"
 
 
-def test_an_agent_is_told_the_tool_or_what_its_user_can_call():
+def test_a_hint_for_an_agent_names_a_tool_or_what_its_user_can_call():
     """Its tools are fewer than the calls of the library."""
     hints = [Refusal.of(example).hint for example in EXAMPLES]
     named = {name for hint in hints for name in re.findall("`([a-z_]+)`", hint)}

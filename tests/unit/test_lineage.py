@@ -24,7 +24,7 @@ def back(log, name, to):
     return log.do(rewind, name, to=to, head=log.head_of(name))
 
 
-def test_a_fresh_session_sees_itself_and_nobody_else(log):
+def test_a_fresh_session_sees_only_itself(log):
     """Events of several sessions alternate in the log."""
     log.start("other")
     mine = [log.say("s"), log.say("other"), log.say("s")]

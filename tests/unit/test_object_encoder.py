@@ -53,7 +53,7 @@ def test_no_texts_give_no_rows():
     assert ObjectEncoder(model).encode([]).shape == (0, 2)
 
 
-def test_progress_is_told_after_every_batch():
+def test_progress_is_reported_after_every_batch():
     """The last report is the total."""
     seen = []
     ObjectEncoder(Letters(), batch_size=2).encode(list("abcde"), progress=lambda *step: seen.append(step))

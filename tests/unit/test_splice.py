@@ -42,7 +42,7 @@ def items(rng, count):
 @pytest.mark.parametrize(
     ("what", "most"), [("appended", 160), ("replaced", 400), ("taken out", 200), ("put in", 60_000), ("trimmed", 20)]
 )
-def test_little_is_told_of_what_changed_little(rng, what, most):
+def test_a_small_change_makes_a_small_difference(rng, what, most):
     """Of records in a row: one more at the end, another in the middle, one less, many more, none of the first."""
     base = items(rng, 600)
     new = list(base)
@@ -61,7 +61,7 @@ def test_little_is_told_of_what_changed_little(rng, what, most):
     assert len(between) <= most
 
 
-def test_several_changes_far_apart_are_told_one_by_one(rng):
+def test_changes_far_apart_are_separate(rng):
     """What comes behind a change is found again, although all records have parts in common."""
     base = items(rng, 900)
     new = list(base)

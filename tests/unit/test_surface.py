@@ -83,7 +83,7 @@ DRIVER_ERRORS = [
 
 @pytest.mark.parametrize("code", range(1, 29))
 @pytest.mark.parametrize("kind", DRIVER_ERRORS, ids=lambda kind: kind.__name__)
-def test_every_error_of_the_driver_becomes_one_of_ours(tmp_path, kind, code):
+def test_every_error_of_the_driver_becomes_a_mnemolog_error(tmp_path, kind, code):
     """No SQLite exception crosses the public edge raw."""
     error = kind("something")
     error.sqlite_errorcode = code

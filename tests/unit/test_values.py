@@ -74,7 +74,7 @@ def test_any_json_value_comes_back_as_it_was(value):
     assert repr(found) == repr(value) or isinstance(value, dict | list)
 
 
-def test_nobody_changes_a_stored_value_in_place(log):
+def test_a_stored_value_cannot_be_changed_in_place(log):
     """Neither who stored it nor who read it."""
     mine = {"list": [1]}
     events = set_value("s", log["s"], "a", mine, now=log.now)
@@ -162,7 +162,7 @@ def test_a_value_is_there_until_its_expiry_and_not_at_it(log):
     assert (get(log, "a"), keys(log["s"], log.now), all_values(log["s"], log.now)) == (MISSING, ["b"], {"b": 2})
 
 
-def test_setting_anew_without_a_time_to_live_keeps_the_value_for_ever(log):
+def test_setting_again_without_a_time_to_live_removes_the_expiry(log):
     """The new setting counts, not the old one."""
     put(log, "a", 1, ttl=1)
     put(log, "a", 1)

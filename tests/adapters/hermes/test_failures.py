@@ -98,7 +98,7 @@ def test_the_outbox_is_bounded(home, monkeypatch):
     hermes.leave()
 
 
-def test_a_fork_goes_on_with_a_store_of_its_own(home):
+def test_a_fork_continues_with_a_store_of_its_own(home):
     """In the child of a process that had the store open, turns are recorded as well."""
     hermes = Hermes(home)
     hermes.begin("one")
@@ -110,7 +110,7 @@ def test_a_fork_goes_on_with_a_store_of_its_own(home):
     hermes.leave()
 
 
-def test_what_is_told_after_the_end_is_recorded_too(home):
+def test_turns_after_the_end_are_recorded_too(home):
     """Hermes' worker may come late; the store is not left open."""
     hermes = Hermes(home)
     hermes.begin("one")

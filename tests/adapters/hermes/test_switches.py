@@ -196,7 +196,7 @@ def test_an_undo_hides_what_the_transcript_has_no_more(hermes, turns):
 
 
 @pytest.mark.parametrize("how", ["branch", "compress into another", "compress in place"])
-def test_an_undo_is_settled_by_the_session_that_goes_on(hermes, how):
+def test_an_undo_is_settled_by_the_continuing_session(hermes, how):
     """A pending undo is inherited, with the turns in question."""
     hermes.say(*HARBOUR)
     hermes.say(*DOG)
@@ -209,7 +209,7 @@ def test_an_undo_is_settled_by_the_session_that_goes_on(hermes, how):
         assert seen(store, to) == [*HARBOUR, "What now?", "Nothing."]
 
 
-def test_an_undo_is_settled_by_another_process_that_goes_on(hermes):
+def test_an_undo_is_settled_by_another_process_that_continues(hermes):
     """The doubt is in the log: a kill between undo and turn changes nothing."""
     hermes.say(*HARBOUR)
     hermes.say(*DOG)
@@ -225,7 +225,7 @@ def test_an_undo_is_settled_by_another_process_that_goes_on(hermes):
     other.leave()
 
 
-def test_a_session_that_was_never_told_of_is_begun_by_its_first_turn(hermes):
+def test_an_unannounced_session_starts_with_its_first_turn(hermes):
     """Where Hermes changes its session without a word, turns go where it says all the same."""
     hermes.manager.sync_all("Where am I?", "Elsewhere.", session_id="elsewhere")
     assert hermes.manager.flush_pending(60)

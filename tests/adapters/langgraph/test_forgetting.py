@@ -14,7 +14,7 @@ SECRET = "the secret of Alice"
 
 
 @pytest.mark.parametrize("kind", [ThreadCheckpointed, ThreadWritten])
-def test_forgetting_one_position_takes_what_was_built_on_it_and_the_graph_goes_on(folder, kind):
+def test_forgetting_one_position_removes_what_was_built_on_it_and_the_graph_continues(folder, kind):
     """From the checkpoint before, through LangGraph's own calls: nothing there is found to be damaged.
 
     In which order LangGraph's threads put checkpoints and writes is not ours to say: the position is looked for.

@@ -82,7 +82,7 @@ def test_a_store_that_is_opened_again_remembers_the_same(folder, run):
 
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
-def test_the_index_is_made_anew_from_the_log_and_says_the_same(folder, run):
+def test_the_index_is_rebuilt_from_the_log_with_the_same_content(folder, run):
     """It may be deleted at any time; events that come twice change nothing."""
     with MemoryStore.open(folder, model=None) as store, MnemologSaver(store) as saver:
         run(saver)
@@ -335,7 +335,7 @@ def test_it_shares_a_store_with_sessions(folder):
         saver.get_tuple(at("t"))
 
 
-def test_what_is_asked_wrongly_is_refused_with_nothing_written(saver, store):
+def test_an_invalid_query_is_refused_with_nothing_written(saver, store):
     """One sentence each, as everywhere."""
     with pytest.raises(errors.InvalidInput, match="thread_id"):
         saver.get_tuple({"configurable": {}})

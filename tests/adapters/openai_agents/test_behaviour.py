@@ -145,7 +145,7 @@ def test_pops_and_puts_in_any_order_leave_what_a_list_would(session, run, rng):
     assert run(session.get_items()) == expected
 
 
-def test_a_cleared_session_begins_anew(place, session, run):
+def test_a_cleared_session_starts_empty(place, session, run):
     """In all objects that speak of it, after reopening too."""
     other = place.session()
     run(session.add_items(numbered(range(3))))
@@ -250,7 +250,7 @@ def test_loops_in_threads_lose_nothing_to_one_another(place, run):
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_change_that_is_cancelled_is_settled_when_that_is_told(times, session, run):
+def test_a_cancelled_change_is_settled_before_the_cancellation_is_raised(times, session, run):
     """It has been made whole or not at all, and nothing comes of it later."""
 
     async def cancelled(change):

@@ -38,7 +38,7 @@ def kinds(items):
     return [item.get("type") or item["role"] for item in items]
 
 
-def test_a_conversation_goes_on_where_it_was(place, runs, run):
+def test_a_conversation_resumes_where_it_was(place, runs, run):
     """In another object, after everything was closed: the model gets the whole conversation."""
     run(runs(agent(answers("hello")), "Hi.", session=place.session()))
     place.reopen()
@@ -109,7 +109,7 @@ def test_the_limit_of_a_run_is_what_the_model_sees(place, runs, run):
 
 
 @pytest.mark.parametrize("approved", [True, False], ids=["approved", "rejected"])
-def test_a_run_that_waits_for_approval_goes_on_after_a_restart(approved, place, runs, run):
+def test_a_run_that_waits_for_approval_resumes_after_a_restart(approved, place, runs, run):
     """The state is taken along as JSON; the session has each item once."""
     first = agent(calls("book", "c1", city="Faro"))
     result = run(runs(first, "Book Faro.", session=place.session()))
@@ -197,7 +197,7 @@ def test_many_runs_at_once_each_keep_to_their_session(place, run):
         assert {item["output"] for item in items if "output" in item} == {f"Sun in {name}."}
 
 
-def test_the_runner_compacts_by_itself(place, runs, run):
+def test_the_runner_compacts_automatically(place, runs, run):
     """When enough was said; the next run begins with what was made of it."""
     client = Compactor([ITEMS["compaction"]])
     session = OpenAIResponsesCompactionSession(

@@ -192,7 +192,7 @@ def test_beyond_its_limits_nothing_is_put(ours, run):
     assert run(session.get_items()) == []
 
 
-def test_the_event_loop_goes_on_while_the_log_is_busy(ours):
+def test_the_event_loop_stays_responsive_while_the_log_is_busy(ours):
     """Nothing that a session does is done in it."""
     held, free = threading.Event(), threading.Event()
 

@@ -50,7 +50,7 @@ def test_every_503_says_when_to_send_the_request_again(error):
 
 
 @pytest.mark.parametrize("body", [b"", b"no JSON", b"[]", b'{"title": "NotFound"}', b'{"title": "errors"}', b"{}"])
-def test_a_body_that_is_no_error_of_the_store_is_none(body):
+def test_a_body_that_is_no_store_error_is_not_read_as_one(body):
     """Answers of proxies, and problems of the server itself."""
     assert error_of(body) is None
 
