@@ -85,8 +85,8 @@ class MemoryStore(OfOneProcess):
         """Return this store for one scope, as `open(scope=)` does: nothing outside can be read or written through it.
 
         It shares all that is costly and works until this store is closed; closing it only ends its own prefetches. With
-        `own_names`, ids of new sessions and names of agents begin with the scope and `/`, so that nobody learns which
-        names others have (docs/sessions.md). Raises `InvalidInput`, `OutsideScope`.
+        `own_names`, ids of new sessions and names of agents begin with the scope and `/`, so that no caller learns
+        which names others have (docs/sessions.md). Raises `InvalidInput`, `OutsideScope`.
         """
         return type(self)(self.parts.within(parse_scope(scope), own_names=own_names))
 

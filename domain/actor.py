@@ -37,5 +37,5 @@ def current_actor() -> str:
 
 
 def without_actor(event: E) -> E:
-    """Return an event without its actor, to compare what happened: a retry may come from somebody else."""
+    """Return an event without its actor, to compare what happened: a retry may come from another actor."""
     return msgspec.structs.replace(event, actor="") if event.actor else event

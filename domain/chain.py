@@ -65,7 +65,7 @@ class Chain:
         """Then the versions before the first row are not known."""
 
     def follow(self, row: Row) -> list[Finding]:
-        """Go on to the next row if it follows the rows before it. Otherwise return how it contradicts them."""
+        """Continue with the next row if it follows the rows before it. Otherwise return how it contradicts them."""
         position, stream, version, topic, state, key, recorded_at, digest = row
         try:
             sound = link(self.digest, position, stream, version, topic, state, key, recorded_at) == digest
@@ -85,7 +85,7 @@ class Chain:
         return found
 
     def skip(self, row: Row) -> None:
-        """Go on to a row that contradicts those before it: later rows are compared with what it says."""
+        """Continue with a row that contradicts those before it: later rows are compared with what it says."""
         _, stream, version, *_, digest = row
         self.position, self.digest = row[0], digest if isinstance(digest, bytes) else b""
         self.rows += 1

@@ -1,6 +1,6 @@
 """Text for people: counts with their nouns, times, and stored text that is safe to print.
 
-Text that was stored may hold characters that steer a terminal, or that nobody sees. Everything that prints it shows
+Text that was stored may hold characters that steer a terminal or are invisible. Everything that prints it shows
 them as escapes.
 """
 

@@ -31,4 +31,4 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     topic: ClassVar[str]
 
     actor: str = ""
-    """Who appended it (`mnemolog.acting_as`); empty if nobody was named."""
+    """Who appended it (`mnemolog.acting_as`); empty if none was given."""

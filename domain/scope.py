@@ -58,7 +58,7 @@ class Boundary(msgspec.Struct, frozen=True):
         return f"{self.scope}/{name}" if self.own_names else name
 
     def not_own(self, field: str, name: str) -> InvalidInput:
-        """Return the error for a name that is refused, in the same words whether somebody else has it or not."""
+        """Return the error for a name that is refused, in the same words whether it exists elsewhere or not."""
         return InvalidInput(field, f"{name!r} is unknown here; a new name has to begin with '{self.scope}/'")
 
     def narrow(self, scope: Scope) -> Scope:

@@ -37,7 +37,7 @@ VERBS: Final[tuple[Verb, ...]] = get_args(Verb)
 
 
 class Token(Result, frozen=True, kw_only=True):
-    """A token, without its secret: nobody has that but its holder."""
+    """A token, without its secret, which only its holder has."""
 
     _columns: ClassVar[tuple[str, ...]] = ("id", "actor", "verbs", "scopes", "created_at", "expires_at", "revoked_at")
 
@@ -50,7 +50,7 @@ class Token(Result, frozen=True, kw_only=True):
     """Where its holder may do so; everywhere if empty."""
     created_at: datetime
     created_by: str
-    """The actor who created it; empty if nobody was named."""
+    """The actor who created it; empty if none was given."""
     expires_at: datetime | None
     revoked_at: datetime | None = None
     revoked_by: str = ""

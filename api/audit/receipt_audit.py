@@ -48,7 +48,7 @@ class AuditedReceipt(Result, frozen=True, kw_only=True):
     served_at: datetime
     query: str
     actor: str
-    """Who asked; empty if nobody was named."""
+    """Who asked; empty if none was given."""
     head: Position
     """The position that its answer refers to."""
     verdict: Verdict

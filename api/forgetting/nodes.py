@@ -80,7 +80,7 @@ class Nodes:
             self.look(self._log.head().position)
 
     def look(self, head: Position) -> None:
-        """Purge what was forgotten, if anything was since the last look. Nothing is asked while the head is the same.
+        """Purge what was forgotten, if anything was since the last look. Sends no query while the head is unchanged.
 
         Another thread or process may be purging: then it is left to that one. Where a purge fails it is tried again
         later. Meanwhile nothing that was forgotten is read: the views delete it when they read that it was erased.

@@ -77,7 +77,7 @@ class ForgottenEvent(Result, frozen=True, kw_only=True):
     requested_at: datetime
     reason: str
     actor: str
-    """Who requested it; empty if nobody was named."""
+    """Who requested it; empty if none was given."""
 
 
 class Erasure(Result, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class Erasure(Result, frozen=True, kw_only=True):
     requested_at: datetime
     reason: str
     actor: str = ""
-    """Who requested it; empty if nobody was named. A store that applies it again records its own actor."""
+    """Who requested it; empty if none was given. A store that applies it again records its own actor."""
     targets: tuple[ForgetTarget, ...]
 
 
@@ -104,7 +104,7 @@ class PendingErasure(Result, frozen=True, kw_only=True):
     requested_at: datetime
     reason: str
     actor: str
-    """Who requested it; empty if nobody was named."""
+    """Who requested it; empty if none was given."""
     complete: bool
     """Whether the node that carried it out has done so. If not, opening the store resumes it."""
     waiting_for: tuple[NodeStatus, ...]

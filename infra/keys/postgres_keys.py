@@ -22,7 +22,7 @@ from mnemolog.infra.keys.postgres_schema import ROLE, SCHEMA
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
 
 WIPE_LOCK_S: Final = 1.0
-"""How long rewriting the nodes may wait for its lock at a time: nobody else can read any while it waits."""
+"""How long rewriting the nodes may wait for its lock at a time: all other reads of keys wait too."""
 WIPE_PAUSE_S: Final = 0.05
 COPIED_TOGETHER: Final = 2_000
 """Rows that a copy of the keys fetches together."""

@@ -41,7 +41,7 @@ class ShownWitness(Result, frozen=True, kw_only=True):
 
 
 class ActorCount(Result, frozen=True, kw_only=True):
-    """How much somebody did, among the events that were looked through."""
+    """How much one actor did, among the events that were looked through."""
 
     actor: str
     events: int
@@ -66,7 +66,7 @@ class AuditPage(Result, frozen=True, kw_only=True):
     older: int | None
     """Give this as `before` for the next page; None if there is none."""
     actors: tuple[ActorCount, ...]
-    """Who acted in the events that were looked through. Empty where nobody was recorded."""
+    """Who acted in the events that were looked through. Empty where no actor was recorded."""
 
 
 @page("/audit", title="Audit", template="audit.html")

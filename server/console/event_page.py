@@ -24,7 +24,7 @@ class EventPage(Result, frozen=True, kw_only=True):
     """What happened, in words; empty if the event cannot be read."""
     session: str | None
     actor: str
-    """Who appended it; empty if nobody was named."""
+    """Who appended it; empty if none was given."""
 
 
 @page("/event/{position}", title="Event", template="event.html")

@@ -21,7 +21,7 @@ from mnemolog.store import MemoryStore
 WINDOW: Final = 1_000
 """Positions that are looked through together; more and more where the log itself finds the events."""
 LOOKED_MAX: Final = 5_000
-"""Events that one search looks at. Where a filter leaves few, the next search goes on from there."""
+"""Events that one search looks at. Where a filter leaves few, the next search continues there."""
 
 
 class EventLine(Result, frozen=True, kw_only=True):

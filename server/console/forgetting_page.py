@@ -145,7 +145,7 @@ class ForgettingPage(Result, frozen=True, kw_only=True):
 
 
 class Certificate(Result, frozen=True, kw_only=True):
-    """What an erasure took: made from the log, so it is the same for whoever reads it."""
+    """What an erasure took: made from the log, so it is the same for every reader."""
 
     erasure: PastErasure
     log_id: str

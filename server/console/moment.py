@@ -84,7 +84,7 @@ class TimeBar(Result, frozen=True, kw_only=True):
     step: int
     """Number of the bucket that the moment lies in, from 1; 0 before the first event.
 
-    The last one only where there is nothing after the moment: from everywhere else the slider can go on to now.
+    The last one only where there is nothing after the moment: from everywhere else the slider can move to now.
     """
     events: int
     """How many had been recorded at the moment."""

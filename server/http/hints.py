@@ -1,4 +1,4 @@
-"""Hints in words of the API: requests in place of calls of the library."""
+"""Hints for HTTP clients: requests instead of method calls."""
 
 from __future__ import annotations
 

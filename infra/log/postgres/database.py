@@ -88,7 +88,7 @@ def open_log(
 ) -> tuple[LogIdentity, PostgresEngine]:
     """Open the log at `address`, created together with its keys where there is none and `create` is set.
 
-    `path` is the file that notes the address: it is written once the log is there. Options and errors are those of
+    `path` is the file that notes the address: it is written once the log exists. Options and errors are those of
     `mnemolog.infra.log.open`, and `LogUnreachable` for a log that this folder has no views of. Views may be read while
     PostgreSQL is away: the log is then found by the first call that reaches it.
     """
@@ -218,7 +218,7 @@ def _find(driver: Any, name: str, seen: int = 0) -> _Found | None:
 
 
 def _create(driver: Any, name: str, made: LogIdentity) -> _Found | None:
-    """Create a log, unless another process was quicker. Return the one that is there now."""
+    """Create a log, unless another process was quicker. Return the existing one."""
     driver.execute(_INSERT_LOG, (name, *made, digest.genesis(**made._asdict())))
     return _find(driver, name)
 
