@@ -86,17 +86,6 @@ def test_both_keep_the_same(folder, runs, run):
     assert [len(items) for _, items in found[1]] == [2, 8, 10, 12, 14]
 
 
-def test_a_callback_chooses_what_the_model_sees_and_changes_nothing_that_is_kept(place, runs, run):
-    """Only what is new is put."""
-    session = place.session()
-    run(session.add_items([{"role": "user", "content": str(number)} for number in range(6)]))
-    made = agent(answers("yes"))
-    config = RunConfig(session_input_callback=lambda history, new: history[:1] + new)
-    run(runs(made, "new", session=session, run_config=config))
-    assert [item["content"] for item in asked(made)[0]] == ["0", "new"]
-    assert [item["content"] for item in run(session.get_items())][:7] == [*"012345", "new"]
-
-
 def test_the_limit_of_a_run_is_what_the_model_sees(place, runs, run):
     """That of the session counts where the run says none."""
     session = place.session(session_settings=SessionSettings(limit=2))
