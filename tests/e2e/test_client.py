@@ -430,28 +430,10 @@ def test_what_needs_a_store_in_this_process_says_so(store, tmp_path):
     assert store.path == store._connection.url
 
 
-def test_a_scope_that_no_session_has_is_a_warning_over_http_too(store):
-    """It names the closest one."""
-    store.session("trip", scope="acme/support")
-    with pytest.warns(errors.ScopeWarning, match="acme/support") as warned:
-        assert store.sessions(scope="acme/suport") == []
-    assert __file__ in {warning.filename for warning in warned}
-
-
 def test_the_address_of_a_server_is_not_opened_as_a_folder():
     """The error names `connect`."""
     with pytest.raises(errors.InvalidInput, match=r"mnemolog\.connect"):
         MemoryStore.open("https://memory.example.org")
-
-
-def test_a_client_needs_no_packages_of_the_server():
-    """Neither Starlette nor a model is imported."""
-    script = (
-        "import sys, mnemolog, json; mnemolog.connect('http://127.0.0.1:1');"
-        "print(json.dumps([name for name in ('starlette', 'uvicorn', 'torch', 'faiss') if name in sys.modules]))"
-    )
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert json.loads(ran.stdout) == []
 
 
 def test_without_its_package_a_client_names_the_extra():

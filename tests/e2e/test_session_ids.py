@@ -1,23 +1,12 @@
 """A session has one id, given or generated, and an optional title."""
 
 import asyncio
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, errors
 from tests.pages import blocks, run_block
-
-SCRIPT = """
-import sys
-from mnemolog import MemoryStore
-
-with MemoryStore.open(sys.argv[1], model=None) as store:
-    chat = store.session("trip", agent="assistant", scope="acme/alice", title="A trip to Lisbon")
-    chat.record("user", "We moved to Lisbon in March.", key="t1")
-"""
 
 
 @pytest.fixture
@@ -39,16 +28,6 @@ def test_a_session_of_the_same_id_is_found_again_after_a_restart(folder):
     with MemoryStore.open(folder, model=None) as store:
         assert [turn.text for turn in store.session("trip").turns()] == ["I moved to Lisbon.", "And then to Porto."]
         assert [item.session for item in store.sessions()] == ["trip"]
-
-
-def test_a_script_can_be_run_twice(folder):
-    """With a key, the second run adds nothing."""
-    heads = []
-    for _ in range(2):
-        subprocess.run([sys.executable, "-c", SCRIPT, str(folder)], check=True)
-        with MemoryStore.open(folder, model=None) as store:
-            heads.append(store.head())
-    assert heads[0] == heads[1]
 
 
 def test_the_script_of_the_readme_can_be_run_twice(tmp_path, monkeypatch):
@@ -220,6 +199,7 @@ def test_an_unknown_session_names_the_three_closest_ids(store):
         lambda: store.switch("new", reason="new", session="tripp"),
         lambda: store.preview_switch("tripp", reason="resume"),
         lambda: store.session("new", parent="tripp"),
+        lambda: store.start_session(parent="tripp"),
         lambda: store.audit.timeline(session="tripp"),
     ):
         with pytest.raises(errors.UnknownSession) as refused:

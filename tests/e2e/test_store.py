@@ -215,22 +215,6 @@ def test_a_wrong_scope_is_refused(store, scope):
     assert store.head() == head
 
 
-def test_an_unknown_session_is_an_error_everywhere(store):
-    """Nothing is guessed and nothing is written."""
-    head = store.head()
-    for call in (
-        lambda: store.record("nope", "user", "x"),
-        lambda: store.start_session(parent="nope"),
-        lambda: store.end_session("nope"),
-        lambda: store.turns("nope"),
-        lambda: store.recall("x", session="nope"),
-        lambda: store.replay(session="nope"),
-    ):
-        with pytest.raises(mnemolog.UnknownSession):
-            call()
-    assert store.head() == head
-
-
 def test_a_folder_that_is_no_store_is_left_as_it_was(tmp_path):
     """Neither a folder of files, nor a file, nor another program's database is touched."""
     (tmp_path / "files").mkdir()
