@@ -20,7 +20,7 @@ def as_requests(text: str) -> str:
 
 
 def as_plain(value: Any) -> str:
-    """Return what JSON does not know as text: a hint in words of the API, anything else as its `repr`."""
+    """Return what JSON does not know as text: a hint as an HTTP client reads it, anything else as its `repr`."""
     return as_requests(value) if isinstance(value, Hint) else repr(value)
 
 
