@@ -99,11 +99,11 @@ def imported(event: ExportedEvent) -> LogRow:
         state=event.state,
         key=None if event.key is None else event.key.encode(),
         recorded_at=event.recorded_at,
-        digest=digest_of(event.digest),
+        digest=digest_from_hex(event.digest),
     )
 
 
-def digest_of(text: str) -> bytes:
+def digest_from_hex(text: str) -> bytes:
     """Return the bytes of a hexadecimal digest. Raises `InvalidInput`."""
     try:
         return bytes.fromhex(text)

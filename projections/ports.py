@@ -253,7 +253,7 @@ class Encoder(Protocol):
         """Cut each text into pieces that the model reads whole; one piece where the text fits."""
         ...
 
-    def encode(self, texts: Sequence[str], *, progress: Progress | None = None) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed pieces that fit the model.
 
         Returns shape (len(texts), dimension), float32, every row of length 1, in the order given.

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from mnemolog.domain import errors, structured_log
-from mnemolog.domain.clock import Clock, to_datetime
+from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.runtime import cancellation, fork_guard, shutdown
@@ -56,19 +56,12 @@ class Projector:
     Safe for many threads. After a fork, the child has no projector.
     """
 
-    def __init__(
-        self,
-        projections: Path,
-        log: StoreLog,
-        indexing: Indexing,
-        *,
-        clock: Clock | None = None,
-    ) -> None:
+    def __init__(self, projections: Path, log: StoreLog, indexing: Indexing) -> None:
         self._log, self._indexing = log, indexing
         self._notify: Callable[[ProjectorStatus], None] = lambda _: None
         self.look: Callable[[Position], None] = lambda _: None
         """Called with the head before turns up to it are embedded."""
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._changes = InterruptSafeCondition()
         self._file = StateFile(projections)
         self._thread: threading.Thread | None = None

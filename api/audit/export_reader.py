@@ -17,7 +17,7 @@ from mnemolog.domain.export import (
     ExportLine,
     ExportTrailer,
     decoded,
-    digest_of,
+    digest_from_hex,
     imported,
 )
 from mnemolog.domain.log_row import LogRow
@@ -42,7 +42,7 @@ class ExportReader:
         self._number = 1
         self.header = self._read_header()
         try:
-            self.chain = Chain(digest_of(self.header.digest), position=self.header.after)
+            self.chain = Chain(digest_from_hex(self.header.digest), position=self.header.after)
         except InvalidInput as error:
             raise self.refused(str(error)) from error
 

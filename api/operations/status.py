@@ -147,7 +147,7 @@ def store_status(
         forgetting=forgetting,
         nodes=tuple(nodes.all()),
         warnings=(
-            *_lost_events(layout, log),
+            *_lost_events(log),
             *((f"the log takes no more events: it was moved to {moved_to}",) if moved_to else ()),
             *_warnings(views, vectors, quarantine, forgetting, wal, head=head.position),
             *_backup_warnings(layout.folder, log, missing_keys(log)),
@@ -199,7 +199,7 @@ def _status_alone(
     )
 
 
-def _lost_events(layout: StoreLayout, log: EventLog) -> Iterator[str]:
+def _lost_events(log: EventLog) -> Iterator[str]:
     """Yield why nothing more is recorded."""
     if (error := log.replaced()) is not None:
         yield Hint(f"{error}; nothing is recorded: ", remedy("admin.doctor"), " reports what was lost and what to do")

@@ -6,7 +6,7 @@ answers by text without torch (seconds to import). Implements the `Encoder` port
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
@@ -116,29 +116,23 @@ class SentenceTransformerEncoder:
             pieces.append(chunk(text, self._spans, window=window))
         return pieces
 
-    def encode(
-        self, texts: Sequence[str], *, progress: Callable[[int, int], None] | None = None
-    ) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed pieces that fit the model's window.
 
         Returns shape (len(texts), dimension), float32, every row of length 1, in the order given.
-        `progress(done, total)` is called after every batch. Loads the model the first time.
+        Loads the model the first time.
 
         Raises `ModelUnavailable` when the model cannot be loaded, `EncodingFailed` for a text beyond the
         model's window (nothing is cut silently) and for any result that is not a finite vector of the right shape.
         Between two batches it can be stopped (`mnemolog.infra.runtime.cancellation`).
         """
         rows = np.empty((len(texts), self.dimension), dtype=np.float32)
-        done = 0
         tokens = self._tokens(texts)
         counts = [len(text) // CHARS_PER_TOKEN + 1 for text in texts] if tokens is None else list(map(len, tokens))
         for batch in batches(counts, size_max=self._batch_size, tokens_max=BATCH_TOKENS_MAX):
             cancellation.check()
             own = None if tokens is None else [tokens[number] for number in batch]
             rows[batch] = self._encode_batch([texts[number] for number in batch], own)
-            done += len(batch)
-            if progress is not None:
-                progress(done, len(texts))
         cancellation.check()
         return rows
 

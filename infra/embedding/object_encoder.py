@@ -103,14 +103,11 @@ class ObjectEncoder:
             raise EncodingFailed(f"model {self.name!r} cut a text into nothing, or into something else")
         return pieces
 
-    def encode(
-        self, texts: Sequence[str], *, progress: Callable[[int, int], None] | None = None
-    ) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts.
 
         Returns shape (len(texts), dimension), float32, every row of length 1, in the order given.
-        `progress(done, total)` is called after every batch. Between two batches it can be stopped
-        (`mnemolog.infra.runtime.cancellation`).
+        Between two batches it can be stopped (`mnemolog.infra.runtime.cancellation`).
 
         Raises `EncodingFailed` when the object fails or returns anything but finite vectors of the right shape.
         """
@@ -121,8 +118,6 @@ class ObjectEncoder:
             batch = list(texts[start : start + self._batch_size])
             end = start + len(batch)
             rows[start:end] = unit_rows(self._call(batch), count=len(batch), dimension=dimension)
-            if progress is not None:
-                progress(end, len(texts))
         cancellation.check()
         return rows
 

@@ -101,7 +101,6 @@ class VectorProjection:
         *,
         upto: Position,
         encode_max: int | None = None,
-        wait_s: float = WAIT_S,
         progress: Progress | None = None,
     ) -> Coverage:
         """Embed turns up to `upto` and write them as segments.
@@ -109,7 +108,7 @@ class VectorProjection:
         With `encode_max` this is one step: at most so many texts for the model and `EVENTS_TOGETHER_MAX` events, and
         segments are written only once there are many vectors. Raises `EncodingFailed` with the position; vectors of
         earlier turns are kept. Without `encode_max`, also raises `IndexerBusy` if another process writes for more than
-        `wait_s` seconds. New vectors are in memory and in the cache either way.
+        `WAIT_S` seconds. New vectors are in memory and in the cache either way.
         """
         generation = self._refreshed()
         if encode_max is not None:
@@ -122,15 +121,15 @@ class VectorProjection:
         try:
             return generation.extend(upto=upto, progress=progress)
         finally:
-            self._write_all(generation, wait_s=wait_s)
+            self._write_all(generation)
 
-    def write(self, *, wait_s: float = WAIT_S, new_since: Position | None = None) -> None:
+    def write(self, *, new_since: Position | None = None) -> None:
         """Write the vectors in memory, and merge segments if there are many.
 
-        `new_since` as for `Generation.write`. Raises `IndexerBusy` if another process writes for more than `wait_s`
+        `new_since` as for `Generation.write`. Raises `IndexerBusy` if another process writes for more than `WAIT_S`
         seconds, and `StorageFull`.
         """
-        self._write_all(self._refreshed(), wait_s=wait_s, new_since=new_since)
+        self._write_all(self._refreshed(), new_since=new_since)
 
     def refresh(self) -> None:
         """Load what other processes have written or removed. Raises `ProjectionUnreadable`."""
@@ -185,7 +184,6 @@ class VectorProjection:
         upto: Position,
         from_scratch: bool = False,
         skip_bad: bool = False,
-        wait_s: float = WAIT_S,
         progress: Progress | None = None,
     ) -> Rebuilt:
         """Build a new generation from the log, while the current one keeps answering.
@@ -194,7 +192,7 @@ class VectorProjection:
         With `skip_bad`, a text that the model refuses is skipped and listed in the manifest.
         Raises `EncodingFailed` with the position, and `IndexerBusy`: the current generation stays in use.
         """
-        with self._lock.held(wait_s=wait_s), mapped_to_projection_errors(self._root):
+        with self._lock.held(), mapped_to_projection_errors(self._root):
             building = self._root / f"{BUILDING}{prefix_of(self._maker.fingerprint)}"
             atomic_files.remove_leftovers(self._root, PROBE)
             if building.is_symlink():  # Not ours: the folder that it leads to would be written.
@@ -273,17 +271,17 @@ class VectorProjection:
             with suppress(errors.IndexerBusy):
                 self._write(generation, merge=len(generation.snapshot.written) >= SEGMENTS_MAX, wait_s=0)
 
-    def _write_all(self, generation: Generation, *, wait_s: float, new_since: Position | None = None) -> None:
+    def _write_all(self, generation: Generation, *, new_since: Position | None = None) -> None:
         """Write the vectors in memory. Vectors of a damaged segment come from the cache, as far as it has them."""
         upto = generation.snapshot.covers
         for _ in range(ATTEMPTS_MAX):
-            if self._write(generation, wait_s=wait_s, new_since=new_since):
+            if self._write(generation, new_since=new_since):
                 return
             generation.extend(upto=upto, encode_max=0)
         raise errors.ProjectionUnreadable(generation.folder, "segment after segment turns out to be damaged")
 
     def _write(
-        self, generation: Generation, *, merge: bool = True, wait_s: float, new_since: Position | None = None
+        self, generation: Generation, *, merge: bool = True, wait_s: float = WAIT_S, new_since: Position | None = None
     ) -> bool:
         """Write the vectors in memory, if this generation is still the current one.
 

@@ -143,17 +143,6 @@ def test_no_texts_give_no_rows_and_load_nothing(monkeypatch):
 
 
 @pytest.mark.model
-def test_progress_reaches_the_total(encoder):
-    """One report after every batch, in texts."""
-    seen = []
-    encoder.encode(MIXED, progress=lambda *step: seen.append(step))
-    assert [total for _, total in seen] == [42] * len(seen)
-    assert [done for done, _ in seen] == sorted({done for done, _ in seen})
-    assert seen[-1] == (42, 42)
-    assert len(seen) >= 6
-
-
-@pytest.mark.model
 def test_threads_share_one_model(reference):
     """The first calls of several threads load it once, and each gets its own rows."""
     encoder = SentenceTransformerEncoder(NAME, batch_size=2)

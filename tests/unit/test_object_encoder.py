@@ -53,13 +53,6 @@ def test_no_texts_give_no_rows():
     assert ObjectEncoder(model).encode([]).shape == (0, 2)
 
 
-def test_progress_is_reported_after_every_batch():
-    """The last report is the total."""
-    seen = []
-    ObjectEncoder(Letters(), batch_size=2).encode(list("abcde"), progress=lambda *step: seen.append(step))
-    assert seen == [(2, 5), (4, 5), (5, 5)]
-
-
 def test_the_dimension_is_learned_from_one_probe():
     """An object that does not state it is asked once."""
     model = Letters()

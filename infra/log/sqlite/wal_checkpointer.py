@@ -98,8 +98,8 @@ class WalKeeper:
     when everything was moved, without waiting for a lock.
     """
 
-    def __init__(self, database: Path, commits: Commits, *, warn_bytes: int = WARN_BYTES) -> None:
-        self._database, self._commits_of, self._warn_bytes = database, commits, warn_bytes
+    def __init__(self, database: Path, commits: Commits) -> None:
+        self._database, self._commits_of, self._warn_bytes = database, commits, WARN_BYTES
         self._commits, self._wal = 0, str(wal_of(database))
         self._closing = threading.Event()
         self._mutex = fork_guard.lock()
