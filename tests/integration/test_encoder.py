@@ -105,6 +105,7 @@ def test_a_question_is_embedded_by_one_thread_and_the_setting_of_torch_stays(enc
     """Two threads would wait for each other on a busy machine. No other caller of torch is affected."""
     import torch
 
+    encoder.load()
     before, seen, forward = torch.get_num_threads(), [], PackedBert._forward
 
     def spying(self, *given):
