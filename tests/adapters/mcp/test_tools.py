@@ -256,7 +256,7 @@ def test_an_error_says_what_is_allowed_in_the_words_of_the_tools(folder):
                 await client.call_tool("forget", {})
         assert unknown.startswith("UnknownSession: ")
         assert "'trip'" in unknown, "the closest"
-        assert "`remember` starts a new one" in unknown
+        assert "`remember` starts this one" in unknown
         assert empty.startswith("InvalidInput: text")
         assert "assistant" in role
         assert "user" in role
