@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from mnemolog.cli.app import chosen_model
-from mnemolog.cli.times import position_or_time
+from mnemolog.cli.times import position_or_time, said_or_recorded
 from mnemolog.domain import errors
 from mnemolog.domain.moments import When
 from mnemolog.domain.session import checked_session_id
@@ -46,7 +46,7 @@ ByTime = Annotated[
     typer.Option(
         "--by",
         metavar="said|recorded",
-        parser=str,
+        parser=said_or_recorded,
         help="Whether --since and --until are times of saying or of recording.",
     ),
 ]

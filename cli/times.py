@@ -58,6 +58,13 @@ def given_time(given: str, *, clock: Clock | None = None) -> datetime:
         raise typer.BadParameter(f"{given!r} is not a time; expected {_FORMS}") from None
 
 
+def said_or_recorded(text: str) -> str:
+    """Return which time is meant. Raises `typer.BadParameter` for another word."""
+    if text not in ("said", "recorded"):
+        raise typer.BadParameter(f"{text!r} is neither 'said' nor 'recorded'")
+    return text
+
+
 def position_or_time(value: str) -> int | datetime:
     """Return a position or a time given on the command line. Raises `typer.BadParameter` for what is neither."""
     if _POSITION.fullmatch(value):

@@ -59,7 +59,7 @@ def test_an_interrupted_import_says_how_much_is_recorded_and_continues(memory, c
 
 
 INTERRUPTED = {
-    "verify": ("_walk", 1, "nothing was changed"),
+    "verify": ("walk", 1, "nothing was changed"),
     "backup": ("_copy", 1, "no backup was made"),
     "export": ("export_lines", 1, "no file was written"),
     "replay": ("replay", 1, "to continue"),
@@ -90,6 +90,6 @@ def test_an_interrupted_command_with_a_model_says_what_was_kept(command, memory,
 
 def test_an_interrupt_is_json_too(memory):
     """For programs."""
-    command = [sys.executable, "-m", "tests.children.command_line", "_walk", "1", "verify", str(memory), "--json"]
+    command = [sys.executable, "-m", "tests.children.command_line", "walk", "1", "verify", str(memory), "--json"]
     ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=120)
     assert json.loads(ran.stdout)["error"]["type"] == "Interrupted"

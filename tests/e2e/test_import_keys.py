@@ -83,5 +83,5 @@ def test_keys_are_refused_where_there_are_none_to_give(store, exported, tmp_path
         import_log(tmp_path / "plain.jsonl", tmp_path / "copy", keys=store.path)
     (tmp_path / "said.jsonl").write_text('{"session": "s", "role": "user", "text": "hello"}\n')
     said = run("import", tmp_path / "copy", tmp_path / "said.jsonl", "--keys", store.path)
-    assert (said.returncode, "--keys is for the keys of one" in said.stderr) == (2, True)
+    assert (said.returncode, "--keys needs an exported log" in said.stderr) == (2, True)
     assert not (tmp_path / "copy").exists()

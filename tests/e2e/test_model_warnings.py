@@ -83,7 +83,7 @@ def test_the_command_line_does_not_warn_about_a_model_that_was_not_requested(fol
     ran = run("recall", folder, "tea", "--model", "none")
     assert (ran.returncode, ran.stderr) == (0, "")
     planned = run("rebuild", folder, "vectors", "--dry-run", "--model", "none")
-    assert "words only" in planned.stderr
+    assert "the store was opened without a model" in planned.stderr
 
 
 def test_the_command_line_says_once_that_a_model_cannot_be_loaded(folder, run, monkeypatch):

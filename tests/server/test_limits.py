@@ -165,6 +165,7 @@ def test_a_write_is_completed_when_its_caller_hangs_up(folder, secrets):
                 body = b'{"role": "user", "text": "It is late."}'
                 path = "/v1/sessions/trip/turns"
                 client = await at.send(path, secrets["ops"], method="POST", body=body)
+                await until(lambda: at.guard.running == 1)
                 await until(lambda: any(pool._queue for pool in at.store._pools._all))
                 client.hang_up()
                 await until(lambda: "mnemolog_http_connections 0.0" in at.guard.metrics.text().decode())

@@ -296,6 +296,7 @@ class SqliteEngine:
     def moved_to(self) -> str:
         """See `LogEngine`. It is in a file beside the log."""
         try:
+            self._moved.lstat()  # Needs no descriptor: an append works where none is left.
             return os.fsdecode(read_file(self._moved))
         except FileNotFoundError:
             return ""

@@ -288,7 +288,7 @@ def test_the_log_is_read_once_for_all_followers_and_not_without_any(server, stor
             assert server.followers._reading is reading
         assert server.followers._reading is None
         await asyncio.gather(reading, return_exceptions=True)
-        assert not any(isinstance(listener, followers._Listener) for listener in store.parts.log._listeners)
+        assert not any(isinstance(listener, followers._Listener) for listener in store.parts.log.followers._listeners)
 
     server.run(follow())
 
