@@ -130,4 +130,4 @@ faults: install  ## every promise put to the test, in docs/reports/faults.md: [S
 	$(BIN)/python -m tests.faults.summary
 
 clean:  ## remove the virtual environment and everything made
-	rm -rf $(VENV) $(DEMO) build docs/reference *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(DEMO) build docs/reference src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
