@@ -10,7 +10,7 @@ import typer
 
 from mnemolog.domain.clock import Clock, local_time, to_datetime
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.moments import parse_time
+from mnemolog.domain.moments import By, checked_by, parse_time
 from mnemolog.infra.runtime.clock import SystemClock
 
 _FORMS: Final = "a time such as '2026-03-16 14:00', 'yesterday 14:00', 'monday' or '2 hours ago'"
@@ -58,11 +58,12 @@ def given_time(given: str, *, clock: Clock | None = None) -> datetime:
         raise typer.BadParameter(f"{given!r} is not a time; expected {_FORMS}") from None
 
 
-def said_or_recorded(text: str) -> str:
+def said_or_recorded(value: str) -> By:
     """Return which time is meant. Raises `typer.BadParameter` for another word."""
-    if text not in ("said", "recorded"):
-        raise typer.BadParameter(f"{text!r} is neither 'said' nor 'recorded'")
-    return text
+    try:
+        return checked_by(value)
+    except InvalidInput as error:
+        raise typer.BadParameter(error.why) from None
 
 
 def position_or_time(value: str) -> int | datetime:
