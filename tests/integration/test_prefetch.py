@@ -17,7 +17,7 @@ from mnemolog.projections.recall import prefetch, prefetch_ticket
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch import REMEMBERED_MAX, WAITING_MAX, Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import Moment, PrefetchReason, Request
-from tests.interrupts import Interrupt, interrupted_when, line_of, trace_lines
+from tests.interrupts import Interrupt, trace_lines
 from tests.support import WAIT_S, in_thread, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -112,66 +112,42 @@ def what(taken):
     return taken.reason if taken.recall is None else taken.recall.query
 
 
-def test_an_answer_is_returned_once_with_its_ticket(desk):
-    """The next call to `take` finds nothing."""
-    ticket = desk.submit("a", "tea")
-    assert ticket.wait(WAIT_S)
-    taken = desk.take("a")
-    assert (what(taken), taken.ticket, taken.error) == ("tea", ticket, None)
-    assert (ticket.done, ticket.reason) == (True, None)
-    again = desk.take("a")
-    assert (what(again), again.ticket) == (PrefetchReason.NONE_ASKED, None)
-
-
-def test_a_ticket_holds_the_question_and_its_time(desk):
-    """Its stamp decides whether the answer is still valid."""
+def test_one_thread_answers_each_prefetch_once_with_its_ticket(desk):
+    """The first prefetch starts it. The ticket's stamp holds the question and its time."""
+    before = set(threading.enumerate())
+    assert in_thread(Desk().close).result() is True
+    assert set(threading.enumerate()) <= before
     desk.generations["a"], desk.head, desk.model = 3, 77, "m1"
     first, second = desk.submit("a", "tea"), desk.submit("b", "milk")
     assert (first.id, second.id) == (1, 2)
     assert first.stamp.asked == Moment(generation=3, head=Position(77), model="m1")
     assert (first.stamp.session, first.stamp.query, first.stamp.number) == ("a", "tea", 1)
     assert first.wait(WAIT_S)
-    assert "answered" in repr(first)
-
-
-def test_one_thread_started_by_the_first_prefetch_answers_all(desk):
-    """A store that prefetches nothing has no thread."""
-    before = set(threading.enumerate())
-    for n in range(20):
-        assert desk.submit(f"s{n}").wait(WAIT_S)
+    assert second.wait(WAIT_S)
     assert set(threading.enumerate()) - before == desk.threads
     [thread] = desk.threads
     assert thread.daemon
+    assert "answered" in repr(first)
+    taken = desk.take("a")
+    assert (what(taken), taken.ticket, taken.error) == ("tea", first, None)
+    assert (first.done, first.reason) == (True, None)
+    again = desk.take("a")
+    assert (what(again), again.ticket) == (PrefetchReason.NONE_ASKED, None)
 
 
-def test_submitting_does_not_wait_for_the_model(desk):
-    """With the thread occupied, asking returns; what was asked is not ready and keeps its place."""
-    running = desk.hold()
-    waiting = desk.submit("a", "tea")
+def test_submitting_waits_for_nothing_and_taking_no_longer_than_its_timeout(desk):
+    """What is not ready can be taken later. Who waits gets the answer to the newest question of the session."""
+    running, waiting = desk.hold("a"), desk.submit("b", "tea")
     assert [ticket.done for ticket in (running, waiting)] == [False, False]
-    assert (what(desk.take("busy")), what(desk.take("a"))) == (PrefetchReason.NOT_READY, PrefetchReason.NOT_READY)
-    assert desk.take("a").ticket is waiting
+    assert (what(desk.take("a", wait_s=0.01)), what(desk.take("b"))) == (PrefetchReason.NOT_READY,) * 2
+    assert desk.take("b").ticket is waiting
     assert not waiting.wait(0)
+    taking = desk.start_taking("a")
+    newer = desk.submit("a", "milk")
     desk.let_go()
-    assert (what(desk.take("busy")), what(desk.take("a"))) == (running.stamp.query, "tea")
-
-
-def test_taking_waits_for_the_answer_and_no_longer_than_its_timeout(desk):
-    """After a timeout the answer is not ready, and can be taken later."""
-    desk.hold("a")
-    assert what(desk.take("a", wait_s=0.01)) == PrefetchReason.NOT_READY
-    taking = desk.start_taking("a")
-    desk.free.set()
-    assert what(taking.result()) == "held 0"
-
-
-def test_a_waiting_take_returns_the_answer_to_the_newest_question(desk):
-    """Its own question was replaced in the meantime."""
-    desk.hold("a")
-    taking = desk.start_taking("a")
-    desk.submit("a", "milk")
-    desk.free.set()
-    assert what(taking.result()) == "milk"
+    taken = taking.result()
+    assert (what(taken), taken.ticket, running.reason) == ("milk", newer, PrefetchReason.REPLACED)
+    assert what(desk.take("b")) == "tea"
 
 
 @pytest.mark.parametrize("when", ["before it ran", "while it ran", "after it ran"])
@@ -255,18 +231,6 @@ def test_a_cancelled_ticket_is_never_answered(desk):
     assert what(desk.take("b")) == PrefetchReason.CANCELLED
 
 
-def test_a_newer_prefetch_invalidates_the_running_one(desk):
-    """Its answer is dropped when it arrives: it is not taken for the newer one's."""
-    older = desk.hold("a")
-    newer = desk.submit("a", "held too")
-    assert (older.reason, newer.done) == (PrefetchReason.REPLACED, False)
-    assert what(desk.take("a")) == PrefetchReason.NOT_READY
-    desk.let_go()
-    taken = desk.take("a")
-    assert (what(taken), taken.ticket) == ("held too", newer)
-    assert older.reason == PrefetchReason.REPLACED
-
-
 def test_a_prefetch_that_replaces_a_queued_one_keeps_its_place(desk):
     """The older is never run. One that replaces the running one goes to the end of the queue."""
     desk.hold("busy")
@@ -305,9 +269,9 @@ def test_beyond_the_limit_of_unfetched_answers_the_oldest_is_dropped(desk):
     assert what(desk.take("s0")) == "tea"
 
 
-@pytest.mark.parametrize(
-    ("stamped", "answered", "now", "expected"),
-    [
+def test_an_answer_of_another_model_is_dropped(desk):
+    """Asked with, answered with and in use: of those that are known, all are one."""
+    answers = [
         ("m1", "m1", "m1", "tea"),
         ("m1", None, "m1", "tea"),  # A text answer.
         (None, "m1", "m1", "tea"),  # The model was loaded by the prefetch itself.
@@ -318,27 +282,29 @@ def test_beyond_the_limit_of_unfetched_answers_the_oldest_is_dropped(desk):
         (None, "m1", "m2", PrefetchReason.OTHER_MODEL),
         ("m1", "m2", "m2", PrefetchReason.OTHER_MODEL),
         ("m1", "m2", None, PrefetchReason.OTHER_MODEL),
-    ],
-)
-def test_an_answer_of_another_model_is_dropped(desk, stamped, answered, now, expected):
-    """Asked with, answered with and in use: of those that are known, all are one."""
-    desk.model, desk.answers_with = stamped, answered
-    assert desk.submit("a", "tea").wait(WAIT_S)
-    desk.model = now
-    assert what(desk.take("a")) == expected
-    assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
+    ]
+    for stamped, answered, now, expected in answers:
+        desk.model, desk.answers_with = stamped, answered
+        assert desk.submit("a", "tea").wait(WAIT_S)
+        desk.model = now
+        assert what(desk.take("a")) == expected, (stamped, answered, now)
+        assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
 
 
-@pytest.mark.parametrize(
-    ("recorded", "max_behind", "expected"),
-    [(0, 0, "tea"), (1, 0, PrefetchReason.BEHIND), (3, 3, "tea"), (4, 3, PrefetchReason.BEHIND), (1_000, None, "tea")],
-)
-def test_the_caller_limits_how_far_behind_an_answer_may_be(desk, recorded, max_behind, expected):
+def test_the_caller_limits_how_far_behind_an_answer_may_be(desk):
     """Counted in log positions since it was asked for."""
-    assert desk.submit("a", "tea").wait(WAIT_S)
-    desk.head += recorded
-    assert what(desk.take("a", max_behind=max_behind)) == expected
-    assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
+    behind = PrefetchReason.BEHIND
+    for recorded, max_behind, expected in [
+        (0, 0, "tea"),
+        (1, 0, behind),
+        (3, 3, "tea"),
+        (4, 3, behind),
+        (1_000, None, "tea"),
+    ]:
+        assert desk.submit("a", "tea").wait(WAIT_S)
+        desk.head += recorded
+        assert what(desk.take("a", max_behind=max_behind)) == expected
+        assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
 
 
 class Unspeakable(Exception):
@@ -348,35 +314,31 @@ class Unspeakable(Exception):
         raise ValueError
 
 
-@pytest.mark.parametrize("error", [ValueError("no such thing"), SystemExit(3), Interrupt("stop"), Unspeakable()])
-def test_the_error_of_a_recall_is_returned_by_take(desk, error):
-    """Nothing is raised in the background, and the thread continues."""
-    desk.errors["fails"] = error
-    ticket = desk.submit("a", "fails")
-    assert ticket.wait(WAIT_S)
-    taken = desk.take("a")
-    assert (what(taken), taken.ticket) == (PrefetchReason.FAILED, ticket)
-    assert type(error).__name__ in taken.error
-    assert taken.error == ticket.error
-    if isinstance(error, ValueError):
-        assert "no such thing" in taken.error
-    assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
+def test_the_error_of_a_recall_is_returned_by_take(desk):
+    """Even after a switch. Nothing is raised in the background, and the thread continues."""
+    for error in (ValueError("no such thing"), SystemExit(3), Interrupt("stop"), Unspeakable()):
+        desk.errors["fails"] = error
+        ticket = desk.submit("a", "fails")
+        assert ticket.wait(WAIT_S)
+        desk.generations["a"] += 1
+        taken = desk.take("a")
+        assert (what(taken), taken.ticket) == (PrefetchReason.FAILED, ticket)
+        assert type(error).__name__ in taken.error
+        assert taken.error == ticket.error
+        if isinstance(error, ValueError):
+            assert "no such thing" in taken.error
+        assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
     assert desk.submit("a", "tea").wait(WAIT_S)
     assert what(desk.take("a")) == "tea"
     assert len(desk.threads) == 1
 
 
-def test_a_failure_is_reported_even_after_a_switch(desk):
-    """An error is not hidden behind a switch."""
-    desk.errors["fails"] = ValueError("no")
-    assert desk.submit("a", "fails").wait(WAIT_S)
-    desk.generations["a"] += 1
-    assert what(desk.take("a")) == PrefetchReason.FAILED
-
-
-def test_an_error_while_reading_the_moment_loses_no_answer(desk):
-    """The error reaches the caller; what was asked for before is still there."""
+def test_a_question_that_is_refused_loses_no_answer(desk):
+    """Invalid, or the moment cannot be read: the caller gets the error at once, and may still take the answer."""
     assert desk.submit("a", "tea").wait(WAIT_S)
+    for wrong in ({"query": " "}, {"query": "\n"}, {"k": 0}, {"k": 1_001}, {"mode": "both"}):
+        with pytest.raises(InvalidInput):
+            desk.prefetcher.submit(Request(**{"session": "a", "query": "tea", **wrong}))
     moment, desk.moment = desk.moment, lambda session: {}[session]
     with pytest.raises(KeyError):
         desk.submit("a", "milk")
@@ -386,17 +348,10 @@ def test_an_error_while_reading_the_moment_loses_no_answer(desk):
     assert what(desk.take("a")) == "tea"
 
 
-@pytest.mark.parametrize("wrong", [{"query": " "}, {"query": "\n"}, {"k": 0}, {"k": 1_001}, {"mode": "both"}])
-def test_an_invalid_question_is_refused_at_once(desk, wrong):
-    """And not in the background, later."""
-    with pytest.raises(InvalidInput):
-        desk.prefetcher.submit(Request(**{"session": "a", "query": "tea", **wrong}))
-    assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
-
-
 def test_closing_drops_queued_prefetches_and_waits_for_the_running_one(desk):
-    """Nothing more is run, asked for or handed out; the thread ends."""
+    """As long as it may. Nothing more is run, asked for or handed out; the thread ends behind the recall."""
     running, waiting = desk.hold("a"), desk.submit("b", "tea")
+    assert desk.close(timeout_s=0.01) is False
     closing = in_thread(lambda: desk.close(timeout_s=WAIT_S))
     assert running.wait(WAIT_S)
     assert waiting.wait(WAIT_S)
@@ -409,17 +364,6 @@ def test_closing_drops_queued_prefetches_and_waits_for_the_running_one(desk):
     assert desk.began == ["held 0"]
     assert (running.reason, waiting.reason) == (PrefetchReason.CLOSED, PrefetchReason.CLOSED)
     assert [what(desk.take(session)) for session in "abc"] == [PrefetchReason.CLOSED] * 3
-
-
-def test_closing_abandons_a_recall_that_does_not_end_in_time(desk):
-    """Its late answer goes nowhere, and its thread ends behind it."""
-    running = desk.hold("a")
-    assert desk.close(timeout_s=0.01) is False
-    assert desk.close(timeout_s=0) is False
-    assert what(desk.take("a")) == PrefetchReason.CLOSED
-    desk.free.set()
-    desk.wait_for_its_end()
-    assert (running.reason, what(desk.take("a"))) == (PrefetchReason.CLOSED, PrefetchReason.CLOSED)
     assert desk.close() is True
 
 
@@ -455,13 +399,6 @@ def test_a_prefetch_that_begins_while_the_store_closes_is_refused(desk):
     assert set(threading.enumerate()) <= threads
 
 
-def test_closing_an_unused_prefetcher_starts_no_thread():
-    """Twice, from two threads, and before anything was asked for."""
-    desk, threads = Desk(), set(threading.enumerate())
-    assert [in_thread(desk.close).result() for _ in range(2)] == [True, True]
-    assert set(threading.enumerate()) <= threads
-
-
 def test_a_recall_that_closes_the_store_does_not_wait_for_itself():
     """`close` returns False at once: the recall is still running."""
     closed, done = [], threading.Event()
@@ -476,29 +413,6 @@ def test_a_recall_that_closes_the_store_does_not_wait_for_itself():
     assert done.wait(WAIT_S)
     assert closed == [False]
     assert prefetcher.close(timeout_s=WAIT_S)
-
-
-def test_closing_during_prefetches_leaves_no_thread_waiting():
-    """Each prefetch is either refused or given up; none is left undecided."""
-    for _ in range(50):
-        desk, barrier = Desk(), threading.Barrier(5)
-
-        def ask(n, desk=desk, barrier=barrier):
-            given = []
-            barrier.wait()
-            try:
-                while True:
-                    given.append(desk.submit(f"s{n}"))
-            except StoreClosed:
-                return given
-
-        def close(desk=desk, barrier=barrier):
-            barrier.wait()
-            return desk.close(timeout_s=WAIT_S)
-
-        asking = [in_thread(lambda n=n, ask=ask: ask(n)) for n in range(4)]
-        assert in_thread(close).result() is True
-        assert all(ticket.wait(0) for outcome in asking for ticket in outcome.result())
 
 
 def test_eight_threads_never_get_the_answer_of_another_session(rng):
@@ -561,32 +475,6 @@ def still_works(desk):
     assert in_thread(lambda: desk.submit("later", "next").wait(WAIT_S)).result(5)
     assert what(in_thread(lambda: desk.take("later")).result(5)) == "next"
     assert in_thread(lambda: desk.close(timeout_s=WAIT_S)).result(5)
-
-
-@pytest.mark.parametrize("call", ["take", "wait", "close"])
-def test_ctrl_c_ends_the_waiting_and_nothing_else(call):
-    """A signal while the main thread waits: what it waited for arrives later."""
-    desk = Desk()
-    ticket, main = desk.hold("a"), threading.get_ident()
-    waits = {
-        "take": lambda: desk.take("a", wait_s=WAIT_S),
-        "wait": lambda: ticket.wait(WAIT_S),
-        "close": lambda: desk.close(timeout_s=WAIT_S),
-    }
-
-    def ready():
-        wait_until(lambda: desk.waiters == 1, what="the main thread to wait")
-        wait_until(lambda: "waiter.acquire(" in line_of(main), what="the main thread in its wait")
-
-    with interrupted_when(ready):
-        waits[call]()
-    assert desk.waiters == 0
-    if call != "close":
-        desk.let_go()
-        assert what(desk.take("a")) == ticket.stamp.query
-        still_works(desk)
-    desk.free.set()
-    assert desk.close(timeout_s=WAIT_S)
 
 
 def take_after_waiting(desk):
@@ -668,13 +556,6 @@ ticket = prefetcher.submit(Request(session="a", query="tea"))
 began.wait()
 """
 
-ENDINGS = {
-    "after closing": "prefetcher.close(timeout_s=0.01); print('done')",
-    "with others that wait, by an exit status": (
-        "prefetcher.submit(Request(session='b', query='milk')); print('done'); sys.exit(3)"
-    ),
-}
-
 FORK = """
 locked, unlock = threading.Event(), threading.Event()
 
@@ -709,22 +590,16 @@ print(prefetcher.take("a", wait_s=60).recall.query)
 """
 
 
-def run(script, *options, timeout_s=WAIT_S):
-    return subprocess.run(
-        [sys.executable, *options, "-c", script],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-    )
+def run(script, *options):
+    command = [sys.executable, *options, "-c", script]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_a_process_ends_quietly_while_a_recall_is_blocked(ending):
+def test_a_process_ends_quietly_while_a_recall_is_blocked():
     """No error, no message, and the exit status that the program gave itself."""
-    ran = run(BLOCKED + ENDINGS[ending])
-    assert (ran.returncode, ran.stdout, ran.stderr) == (3 if "status" in ending else 0, "done\n", "")
+    ends = "prefetcher.submit(Request(session='b', query='milk')); print('done'); sys.exit(3)"
+    ran = run(BLOCKED + ends)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (3, "done\n", "")
 
 
 def test_a_fork_cannot_prefetch_and_does_not_hang():
@@ -755,32 +630,3 @@ def test_a_recall_in_python_is_interrupted_when_the_process_ends():
     """Its `finally` block runs, and nothing is printed."""
     ran = run(BLOCKED + INTERRUPTED)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "put in order\n", "")
-
-
-ENCODING = """
-import sys, threading
-from mnemolog.domain.position import Position
-from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
-from mnemolog.projections.recall.prefetch import Prefetcher
-from mnemolog.projections.recall.prefetch_ticket import Moment, Request
-
-began = threading.Event()
-encoder = SentenceTransformerEncoder("all-MiniLM-L6-v2", recipe="test")
-
-def recall(request):
-    while True:
-        encoder.encode(["hello world " * 50] * 16)
-        began.set()
-
-prefetcher = Prefetcher(recall, lambda session: Moment(generation=0, head=Position(0)))
-prefetcher.submit(Request(session="a", query="tea"))
-began.wait()
-prefetcher.close(timeout_s=0.05)
-"""
-
-
-@pytest.mark.model
-def test_a_process_ends_quietly_while_the_model_is_at_work():
-    """Inside torch, where a daemon thread would otherwise abort the whole process at its end."""
-    ran = run(ENCODING, timeout_s=110)  # On a busy machine importing torch takes most of a minute.
-    assert (ran.returncode, ran.stderr) == (0, "")
