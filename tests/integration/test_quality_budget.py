@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.quality.budget import answer_words, gold_share, packer, shown_in, tokens_of_model, words_share
+from benchmarks.quality.budget import answer_words, gold_share, packer, shown_in, words_share
 from benchmarks.quality.shapes import Question
 from mnemolog import MemoryStore
 
@@ -21,26 +21,15 @@ def asked(*keys):
     )
 
 
-def test_gold_is_the_share_of_the_evidence_turns_that_are_shown():
-    """A part of a turn is enough."""
-    assert gold_share({1: "all", 3: "a part"}, [1, 2, 3, 4]) == 0.5
-    assert gold_share({}, [1]) == 0.0
-
-
-def test_the_words_of_an_answer_are_those_that_the_evidence_has():
-    """Words about the answer are none of it; without an answer, those of the best passage are."""
+def test_the_shares_are_those_of_the_evidence_that_is_shown():
+    """A part of a turn is gold enough. Words count where the evidence shows them only."""
+    assert (gold_share({1: "all", 3: "a part"}, [1, 2, 3, 4]), gold_share({}, [1])) == (0.5, 0.0)
     words = answer_words(LONG, "When does the ferry leave?", "The user says nine.")
-    assert {"ferri", "lisbon", "nine"} <= words
+    assert {"ferri", "lisbon", "nine"} <= words & answer_words(LONG, "When does the ferry leave?", "")
     assert not {"user", "say", "the"} & words
-    assert {"ferri", "lisbon", "nine"} <= answer_words(LONG, "When does the ferry leave?", "")
-
-
-def test_words_count_where_the_evidence_turn_is_shown_and_nowhere_else():
-    """Cutting the answer away costs words, and another turn with the same words does not make up for it."""
     words = {1: frozenset(("ferri", "nine")), 2: frozenset(("lisbon", "rain"))}
     assert words_share({1: "Nine ferries", 2: "Lisbon"}, words) == 0.75
-    assert words_share({3: "Nine ferries in Lisbon in the rain"}, words) == 0.0
-    assert words_share({}, {}) == 0.0
+    assert words_share({3: "Nine ferries in Lisbon in the rain"}, words) == words_share({}, {}) == 0.0
 
 
 def test_a_context_of_a_store_is_measured(folder):
@@ -59,11 +48,3 @@ def test_a_context_of_a_store_is_measured(folder):
         assert pack(store, asked("a"), 20)[:2] == (0.0, 0.0)
         (shown,) = shown_in(store.context("ferry", 300, scope="acme")).values()
         assert "The ferry to Lisbon leaves at nine." in shown
-
-
-def test_tokens_are_counted_as_the_model_counts_them():
-    """Also beyond its window."""
-    count = tokens_of_model("all-MiniLM-L6-v2")
-    assert count("") == 0
-    assert count("the ferry") == 2
-    assert count("the ferry " * 1_000) == 2_000

@@ -12,13 +12,9 @@ import numpy as np
 import pytest
 
 from benchmarks import fit_recall
-from benchmarks.quality import ablation
-from benchmarks.quality.left_out import has_fit, ranked_without
+from benchmarks.quality.left_out import has_fit
 from benchmarks.quality.relevance import Graded, measure
-from benchmarks.quality.runner import strangers_of
-from benchmarks.quality.shapes import read_set, shape_of
 from benchmarks.recall_quality import main
-from mnemolog import MemoryStore, Weights
 from mnemolog.evaluation import intervals, metrics
 from mnemolog.projections.recall import scoring
 from mnemolog.projections.recall.weights import RANKING
@@ -38,76 +34,33 @@ def gain(ranking, evidence, cut):
     return total
 
 
-@pytest.mark.parametrize("cut", [1, 2, 3, 10])
-def test_ndcg_is_the_gain_over_the_best_gain_of_any_order_of_the_whole_corpus(cut):
-    """The ideal is looked for by trying every order of every item, those a ranking lacks included."""
-    for evidence in EVIDENCE[::3]:
+def test_measures_are_what_counting_says():
+    """Any evidence makes a hit; the ideal gain is looked for by trying every order, of items a ranking lacks too."""
+    for evidence, cut in itertools.product(EVIDENCE[::3], (1, 2, 3, 10)):
         best = max(gain(order, evidence, cut) for order in itertools.permutations(ITEMS))
         for ranking in RANKINGS[::5]:
+            found = [item for item in ranking[:cut] if item in evidence]
+            assert metrics.hit(ranking, evidence, cut=cut) == (1.0 if found else 0.0)
+            assert metrics.evidence_recall(ranking, evidence, cut=cut) == len(found) / len(evidence)
             assert metrics.ndcg(ranking, evidence, cut=cut) == pytest.approx(gain(ranking, evidence, cut) / best)
-
-
-def test_hits_and_evidence_recall_are_what_counting_says():
-    """Any evidence makes a hit; recall is the share of all evidence."""
-    for ranking, evidence, cut in itertools.product(RANKINGS[::3], EVIDENCE[::3], (1, 5, 10)):
-        found = [item for item in ranking[:cut] if item in evidence]
-        assert metrics.hit(ranking, evidence, cut=cut) == (1.0 if found else 0.0)
-        assert metrics.evidence_recall(ranking, evidence, cut=cut) == len(found) / len(evidence)
-
-
-def test_scores_are_in_the_order_of_their_names():
-    """Twelve items, evidence on ranks 2, 7 and 11."""
     found = dict(zip(metrics.METRICS, metrics.scores(list("abcdefghijkl"), frozenset("bgk")), strict=True))
     assert (found["hit@1"], found["hit@5"], found["hit@10"]) == (0.0, 1.0, 1.0)
     assert found["evidence recall@10"] == pytest.approx(2 / 3)
-    ideal = 1 + 1 / math.log2(3) + 1 / 2
-    assert found["NDCG@10"] == pytest.approx((1 / math.log2(3) + 1 / math.log2(8)) / ideal)
-
-
-def test_sessions_rank_by_their_first_turn():
-    """Later turns of a session change nothing."""
     assert metrics.session_ranking(["s2", "s1", "s2", "s3", "s1"]) == ["s2", "s1", "s3"]
-    assert metrics.session_ranking([]) == []
 
 
-def test_an_interval_holds_its_mean_and_repeats_itself():
-    """The seed is fixed; another one gives another interval."""
-    values = np.random.default_rng(1).random((200, 2))
-    first = intervals.intervals(values)
-    assert first == intervals.intervals(values)
-    assert first != intervals.intervals(values, seed=2)
-    for column, interval in enumerate(first):
-        assert interval.mean == pytest.approx(values[:, column].mean(), abs=1e-4)
-        assert interval.low < interval.mean < interval.high
-
-
-def test_an_interval_is_as_wide_as_the_normal_distribution_says():
-    """For many questions 95 % of the means lie within 1.96 standard errors."""
+def test_an_interval_repeats_itself_and_is_as_wide_as_the_normal_distribution_says():
+    """95 % of the means lie within 1.96 standard errors; without variance there is no width."""
     values = np.random.default_rng(2).random((2_000, 1)) < 0.3
     (interval,) = intervals.intervals(values)
+    assert [interval] == intervals.intervals(values) != intervals.intervals(values, seed=2)
+    assert interval.mean == pytest.approx(values.mean(), abs=1e-4)
+    assert interval.low < interval.mean < interval.high
     error = values.std() / math.sqrt(len(values))
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * error, rel=0.1)
-
-
-def test_an_interval_narrows_with_the_questions_and_vanishes_without_variance():
-    """Four times the questions, half the width."""
-    values = (np.arange(400) % 10 < 3).astype(float)[:, np.newaxis]
-    (few,), (many,) = intervals.intervals(values[:100]), intervals.intervals(values)
-    assert (few.high - few.low) / (many.high - many.low) == pytest.approx(2, rel=0.25)
     (still,) = intervals.intervals(np.ones((50, 1)))
-    assert (still.low, still.mean, still.high) == (1.0, 1.0, 1.0)
-
-
-def test_a_paired_difference_is_surer_than_two_intervals():
-    """Two settings that differ in the same few questions: apart their intervals overlap, paired 0 is left out."""
-    random = np.random.default_rng(3)
-    one = (random.random((500, 1)) < 0.5).astype(float)
-    other = one.copy()
-    other[np.flatnonzero(one == 0)[:15]] = 1.0
-    (a,), (b,), (difference,) = (intervals.intervals(values) for values in (one, other, other - one))
-    assert a.high > b.low
-    assert difference.leaves_out_zero
-    assert not intervals.intervals(one - one)[0].leaves_out_zero
+    assert (still.low, still.mean, still.high, still.leaves_out_zero) == (1.0, 1.0, 1.0, True)
+    assert not intervals.intervals(np.zeros((50, 1)))[0].leaves_out_zero
 
 
 SAID = [
@@ -157,52 +110,6 @@ def longmemeval(tmp_path):
     )
 
 
-def test_questions_of_locomo_are_read_and_what_is_left_out_is_counted(locomo):
-    """Sessions follow from the evidence turns, and bear the names they have in the store."""
-    corpus = read_set(locomo)
-    assert (corpus.name, corpus.shape, corpus.turns, corpus.sessions, corpus.conversations) == (
-        "talks",
-        "locomo",
-        6,
-        3,
-        2,
-    )
-    assert corpus.questions[0].category == "multi-hop"
-    assert corpus.questions[0].sessions == {"garden/1", "garden/2"}
-    assert corpus.questions[1].turns == {"D1:1"}
-    assert corpus.unknown_evidence == 2
-    assert corpus.left_out() == {
-        "turn": {"adversarial": 1, "without evidence turn": 2},
-        "session": {"adversarial": 1, "without evidence session": 2},
-    }
-    assert corpus.characters == sum(len(f"{speaker}: {text}") for _, _, _, speaker, text in SAID)
-
-
-def test_questions_of_longmemeval_may_have_evidence_in_sessions_only(longmemeval):
-    """Such a question is left out among turns and asked among sessions."""
-    corpus = read_set(longmemeval)
-    assert corpus.shape == "longmemeval"
-    assert corpus.questions[0].sessions == {"garden/1", "garden/2"}
-    assert corpus.questions[0].groups == ("official", "official, s_haystack")
-    assert corpus.questions[1].groups == ()
-    assert corpus.left_out() == {"turn": {"abstention": 1, "without evidence turn": 1}, "session": {"abstention": 1}}
-
-
-def test_plain_questions_without_evidence_are_unanswerable(tmp_path):
-    """A note says what the answer is."""
-    rows = [
-        {"conversation": "garden", "question": "What is red?", "category": "fact", "evidence": ["D2:1"], "note": "red"},
-        {"conversation": "garden", "question": "Who has a dog?", "category": "none", "evidence": []},
-        {"conversation": "music", "question": "Who plays the flute?", "evidence": ["D9:9"]},
-    ]
-    corpus = read_set(written(tmp_path / "plain", rows))
-    assert (corpus.shape, corpus.source, corpus.unknown_evidence) == ("plain", "plain", 1)
-    assert [item.refused for item in corpus.questions] == [None, "unanswerable", None]
-    assert corpus.questions[0].answer == "red"
-    assert corpus.texts == {("garden", "D2:1"): "The tomatoes behind the shed are red now."}
-    assert corpus.left_out()["turn"] == {"unanswerable": 1, "without evidence turn": 1}
-
-
 @pytest.fixture
 def own(tmp_path):
     """A conversation of a user and an assistant, with questions as `mnemolog eval` reads them."""
@@ -222,51 +129,12 @@ def own(tmp_path):
     return tmp_path / "boat.jsonl"
 
 
-def test_a_conversation_of_our_own_is_a_set(own):
-    """Its scope is the conversation; all of them are one source."""
-    corpus = read_set(own)
-    assert (corpus.name, corpus.source, corpus.turns, corpus.sessions) == ("boat", "ours", 3, 1)
-    assert [item.conversation for item in corpus.questions] == ["acme/boat"] * 3
-    assert corpus.questions[1].sessions == {"plan"}
-
-
-def test_questions_of_no_known_shape_are_refused():
-    """Nothing is guessed about fields that are not there."""
-    with pytest.raises(ValueError, match="has no fields `conversation`, `question` and `evidence`"):
-        shape_of([{"conversation": "a", "question": "b"}])
-
-
-def test_off_topic_questions_come_from_other_sources(own, locomo, longmemeval):
-    """And are asked in a conversation of the set."""
-    boat, talks, haystacks = (read_set(path) for path in (own, locomo, longmemeval))
-    strangers = strangers_of(boat, [boat, talks, haystacks])
-    assert {item.text for item in strangers} == {
-        *("Who planted tomatoes behind the shed?", "What does the cello need?", "What is red now?")
-    }
-    assert {item.conversation for item in strangers} == {"acme/boat"}
-    assert strangers_of(boat, [boat]) == []
-
-
 def without(**features):
     """The models that are shipped, with other coefficients of some features."""
     shipped = msgspec.to_builtins(scoring.fitted())
     for model in ("with_vectors", "without_vectors"):
         shipped[model]["features"] |= features
     return shipped
-
-
-def test_a_recall_can_use_the_fit_that_has_not_seen_a_source(tmp_path, folder):
-    """Within a block; a source without such a fit has none."""
-    file = tmp_path / "weights.json"
-    file.write_text(json.dumps({"left_out": {"ours": without(speaker=0.0)}}))
-    assert has_fit(file, "ours")
-    assert not has_fit(file, "qmsum-dev")
-    with MemoryStore.open(folder, model=None) as store:
-        store.session("s").record("user", "We took the ferry.", speaker="Ada")
-        before = store.recall("Did Ada take the ferry?")
-        with ranked_without(file, "ours"):
-            assert store.recall("Did Ada take the ferry?")[0].score_parts["speaker"] == 0.0
-        assert store.recall("Did Ada take the ferry?") == before
 
 
 def test_relevance_that_is_a_chance_is_calibrated():
@@ -364,14 +232,3 @@ def test_a_run_measures_every_set_and_writes_a_page_of_all(own, locomo, longmeme
     kept = json.loads(out.read_text())["datasets"][1]
     assert (kept["encoded_now"], kept["corpus_cost"]) == (0, talks["corpus_cost"])
     assert [item["levels"] for item in kept["settings"]] == [item["levels"] for item in talks["settings"][:2]]
-
-
-def test_the_ablation_takes_away_one_ingredient_at_a_time():
-    """Each name is there once."""
-    settings = ablation.settings()
-    assert {"words alone", "text only", "vector only"} <= set(settings)
-    assert all(settings.values())
-    assert len(ablation.ingredients()) > 3
-    for name in ablation.ingredients():
-        assert getattr(Weights(), name) > 0
-        assert settings[f"without {name}"] == {"weights": Weights(**{name: 0.0})}
