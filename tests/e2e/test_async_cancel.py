@@ -286,30 +286,3 @@ def test_a_close_does_not_wait_long_for_a_model_that_is_stuck(folder):
     model.free.set()
     wait_until(lambda: not own_threads(), what="the end of the threads")
     assert texts(folder) == ["stuck tea"]
-
-
-def test_a_group_of_tasks_that_fails_takes_its_calls_with_it(folder):
-    """As structured concurrency has it; the store goes on."""
-
-    async def main():
-        async with AsyncMemoryStore.open(folder, model=None) as store:
-            await trip(store)
-            held = Held(store)
-
-            async def fail():
-                await held.waiting(3)
-                raise ValueError("enough")
-
-            async def all_of_them():
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(fail())
-                    for n in range(3):
-                        group.create_task(store.record("trip", "user", f"tea {n}"))
-
-            with pytest.raises(ExceptionGroup):
-                await all_of_them()
-            held.let_go()
-            await store.record("trip", "user", "more")
-
-    asyncio.run(main())
-    assert sorted(texts(folder)) == ["more", "tea 0", "tea 1", "tea 2"]

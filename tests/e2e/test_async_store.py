@@ -23,13 +23,6 @@ from tests.children.forking import in_child
 from tests.e2e.test_projector import PROMPT_S, Stuck
 from tests.support import WAIT_S, HashEncoder, in_thread, once, start_child, wait_for_queue, wait_until
 
-RECORDER = """
-import sys
-from mnemolog import MemoryStore
-with MemoryStore.open(sys.argv[1], model=None) as store:
-    print(store.record("trip", "user", "from another process").position)
-"""
-
 
 async def seen(event: threading.Event) -> None:
     """Wait for what another thread does, without holding up the loop."""
@@ -199,23 +192,23 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-def test_errors_are_those_of_the_blocking_store(folder, wrong):
+def test_errors_are_those_of_the_blocking_store(folder):
     """Class and message."""
 
-    async def main():
+    async def error_of(wrong):
         async with AsyncMemoryStore.open(folder, model=None) as store:
             try:
-                await WRONG[wrong](store)
+                await wrong(store)
             except (MnemologError, TypeError) as error:
                 return error
 
     with MemoryStore.open(folder, model=None) as store:
         store.start_session("trip").record("user", "hello", key="k")
-        with pytest.raises((MnemologError, TypeError)) as caught:
-            WRONG[wrong](store)
-    error = asyncio.run(main())
-    assert (type(error), str(error)) == (caught.type, str(caught.value))
+        for name, wrong in WRONG.items():
+            with pytest.raises((MnemologError, TypeError)) as caught:
+                wrong(store)
+            error = asyncio.run(error_of(wrong))
+            assert (type(error), str(error)) == (caught.type, str(caught.value)), name
 
 
 @pytest.mark.log_file
@@ -359,22 +352,6 @@ def test_records_that_are_awaited_one_after_the_other_are_in_that_order(folder):
 
             said = await asyncio.gather(*(talk(f"s{n}") for n in range(4)))
             assert said == [[f"s{n} tea{m}" for m in range(50)] for n in range(4)]
-
-    asyncio.run(main())
-
-
-def test_another_process_is_seen(folder, tmp_path):
-    """By every read that begins after its append."""
-    script = tmp_path / "record.py"
-    script.write_text(RECORDER)
-
-    async def main():
-        async with AsyncMemoryStore.open(folder, model=None) as store:
-            await trip(store)
-            child = await asyncio.to_thread(start_child, script, folder)
-            output, _ = await asyncio.to_thread(child.communicate)
-            assert [event.position async for event in store.events(after=1)] == [int(output)]
-            assert (await store.turns("trip"))[0].text == "from another process"
 
     asyncio.run(main())
 

@@ -161,27 +161,31 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(ERRORS)))
-def test_an_error_over_http_is_that_of_the_library(tmp_path, number):
+def test_an_error_over_http_is_that_of_the_library(tmp_path):
     """The same class, message, hint and attributes."""
-    raised = []
-    for name in ("local", "served"):
-        local = MemoryStore.open(tmp_path / name, model=HashEncoder(), clock=FakeClock(), background=False)
-        local.session("trip").record("user", "tea", key="t1")
-        local.session("ended").end()
-        local.session("late")
-        served = Served(local)
-        with connect(served.url) as remote:
-            with pytest.raises(errors.MnemologError) as caught:
-                ERRORS[number](remote if name == "served" else local)
-            raised.append(caught.value)
-        served.close()
-    here, there = raised
-    assert (type(there), str(there), there.hint) == (type(here), str(here), here.hint)
-    hidden = {"hint"}
-    assert {k: v for k, v in vars(there).items() if k not in hidden} == {
-        k: v for k, v in vars(here).items() if k not in hidden
-    }
+    stores = [
+        MemoryStore.open(tmp_path / name, model=HashEncoder(), clock=FakeClock(), background=False)
+        for name in ("local", "served")
+    ]
+    for store in stores:
+        store.session("trip").record("user", "tea", key="t1")
+        store.session("ended").end()
+        store.session("late")
+    local, served = stores[0], Served(stores[1])
+    with connect(served.url) as remote:
+        for number, call in enumerate(ERRORS):
+            with pytest.raises(errors.MnemologError) as here:
+                call(local)
+            with pytest.raises(errors.MnemologError) as there:
+                call(remote)
+            assert describe(there.value) == describe(here.value), number
+    served.close()
+    local.close()
+
+
+def describe(error):
+    """All that a caller can see of an error."""
+    return type(error), str(error), error.hint, {name: value for name, value in vars(error).items() if name != "hint"}
 
 
 def test_the_asyncio_store_of_a_client_has_the_same_methods(served):
@@ -263,22 +267,6 @@ def test_every_write_of_a_client_has_a_key_of_its_own(store):
     assert all(event.key for event in store.events(after=1))
 
 
-def test_a_refused_request_is_sent_again_when_the_server_asks_for_it():
-    """After `Retry-After`, with the same key."""
-    keys = []
-
-    def answer(request):
-        keys.append(request.partition(KEY_HEADER + ": ")[2].partition("\r\n")[0])
-        if len(keys) == 1:
-            return "503 Service Unavailable", {"retry-after": "0"}, b""
-        return "204 No Content", {}, b""
-
-    with Answering(answer) as url, connect(url) as store:
-        store.end_session("trip")
-    assert len(keys) == 2
-    assert keys[0] == keys[1] != ""
-
-
 def test_what_cannot_be_repeated_is_not():
     """The error says that the outcome is unknown."""
     calls = []
@@ -296,12 +284,12 @@ def test_what_cannot_be_repeated_is_not():
 
 
 def test_what_a_stop_of_the_server_cut_off_is_repeated_only_if_that_doubles_nothing():
-    """The server says that it may have been completed: a turn has a key, an erasure has none."""
+    """After `Retry-After`, with the same key, as it may have been completed. An erasure has no key."""
     calls = []
     stopping = {"title": "Stopping", "status": 503, "detail": "the server stops"}
 
     def answer(request):
-        calls.append(request)
+        calls.append(request.partition(KEY_HEADER + ": ")[2].partition("\r\n")[0])
         if len(calls) == 2:
             return "204 No Content", {}, b""
         headers = {"retry-after": "0", "content-type": "application/problem+json"}
@@ -310,16 +298,10 @@ def test_what_a_stop_of_the_server_cut_off_is_repeated_only_if_that_doubles_noth
     with Answering(answer) as url, connect(url) as store:
         store.end_session("trip")
         assert len(calls) == 2
+        assert calls[0] == calls[1] != ""
         with pytest.raises(errors.StoreError, match="the server stops"):
             store.forget(session="trip")
         assert len(calls) == 3
-
-
-def test_a_call_is_sent_at_least_once():
-    """Another number of tries is refused, before anything is sent."""
-    with pytest.raises(errors.InvalidInput) as refused:
-        connect("http://127.0.0.1:9", tries=0)
-    assert refused.value.field == "tries"
 
 
 def test_the_token_is_sent_to_no_other_address():
@@ -361,24 +343,23 @@ def test_the_token_is_in_no_text_and_no_log(served, caplog):
     assert "two words" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("url", "token"),
-    [
-        ("memory.example.org", None),
-        ("ftp://memory.example.org", None),
-        ("https://name:secret@memory.example.org", None),
-        ("https://memory.example.org?x=1", None),
-        ("http://memory.example.org", "token"),
-    ],
-)
-def test_an_address_that_cannot_be_used_is_refused(url, token):
+def test_an_address_that_cannot_be_used_is_refused():
     """Nothing is sent; a token is not sent in clear text beyond this machine, unless that is allowed."""
-    with pytest.raises(errors.InvalidInput) as refused:
-        connect(url, token=token)
-    assert refused.value.field == "url"
-    assert "secret" not in str(refused.value)
-    if token is not None:
-        connect(url, token=token, allow_http=True).close()
+    for url, options, field in (
+        ("memory.example.org", {}, "url"),
+        ("ftp://memory.example.org", {}, "url"),
+        ("https://name:secret@memory.example.org", {}, "url"),
+        ("https://memory.example.org?x=1", {}, "url"),
+        ("http://memory.example.org", {"token": "token"}, "url"),
+        ("http://127.0.0.1:9", {"tries": 0}, "tries"),
+    ):
+        with pytest.raises(errors.InvalidInput) as refused:
+            connect(url, **options)
+        assert refused.value.field == field
+        assert "secret" not in str(refused.value)
+    connect("http://memory.example.org", token="token", allow_http=True).close()
+    with pytest.raises(errors.InvalidInput, match=r"mnemolog\.connect"):
+        MemoryStore.open("https://memory.example.org")
 
 
 def test_a_server_that_does_not_run_is_named():
@@ -428,12 +409,6 @@ def test_what_needs_a_store_in_this_process_says_so(store, tmp_path):
         with pytest.raises(errors.InvalidInput, match="server"):
             call()
     assert store.path == store._connection.url
-
-
-def test_the_address_of_a_server_is_not_opened_as_a_folder():
-    """The error names `connect`."""
-    with pytest.raises(errors.InvalidInput, match=r"mnemolog\.connect"):
-        MemoryStore.open("https://memory.example.org")
 
 
 def test_without_its_package_a_client_names_the_extra():
