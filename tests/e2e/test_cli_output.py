@@ -131,36 +131,29 @@ def test_every_command_that_reads_is_tried_below():
     assert leaves == tried | PRINT_NOTHING_STORED
 
 
-@pytest.mark.parametrize("extra", [[], ["--json"]], ids=["plain", "json"])
-def test_what_was_stored_cannot_steer_the_terminal(evil, run, terminal, extra):
-    """No control character but the line feed reaches a pipe or a terminal, and no text begins a line of its own."""
+def test_what_was_stored_cannot_steer_the_terminal(evil, run, terminal):
+    """No control character but the line feed reaches a pipe or a terminal, and no text begins a line of its own.
+
+    In JSON, escapes mean the characters themselves. An error may quote what was typed.
+    """
     with MemoryStore.open(evil, model=None) as store:
         places = {"head": store.head().position, "receipt": store.audit.judgements()[0].receipt}
     for what, words in READS.items():
-        if extra and what in ("replay --jsonl", "forgotten --erasures"):
-            continue  # It is JSON already.
-        arguments = [*inserted([word.format(**places) for word in words], evil), *extra]
-        piped, drawn = run(*arguments), terminal(*arguments)
-        assert piped.stdout, what
-        for shown in (piped.stdout, piped.stderr, drawn.stdout):
-            assert "Traceback" not in shown
-            assert not STEERING.search(shown), (what, STEERING.search(shown))
-            if what != "memory get":  # It prints one value and nothing else.
-                assert not [line for line in shown.splitlines() if FORGED.match(line)], what
-
-
-def test_json_of_such_texts_is_exact(evil, run):
-    """Escapes in JSON mean the characters themselves."""
+        for extra in [[]] if what in ("replay --jsonl", "forgotten --erasures") else [[], ["--json"]]:
+            arguments = [*inserted([word.format(**places) for word in words], evil), *extra]
+            piped, drawn = run(*arguments), terminal(*arguments)
+            assert piped.stdout, what
+            for shown in (piped.stdout, piped.stderr, drawn.stdout):
+                assert "Traceback" not in shown
+                assert not STEERING.search(shown), (what, extra, STEERING.search(shown))
+                if what != "memory get":  # It prints one value and nothing else.
+                    assert not [line for line in shown.splitlines() if FORGED.match(line)], (what, extra)
     assert [turn["text"] for turn in run("show", evil, "evil", "--json").json] == [EVIL, f"forged {EVIL}", EVIL]
     assert run("memory", "get", evil, "evil", "key", "--json").json == EVIL
-
-
-def test_an_error_cannot_steer_the_terminal_either(evil, run):
-    """It may quote what was typed or stored."""
-    ran = run("show", evil, "no\x1b]0;owned\x07\n")
-    assert ran.returncode == 1
-    assert not STEERING.search(ran.stderr)
-    assert len(ran.stderr.splitlines()) == 2
+    refused = run("show", evil, "no\x1b]0;owned\x07\n")
+    assert refused.returncode == 1
+    assert not STEERING.search(refused.stderr)
+    assert len(refused.stderr.splitlines()) == 2
 
 
 def test_a_padded_text_cannot_begin_a_line_where_the_terminal_continues_it(folder, terminal):
@@ -188,8 +181,7 @@ PRINT_TURNS = {
 }
 
 
-@pytest.mark.parametrize("what", PRINT_TURNS)
-def test_a_long_turn_is_cut_unless_requested_whole(folder, run, what):
+def test_a_long_turn_is_cut_unless_requested_whole(folder, run):
     """It does not fill the terminal; JSON has all of it."""
     with MemoryStore.open(folder, model=None) as store:
         session = store.start_session("s")
@@ -198,34 +190,28 @@ def test_a_long_turn_is_cut_unless_requested_whole(folder, run, what):
         session.set("key", LONG)
         session.set_task(LONG)
         session.checkpoint("point", LONG)
-    arguments = inserted(PRINT_TURNS[what], folder)
-    cut = run(*arguments).stdout
-    assert len(cut) < 3_000
-    assert "The meeting notes. blah" in cut
-    assert "…" in cut
-    if what not in ("replay", "diff"):  # They print a line for each event.
-        assert re.search(r"… \+3,[34]\d\d characters, --full shows them", cut)
-    assert " ".join(LONG.split()) in " ".join(run(*arguments, "--full").stdout.split())
-    assert LONG[:-1] in run(*arguments, "--json").stdout
+    for what, words in PRINT_TURNS.items():
+        arguments = inserted(words, folder)
+        cut = run(*arguments).stdout
+        assert len(cut) < 3_000, what
+        assert "The meeting notes. blah" in cut, what
+        assert "…" in cut, what
+        if what not in ("replay", "diff"):  # They print a line for each event.
+            assert re.search(r"… \+3,[34]\d\d characters, --full shows them", cut), what
+        assert " ".join(LONG.split()) in " ".join(run(*arguments, "--full").stdout.split()), what
+        assert LONG[:-1] in run(*arguments, "--json").stdout, what
 
 
-def test_the_lines_of_a_turn_stay_apart_from_those_of_the_answer(folder, run):
-    """Its line breaks are kept, and a margin shows what belongs to it."""
+def test_a_text_is_printed_as_it_is_with_a_margin_that_shows_what_belongs_to_it(folder, run):
+    """Neither markup nor names of emojis are for the terminal to interpret. Line breaks are kept."""
     with MemoryStore.open(folder, model=None) as store:
-        store.start_session("s").record("user", "a list:\n- tea\n- bread", key="k")
+        store.start_session("s").record("user", "a list:\n- [bold]tea[/bold]\n- :dog: [x]", key="k")
     first, second, third = run("show", folder, "s").stdout.splitlines()
     assert first.endswith("user: a list:")
-    assert (second, third) == ("    │ - tea", "    │ - bread")
+    assert (second, third) == ("    │ - [bold]tea[/bold]", "    │ - :dog: [x]")
     hit = run("recall", folder, "tea", "--model", "none").stdout.splitlines()
-    assert hit[2:5] == ["   │ a list:", "   │ - tea", "   │ - bread"]
-
-
-def test_a_text_with_markup_or_emoji_names_is_printed_as_it_is(folder, run):
-    """Neither is for the terminal to interpret."""
-    with MemoryStore.open(folder, model=None) as store:
-        store.start_session("s").record("user", "[bold]my[/bold] :dog: [x]", key="k")
-    for arguments in (["show", folder, "s"], ["recall", folder, "dog", "--model", "none"], ["replay", folder]):
-        assert "[bold]my[/bold] :dog: [x]" in run(*arguments).stdout
+    assert hit[2:5] == ["   │ a list:", "   │ - [bold]tea[/bold]", "   │ - :dog: [x]"]
+    assert "[bold]tea[/bold] - :dog: [x]" in run("replay", folder).stdout
 
 
 @pytest.fixture
@@ -248,47 +234,50 @@ def busy(folder):
     return folder
 
 
-TABLES = {
-    "sessions": ["sessions"],
-    "forgotten": ["forgotten"],
-    "quarantine list": ["quarantine", "list"],
-    "status": ["status"],
-    "model list": ["model", "list"],
-}
-
-
-@pytest.mark.parametrize("what", TABLES)
-def test_tables_fit_80_columns_and_break_no_id_topic_or_digest(busy, terminal, run, what):
+def test_tables_fit_80_columns_and_break_no_id_topic_or_digest(busy, terminal, run):
     """What one copies is whole on a terminal; in a pipe each row is one line that does not depend on a width."""
-    arguments = inserted(TABLES[what], busy)
     with MemoryStore.open(busy, model=None) as store:
         status, (moved,) = store.status(), store.admin.quarantine().items()
         request = store.audit.forgotten()[0].request
-    shown = {
+    for what, shown in {
         "sessions": ["0d280a6a246ca036", "2d280a6a246ca036"],
         "forgotten": [request, "turn.recorded.v1", "session/0d280a6a246ca036"],
         "quarantine list": [moved.name],
         "status": [f"{status.head}:{status.digest}", status.log_id],
         "model list": ["hash-words"],
-    }[what]
-    drawn = terminal(*arguments).stdout
-    # The folder of a test may be longer than a line; a command with it is not broken either.
-    assert max(len(line) for line in drawn.splitlines() if str(busy) not in line) <= 80
-    assert [text for text in shown if text not in drawn] == []
-    wide, narrow = run(*arguments).stdout, terminal(*arguments, columns=40).stdout
-    assert [text for text in shown if text not in wide or text not in narrow] == []
-    assert all(len(line.split()) > 1 or set(line) <= {"─", " "} for line in wide.splitlines())
-
-
-def test_a_session_is_one_whole_line_in_a_pipe(busy, run):
-    """With its whole title and scope, for other tools."""
+    }.items():
+        arguments = inserted(what.split(), busy)
+        drawn = terminal(*arguments).stdout
+        # The folder of a test may be longer than a line; a command with it is not broken either.
+        assert max(len(line) for line in drawn.splitlines() if str(busy) not in line) <= 80, what
+        assert [text for text in shown if text not in drawn] == []
+        wide, narrow = run(*arguments).stdout, terminal(*arguments, columns=40).stdout
+        assert [text for text in shown if text not in wide or text not in narrow] == []
+        assert all(len(line.split()) > 1 or set(line) <= {"─", " "} for line in wide.splitlines()), what
     lines = run("sessions", busy).stdout.splitlines()
     assert len(lines) == 5
     assert "Moving to Lisbon in the long hot summer, part 2  acme/user-2  agent" in lines[4]
+    header, _, row = run("model", "list", busy).stdout.splitlines()[:3]
+    assert header.split() == ["model", "fingerprint", "state", "to", "behind", "vectors", "activated"]
+    assert row.split()[5] == str(run("model", "list", busy, "--json").json[0]["vectors"])
+    for output in (run("status", busy), run("status", busy, "--json"), run("doctor", busy)):
+        assert not re.search(r"\b(DIR|MODEL|NAME)\b", output.stdout), "commands can be copied as they stand"
+    assert f"`mnemolog quarantine list {busy}`" in run("status", busy).stdout
+    hit = run("recall", busy, "ferry", "--model", "none").stdout.splitlines()
+    assert re.fullmatch(r"1\. @6 \d{4}-\d\d-\d\d \d\d:\d\d user  relevance [01]\.\d\d \(by words #1\)", hit[0])
+    assert hit[1] == "   2d280a6a246ca036 (Moving to Lisbon in the long hot summer, part 2) in acme/user-2"
+    assert hit[2] == "   │ the ferry of 2"
+    assert re.fullmatch(r"1 hit, searched by words up to position \d+", hit[3])
 
 
 def test_forget_shows_what_would_be_forgotten_in_words(busy, run):
-    """Titles and a line of text, and kinds of events without their topics."""
+    """Titles and a line of text, and kinds of events. A typo in a scope is no request for --yes."""
+    for extra in ([], ["--yes"], ["--dry-run"]):
+        ran = run("forget", busy, "--scope", "acme/user-11", *extra)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert "no session is at or below the scope 'acme/user-11'" in ran.stderr
+        assert "the closest scopes: acme/user-1, " in ran.stderr
+        assert "--yes" not in ran.stderr
     ran = run("forget", busy, "--scope", "acme/user-1", "--position", "6")
     assert ran.returncode == 1
     assert ran.stdout.splitlines() == [
@@ -301,24 +290,9 @@ def test_forget_shows_what_would_be_forgotten_in_words(busy, run):
     assert done.returncode == 0
     assert "1 turn" in done.stdout
     assert "ferry" not in done.stdout
-
-
-def test_forgetting_an_unknown_scope_lists_the_known_ones(busy, run):
-    """A typo is no success and no request for --yes."""
-    for extra in ([], ["--yes"], ["--dry-run"]):
-        ran = run("forget", busy, "--scope", "acme/user-11", *extra)
-        assert (ran.returncode, ran.stdout) == (1, "")
-        assert "no session is at or below the scope 'acme/user-11'" in ran.stderr
-        assert "the closest scopes: acme/user-1, " in ran.stderr
-        assert "--yes" not in ran.stderr
-
-
-def test_forgetting_again_says_that_nothing_is_left(busy, run):
-    """Without the request for --yes that would change nothing."""
-    ran = run("forget", busy, "--position", "2")
-    assert ran.returncode == 1
-    assert ran.stdout == "nothing to forget: no event matches, or all that match were forgotten before\n"
-    assert ran.stderr == ""
+    again = run("forget", busy, "--position", "6")
+    assert (again.returncode, again.stderr) == (1, "")
+    assert again.stdout == "nothing to forget: no event matches, or all that match were forgotten before\n"
 
 
 def test_a_recall_says_how_many_turns_have_no_vector_and_what_embeds_them(folder, run, monkeypatch):
@@ -333,22 +307,6 @@ def test_a_recall_says_how_many_turns_have_no_vector_and_what_embeds_them(folder
     assert f"note: 136 of 200 turns have no vector yet; `mnemolog project {folder}` makes them\n" in ran.stderr
     assert run("project", folder).returncode == 0
     assert "no vector yet" not in run("recall", folder, "number").stderr
-
-
-def test_a_hit_names_its_session_and_its_relevance(busy, run):
-    """The relevance is called so, with the ranks in the legs; the session by id and title."""
-    shown = run("recall", busy, "ferry", "--model", "none").stdout.splitlines()
-    assert re.fullmatch(r"1\. @6 \d{4}-\d\d-\d\d \d\d:\d\d user  relevance [01]\.\d\d \(by words #1\)", shown[0])
-    assert shown[1] == "   2d280a6a246ca036 (Moving to Lisbon in the long hot summer, part 2) in acme/user-2"
-    assert shown[2] == "   │ the ferry of 2"
-    assert re.fullmatch(r"1 hit, searched by words up to position \d+", shown[3])
-
-
-def test_status_names_the_folder_and_never_a_placeholder(busy, run):
-    """Commands can be copied as they stand."""
-    for output in (run("status", busy), run("status", busy, "--json"), run("doctor", busy)):
-        assert not re.search(r"\b(DIR|MODEL|NAME)\b", output.stdout)
-    assert f"`mnemolog quarantine list {busy}`" in run("status", busy).stdout
 
 
 def test_status_says_that_vectors_are_in_the_cache_alone(folder, run):
@@ -372,13 +330,6 @@ def test_status_says_that_the_keys_are_missing(folder, run):
     assert "keys.db" in shown
 
 
-def test_model_list_counts_vectors(busy, run):
-    """The number under a column is what its name says."""
-    header, _, row = run("model", "list", busy).stdout.splitlines()[:3]
-    assert header.split() == ["model", "fingerprint", "state", "to", "behind", "vectors", "activated"]
-    assert row.split()[5] == str(run("model", "list", busy, "--json").json[0]["vectors"])
-
-
 def test_numbers_have_their_plural_and_thousands_separators():
     """1 turn, 2 turns, 2,965 turns, 1 witness, 2 witnesses."""
     assert [counted(n, "turn") for n in (0, 1, 2, 2_965)] == ["0 turns", "1 turn", "2 turns", "2,965 turns"]
@@ -386,8 +337,10 @@ def test_numbers_have_their_plural_and_thousands_separators():
 
 
 def test_no_command_says_1_files_or_1_sessions(folder, tmp_path, run):
-    """One of each, through every command that counts."""
+    """One of each, through every command that counts. A store without sessions says so, not with an empty table."""
     assert run("init", folder).returncode == 0
+    for tree in ([], ["--tree"]):
+        assert run("sessions", folder, *tree).stdout == "no sessions\n"
     (tmp_path / "one.jsonl").write_text('{"session": "s", "key": "1", "text": "hello", "role": "user"}\n')
     shown = [
         run(*arguments)
@@ -417,13 +370,6 @@ def test_the_name_of_a_model_is_kept_where_its_vectors_were_damaged(folder, run)
     again = f"`mnemolog project {folder} --model hash-words`"
     assert f"2 events behind: {again}" in shown
     assert again in run("doctor", folder).stdout
-
-
-def test_a_store_without_sessions_says_so(folder, run):
-    """Not with the head of an empty table."""
-    assert run("init", folder).returncode == 0
-    for arguments in (["sessions", folder], ["sessions", folder, "--tree"]):
-        assert run(*arguments).stdout == "no sessions\n"
 
 
 def test_a_file_cannot_steer_the_terminal_before_it_is_imported(folder, tmp_path, run, terminal):

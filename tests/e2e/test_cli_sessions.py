@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -121,8 +122,11 @@ WRITES = {
 
 
 @pytest.mark.parametrize("line", WRITES)
-def test_a_write_says_what_it_did_and_refuses_sessions_that_are_unknown_or_ambiguous(type_, memory, line):
+def test_a_write_says_what_it_did_in_words_and_json_and_refuses_unknown_or_ambiguous_sessions(
+    type_, memory, tmp_path, line
+):
     """An id may be given by its beginning. Nothing is written for one that cannot be an id."""
+    other = shutil.copytree(memory, tmp_path / "other")
     if "trip" in line:
         for name, why in (("nope", "there is no session 'nope'"), ("a\udcff", "not valid Unicode")):
             assert why in refused(type_(line.replace("trip", name)))
@@ -130,18 +134,13 @@ def test_a_write_says_what_it_did_and_refuses_sessions_that_are_unknown_or_ambig
     ran = type_(line)
     assert (ran.returncode, ran.stderr, WRITES[line] in ran.stdout) == (0, "", True), ran
     assert head(memory).position > HEAD
+    assert type_(line.replace("trip", "trip-1"), "--json", folder=other).json
     with MemoryStore.open(memory, model=None) as store:
         store.start_session("trip-2")
     before = head(memory)
     if "trip" in line:
         assert "2 ids begin with 'trip': trip-1, trip-2" in refused(type_(line))
         assert head(memory) == before
-
-
-@pytest.mark.parametrize("line", WRITES)
-def test_a_write_answers_in_json(type_, line):
-    """Here with the whole id."""
-    assert type_(line.replace("trip", "trip-1"), "--json").json
 
 
 REFUSED = {
@@ -266,22 +265,24 @@ SWITCHES = (
 )
 
 
-@pytest.mark.parametrize("how", SWITCHES)
-def test_a_dry_run_of_a_switch_lists_the_events_that_the_switch_then_appends(type_, memory, how):
+def test_a_dry_run_of_a_switch_lists_the_events_that_the_switch_then_appends(type_, memory, tmp_path):
     """Their positions included; and the log is as long as before."""
-    switch = f"switch --agent ann --reason {how}"
-    preview = type_(switch, "--dry-run", "--json").json
-    assert head(memory).position == HEAD
-    assert type_(switch, "--json").json["session"] == preview["to"]
-    with MemoryStore.open(memory, model=None) as store:
-        events = list(store.events(after=HEAD))
-    assert [(e["position"], e["stream"], e["topic"]) for e in preview["events"]] == [
-        (e.position, e.stream, e.event.topic) for e in events
-    ]
-    assert events[-1].event.topic == "session.switched.v1"
-    if how.split()[0] not in ("resume", "compress", "rewind"):  # Those are not retries: each counts as a switch.
-        assert type_(switch, "--from", "trip-1", "--dry-run", "--json").json["events"] == []
-        assert "has already been made" in type_(switch, "--from", "trip-1", "--dry-run").stdout
+    for number, how in enumerate(SWITCHES):
+        folder = shutil.copytree(memory, tmp_path / str(number))
+        switch = f"switch --agent ann --reason {how}"
+        preview = type_(switch, "--dry-run", "--json", folder=folder).json
+        assert head(folder).position == HEAD
+        assert type_(switch, "--json", folder=folder).json["session"] == preview["to"]
+        with MemoryStore.open(folder, model=None) as store:
+            events = list(store.events(after=HEAD))
+        assert [(e["position"], e["stream"], e["topic"]) for e in preview["events"]] == [
+            (e.position, e.stream, e.event.topic) for e in events
+        ]
+        assert events[-1].event.topic == "session.switched.v1"
+        if how.split()[0] not in ("resume", "compress", "rewind"):  # Those are not retries: each counts as a switch.
+            again = (f"{switch} --from trip-1", "--dry-run")
+            assert type_(*again, "--json", folder=folder).json["events"] == []
+            assert "has already been made" in type_(*again, folder=folder).stdout
 
 
 def test_values_are_json_or_text(run, memory):
@@ -307,9 +308,10 @@ def test_what_is_no_json_is_refused_and_nothing_is_written(run, memory):
     assert head(memory).position == HEAD
 
 
-def test_values_expire_are_listed_by_pattern_and_deleted_once(type_):
-    """At a position they are what they were."""
-    assert type_("memory set trip user/a 1 --ttl 0.000001 --json").json["ttl"] == 1e-6
+def test_values_expire_are_listed_by_pattern_and_deleted_once(type_, memory):
+    """At a position they are what they were. The log alone is needed to find the session by its id."""
+    assert type_("memory set trip-1 user/a 1 --ttl 0.000001 --json").json["ttl"] == 1e-6
+    assert not (memory / "projections" / "views.db").exists()
     assert "no value 'user/a'" in refused(type_("memory get trip user/a"))
     assert type_("memory list trip --json").json == {"budget": {"eur": 900}, "paid": True}
     assert type_("memory list trip --pattern '*d' --json").json == {"paid": True}
@@ -333,17 +335,8 @@ def test_a_task_is_begun_changed_shown_with_a_bar_and_seen_in_the_past(type_):
     assert "has no task" in refused(type_("task b --step 2"))
 
 
-def test_notes_are_added_and_cleared_only_with_yes(type_):
-    """Past notes stay readable."""
-    written = {"session": "trip-1", "added": 1, "cleared": 0, "notes": 2}
-    assert type_("notes trip --add 'book [x]' --json").json == written
-    assert "cleared 2 notes" in type_("notes trip --clear --yes").stdout
-    assert type_("notes trip --json").json == []
-    assert texts(type_(f"notes trip --at {HEAD} --json").json) == ["she prefers [night] trains"]
-
-
-def test_a_checkpoint_is_created_listed_restored_and_deleted(type_, memory):
-    """A dry run of the restore says just what the restore then says."""
+def test_a_checkpoint_is_created_listed_and_restored_and_notes_are_cleared_only_with_yes(type_, memory):
+    """A dry run of the restore says just what the restore then says. `notes --clear` alone is refused above."""
     created = type_("checkpoint create trip paid --description 'all [paid]' --json").json
     assert (created["name"], created["position"]) == ("paid", HEAD + 1)
     assert [item["name"] for item in type_("checkpoint list trip --json").json] == ["before", "paid"]
@@ -367,12 +360,12 @@ def test_a_checkpoint_is_created_listed_restored_and_deleted(type_, memory):
     assert type_("memory list trip --json").json == {"budget": {"eur": 900}}
     back = type_(f"checkpoint restore trip {created['id']}")
     assert all(line in back.stdout for line in ("value paid + true", "note + she prefers [night] trains", "hidden: 0"))
-
-
-def test_a_restore_that_only_changes_an_expiry_says_so(type_):
-    """The value is the same; how long it lives is not."""
     type_("memory set trip budget '{\"eur\": 900}' --ttl 1000")
     assert 'value budget {"eur":900}, with another expiry' in type_("checkpoint restore trip before --dry-run").stdout
+    written = {"session": "trip-1", "added": 1, "cleared": 0, "notes": 2}
+    assert type_("notes trip --add 'book [x]' --json").json == written
+    assert "cleared 2 notes" in type_("notes trip --clear --yes").stdout
+    assert type_("notes trip --json").json == []
 
 
 def test_a_rewind_hides_turns_and_show_can_show_them(type_):
@@ -487,14 +480,9 @@ def test_an_ended_session_is_refused_dry_or_not(type_, memory):
     assert type_(f"show trip --at {HEAD + 1} --json").json["ended"]
 
 
-def test_sessions_are_found_by_id_without_any_projection(type_, memory):
-    """A changed working memory needs the log alone."""
-    type_("memory set trip-1 k 1")
-    assert not (memory / "projections" / "views.db").exists()
-
-
 def test_what_is_empty_is_called_so(type_):
-    """Working memory, and a session without turns."""
+    """Working memory, and a session without turns. A scope that agrees with the session is accepted."""
+    assert type_("record trip-1 hello --start --scope acme/alice").returncode == 0
     type_("record other hello --start")
     type_("branch trip-1 --at 1 --to empty --title empty")
     for line, said in {
@@ -525,8 +513,3 @@ def test_the_real_command_imports_nothing_heavy_and_exits_with_the_same_codes(me
     ]
     ran = subprocess.run([sys.executable, "-c", script, memory, *lines], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "[0, 0, 0, 0, 0, 1] []"
-
-
-def test_record_accepts_what_agrees_with_the_session(type_):
-    """A title, a scope or an agent that does not is refused."""
-    assert type_("record trip-1 hello --start --scope acme/alice").returncode == 0
