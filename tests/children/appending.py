@@ -6,13 +6,10 @@ appending.py FOLDER SESSION COUNT
 import sys
 from pathlib import Path
 
-from mnemolog import MemoryStore, UnknownSession
+from mnemolog import MemoryStore
 
 folder, session, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 with MemoryStore.open(folder, model=None) as store:
-    try:
-        store.session(session)
-    except UnknownSession:
-        store.session(session)
+    store.session(session)
     for n in range(count):
         print(store.record(session, "user", f"child {n}").position, flush=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from mnemolog import MemoryStore
 from mnemolog.forgetting.service import Forgetting
+from tests.children.workers import telling_failures
 from tests.support import HashEncoder
 
 DIMENSION = 16
@@ -28,26 +29,22 @@ def forget_and_die(pipe: Connection, folder: str, session: str, step: str) -> No
     pipe.send("returned")
 
 
+@telling_failures
 def keep_open(pipe: Connection, folder: str, session: str, known: Any, go_on: Any) -> None:
     """Read, recall and embed; when told that something was forgotten, do so again, and tell both."""
-    try:
-        with MemoryStore.open(folder, model=HashEncoder(dimension=DIMENSION), background=False) as store:
-            for _ in range(2):
-                handle = store.session(session)
-                hits = store.recall("quokka wombat", k=50).hits
-                near = store.recall("quokka wombat", k=50, mode="vector").hits
-                pipe.send(
-                    (
-                        [turn.text for turn in handle.turns()],
-                        handle.all(),
-                        [hit.text for hit in hits if hit.session == session],
-                        [hit.text for hit in near if hit.session == session],
-                    )
+    with MemoryStore.open(folder, model=HashEncoder(dimension=DIMENSION), background=False) as store:
+        for _ in range(2):
+            handle = store.session(session)
+            hits = store.recall("quokka wombat", k=50).hits
+            near = store.recall("quokka wombat", k=50, mode="vector").hits
+            pipe.send(
+                (
+                    [turn.text for turn in handle.turns()],
+                    handle.all(),
+                    [hit.text for hit in hits if hit.session == session],
+                    [hit.text for hit in near if hit.session == session],
                 )
-                known.wait()
-                go_on.wait()
-        pipe.send("closed")
-    except BaseException as error:
-        known.abort()
-        go_on.abort()
-        pipe.send(f"failed: {error!r}")
+            )
+            known.wait()
+            go_on.wait()
+    pipe.send("closed")

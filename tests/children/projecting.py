@@ -10,7 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
-from mnemolog import MemoryStore, UnknownSession
+from mnemolog import MemoryStore
 from tests.support import HashEncoder
 
 folder, notes, stuck = Path(sys.argv[1]), sys.argv[2], "STUCK" in sys.argv
@@ -28,10 +28,7 @@ class NotingEncoder(HashEncoder):
 
 
 with MemoryStore.open(folder, model=NotingEncoder()) as store:
-    try:
-        store.session("s")
-    except UnknownSession:
-        store.session("s")
+    store.session("s")
     print("open", flush=True)
     for line in sys.stdin:
         print(store.record("s", "user", line.strip()).position, flush=True)

@@ -5,6 +5,7 @@ They answer through a pipe: a message is sent whole or not at all, as a line pri
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import random
@@ -12,18 +13,19 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from mnemolog import MemoryStore, NewTurn, UnknownSession, composition
+from mnemolog import MemoryStore, NewTurn, composition
 from mnemolog.adapters.support.store_access import log_of, sessions_of
 from mnemolog.domain import errors
 from mnemolog.domain.events import SessionStarted, TurnRecorded
 from mnemolog.domain.position import NO_STREAM, Version
 from mnemolog.projections.history import states
 from tests.golden.make_store import encoder
+from tests.interrupts import Interrupt
 from tests.support import HalfEncoder, HashEncoder, projections_of
 
 
@@ -36,11 +38,24 @@ def batch_of(session: str, label: str, size: int, *, keyed: bool = False) -> lis
 def open_store(folder: str | Path, session: str) -> MemoryStore:
     """Open the store and start the session, unless it is there."""
     store = MemoryStore.open(folder, model=None)
-    try:
-        store.session(session)
-    except UnknownSession:
-        store.session(session)
+    store.session(session)
     return store
+
+
+def telling_failures(work: Callable[..., None]) -> Callable[..., None]:
+    """Have a child send why its work failed, and let those go that wait for it at a barrier."""
+
+    @functools.wraps(work)
+    def told(pipe: Connection, *arguments: Any) -> None:
+        try:
+            work(pipe, *arguments)
+        except BaseException as error:
+            for barrier in arguments:
+                if hasattr(barrier, "abort"):
+                    barrier.abort()
+            pipe.send(f"failed: {error!r}")
+
+    return told
 
 
 def record_one(pipe: Connection, folder: str, text: str) -> None:
@@ -64,21 +79,19 @@ def append_until_killed(pipe: Connection, folder: str, label: str, seed: int, ke
         number += 1
 
 
+@telling_failures
 def append_and_index(pipe: Connection, folder: str, label: str, stop: Any) -> None:
     """Append batches of 1 to 20 turns to a session of its own, with vectors in the background, until told to stop."""
     rng = random.Random(label)
-    try:
-        with MemoryStore.open(folder, model=HashEncoder(dimension=32)) as store:
-            store.session(label)
-            pipe.send("started")
-            number = 0
-            while not stop.wait(0.005):
-                store.record_many(batch_of(label, f"{label}.{number}", rng.randint(1, 20)))
-                store.sessions()  # Brings the views to the head.
-                number += 1
-        pipe.send("done")
-    except BaseException as error:
-        pipe.send(f"failed: {error!r}")
+    with MemoryStore.open(folder, model=HashEncoder(dimension=32)) as store:
+        store.session(label)
+        pipe.send("started")
+        number = 0
+        while not stop.wait(0.005):
+            store.record_many(batch_of(label, f"{label}.{number}", rng.randint(1, 20)))
+            store.sessions()  # Brings the views to the head.
+            number += 1
+    pipe.send("done")
 
 
 def read_texts(pipe: Connection, folder: str, session: str) -> None:
@@ -88,25 +101,23 @@ def read_texts(pipe: Connection, folder: str, session: str) -> None:
     pipe.send(found)
 
 
+@telling_failures
 def append_through_crashes(pipe: Connection, folder: str, label: str, seed: int, over: Any) -> None:
     """Append batches until told to stop; where the outcome is unknown, again with the same keys. Tell what was told."""
     rng, number, unknown = random.Random(seed), 0, 0
-    try:
-        with MemoryStore.open(folder, model=None, background=False) as store:
-            store.session(label)
-            pipe.send("started")
-            while not over.is_set():
-                name, size, turns = f"{label}.{number}", rng.randint(1, 8), None
-                while turns is None:
-                    try:
-                        turns = store.record_many(batch_of(label, name, size, keyed=True))
-                    except errors.LogUnreachable:
-                        unknown += 1
-                pipe.send((name, size, [turn.position for turn in turns]))
-                number += 1
-        pipe.send(unknown)
-    except BaseException as error:
-        pipe.send(f"failed: {error!r}")
+    with MemoryStore.open(folder, model=None, background=False) as store:
+        store.session(label)
+        pipe.send("started")
+        while not over.is_set():
+            name, size, turns = f"{label}.{number}", rng.randint(1, 8), None
+            while turns is None:
+                try:
+                    turns = store.record_many(batch_of(label, name, size, keyed=True))
+                except errors.LogUnreachable:
+                    unknown += 1
+            pipe.send((name, size, [turn.position for turn in turns]))
+            number += 1
+    pipe.send(unknown)
 
 
 class Deadly:
@@ -128,42 +139,37 @@ def die_between_commit_and_return(pipe: Connection, folder: str, label: str, siz
     pipe.send("returned")
 
 
+@telling_failures
 def append_batches(pipe: Connection, folder: str, label: str, seed: int, events: int, ready: Any) -> None:
     """Append `events` turns in batches of 1 to 20 to the shared session and to one of its own, by turns."""
     rng = random.Random(seed)
-    try:
-        with open_store(folder, label) as store:
-            ready.wait()
-            number = done = 0
-            while done < events:
-                size = min(rng.randint(1, 20), events - done)
-                turns = store.record_many(batch_of(("all", label)[number % 2], f"{label}.{number}", size))
-                assert [turn.text for turn in turns] == [f"{label}.{number}/{n}/{size}" for n in range(size)]
-                pipe.send((f"{label}.{number}", size, [turn.position for turn in turns]))
-                number, done = number + 1, done + size
-        pipe.send("done")
-    except BaseException as error:
-        pipe.send(f"failed: {error!r}")
+    with open_store(folder, label) as store:
+        ready.wait()
+        number = done = 0
+        while done < events:
+            size = min(rng.randint(1, 20), events - done)
+            turns = store.record_many(batch_of(("all", label)[number % 2], f"{label}.{number}", size))
+            assert [turn.text for turn in turns] == [f"{label}.{number}/{n}/{size}" for n in range(size)]
+            pipe.send((f"{label}.{number}", size, [turn.position for turn in turns]))
+            number, done = number + 1, done + size
+    pipe.send("done")
 
 
+@telling_failures
 def race(pipe: Connection, folder: str, label: str, kind: str, rounds: int, together: Any) -> None:
     """Ask, round by round, for what everybody else asks for and one can have; tell who won."""
     outcomes: list[Any] = []
-    try:
-        with MemoryStore.open(folder, model=None, busy_timeout_s=120) as store:
-            for number in range(rounds):
-                together.wait()
-                try:
-                    outcomes.append(("won", _compete(store, kind, number, f"{number}/{label}")))
-                except errors.WrongExpectedVersion as error:
-                    outcomes.append(("lost", (error.expected, error.actual)))
-                except (errors.DuplicateKey, errors.SessionExists, errors.CheckpointExists) as error:
-                    outcomes.append(("lost", type(error).__name__))
-                together.wait()
-        pipe.send(outcomes)
-    except BaseException as error:
-        together.abort()
-        pipe.send(f"failed: {error!r}")
+    with MemoryStore.open(folder, model=None, busy_timeout_s=120) as store:
+        for number in range(rounds):
+            together.wait()
+            try:
+                outcomes.append(("won", _compete(store, kind, number, f"{number}/{label}")))
+            except errors.WrongExpectedVersion as error:
+                outcomes.append(("lost", (error.expected, error.actual)))
+            except (errors.DuplicateKey, errors.SessionExists, errors.CheckpointExists) as error:
+                outcomes.append(("lost", type(error).__name__))
+            together.wait()
+    pipe.send(outcomes)
 
 
 def _compete(store: MemoryStore, kind: str, number: int, text: str) -> Any:
@@ -190,61 +196,52 @@ def _compete(store: MemoryStore, kind: str, number: int, text: str) -> Any:
             return store.session("race").checkpoint(f"c{number}", text).position
 
 
+@telling_failures
 def add_notes(pipe: Connection, folder: str, label: str, count: int, together: Any, in_all: int) -> None:
     """Add notes to the shared session; when all have done, tell which notes this process sees."""
-    try:
-        with MemoryStore.open(folder, model=None, busy_timeout_s=120) as store:
-            session = store.session("s")
-            together.wait()
-            for n in range(count):
-                session.note(f"{label}/{n}")
-            together.wait()
-            notes = session.notes()
-            assert len(notes) == in_all
-            pipe.send(notes)
-    except BaseException as error:
-        together.abort()
-        pipe.send(f"failed: {error!r}")
+    with MemoryStore.open(folder, model=None, busy_timeout_s=120) as store:
+        session = store.session("s")
+        together.wait()
+        for n in range(count):
+            session.note(f"{label}/{n}")
+        together.wait()
+        notes = session.notes()
+        assert len(notes) == in_all
+        pipe.send(notes)
 
 
+@telling_failures
 def change_task(pipe: Connection, folder: str, field: str, count: int, together: Any) -> None:
     """Count up one field of the shared session's task, with no look at the other."""
-    try:
-        with MemoryStore.open(folder, model=None, busy_timeout_s=120) as store:
-            session = store.session("s")
-            together.wait()
-            for n in range(1, count + 1):
-                task = session.update_task(step=n) if field == "step" else session.update_task(status=f"status {n}")
-                assert n in (task.step, int(task.status.split()[1]))
-        pipe.send("done")
-    except BaseException as error:
-        together.abort()
-        pipe.send(f"failed: {error!r}")
+    with MemoryStore.open(folder, model=None, busy_timeout_s=120) as store:
+        session = store.session("s")
+        together.wait()
+        for n in range(1, count + 1):
+            task = session.update_task(step=n) if field == "step" else session.update_task(status=f"status {n}")
+            assert n in (task.step, int(task.status.split()[1]))
+    pipe.send("done")
 
 
+@telling_failures
 def switch_often(pipe: Connection, folder: str, label: str, seed: int, count: int, together: Any) -> None:
     """Switch the one agent `count` times and say something after each; tell where it is when all have done."""
     rng = random.Random(seed)
-    try:
-        with MemoryStore.open(folder, model=None) as store:
-            together.wait()
-            for n in range(count):
-                match rng.choice(["new", "branch", "compress", "rewind", "resume"]):
-                    case "resume":
-                        session = store.switch("other", reason="resume")
-                    case "rewind":
-                        session = store.switch(reason="rewind", turns=1)
-                    case reason:
-                        session = store.switch(reason=reason)
-                session.record("user", f"{label}/{n}/{session.id}")
-            together.wait()
-            current, state = store.current(), sessions_of(store).agent("agent")
-            assert current is not None
-            assert state is not None
-            pipe.send((current.id, state.generation))
-    except BaseException as error:
-        together.abort()
-        pipe.send(f"failed: {error!r}")
+    with MemoryStore.open(folder, model=None) as store:
+        together.wait()
+        for n in range(count):
+            match rng.choice(["new", "branch", "compress", "rewind", "resume"]):
+                case "resume":
+                    session = store.switch("other", reason="resume")
+                case "rewind":
+                    session = store.switch(reason="rewind", turns=1)
+                case reason:
+                    session = store.switch(reason=reason)
+            session.record("user", f"{label}/{n}/{session.id}")
+        together.wait()
+        current, state = store.current(), sessions_of(store).agent("agent")
+        assert current is not None
+        assert state is not None
+        pipe.send((current.id, state.generation))
 
 
 def switch_until_killed(pipe: Connection, folder: str, label: str) -> None:
@@ -277,45 +274,38 @@ class HeldEncoder(HalfEncoder):
         return super().encode(texts)
 
 
+@telling_failures
 def record_and_embed(pipe: Connection, folder: str, half: int, turns: int, together: Any) -> None:
     """Record turns in a session of its own and embed by turns with one of two models; tell where they are."""
-    try:
-        with MemoryStore.open(folder, model=HalfEncoder(half)) as store:
-            session = store.session(f"s{half}")
-            together.wait()
-            found = {}
-            for n in range(turns):
-                text = f"note number{n} of writer{half}"
-                found[text] = session.record("user", text).position
-                if n % 10 == 9:
-                    store.admin.catch_up_vectors()
-        pipe.send(found)
-    except BaseException as error:
-        together.abort()
-        pipe.send(f"failed: {error!r}")
+    with MemoryStore.open(folder, model=HalfEncoder(half)) as store:
+        session = store.session(f"s{half}")
+        together.wait()
+        found = {}
+        for n in range(turns):
+            text = f"note number{n} of writer{half}"
+            found[text] = session.record("user", text).position
+            if n % 10 == 9:
+                store.admin.catch_up_vectors()
+    pipe.send(found)
 
 
+@telling_failures
 def recall_until_both_have_answered(pipe: Connection, folder: str, query: str) -> None:
     """Recall for ever through one handle, that has both models; tell which one answers whenever that changes."""
-    try:
-        with MemoryStore.open(folder, model=HalfEncoder(0), models=[HalfEncoder(1)]) as store:
-            last = None
-            while True:
-                answer = store.recall(query, k=1, mode="vector")
-                if answer.model != last:
-                    last = answer.model
-                    pipe.send((last, answer.head, answer.hits[0].similarity))
-    except BaseException as error:
-        pipe.send(f"failed: {error!r}")
+    with MemoryStore.open(folder, model=HalfEncoder(0), models=[HalfEncoder(1)]) as store:
+        last = None
+        while True:
+            answer = store.recall(query, k=1, mode="vector")
+            if answer.model != last:
+                last = answer.model
+                pipe.send((last, answer.head, answer.hits[0].similarity))
 
 
+@telling_failures
 def build_beside(pipe: Connection, folder: str, started: Any, go_on: Any) -> None:
     """Build the vectors of the second model, held at its first text; tell what was built."""
-    try:
-        with MemoryStore.open(folder, model=HalfEncoder(0)) as store:
-            pipe.send(store.models.add(HeldEncoder(1, started=started, go_on=go_on)).built_turns)
-    except BaseException as error:
-        pipe.send(f"failed: {error!r}")
+    with MemoryStore.open(folder, model=HalfEncoder(0)) as store:
+        pipe.send(store.models.add(HeldEncoder(1, started=started, go_on=go_on)).built_turns)
 
 
 def activate_until_killed(pipe: Connection, folder: str, label: str) -> None:
@@ -456,10 +446,6 @@ PRELOADED: Sequence[str] = (
     "tests.children.recording",
 )
 """Imported once by the server that forks the children, so that a child begins at once."""
-
-
-class Interrupt(BaseException):
-    """What Ctrl-C does, without a keyboard."""
 
 
 def append_under_interrupts(pipe: Connection, folder: str, seed: int, count: int, helpers: int) -> None:
