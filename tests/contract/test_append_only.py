@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 from pysqlite3 import dbapi2
 
@@ -96,41 +98,33 @@ def unchanged(log):
     assert verify(log).sound
 
 
-@pytest.mark.parametrize("statement", (REWRITING | UNLOCKING).values(), ids=(REWRITING | UNLOCKING).keys())
-def test_our_connections_refuse(log, unchanged, statement):
-    """Whatever SQL reaches a connection of the library, recorded history stays, and so does its guard."""
-    with log.engine.pool.connect() as connection:
-        before = settings_of(connection.connection.driver_connection)
-        with pytest.raises(Exception, match=r"append-only|not authorized|may not be modified") as caught:
-            connection.exec_driver_sql(statement)
-        if "may not be modified" not in str(caught.value):
-            assert isinstance(sqlite.map_error(caught.value, log.path), errors.AppendOnly)
-        assert settings_of(connection.connection.driver_connection) == before
-        connection.rollback()
+def test_our_connections_refuse_what_changes_history_or_its_guard(log, unchanged):
+    """Whatever SQL reaches a connection of the library, through the driver's own cursor too."""
+    for name, statement in (REWRITING | UNLOCKING).items():
+        with log.engine.pool.connect() as connection:
+            driver = connection.connection.driver_connection
+            before = settings_of(driver)
+            with pytest.raises(Exception, match=r"append-only|not authorized|may not be modified") as caught:
+                connection.exec_driver_sql(statement)
+            if "may not be modified" not in str(caught.value):
+                assert isinstance(sqlite.map_error(caught.value, log.path), errors.AppendOnly), name
+            assert settings_of(driver) == before, name
+            connection.rollback()
+            if name in REWRITING:
+                with pytest.raises(dbapi2.DatabaseError, match=r"append-only|not authorized"):
+                    driver.executescript(statement)
 
 
-@pytest.mark.parametrize("statement", REWRITING.values(), ids=REWRITING.keys())
-def test_our_connections_refuse_through_the_driver_too(log, unchanged, statement):
-    """The driver's own cursor is no way around."""
-    with log.engine.pool.connect() as connection:
-        driver = connection.connection.driver_connection
-        with pytest.raises(dbapi2.DatabaseError, match=r"append-only|not authorized"):
-            driver.executescript(statement)
-
-
-@pytest.mark.parametrize("name", REWRITING)
-def test_the_file_refuses_a_foreign_connection(log, unchanged, name):
+def test_the_file_refuses_a_foreign_connection(log, unchanged):
     """UPDATE and DELETE always; what replaces a row, once the connection asks for recursive triggers."""
-    foreign = dbapi2.connect(log.path, isolation_level=None)
-    try:
-        if "replace" not in name or name == "update or replace":
+    for name, statement in REWRITING.items():
+        with closing(dbapi2.connect(log.path, isolation_level=None)) as foreign:
+            if "replace" not in name or name == "update or replace":
+                with pytest.raises(dbapi2.IntegrityError, match="append-only"):
+                    foreign.execute(statement)
+            foreign.execute("PRAGMA recursive_triggers=ON")
             with pytest.raises(dbapi2.IntegrityError, match="append-only"):
-                foreign.execute(REWRITING[name])
-        foreign.execute("PRAGMA recursive_triggers=ON")
-        with pytest.raises(dbapi2.IntegrityError, match="append-only"):
-            foreign.execute(REWRITING[name])
-    finally:
-        foreign.close()
+                foreign.execute(statement)
 
 
 def test_an_event_put_in_by_hand_is_noticed(log):
