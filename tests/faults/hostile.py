@@ -195,8 +195,7 @@ def json_file(rng: Random, path: Path) -> str:
     inner = value["manifest"] if isinstance(value, dict) and "manifest" in value else value
     where, what = mutate(rng, inner)
     if inner is not value:
-        text = encode(inner)
-        path.write_bytes(b'{"sha256":"%s","manifest":%s}' % (sha256(text).hexdigest().encode(), text))
+        write_checked(path, inner)
     else:
         path.write_bytes(encode(value))
     return f"{path.name}: {where} is {what!r:.60}"
@@ -205,6 +204,12 @@ def json_file(rng: Random, path: Path) -> str:
 def encode(value: Any) -> bytes:
     """JSON, with what `DEEP` stands for."""
     return json.dumps(value, separators=(",", ":")).encode().replace(b'"\\u0001deep"', DEEP)
+
+
+def write_checked(path: Path, value: Any) -> None:
+    """Write a document with its right checksum."""
+    text = encode(value)
+    path.write_bytes(b'{"sha256":"%s","manifest":%s}' % (sha256(text).hexdigest().encode(), text))
 
 
 def mutate(rng: Random, value: Any) -> tuple[str, Any]:
@@ -238,7 +243,7 @@ def manifest_name(rng: Random, scene: Scene, root: Path) -> str:
     )
     value = json.loads(path.read_bytes())["manifest"]
     value["files"][name] = {"sha256": sha256(data).hexdigest(), "size_bytes": len(data)}
-    path.write_bytes(b'{"sha256":"%s","manifest":%s}' % (sha256(encode(value)).hexdigest().encode(), encode(value)))
+    write_checked(path, value)
     return f"{path.parent.name}: names {name!r}"
 
 
@@ -258,49 +263,33 @@ def segment_file(rng: Random, scene: Scene, root: Path) -> str:
         data = bytearray(rng.choice([b"", rng.randbytes(len(data)), data[: len(data) // 2], data * 2]))
     file.write_bytes(data)
     value["files"][name] = {"sha256": sha256(data).hexdigest(), "size_bytes": len(data)}
-    path.write_bytes(b'{"sha256":"%s","manifest":%s}' % (sha256(encode(value)).hexdigest().encode(), encode(value)))
+    write_checked(path, value)
     return f"{path.parent.name}/{name}: other bytes with the right digest"
 
 
-def schemas(table: str, columns: list[str]) -> Iterator[tuple[str, list[str]]]:
-    listed, drop = ", ".join(columns), f'DROP TABLE "{table}"'
-    rename = f'ALTER TABLE "{table}" RENAME TO old'
-    yield "a view that never ends", [drop, f'CREATE VIEW "{table}" AS {FOREVER}']
-    forever = ", ".join(f"x AS {column}" for column in columns)
-    yield "a view of its columns", [drop, f'CREATE VIEW "{table}" AS SELECT {forever} FROM ({FOREVER})']
-    yield "a trigger", [f'CREATE TRIGGER foreign_one AFTER INSERT ON "{table}" BEGIN {FOREVER}; END']
-    yield "a plain table", [rename, f'CREATE TABLE "{table}" ({listed})', f'INSERT INTO "{table}" SELECT * FROM old']
-    blobs = ", ".join(f"x'ff00' AS {column}" for column in columns)
-    yield "other types", [rename, f'CREATE TABLE "{table}" AS SELECT {blobs} FROM old']
-    yield "a text index", [drop, f'CREATE VIRTUAL TABLE "{table}" USING fts5({listed})']
-    yield "other columns", [drop, f'CREATE TABLE "{table}" (other TEXT)']
-    yield "no table", [drop]
-    yield "a generated column", [f'ALTER TABLE "{table}" ADD COLUMN g TEXT AS (hex(zeroblob(1000)))']
-    keyed = f'CREATE TABLE "{table}" ({listed}, PRIMARY KEY ({columns[0]})) WITHOUT ROWID'
-    yield "without row ids", [drop, keyed]
-    nonsense = f"UPDATE sqlite_master SET sql = 'CREATE TABLE nonsense(' WHERE name = '{table}'"
-    yield "nonsense", ["PRAGMA writable_schema=ON", nonsense]
-    loop = f"UPDATE sqlite_master SET rootpage = 1 WHERE name = '{table}'"
-    yield "the page of the schema", ["PRAGMA writable_schema=ON", loop]
-    yield "the number of another program", ["PRAGMA application_id=7", "PRAGMA user_version=-3"]
-
-
-def leave_super_journal(scene: Scene, path: Path) -> str:
-    """Leave a rollback journal of a database that names a file above as its super-journal."""
+def foreign_schema(path: Path, table: str, number: int) -> str | None:
+    """Give a table of a database a schema whose SQL would never end, or end the reader. None if there is none more."""
+    drop = f'DROP TABLE "{table}"'
     with closing(dbapi2.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        page = connection.execute("PRAGMA page_size").fetchone()[0]
-    name = str(scene.above / "empty").encode()
-    header = (
-        bytes.fromhex("d9d505f920a163d7") + b"\x00" * 4 + b"\x00" * 4 + (path.stat().st_size // page).to_bytes(4, "big")
-    )
-    header = (header + (512).to_bytes(4, "big") + page.to_bytes(4, "big")).ljust(512, b"\x00")
-    tail = (1 << 20).to_bytes(4, "big") + name + len(name).to_bytes(4, "big")
-    tail += sum(byte - 256 if byte > 127 else byte for byte in name).to_bytes(4, "big") + bytes.fromhex(
-        "d9d505f920a163d7"
-    )
-    path.with_name(f"{path.name}-journal").write_bytes(header + tail)
-    return f"{path.name}-journal names {name.decode()}"
+        columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
+        forever = ", ".join(f"x AS {column}" for column in columns)
+        nonsense = f"UPDATE sqlite_master SET sql = 'CREATE TABLE nonsense(' WHERE name = '{table}'"
+        kinds = {
+            "a view that never ends": f'{drop}; CREATE VIEW "{table}" AS SELECT {forever} FROM ({FOREVER})',
+            "a text index": f'{drop}; CREATE VIRTUAL TABLE "{table}" USING fts5({", ".join(columns)})',
+            "a trigger": f'CREATE TRIGGER theirs AFTER INSERT ON "{table}" BEGIN {FOREVER}; END',
+            "a generated column": f'ALTER TABLE "{table}" ADD COLUMN g TEXT AS (hex(zeroblob(1000)))',
+            "nonsense": f"PRAGMA writable_schema=ON; {nonsense}",
+        }
+        if number == len(kinds):
+            return None
+        kind, script = list(kinds.items())[number]
+        for trigger in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            if kind != "a trigger":
+                connection.execute(f"DROP TRIGGER {trigger[0]}")
+        connection.executescript(script)
+    path.with_name(f"{path.name}-seal").unlink(missing_ok=True)
+    return kind
 
 
 def export_line(rng: Random, scene: Scene) -> str:
@@ -351,7 +340,7 @@ def backup_name(rng: Random, scene: Scene) -> str:
     relative = os.path.relpath(outside, scene.backup)
     name = rng.choice([str(outside), relative, "projections/../../above/x", "keys.db", "projections/x/y.db", "new\x00"])
     value["files"].append({"path": name, "size_bytes": len(data), "sha256": sha256(data).hexdigest()})
-    path.write_bytes(b'{"sha256":"%s","manifest":%s}' % (sha256(encode(value)).hexdigest().encode(), encode(value)))
+    write_checked(path, value)
     return f"backup.json names {name!r}"
 
 
