@@ -23,8 +23,7 @@ from mnemolog.projections.sql.languages import CHOICES
 from mnemolog.projections.sql.opening import open_engine
 from mnemolog.projections.sql.position_blocks import BLOCKS
 from mnemolog.projections.sql.words import stems_of, terms_of
-from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS
-from tests.support import HashEncoder, as_stored
+from tests.support import as_stored
 
 
 def fill(store, count=40, *, start=0):
@@ -131,22 +130,6 @@ def test_a_rebuild_of_views_removes_planted_rows(views, log):
         assert text_search.search(connection, ["ghost"], k=5).positions == []
 
 
-@pytest.mark.parametrize("name", ["views.db", "embeddings.db"])
-def test_a_damaged_database_is_quarantined_and_rebuilt_on_open(store, folder, encoder, name):
-    """Nobody is asked, nothing is lost, and the reason is kept."""
-    fill(store)
-    store.admin.catch_up_vectors()
-    before = store.recall("number7").hits
-    store.close()
-    path = folder / "projections" / name
-    for suffix in ("-wal", "-shm"):
-        path.with_name(name + suffix).unlink(missing_ok=True)
-    path.write_bytes(b"\xff" * path.stat().st_size)
-    with MemoryStore.open(folder, model=encoder, background=False) as again:
-        assert again.recall("number7").hits == before
-        assert again.status().quarantined >= 1
-
-
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=200))
 def test_no_query_is_a_syntax_error(query):
     """Whatever somebody types is words, not FTS5; and one who types a whole turn finds it."""
@@ -211,44 +194,6 @@ def test_segments_are_merged_when_they_become_many(store, encoder, folder):
         assert len(list((folder / "projections" / "vectors").glob("*/[0-9]*-[0-9]*"))) < 12
     (status,) = store.status().vectors
     assert (status.state, status.vectors) == ("current", 80)
-
-
-def damage_flip(segment, name):
-    data = bytearray((segment / name).read_bytes())
-    data[len(data) // 2] ^= 1
-    (segment / name).write_bytes(data)
-
-
-FILLED = 40
-DAMAGES = {
-    "one bit of the vectors": (BLOCK_ROWS, lambda s: damage_flip(s, "vectors.q12")),
-    "one bit of their checksums": (FILLED, lambda s: damage_flip(s, "blocks.bin")),
-    "one bit of the positions": (FILLED, lambda s: damage_flip(s, "rows.i64")),
-    "one bit of the manifest": (FILLED, lambda s: damage_flip(s, "manifest.json")),
-    "truncated vectors": (FILLED, lambda s: (s / "vectors.q12").write_bytes((s / "vectors.q12").read_bytes()[:-9])),
-    "an empty file of vectors": (FILLED, lambda s: (s / "vectors.q12").write_bytes(b"")),
-    "a missing file of vectors": (FILLED, lambda s: (s / "vectors.q12").unlink()),
-    "a missing manifest": (FILLED, lambda s: (s / "manifest.json").unlink()),
-}
-"""What is done to a segment, and how many of its texts the model has to embed again."""
-
-
-@pytest.mark.parametrize("what", DAMAGES)
-def test_a_damaged_segment_is_quarantined_and_the_model_embeds_only_lost_texts(store, folder, encoder, what):
-    """Checked before FAISS parses a byte; a flipped bit costs the texts of its block. Answers are unchanged."""
-    fill(store, FILLED)
-    (lost, damage) = DAMAGES[what]
-    store.admin.catch_up_vectors()
-    before = store.recall("number7", mode="vector").hits
-    store.close()
-    (segment,) = (folder / "projections" / "vectors").glob("*/[0-9]*-[0-9]*")
-    damage(segment)
-    fresh = HashEncoder()
-    with MemoryStore.open(folder, model=fresh, background=False) as again:
-        assert again.recall("number7", mode="vector").hits == before
-        assert fresh.texts_encoded == lost + 1, "and the query"
-        assert again.status().quarantined == 1
-        assert again.verify().sound
 
 
 def test_vectors_ahead_of_the_log_are_never_served(store, folder, tmp_path, encoder):
