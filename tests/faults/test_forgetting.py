@@ -11,6 +11,7 @@ from pysqlite3 import dbapi2
 from mnemolog import MemoryStore, NewTurn
 from mnemolog.forgetting.service import STEPS
 from mnemolog.infra.keys.key_tree import Node, leaves_near
+from mnemolog.projections.history import states
 from mnemolog.projections.sql.embeddings import content_hash
 from mnemolog.projections.sql.packed_vectors import pack
 from mnemolog.projections.vectors.text_hashes import CONTENT_BYTES
@@ -62,9 +63,11 @@ def fill_all(store):
     store.models.add(encoder(2))
     store.record("bad", "user", "quokka latest")
     store.recall("quokka latest", mode="vector")  # Embedded, and in no segment yet.
-    for n in range(1_100):  # Enough changes for a snapshot of the session's state.
-        store.session("bad").set("k", f"echidnavalue{n}")
-    store.session("bad").all()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(states, "SNAPSHOT_EVERY", 20)
+        for n in range(40):  # Enough changes for a snapshot of the session's state.
+            store.session("bad").set("k", f"echidnavalue{n}")
+        store.session("bad").all()
 
 
 def bytes_of(folder):
@@ -115,15 +118,26 @@ in_both = pytest.mark.parametrize("filled", ["sqlite", "postgres"], indirect=Tru
 """With the log and its keys in a folder, and in PostgreSQL."""
 
 
-@pytest.fixture
-def filled(tmp_path, request):
-    """The folder of a store that is filled and closed."""
-    folder = tmp_path / "memory"
-    if getattr(request, "param", "sqlite") == "postgres":
-        put_log_in_postgres(folder, request.getfixturevalue("postgres_url"))
+def made(folder):
     with MemoryStore.open(folder, model=encoder(), clock=FakeClock(), background=False) as store:
         fill_all(store)
     return folder
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """The folder of a store that is filled and closed, to be copied."""
+    return made(tmp_path_factory.mktemp("template") / "memory")
+
+
+@pytest.fixture
+def filled(template, tmp_path, request):
+    """The folder of a store that is filled and closed."""
+    folder = tmp_path / "memory"
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return shutil.copytree(template, folder)
+    put_log_in_postgres(folder, request.getfixturevalue("postgres_url"))
+    return made(folder)
 
 
 def reopened(folder, **options):
@@ -137,19 +151,19 @@ def good_answers(store):
     return [turn.text for turn in store.session("good").turns()], store.session("good").all(), positions
 
 
-def test_before_forgetting_every_word_is_found_somewhere(filled):
-    """The searches of the other tests find what they look for, where it is."""
-    found = hits(filled, [word.encode() for word in SECRETS])
-    in_files = {needle.decode() for _, needle, _ in found}
+def require_found(folder):
+    """The searches below find what they look for, where it is, before it is forgotten."""
+    found = hits(folder, [word.encode() for word in SECRETS])
     # Receipts, checkpoints' names and the like are in the log only, where they are encrypted.
-    assert in_files >= {"quokka", "wombatname", "echidnavalue", "bilbymeta"}
+    assert {needle.decode() for _, needle, _ in found} >= {"quokka", "wombatname", "echidnavalue", "bilbymeta"}
     assert {path.split("/")[1] for path, _, _ in found} >= {"views.db", "snapshots.db"}
-    in_vectors = {path.rsplit("/", 1)[-1] for path, _, _ in hits(filled, vectors_of_bad())}
+    in_vectors = {path.rsplit("/", 1)[-1] for path, _, _ in hits(folder, vectors_of_bad())}
     assert in_vectors >= {"vectors.q12", "contents.bin", "embeddings.db"}
 
 
 def test_no_file_holds_what_was_forgotten(filled):
     """Words, vectors and keys, of a session with all its content, under several models: open and closed."""
+    require_found(filled)
     roots, derived = keys_of(filled)
     with reopened(filled) as store:
         before, head = good_answers(store), store.head()
