@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import msgspec
@@ -73,52 +75,57 @@ CONTEXT = {
         "digest": "",
     },
 }
+bad = partial(Crafted, "session/bad")
+new = partial(Crafted, "session/new", START)
+judgement = partial(Crafted, "recalls", "recall.judged.v1")
+
+
+def receipt(changes):
+    return Crafted("recalls", "recall.served.v1", RECEIPT | changes)
+
+
+def context(changes):
+    return Crafted("recalls", "context.served.v1", CONTEXT | changes)
+
+
 KINDS = {
-    "a turn of a session never started": Crafted("session/bad", TURN, turn(), started=False),
-    "a value of a session never started": Crafted(
-        "session/bad", "value.set.v1", {"key": "k", "value": 1}, started=False
-    ),
+    "a turn of a session never started": bad(TURN, turn(), started=False),
+    "a value of a session never started": bad("value.set.v1", {"key": "k", "value": 1}, started=False),
     "a turn in the stream of an agent": Crafted("agent/a", TURN, turn()),
-    "metadata nested deep": Crafted("session/bad", TURN, deep_turn(990)),
-    "metadata nested deeper than any stack": Crafted("session/bad", TURN, deep_turn(100_000)),
-    "metadata nested a little too deep": Crafted("session/bad", TURN, turn(metadata=nested(66))),
-    "tool calls nested deep": Crafted("session/bad", TURN, turn(tool_calls=[nested(300)])),
-    "metadata of bytes": Crafted("session/bad", TURN, turn(metadata={"k": b"\xff"})),
-    "metadata with keys of numbers": Crafted("session/bad", TURN, turn(metadata={"k": {1: 2}})),
-    "metadata without a number": Crafted("session/bad", TURN, turn(metadata={"k": float("nan")})),
-    "an unknown role": Crafted("session/bad", TURN, turn(role="wizard")),
-    "said after the calendar": Crafted("session/bad", TURN, turn(said_at=NEVER)),
-    "said before the calendar": Crafted("session/bad", TURN, turn(said_at=-NEVER)),
-    "said beyond 64 bits": Crafted("session/bad", TURN, turn(said_at=(1 << 64) - 1)),
-    "recorded after the calendar": Crafted("session/bad", TURN, turn(), recorded_at=NEVER),
-    "recorded before the calendar": Crafted("session/bad", "note.added.v1", {"text": "n"}, recorded_at=-NEVER),
-    "started outside of the calendar": Crafted("session/new", START, {"name": "", "agent": "a"}, recorded_at=-NEVER),
-    "started twice": Crafted("session/bad", START, {"name": "", "agent": "again"}),
-    "branched from what is not there": Crafted("session/new", START, BRANCH | {"parent": "nobody", "branched_at": 1}),
-    "branched from itself": Crafted("session/new", START, BRANCH | {"parent": "new", "branched_at": 1}),
-    "branched at a later position": Crafted("session/new", START, BRANCH | {"parent": "bad", "branched_at": 1 << 40}),
-    "branched at a negative position": Crafted("session/new", START, BRANCH | {"parent": "bad", "branched_at": -5}),
-    "branched beyond 64 bits": Crafted("session/new", START, BRANCH | {"parent": "bad", "branched_at": (1 << 64) - 1}),
-    "a restored checkpoint that never was": Crafted(
-        "session/bad", "checkpoint.restored.v1", {"id": "x", "position": 1}
-    ),
-    "a restored checkpoint of the future": Crafted(
-        "session/bad", "checkpoint.restored.v1", {"id": "x", "position": NEVER}
-    ),
-    "a rewind to the future": Crafted("session/bad", "turns.rewound.v1", {"to": NEVER}),
-    "a rewind to a negative position": Crafted("session/bad", "turns.rewound.v1", {"to": -1}),
-    "a value nested deep": Crafted("session/bad", "value.set.v1", {"key": "k", "value": nested(200)}),
-    "a value that expires after the calendar": Crafted(
-        "session/bad", "value.set.v1", {"key": "k", "value": 1, "expires_at": NEVER}
-    ),
-    "a task with a negative step": Crafted("session/bad", "task.changed.v1", {"description": "d", "step": -1}),
+    "metadata nested deep": bad(TURN, deep_turn(990)),
+    "metadata nested deeper than any stack": bad(TURN, deep_turn(100_000)),
+    "metadata nested a little too deep": bad(TURN, turn(metadata=nested(66))),
+    "tool calls nested deep": bad(TURN, turn(tool_calls=[nested(300)])),
+    "metadata of bytes": bad(TURN, turn(metadata={"k": b"\xff"})),
+    "metadata with keys of numbers": bad(TURN, turn(metadata={"k": {1: 2}})),
+    "metadata without a number": bad(TURN, turn(metadata={"k": float("nan")})),
+    "an unknown role": bad(TURN, turn(role="wizard")),
+    "said after the calendar": bad(TURN, turn(said_at=NEVER)),
+    "said before the calendar": bad(TURN, turn(said_at=-NEVER)),
+    "said beyond 64 bits": bad(TURN, turn(said_at=(1 << 64) - 1)),
+    "recorded after the calendar": bad(TURN, turn(), recorded_at=NEVER),
+    "recorded before the calendar": bad("note.added.v1", {"text": "n"}, recorded_at=-NEVER),
+    "started outside of the calendar": new({"name": "", "agent": "a"}, recorded_at=-NEVER),
+    "started twice": bad(START, {"name": "", "agent": "again"}),
+    "branched from what is not there": new(BRANCH | {"parent": "nobody", "branched_at": 1}),
+    "branched from itself": new(BRANCH | {"parent": "new", "branched_at": 1}),
+    "branched at a later position": new(BRANCH | {"parent": "bad", "branched_at": 1 << 40}),
+    "branched at a negative position": new(BRANCH | {"parent": "bad", "branched_at": -5}),
+    "branched beyond 64 bits": new(BRANCH | {"parent": "bad", "branched_at": (1 << 64) - 1}),
+    "a restored checkpoint that never was": bad("checkpoint.restored.v1", {"id": "x", "position": 1}),
+    "a restored checkpoint of the future": bad("checkpoint.restored.v1", {"id": "x", "position": NEVER}),
+    "a rewind to the future": bad("turns.rewound.v1", {"to": NEVER}),
+    "a rewind to a negative position": bad("turns.rewound.v1", {"to": -1}),
+    "a value nested deep": bad("value.set.v1", {"key": "k", "value": nested(200)}),
+    "a value that expires after the calendar": bad("value.set.v1", {"key": "k", "value": 1, "expires_at": NEVER}),
+    "a task with a negative step": bad("task.changed.v1", {"description": "d", "step": -1}),
     "a switch to a session that is not there": Crafted(
         "agent/assistant", "session.switched.v1", {"from": None, "to": "nobody", "reason": "resume"}
     ),
-    "a text that is a number": Crafted("session/bad", TURN, {"role": "user", "text": 5}),
-    "a turn without a role": Crafted("session/bad", TURN, {"text": "t"}),
-    "bytes that are no MessagePack": Crafted("session/bad", TURN, b"\xff\xff"),
-    "a start without an agent": Crafted("session/new", START, {"name": ""}),
+    "a text that is a number": bad(TURN, {"role": "user", "text": 5}),
+    "a turn without a role": bad(TURN, {"text": "t"}),
+    "bytes that are no MessagePack": bad(TURN, b"\xff\xff"),
+    "a start without an agent": new({"name": ""}),
     "a model of no dimension": Crafted(
         "models", "model.activated.v1", {"fingerprint": "f" * 64, "model": "m", "dimension": 0}
     ),
@@ -126,26 +133,16 @@ KINDS = {
         "models", "model.activated.v1", {"fingerprint": "x", "model": "m", "dimension": 3}
     ),
     "a language that is none": Crafted("language", "language.chosen.v1", {"language": "tlh"}),
-    "a receipt of the future": Crafted(
-        "recalls", "recall.served.v1", RECEIPT | {"head": NEVER, "scores": [1.0], "ranks": {}}
-    ),
-    "a receipt without scores": Crafted("recalls", "recall.served.v1", RECEIPT | {"scores": [], "ranks": {}}),
-    "a context of the future": Crafted(
-        "recalls", "context.served.v1", CONTEXT | {"recall": RECEIPT | {"head": NEVER, "scores": [1.0], "ranks": {}}}
-    ),
-    "a context with later turns": Crafted(
-        "recalls", "context.served.v1", CONTEXT | {"turns": [2], "starts": [0], "ends": [1]}
-    ),
-    "a context with a part that cannot be": Crafted(
-        "recalls", "context.served.v1", CONTEXT | {"turns": [1], "starts": [5], "ends": [1]}
-    ),
-    "a context without offsets": Crafted("recalls", "context.served.v1", CONTEXT | {"turns": [1]}),
-    "a context built at no time": Crafted("recalls", "context.served.v1", CONTEXT | {"moment": NEVER}),
-    "a judgement of the future": Crafted("recalls", "recall.judged.v1", {"receipt": NEVER, "nothing": True}),
-    "a judgement of a later turn": Crafted("recalls", "recall.judged.v1", {"receipt": 1, "good": [NEVER]}),
-    "a judgement that contradicts itself": Crafted(
-        "recalls", "recall.judged.v1", {"receipt": 2, "good": [1], "bad": [1]}
-    ),
+    "a receipt of the future": receipt({"head": NEVER, "scores": [1.0], "ranks": {}}),
+    "a receipt without scores": receipt({"scores": [], "ranks": {}}),
+    "a context of the future": context({"recall": RECEIPT | {"head": NEVER, "scores": [1.0], "ranks": {}}}),
+    "a context with later turns": context({"turns": [2], "starts": [0], "ends": [1]}),
+    "a context with a part that cannot be": context({"turns": [1], "starts": [5], "ends": [1]}),
+    "a context without offsets": context({"turns": [1]}),
+    "a context built at no time": context({"moment": NEVER}),
+    "a judgement of the future": judgement({"receipt": NEVER, "nothing": True}),
+    "a judgement of a later turn": judgement({"receipt": 1, "good": [NEVER]}),
+    "a judgement that contradicts itself": judgement({"receipt": 2, "good": [1], "bad": [1]}),
     "a request to forget negative versions": Crafted(
         "forgetting",
         "forget.requested.v1",
@@ -156,9 +153,7 @@ KINDS = {
         "forget.requested.v1",
         {"id": "f", "targets": [{"stream": "session/x", "versions": [(1, 2)], "series": 999, "counts": {}}]},
     ),
-    "content erased beyond 64 bits": Crafted(
-        "session/bad", "content.forgotten.v1", {"request": "f", "versions": [(1, (1 << 64) - 1)]}
-    ),
+    "content erased beyond 64 bits": bad("content.forgotten.v1", {"request": "f", "versions": [(1, (1 << 64) - 1)]}),
     "a thread built on its future": Crafted("thread/t", "thread.checkpointed.v1", CHECKPOINT | {"kept": {"c": NEVER}}),
     "a thread with a negative value": Crafted(
         "thread/t",
@@ -256,14 +251,14 @@ def check_reads(store, positions):
 
 
 @pytest.mark.promise("P12", "places of an event")
-@pytest.mark.parametrize("encrypt", [True, False], ids=["encrypted", "plain"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_invalid_event_is_named_and_stops_only_what_needs_it(tmp_path, kind, encrypt, tries):
+def test_an_invalid_event_is_named_and_stops_only_what_needs_it(tmp_path, kind, tries):
     """`verify` names it, an import refuses it; a read answers or names it, and no raw error escapes."""
     crafted = KINDS[kind]
-    for n in range(tries):
+    sealed = crafted.topic in SEALED_TOPICS
+    for n, encrypt in product(range(tries), (True, False)):
         before = (list(KINDS).index(kind) + n) % 3 * TURNS // 2
-        folder, export, copy = (tmp_path / f"{name}{n}" for name in ("memory", "export", "copy"))
+        folder, export, copy = (tmp_path / f"{name}{n}{encrypt}" for name in ("memory", "export", "copy"))
         with opened(folder, encrypt=encrypt) as store:
             record(store, range(before))
             if crafted.started:
@@ -274,10 +269,10 @@ def test_an_invalid_event_is_named_and_stops_only_what_needs_it(tmp_path, kind, 
             (found,) = store.verify(contents=True).findings
             assert (found.position, found.kind in ("unfit", "undecodable")) == (position, True), found
             store.audit.export(export)
-            if kind not in ONLY_VERIFIED:
+            if kind not in ONLY_VERIFIED and encrypt == sealed:
                 stopped = check_reads(store, [position])
                 assert stopped or found.kind == "unfit", "an event that cannot be decoded stops a read"
-        if encrypt and crafted.topic in SEALED_TOPICS and crafted.started and crafted.recorded_at == EPOCH_2024:
+        if encrypt and sealed and crafted.started and crafted.recorded_at == EPOCH_2024:
             import_log(export, copy)  # What is wrong is encrypted, and an import has no keys.
         else:
             with pytest.raises(ImportRefused, match=f"position {position} ") as caught:
@@ -364,21 +359,21 @@ def test_an_event_with_a_changed_field_stops_only_what_needs_it(tmp_path, rng, t
             check_reads(store, [item.position for item in findings])
 
 
-@pytest.mark.parametrize("time", [NEVER, -NEVER])
-def test_a_clock_beyond_the_calendar_is_refused_before_anything_is_written(tmp_path, time):
+def test_a_clock_beyond_the_calendar_is_refused_before_anything_is_written(tmp_path):
     """Nothing could read the event again."""
     clock = FakeClock(step=0)
     with MemoryStore.open(tmp_path / "memory", model=None, clock=clock) as store:
         session = store.start_session("s")
-        clock.set(time)
-        for append_one in (
-            lambda: session.record("user", "words"),
-            lambda: session.set("k", 1),
-            lambda: store.start_session("later"),
-            lambda: log_of(store).appends.transact(lambda tx: tx.append_stored("eventsourcing.x", "Happened", b"{}")),
-        ):
-            with pytest.raises(InvalidInput, match=r"clock: .*years 1 to 9999"):
-                append_one()
+        for time in (NEVER, -NEVER):
+            clock.set(time)
+            for append_one in (
+                lambda: session.record("user", "words"),
+                lambda: session.set("k", 1),
+                lambda: store.start_session("later"),
+                lambda: log_of(store).appends.transact(lambda tx: tx.append_stored("eventsourcing.x", "Any", b"{}")),
+            ):
+                with pytest.raises(InvalidInput, match=r"clock: .*years 1 to 9999"):
+                    append_one()
         clock.set(EPOCH_2024)
         assert store.head().position == 1
         assert store.verify().sound
