@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from mcp import Client, MCPError
 
-from mnemolog import MemoryStore, NotAStore
-from mnemolog.adapters.mcp import Memory, OpeningMemory, make_server
+from mnemolog import MemoryStore
+from mnemolog.adapters.mcp import OpeningMemory, make_server
 from mnemolog.adapters.support.agent_tools.memory import opened
 from tests.adapters.mcp.serving import MODES, answer, command, over_stdio, refusal
 from tests.support import WAIT_S
@@ -31,7 +31,7 @@ def ready(folder):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_tools_are_listed_before_the_store_is_open_and_calls_wait_for_it(folder, mode):
+async def test_tools_are_listed_before_the_store_is_open_and_calls_wait_for_it(folder, mode):
     """Several that wait are answered by one store."""
     asked = []
 
@@ -43,77 +43,34 @@ def test_tools_are_listed_before_the_store_is_open_and_calls_wait_for_it(folder,
             yield memory
 
     opens = asyncio.Event()
-
-    async def main():
-        async with client_of(prepare, mode) as client:
-            assert "recall" in {tool.name for tool in (await client.list_tools()).tools}
-            calls = [asyncio.ensure_future(answer(client, "session_list")) for _ in range(3)]
-            listing = asyncio.ensure_future(client.list_resources())
-            assert not (await asyncio.wait([*calls, listing], timeout=0))[0]
-            assert not folder.exists()
-            opens.set()
-            assert [await call for call in calls] == [{"position": 0}] * 3
-            assert (await listing).resources == []
-
-    asyncio.run(main())
+    async with client_of(prepare, mode) as client:
+        assert "recall" in {tool.name for tool in (await client.list_tools()).tools}
+        calls = [asyncio.ensure_future(answer(client, "session_list")) for _ in range(3)]
+        listing = asyncio.ensure_future(client.list_resources())
+        assert not (await asyncio.wait([*calls, listing], timeout=0))[0]
+        assert not folder.exists()
+        opens.set()
+        assert [await call for call in calls] == [{"position": 0}] * 3
+        assert (await listing).resources == []
     assert len(asked) == 1
 
 
-def test_a_store_is_opened_and_closed_without_any_call(folder):
-    """Its model is loaded, and what its log needs is done, while the client makes up its mind."""
-    memories: list[Memory] = []
-
-    @asynccontextmanager
-    async def noted():
-        async with ready(folder) as memory:
-            memories.append(memory)
-            yield memory
-
-    async def main():
-        async with client_of(noted):
-            while not memories:
-                await asyncio.sleep(0)
-
-    asyncio.run(main())
-    MemoryStore.open(folder, model=None, create=False).close()
-    assert len(memories) == 1
-
-
-def test_every_call_returns_why_the_store_cannot_be_opened_and_tries_again(folder):
+async def test_every_call_returns_why_the_store_cannot_be_opened_and_tries_again(folder):
     """By tools with a hint, by resources, and when it is over."""
     folder.mkdir()
     (folder / "log.db").write_text("this is no log")
-
-    async def main():
-        async with client_of(lambda: ready(folder)) as client:
-            assert (await client.list_tools()).tools
-            for _ in range(2):
-                assert (await refusal(client, "status")).startswith("NotAStore: ")
-            assert "\nhint: " in await refusal(client, "status")
-            for asking in (client.list_resources(), client.read_resource("mnemolog://sessions/s")):
-                with pytest.raises(MCPError, match=r"log\.db"):
-                    await asking
-            (folder / "log.db").unlink()
-            await answer(client, "remember", session="trip", text="tea")
-
-    asyncio.run(main())
+    async with client_of(lambda: ready(folder)) as client:
+        assert (await client.list_tools()).tools
+        for _ in range(2):
+            assert (await refusal(client, "status")).startswith("NotAStore: ")
+        assert "\nhint: " in await refusal(client, "status")
+        for asking in (client.list_resources(), client.read_resource("mnemolog://sessions/s")):
+            with pytest.raises(MCPError, match=r"log\.db"):
+                await asking
+        (folder / "log.db").unlink()
+        await answer(client, "remember", session="trip", text="tea")
     with MemoryStore.open(folder, model=None, create=False) as store:
         assert [item.session for item in store.sessions()] == ["trip"]
-
-
-def test_the_error_of_a_store_that_never_opened_is_raised_at_the_end(folder):
-    """Also where no call has asked for it."""
-    folder.mkdir()
-    (folder / "log.db").write_text("this is no log")
-
-    async def in_vain(*asked):
-        async with client_of(lambda: ready(folder)) as client:
-            for tool in asked:
-                await refusal(client, tool)
-
-    for asked in ([], ["status"]):
-        with pytest.raises(NotAStore):
-            asyncio.run(in_vain(*asked))
 
 
 def test_a_server_without_a_store_exits_with_an_error_when_its_client_leaves(folder):
@@ -132,23 +89,3 @@ def test_a_server_without_a_store_exits_with_an_error_when_its_client_leaves(fol
     assert (gone.returncode, gone.stdout) == (1, "")
     assert "error: " in gone.stderr
     assert "Traceback" not in gone.stderr
-
-
-def test_an_unexpected_error_at_opening_is_logged_and_an_error_of_the_call(folder, caplog):
-    """With its traceback, and the service continues: the next call tries again."""
-    planted = [OSError("planted"), OSError("planted")]
-
-    def prepare():
-        if planted:
-            raise planted.pop()
-        return ready(folder)
-
-    async def main():
-        async with client_of(prepare) as client:
-            while planted:
-                with pytest.raises(MCPError):
-                    await client.call_tool("status", {})
-            assert (await answer(client, "status"))["result"]["sessions"] == 0
-
-    asyncio.run(main())
-    assert caplog.text.count("OSError: planted") >= 2

@@ -8,47 +8,22 @@ import httpx2
 import pytest
 
 from mnemolog import MemoryStore
-from tests.adapters.mcp.serving import MODES, answer, over_http, refusal
+from tests.adapters.mcp.serving import answer, over_http, refusal
 from tests.server.serving import server
 from tests.support import WAIT_S
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_conversation_with_a_served_store(folder, mode):
-    """Tools and resources as over any other transport; the API sees the same turns."""
-
-    async def main(url):
-        async with over_http(f"{url}/mcp", mode=mode) as client:
-            said = await answer(client, "remember", session="trip", text="I moved to Lisbon. 🎒\u2028é")
-            found = await answer(client, "recall", query="Lisbon")
-            assert "there is no session" in await refusal(client, "working_memory", session="nobody")
-            assert len((await client.list_resources()).resources) == 1
-            assert str(folder) not in str(client.instructions if hasattr(client, "instructions") else "")
-        assert found["hits"][0]["text"] == "I moved to Lisbon. 🎒\u2028é"
-        return said["positions"]
-
-    with server(folder) as (url, process):
-        positions = asyncio.run(main(url))
-        turns = httpx2.get(f"{url}/v1/sessions/trip/turns", timeout=WAIT_S).json()["items"]
-        assert [turn["position"] for turn in turns] == positions
-        assert "Traceback" not in process.errors()
-
-
-def test_a_stream_of_mcp_is_refused(folder):
-    """It would hold a connection for as long as its client likes."""
-    with server(folder) as (url, _):
-        asked = {"accept": "text/event-stream"}
-        assert httpx2.get(f"{url}/mcp", headers=asked, timeout=WAIT_S).status_code == 405
+async def tools(url, **headers):
+    async with over_http(url, **headers) as client:
+        return {tool.name for tool in (await client.list_tools()).tools}
 
 
 def test_a_client_asks_for_all_tools_in_the_url(folder):
     """By default the six that a model needs; of a read-only server those that read."""
 
-    async def tools(url):
-        async with over_http(url) as client:
-            return {tool.name for tool in (await client.list_tools()).tools}
-
     with server(folder) as (url, _):
+        stream = httpx2.get(f"{url}/mcp", headers={"accept": "text/event-stream"}, timeout=WAIT_S)
+        assert stream.status_code == 405, "it would hold a connection for as long as its client likes"
         core, full = asyncio.run(tools(f"{url}/mcp")), asyncio.run(tools(f"{url}/mcp?tools=full"))
         assert core == {"remember", "recall", "context", "timeline", "working_memory", "switch"}
         assert core < full
@@ -101,17 +76,18 @@ def test_a_token_bounds_the_memory_and_its_actor_is_recorded(folder, tokens):
 def test_the_verbs_of_a_token_decide_which_tools_it_gets(folder, tokens):
     """Reading alone: no tool that writes. Recording alone, no token or a wrong one: nothing."""
 
-    async def tools(url, secret):
-        async with over_http(url, **bearer(secret)) as client:
-            return {tool.name for tool in (await client.list_tools()).tools}
-
     def status(url, **headers):
         return httpx2.post(url, json={}, headers=headers, timeout=WAIT_S)
 
     with server(folder, "--require-token") as (url, _):
         url = f"{url}/mcp"
-        assert "remember" in asyncio.run(tools(url, tokens["alice"]))
-        assert asyncio.run(tools(url, tokens["reader"])) == {"recall", "context", "timeline", "working_memory"}
+        assert "remember" in asyncio.run(tools(url, **bearer(tokens["alice"])))
+        assert asyncio.run(tools(url, **bearer(tokens["reader"]))) == {
+            "recall",
+            "context",
+            "timeline",
+            "working_memory",
+        }
         assert status(url, **bearer(tokens["recorder"])).status_code == 403
         assert status(url).status_code == 401
         assert status(url, **bearer("wrong")).status_code == 401

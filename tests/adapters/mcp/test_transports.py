@@ -14,6 +14,7 @@ import pytest
 
 from mnemolog import MemoryStore
 from tests.adapters.mcp.serving import MODES, answer, command, http_server, over_http, over_stdio, refusal
+from tests.server.serving import server
 from tests.support import WAIT_S
 
 INITIALIZE = {
@@ -40,24 +41,36 @@ def http(folder):
         yield lambda mode="auto": over_http(url, mode=mode)
 
 
+@contextmanager
+def served(folder):
+    """`mnemolog serve`, beside its API."""
+    with server(folder) as (url, process):
+        yield lambda mode="auto": over_http(f"{url}/mcp", mode=mode)
+        turns = httpx2.get(f"{url}/v1/sessions/trip/turns", timeout=WAIT_S).json()["items"]
+        assert [turn["text"] for turn in turns] == [MOVED], "the API sees the same turns"
+        assert "Traceback" not in process.errors()
+
+
 TRANSPORTS = {"stdio": stdio, "http": http}
+MOVED = "I moved to Lisbon. 🎒\u2028é"
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", [stdio, http, served])
 def test_a_conversation_over_a_transport(folder, transport, mode):
     """Answers, errors and resources come as they do without one."""
 
     async def main(connect):
         async with connect(mode) as client:
-            said = await answer(client, "remember", session="trip", text="I moved to Lisbon. 🎒\u2028é")
+            said = await answer(client, "remember", session="trip", text=MOVED)
             found = await answer(client, "recall", query="Lisbon")
             assert "there is no session" in await refusal(client, "working_memory", session="nobody")
             assert len((await client.list_resources()).resources) == 1
-        assert found["hits"][0]["text"] == "I moved to Lisbon. 🎒\u2028é"
+            assert transport is not served or str(folder) not in str(client.instructions)
+        assert found["hits"][0]["text"] == MOVED
         assert [found["hits"][0]["position"]] == said["positions"]
 
-    with TRANSPORTS[transport](folder) as connect:
+    with transport(folder) as connect:
         asyncio.run(main(connect))
 
 
@@ -86,14 +99,14 @@ def test_several_clients_at_once_lose_nothing_to_one_another(folder, transport):
         assert store.verify().sound
 
 
+def start_recording(where, session):
+    command = [sys.executable, "-m", "tests.adapters.mcp.recording_client", str(where), session]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
 def recording_client(where, session, *, acknowledged):
     """A client that is killed when so many turns were acknowledged: what it was told, and the end of its stderr."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "tests.adapters.mcp.recording_client", str(where), session],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    child = start_recording(where, session)
     told = [child.stdout.readline() for _ in range(acknowledged)]
     child.kill()
     told += child.stdout.read().splitlines()
@@ -130,6 +143,29 @@ def test_a_killed_client_loses_no_acknowledged_turn_and_hinders_no_other(folder,
         kept = {turn.text for turn in store.turns("dying")}
         assert told <= kept
         assert len(kept) - 1 <= len(told) + 1, "at most one was on its way"
+        assert store.verify().sound
+
+
+def test_a_killed_server_keeps_every_acknowledged_turn_and_restarts(folder):
+    """A turn whose answer is missing is there once or not at all."""
+    with http_server(folder) as (url, process):
+        client = start_recording(url, "trip")
+        told = [client.stdout.readline() for _ in range(30)]
+        process.kill()
+        told = {f"number {int(line)}" for line in [*told, *client.communicate(timeout=WAIT_S)[0].splitlines()]}
+
+    async def ask():
+        async with over_stdio(folder) as client:
+            said = await answer(client, "remember", session="trip", text="gone on after all")
+            found = await answer(client, "recall", query="gone on after all", k=1)
+        return said["positions"] == [hit["position"] for hit in found["hits"]]
+
+    assert asyncio.run(ask())
+    with MemoryStore.open(folder, model=None, create=False) as store:
+        *kept, _ = [turn.text for turn in store.turns("trip")]
+        assert len(told) >= 30
+        assert told <= set(kept)
+        assert len(set(kept)) == len(kept) <= len(told) + 1, "at most one was on its way"
         assert store.verify().sound
 
 
@@ -176,24 +212,10 @@ def test_http_serves_mcp_alone_to_programs_of_this_machine(folder):
         assert post(url, origin="https://app.example.org") == 200
         assert post(url, host="evil.example.org") == 421
         assert post(url, origin="https://evil.example.org") == 403
+        assert post(url, authorization="Bearer wrong") == 401
         for path in ("/v1/head", "/", "/sessions", "/login"):
             assert httpx2.get(url.replace("/mcp", path), timeout=WAIT_S).status_code == 404, path
         assert httpx2.get(url.replace("/mcp", "/healthz"), timeout=WAIT_S).text == "ok\n"
-
-
-def test_a_token_of_the_store_limits_its_holder_over_http(folder):
-    """An invalid one is refused; without one, a program of this machine may do everything."""
-    with MemoryStore.open(folder, model=None) as store:
-        reader = {"authorization": f"Bearer {store.admin.create_token('ann', verbs=['read']).secret}"}
-
-    async def tools(url, **headers):
-        async with over_http(url, **headers) as client:
-            return {tool.name for tool in (await client.list_tools()).tools}
-
-    with http_server(folder, "--tools", "full") as (url, _):
-        assert "remember" in asyncio.run(tools(url))
-        assert "remember" not in asyncio.run(tools(url, **reader))
-        assert post(url, authorization="Bearer wrong") == 401
 
 
 def ran(*arguments):
