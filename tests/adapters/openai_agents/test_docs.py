@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.pages import blocks, broken_links, run_block, run_example
+from tests.pages import blocks, run_block, run_example
 
 PAGE = "docs/adapters/openai-agents.md"
 
@@ -12,11 +12,6 @@ def test_a_code_block_of_the_page_can_be_copied_alone_and_gives_what_it_shows(tm
     monkeypatch.chdir(tmp_path)
     (line,) = blocks(PAGE)
     run_block(PAGE, line)
-
-
-def test_links_of_the_page_lead_to_files():
-    """Only those into the repository are looked at."""
-    assert broken_links(PAGE) + broken_links("docs/adapters/README.md") == []
 
 
 def test_the_example_runs(capsys):

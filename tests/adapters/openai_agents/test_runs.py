@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 
 import pytest
 from agents import (
@@ -38,63 +39,48 @@ def kinds(items):
     return [item.get("type") or item["role"] for item in items]
 
 
-def test_a_conversation_resumes_where_it_was(place, runs, run):
-    """In another object, after everything was closed: the model gets the whole conversation."""
-    run(runs(agent(answers("hello")), "Hi.", session=place.session()))
-    place.reopen()
-    second = agent(answers("Lisbon"))
-    run(runs(second, "Where to?", session=place.session()))
-    (history,) = asked(second)
-    assert [item.get("content") for item in history][::2] == ["Hi.", "Where to?"]
-    assert history == run(place.session().get_items())[:-1]
-    assert kinds(run(place.session().get_items())) == ["user", "message", "user", "message"]
-
-
-def test_tool_calls_and_their_outputs_are_kept(place, runs, run):
-    """In their order, and the model sees them in the next run."""
+def test_a_conversation_with_tool_calls_resumes_where_it_was(place, runs, run):
+    """In another object, after everything was closed: the model gets the whole conversation, in its order."""
     run(runs(agent(calls("weather", "c1", city="Faro"), answers("Sunny.")), "Weather?", session=place.session()))
     place.reopen()
     second = agent(calls("weather", "c2", city="Porto"), answers("There too."))
     run(runs(second, "And in Porto?", session=place.session()))
     items = run(place.session().get_items())
-    once = ["user", "function_call", "function_call_output", "message"]
-    assert kinds(items) == once * 2
+    assert kinds(items) == ["user", "function_call", "function_call_output", "message"] * 2
     assert [item["output"] for item in items if "output" in item] == ["Sun in Faro.", "Sun in Porto."]
-    assert asked(second)[1] == items[:-1]
+    assert asked(second) == [items[:5], items[:-1]]
+
+
+@input_guardrail(run_in_parallel=False)
+def never(_context, _agent, _input):
+    return GuardrailFunctionOutput(output_info=None, tripwire_triggered=True)
 
 
 def test_both_keep_the_same(folder, runs, run):
-    """Item by item, of one script of runs, tools, limits and callbacks."""
+    """Item by item, of one script of runs, tools, limits, callbacks, failures and guardrails."""
     found = []
+    folder.mkdir()
     for kind in (Theirs, Ours):
-        folder.mkdir(exist_ok=True)
         place = kind(folder / kind.__name__)
-        session, there = place.session(), []
+        session, there = place.session(session_settings=SessionSettings(limit=30)), []
         script = [
             (agent(answers("one")), {}),
             (agent(calls("weather", "c1", city="Faro"), calls("weather", "c2", city="Porto"), answers("two")), {}),
             (agent(answers("three")), {"run_config": RunConfig(session_settings=SessionSettings(limit=3))}),
             (agent(answers("four")), {"run_config": RunConfig(session_input_callback=lambda old, new: old[-2:] + new)}),
             (agent(answers("five"), handoffs=[agent(answers("six"))]), {}),
+            (agent(ConnectionError("lost")), {}),
+            (agent(answers("no"), input_guardrails=[never]), {}),
+            (agent(answers("seven")), {}),
         ]
         for number, (made, how) in enumerate(script):
-            run(runs(made, f"question {number}", session=session, **how))
+            with suppress(ConnectionError, InputGuardrailTripwireTriggered):
+                run(runs(made, f"question {number}", session=session, **how))
             there.append((asked(made), run(session.get_items())))
         found.append(there)
         place.close()
     assert found[0] == found[1]
-    assert [len(items) for _, items in found[1]] == [2, 8, 10, 12, 14]
-
-
-def test_the_limit_of_a_run_is_what_the_model_sees(place, runs, run):
-    """That of the session counts where the run says none."""
-    session = place.session(session_settings=SessionSettings(limit=2))
-    run(session.add_items([{"role": "user", "content": str(number)} for number in range(6)]))
-    made = agent(answers("a"), answers("b"))
-    run(runs(made, "x", session=session))
-    run(runs(made, "y", session=session, run_config=RunConfig(session_settings=SessionSettings(limit=1))))
-    assert [item["content"] for item in asked(made)[0]] == ["4", "5", "x"]
-    assert len(asked(made)[1]) == 2
+    assert [len(items) for _, items in found[1]][:6] == [2, 8, 10, 12, 14, 15], "a question without an answer is kept"
 
 
 @pytest.mark.parametrize("approved", [True, False], ids=["approved", "rejected"])
@@ -119,35 +105,6 @@ def test_a_run_that_waits_for_approval_resumes_after_a_restart(approved, place, 
     assert (items[2]["output"] == "Booked Faro.") is approved
 
 
-def test_after_a_model_that_fails_the_question_is_there(place, runs, run):
-    """And the next run continues from it."""
-    session = place.session()
-    with pytest.raises(ConnectionError):
-        run(runs(agent(ConnectionError("lost")), "Hi.", session=session))
-    there = run(session.get_items())
-    made = agent(answers("yes"))
-    run(runs(made, "Still there?", session=session))
-    assert asked(made)[0] == [*there, {"role": "user", "content": "Still there?"}]
-
-
-def test_what_a_guardrail_stops_is_kept_as_the_sdk_keeps_it(folder, runs, run):
-    """Whatever that is, it is the same in both."""
-
-    @input_guardrail(run_in_parallel=False)
-    def never(_context, _agent, _input):
-        return GuardrailFunctionOutput(output_info=None, tripwire_triggered=True)
-
-    found = []
-    for kind in (Theirs, Ours):
-        folder.mkdir(exist_ok=True)
-        place = kind(folder / kind.__name__)
-        with pytest.raises(InputGuardrailTripwireTriggered):
-            run(runs(agent(answers("no"), input_guardrails=[never]), "Bad.", session=place.session()))
-        found.append(run(place.session().get_items()))
-        place.close()
-    assert found[0] == found[1]
-
-
 def test_a_run_that_is_cancelled_leaves_whole_steps(place, run):
     """Added items stay, in order, and the session continues."""
 
@@ -167,23 +124,6 @@ def test_a_run_that_is_cancelled_leaves_whole_steps(place, run):
         assert (await session.get_items())[: len(there)] == there
 
     run(cancelled())
-
-
-def test_many_runs_at_once_each_keep_to_their_session(place, run):
-    """In one loop, with tools."""
-
-    async def all_at_once():
-        async def one(name):
-            for number in range(3):
-                call = calls("weather", f"{name}{number}", city=name)
-                await Runner.run(agent(call, answers(f"{name} is sunny")), name, session=place.session(name))
-
-        await asyncio.gather(*(one(name) for name in "abcdef"))
-        return {name: await place.session(name).get_items() for name in "abcdef"}
-
-    for name, items in run(all_at_once()).items():
-        assert kinds(items) == ["user", "function_call", "function_call_output", "message"] * 3
-        assert {item["output"] for item in items if "output" in item} == {f"Sun in {name}."}
 
 
 def test_the_runner_compacts_automatically(place, runs, run):

@@ -27,56 +27,42 @@ from mnemolog.adapters.support.agent_tools import TOOLS, Memory
 from mnemolog.adapters.support.store_access import log_of
 from tests.adapters.openai_agents.agents_of_tests import answers, calls
 from tests.adapters.openai_agents.test_behaviour import ITEMS, Compactor, numbered, said
-from tests.support import HashEncoder
+from tests.support import HashEncoder, in_thread
+
+TEXTS = {
+    "easy": "Hello.",
+    "parts": "What is this?",
+    "answer": "It is.",
+    "refusal": "I cannot.",
+    "output": "x",
+    "shell": "ls -l",
+    "call": f"search\n{ITEMS['call']['arguments']}",
+    "NUL": "before\ufffdafter",
+    "surrogate": "half ? of a pair",
+    "reasoning": "(reasoning)",
+    "image": "(image_generation_call)",
+    "blank": "(message)",
+    "odd": "\x07?",
+    "empty": "(item)",
+}
+"""No ids, no base64; where an item says nothing the text says what it is."""
 
 
-@pytest.mark.parametrize("name", ITEMS)
-def test_every_item_is_a_turn(name, ours, run):
-    """A message with its role, all else as a tool's, with a text that says what it says."""
-    item = ITEMS[name]
-    run(ours.session().add_items([item]))
-    (turn,) = ours.store.turns("s")
-    role = item.get("role")
-    assert turn.role == (ROLES[role] if isinstance(role, str) else "tool")
-    assert turn.text.strip()
-    if turn.role != "tool":
-        assert turn.metadata == {}
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("easy", "Hello."),
-        ("parts", "What is this?"),
-        ("answer", "It is."),
-        ("refusal", "I cannot."),
-        ("output", "x"),
-        ("shell", "ls -l"),
-        ("NUL", "before\ufffdafter"),
-        ("surrogate", "half ? of a pair"),
-        ("reasoning", "(reasoning)"),
-        ("image", "(image_generation_call)"),
-        ("blank", "(message)"),
-        ("odd", "\x07?"),
-        ("empty", "(item)"),
-    ],
-)
-def test_the_text_of_a_turn_is_what_its_item_says(name, text, ours, run):
-    """No ids, no base64; where it says nothing the text says what it is."""
-    run(ours.session().add_items([ITEMS[name]]))
-    assert ours.store.turns("s")[0].text == text
-
-
-def test_a_call_and_its_output_are_found_by_their_metadata(ours, run):
-    """By kind, and by the id of the call."""
-    run(ours.session().add_items([ITEMS["call"], ITEMS["output"], ITEMS["odd"]]))
-    call, output, odd = ours.store.turns("s")
-    assert call.metadata == {"type": "function_call", "call_id": "call_1"}
-    assert call.text == f"search\n{ITEMS['call']['arguments']}"
-    assert output.metadata == {"type": "function_call_output", "call_id": "call_1"}
-    assert odd.metadata == {}
-    found = ours.store.recall("search", metadata={"call_id": "call_1"})
-    assert {hit.position for hit in found.hits} <= {call.position, output.position}
+def test_every_item_is_a_turn_whose_text_says_what_the_item_says(ours, run):
+    """A message has its role, all else that of a tool. A call and its output are found by kind and id of the call."""
+    for name, item in ITEMS.items():
+        run(ours.session(name).add_items([item]))
+        (turn,) = ours.store.turns(name)
+        role = item.get("role")
+        assert turn.role == (ROLES[role] if isinstance(role, str) else "tool"), name
+        assert turn.text.strip()
+        assert turn.text == TEXTS.get(name, turn.text)
+        if turn.role != "tool" or name == "odd":
+            assert turn.metadata == {}
+    for name, kind in (("call", "function_call"), ("output", "function_call_output")):
+        assert ours.store.turns(name)[0].metadata == {"type": kind, "call_id": "call_1"}
+    (hit,) = ours.store.recall("search", metadata={"call_id": "call_1"}).hits
+    assert hit.session == "call"
 
 
 def test_a_text_beyond_what_a_turn_holds_is_found_by_its_first_mebibyte(ours, run):
@@ -218,57 +204,44 @@ def test_the_event_loop_stays_responsive_while_the_log_is_busy(ours):
     asyncio.run(meanwhile())
 
 
-def test_an_asyncio_store_is_shared_by_its_sessions(folder, run):
-    """They work in its threads, and it ends with them."""
-
-    async def work():
-        async with AsyncMemoryStore.open(folder, model=None) as store:
-            first, second = MnemologSession("a", store), MnemologSession("b", store)
-            await asyncio.gather(first.add_items(numbered([1])), second.add_items(numbered([2])))
-            assert await first.get_items() == numbered([1])
-            assert len(await store.sessions()) == 2
-            return first
-
-    with pytest.raises(StoreClosed):
-        run(run(work()).get_items())
-
-
-def test_sessions_of_one_store_share_its_threads(ours):
-    """However many are made."""
-    assert len({id(ours.session(str(number))._pools) for number in range(100)}) == 1
-
-
-def test_a_session_can_have_a_store_of_its_own(folder, run):
-    """It is closed with it; a session that cannot be made leaves no store open."""
+def test_a_session_can_have_a_store_of_its_own_or_share_an_asyncio_store(folder, run):
+    """Its own is closed with it; a session that cannot be made leaves no store open."""
     session = MnemologSession.open("s", folder, scope="acme")
     run(session.add_items(numbered([1])))
     session.close()
-    with pytest.raises(StoreClosed):
-        run(session.get_items())
     with pytest.raises(InvalidInput):
         MnemologSession.open("", folder)
-    with MemoryStore.open(folder, model=None) as store:
-        MnemologSession("s", store).close()
-        assert [turn.text for turn in store.turns("s")] == ["1"]
+
+    async def work():
+        async with AsyncMemoryStore.open(folder, model=None) as store:
+            first, second = MnemologSession("s", store), MnemologSession("b", store)
+            await asyncio.gather(first.add_items(numbered([2])), second.add_items(numbered([3])))
+            assert await first.get_items() == numbered([1, 2])
+            second.close()
+            assert len(await store.sessions()) == 2
+            return first
+
+    for closed in (session, run(work())):
+        with pytest.raises(StoreClosed):
+            run(closed.get_items())
 
 
 def test_a_compaction_is_one_append(ours, run):
     """A killed process leaves the old history or the new one, and a reader sees one of them."""
-    session = ours.session()
-    compacting = OpenAIResponsesCompactionSession("s", session, client=Compactor([ITEMS["compaction"]]))
+    compacting = OpenAIResponsesCompactionSession("s", ours.session(), client=Compactor([ITEMS["compaction"]]))
     run(compacting.add_items(numbered(range(20))))
-    head, seen, done = ours.store.head().position, set(), threading.Event()
+    head, done = ours.store.head().position, threading.Event()
 
-    def read():
+    def lengths():
+        seen = set()
         while not done.is_set():
             seen.add(len(asyncio.run(ours.session().get_items())))
+        return seen
 
-    reader = threading.Thread(target=read)
-    reader.start()
+    reading = in_thread(lengths)
     run(compacting.run_compaction({"force": True, "compaction_mode": "input"}))
     done.set()
-    reader.join()
-    assert seen <= {20, 1}
+    assert reading.result() <= {20, 1}
     topics = [event.event.topic for event in ours.store.events(after=head)]
     assert topics == ["turns.rewound.v1", "turn.recorded.v1"]
 
