@@ -1,4 +1,4 @@
-"""What child processes of the tests do: `python -m tests.adapters.hermes.children WHAT HOME ...`."""
+"""What child processes of the tests do: `python -m tests.adapters.hermes.children HOME SESSION`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,5 @@ def say_for_ever(home: Path, session: str) -> None:
         number += 1
 
 
-def say_some(home: Path, session: str, count: str) -> None:
-    """Say so many turns, switching in between, and leave."""
-    agent = Hermes(home)
-    agent.begin(f"{session}0")
-    for number in range(int(count)):
-        agent.say(f"user {number}", f"assistant {number}")
-        agent.new(f"{session}{number + 1}")
-    agent.leave()
-
-
 if __name__ == "__main__":
-    {"say_for_ever": say_for_ever, "say_some": say_some}[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:])
+    say_for_ever(Path(sys.argv[1]), sys.argv[2])

@@ -6,11 +6,7 @@ import logging
 
 import pytest
 
-from mnemolog import MemoryStore
-from mnemolog.adapters.support import outbox
-from mnemolog.domain.errors import InvalidInput, LimitExceeded, LogBusy, LogWriteFailed
 from tests.adapters.hermes.managed import Hermes, read, said, save
-from tests.children.forking import in_child
 
 
 @pytest.fixture(autouse=True)
@@ -45,29 +41,6 @@ def test_an_initialisation_that_failed_is_reported_and_tried_again_with_every_ho
     hermes.leave()
 
 
-@pytest.mark.parametrize("error", [LogBusy(waited_s=5), LogWriteFailed("a failing disk")])
-def test_a_write_that_failed_is_tried_again_and_is_in_the_log_once(home, monkeypatch, error):
-    """Also one whose outcome is unknown."""
-    hermes = Hermes(home)
-    hermes.begin("one")
-    record_many, failing = MemoryStore.record_many, [True]
-
-    def fails_once(store, turns, **how):
-        if isinstance(error, LogWriteFailed):
-            record_many(store, turns, **how)
-        if failing:
-            raise failing.pop() and error
-        return record_many(store, turns, **how)
-
-    monkeypatch.setattr(MemoryStore, "record_many", fails_once)
-    hermes.say("Where is the boat?", "In the harbour.")
-    monkeypatch.undo()
-    monkeypatch.setenv("HERMES_HOME", str(home))
-    hermes.leave()
-    with hermes.store() as store:
-        assert said(store, "one") == ["Where is the boat?", "In the harbour."]
-
-
 def test_what_can_never_be_recorded_keeps_nothing_else_back(home, caplog):
     """It is reported, and the next turn is recorded."""
     hermes = Hermes(home)
@@ -79,46 +52,6 @@ def test_what_can_never_be_recorded_keeps_nothing_else_back(home, caplog):
     with hermes.store() as store:
         assert said(store, "one") == ["with  and ?", "fine"]
     hermes.leave()
-
-
-def test_the_outbox_is_bounded(home, monkeypatch):
-    """Beyond it more is refused: what waits is kept."""
-    monkeypatch.setattr(outbox, "WAITING_MAX", 2)
-    home.joinpath("mnemolog", "config.json").write_text("{")
-    hermes = Hermes(home)
-    hermes.begin("one")
-    with pytest.raises(InvalidInput, match=r"config\.json"):
-        hermes.provider.sync_turn("one", "one")
-    with pytest.raises(LimitExceeded):
-        hermes.provider.sync_turn("two", "two")
-    home.joinpath("mnemolog", "config.json").write_text('{"model": "none"}')
-    hermes.manager.on_session_end([])
-    with hermes.store() as store:
-        assert said(store, "one") == ["one", "one"]
-    hermes.leave()
-
-
-def test_a_fork_continues_with_a_store_of_its_own(home):
-    """In the child of a process that had the store open, turns are recorded as well."""
-    hermes = Hermes(home)
-    hermes.begin("one")
-    hermes.say("before", "the fork")
-    in_child(lambda: hermes.provider.sync_turn("in", "the child", session_id="one"))
-    hermes.say("after", "the fork")
-    with hermes.store() as store:
-        assert said(store, "one") == ["before", "the fork", "in", "the child", "after", "the fork"]
-    hermes.leave()
-
-
-def test_turns_after_the_end_are_recorded_too(home):
-    """Hermes' worker may come late; the store is not left open."""
-    hermes = Hermes(home)
-    hermes.begin("one")
-    hermes.leave()
-    hermes.provider.sync_turn("late", "but there", session_id="one")
-    assert hermes.provider._outbox._store is None
-    with hermes.store() as store:
-        assert said(store, "one") == ["late", "but there"]
 
 
 def test_an_agent_that_is_not_the_user_s_own_records_nothing(home):

@@ -63,42 +63,35 @@ RUNS = {"talk": run_talk, "gather": run_gather, "asking": run_asking}
 
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
-def test_graphs_end_and_are_remembered_as_with_the_saver_in_memory(saver, run):
-    """Messages that come and go, parallel tasks in a delta channel, interrupts in a subgraph; forks and updates."""
+def test_graphs_end_and_are_remembered_as_with_the_saver_in_memory(folder, run):
+    """Messages that come and go, parallel tasks in a delta channel, interrupts in a subgraph; forks and updates.
+
+    Also when it is opened again, when events come twice to the index, and when that is rebuilt or deleted.
+    """
     memory = InMemorySaver()
-    assert run(saver) == run(memory)
-    if run is not run_gather:  # That one shows a delta channel's snapshot at later checkpoints too.
-        assert everything(saver, "t") == everything(memory, "t")
 
+    def threads(saver):
+        return everything(saver, "t"), everything(saver, "copy")
 
-@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
-def test_a_store_that_is_opened_again_remembers_the_same(folder, run):
-    """Nothing is in the process alone."""
-    with MnemologSaver.open(folder) as saver:
-        run(saver)
-        before = everything(saver, "t")
-    with MnemologSaver.open(folder) as saver:
-        assert everything(saver, "t") == before
-
-
-@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
-def test_the_index_is_rebuilt_from_the_log_with_the_same_content(folder, run):
-    """It may be deleted at any time; events that come twice change nothing."""
     with MemoryStore.open(folder, model=None) as store, MnemologSaver(store) as saver:
-        run(saver)
-        saver.prune(["t"], strategy="keep_latest")
+        assert run(saver) == run(memory)
+        if run is not run_gather:  # That one shows a delta channel's snapshot at later checkpoints too.
+            assert everything(saver, "t") == everything(memory, "t")
         saver.copy_thread("t", "copy")
-        before = everything(saver, "t"), everything(saver, "copy")
+        saver.prune(["t"], strategy="keep_latest")
+        before = threads(saver)
         log = log_of(store)
         for events in log.read(after=0, upto=log.head().position):
             saver.threads._index.apply(events)
-        assert (everything(saver, "t"), everything(saver, "copy")) == before
+        assert threads(saver) == before
         saver.threads._index.rebuild()
-        assert (everything(saver, "t"), everything(saver, "copy")) == before
+        assert threads(saver) == before
+    with MnemologSaver.open(folder) as saver:
+        assert threads(saver) == before
     for path in (folder / "projections").glob(f"{FILE}*"):
         path.unlink()
     with MnemologSaver.open(folder) as saver:
-        assert (everything(saver, "t"), everything(saver, "copy")) == before
+        assert threads(saver) == before
 
 
 def test_asyncio_graphs_run_on_it(folder):
@@ -146,20 +139,15 @@ def test_only_channels_that_changed_are_stored(saver, store):
     assert saver.get_tuple(at("t")).checkpoint["channel_values"] == first["channel_values"]
 
 
-def test_a_channel_that_the_parent_does_not_have_is_stored_although_its_version_is_old(saver):
-    """What a caller hands over is never lost, whatever it says has changed."""
-    saver.put(at("t"), checkpoint(1, {"a": 1}), {}, {})
-    saver.put(at("t", "99999999"), checkpoint(2, {"a": 1, "b": 2}), {}, {})
-    assert saver.get_tuple(at("t")).checkpoint["channel_values"] == {"a": 1, "b": 2}
-
-
 def test_two_lines_of_a_thread_with_the_same_versions_keep_their_own_values(saver):
-    """Versions are numbers, and a fork counts on from the same one."""
+    """Versions are numbers, and a fork counts on from the same one. Nothing is lost that has an old version."""
     root = saver.put(at("t"), checkpoint(1, {"a": "root"}), {}, {"a": 1})
     left = saver.put(root, checkpoint(2, {"a": "left"}, {"a": 2}), {}, {"a": 2})
     right = saver.put(root, checkpoint(3, {"a": "right"}, {"a": 2}), {}, {"a": 2})
     for config, value in ((root, "root"), (left, "left"), (right, "right")):
         assert saver.get_tuple(config).checkpoint["channel_values"] == {"a": value}
+    saver.put(at("t", "99999999"), checkpoint(4, {"a": 1, "b": 2}), {}, {})
+    assert saver.get_tuple(at("t")).checkpoint["channel_values"] == {"a": 1, "b": 2}
 
 
 def delta_chain(saver, held, *, thread="t"):
@@ -170,7 +158,7 @@ def delta_chain(saver, held, *, thread="t"):
     return made
 
 
-def test_the_history_of_a_delta_channel_goes_back_to_the_nearest_value(saver):
+def test_the_history_of_a_delta_channel_goes_back_to_the_nearest_value_or_the_root(saver):
     """Writes from that one's own on, oldest first; those at the checkpoint itself are still to come."""
     made = delta_chain(saver, [_DeltaSnapshot([0]), None, _DeltaSnapshot([7]), None, None])
     found = saver.get_delta_channel_history(config=made[-1], channels=["c", "other"])
@@ -178,11 +166,7 @@ def test_the_history_of_a_delta_channel_goes_back_to_the_nearest_value(saver):
     assert [value for _, _, value in found["c"]["writes"]] == [2, 3]
     assert found["other"] == {"writes": []}
     assert saver.get_delta_channel_history(config=made[-1], channels=[]) == {}
-
-
-def test_the_history_of_a_delta_channel_without_a_value_goes_back_to_the_root(saver):
-    """And says so by having no seed. Nothing is known of a thread that does not exist."""
-    made = delta_chain(saver, [None, None, None])
+    made = delta_chain(saver, [None, None, None], thread="without a value")
     found = saver.get_delta_channel_history(config=made[-1], channels=["c"])
     assert [value for _, _, value in found["c"]["writes"]] == [0, 1]
     assert "seed" not in found["c"]
@@ -216,11 +200,13 @@ def test_what_is_hidden_still_tells_the_delta_channels_of_what_is_left(saver, hi
 
 
 def test_deleting_hides_what_was_and_not_what_comes(saver):
-    """A thread of the same name begins anew, without the writes of the old one."""
+    """A thread of the same name begins anew. Its positions are those of its content, hidden or not."""
     (config,) = chain(saver, "t", [{"a": 1}])
+    chain(saver, "other", [{"a": 1}])
     saver.put_writes(config, [("a", 2)], "task")
     saver.delete_thread("t")
     assert saver.get_tuple(at("t")) is None
+    assert (saver.positions("t"), saver.positions("none")) == ([1, 3], [])
     (config,) = chain(saver, "t", [{"a": 3}])
     found = saver.get_tuple(config)
     assert (found.checkpoint["channel_values"], found.pending_writes) == ({"a": 3}, [])
@@ -240,17 +226,6 @@ def test_what_changes_nothing_appends_nothing(saver, store):
     saver.copy_thread("t", "t")
     saver.put_writes(config, [("a", 99)], "task")
     assert store.head() == head
-
-
-def test_the_positions_of_a_thread_are_those_of_its_content(saver):
-    """Hidden or not, and none of another thread's."""
-    (config,) = chain(saver, "t", [{"a": 1}])
-    chain(saver, "other", [{"a": 1}])
-    saver.put_writes(config, [("a", 2)], "task")
-    saver.delete_thread("t")
-    saver.copy_thread("other", "t")
-    assert saver.positions("t") == [1, 3]
-    assert saver.positions("none") == []
 
 
 def test_errors_and_interrupts_of_a_task_are_replaced_and_its_writes_are_not(saver):
@@ -275,10 +250,10 @@ def test_a_copy_costs_one_small_event_and_goes_its_own_way(saver, store):
     assert saver.get_tuple(at("copy")).checkpoint["channel_values"] == {"a": "ours", "n": 19}
 
 
-@pytest.mark.parametrize("size", [0, 63, 64, 300_000, 5_000_000])
-def test_values_of_any_size_come_back(saver, size, rng):
+def test_values_of_any_size_come_back(saver, rng):
     """Larger than a value of working memory may be, and such as nothing can be made smaller of."""
-    values = [rng.randbytes(size), "ü" * (size // 2), [{"n": n} for n in range(size // 100)]]
+    sizes = (0, 63, 64, 300_000, 5_000_000)
+    values = [made for n in sizes for made in (rng.randbytes(n), "ü" * (n // 2), [{"n": m} for m in range(n // 100)])]
     chain(saver, "t", [{"a": value} for value in values])
     assert [found.checkpoint["channel_values"]["a"] for found in saver.list(at("t"))] == values[::-1]
 
