@@ -57,10 +57,6 @@ class Groups:
     def waiting_for_room(self):
         return len(self.queue._room._waiters)
 
-    @property
-    def closed(self):
-        return self.queue._closed
-
     def hold(self):
         """Occupy the queue. Call what is returned to let go; it returns when that request has returned."""
         entered, free = threading.Event(), threading.Event()
@@ -92,32 +88,18 @@ def groups():
     return Groups()
 
 
-def test_a_lone_request_is_a_group_of_its_own(groups):
-    """Nobody waits for company, and the caller's own thread does the work."""
+def test_what_waits_is_written_in_groups_in_the_order_it_came(groups):
+    """A lone request waits for no company. A group has a limit and runs in the thread of its first request."""
     assert [groups.queue.submit(lambda _, n=n: n) for n in range(3)] == [0, 1, 2]
     assert [len(group) for group in groups.groups] == [1, 1, 1]
     assert set(groups.threads) == {threading.get_ident()}
-
-
-def test_what_waits_is_one_group_in_the_order_it_came(groups):
-    """One group for all that gathered behind the one being written, run in the thread of the first."""
-    let_go = groups.hold()
-    ran = []
-    outcomes = [groups.submit(lambda n=n: ran.append(n) or n) for n in range(20)]
+    let_go, ran, count = groups.hold(), [], GROUP_MAX + 10
+    outcomes = [groups.submit(lambda n=n: ran.append(n) or n) for n in range(count)]
     let_go()
-    assert [outcome.result() for outcome in outcomes] == list(range(20))
-    assert ran == list(range(20))
-    assert [len(group) for group in groups.groups] == [1, 20]
-    assert groups.threads[1] == outcomes[0].thread.ident
-
-
-def test_a_group_has_a_limit(groups):
-    """More than `GROUP_MAX` that wait are several groups, in order."""
-    let_go = groups.hold()
-    outcomes = [groups.submit(n) for n in range(GROUP_MAX + 10)]
-    let_go()
-    assert [outcome.result() for outcome in outcomes] == list(range(GROUP_MAX + 10))
-    assert [len(group) for group in groups.groups] == [1, GROUP_MAX, 10]
+    assert [outcome.result() for outcome in outcomes] == list(range(count))
+    assert ran == list(range(count))
+    assert [len(group) for group in groups.groups[3:]] == [1, GROUP_MAX, 10]
+    assert groups.threads[4] == outcomes[0].thread.ident
 
 
 def test_one_group_runs_at_a_time(groups):
@@ -133,21 +115,6 @@ def test_one_group_runs_at_a_time(groups):
     assert groups.together_max == 1
     assert sum(map(len, groups.groups)) == 16 * 200
     assert groups.waiting == 0
-
-
-def test_what_a_work_raises_is_raised_to_its_caller_only(groups):
-    """The others of the group get their results."""
-
-    def refuse():
-        raise ValueError("mine")
-
-    let_go = groups.hold()
-    outcomes = [groups.submit(1), groups.submit(refuse), groups.submit(3)]
-    let_go()
-    assert outcomes[0].result() == 1
-    with pytest.raises(ValueError, match="mine"):
-        outcomes[1].result()
-    assert outcomes[2].result() == 3
 
 
 @pytest.mark.parametrize("settled", [0, 1, 3])
@@ -203,7 +170,7 @@ def waits_at_a_gate(thread):
 
 
 def test_an_interrupt_of_one_who_waits_takes_its_request_back(groups):
-    """It is not run, and nobody waits for it."""
+    """It is not run, and nobody waits for it: whether it was in the middle, the next in line, or the only one."""
     let_go = groups.hold()
     first = groups.submit(1)
     interrupted_while_waiting(groups)
@@ -211,19 +178,11 @@ def test_an_interrupt_of_one_who_waits_takes_its_request_back(groups):
     let_go()
     assert (first.result(), last.result()) == (1, 3)
     assert [len(group) for group in groups.groups] == [1, 2]
-
-
-def test_an_interrupt_of_the_next_in_line_hands_over(groups):
-    """The one behind it leads instead."""
     let_go = groups.hold()
     interrupted_while_waiting(groups)
     second = groups.submit(2)
     let_go()
     assert second.result() == 2
-
-
-def test_an_interrupt_of_the_only_one_who_waits_leaves_an_empty_queue(groups):
-    """Closing does not wait for it, and the next one leads."""
     let_go = groups.hold()
     interrupted_while_waiting(groups)
     let_go()
@@ -254,35 +213,28 @@ def test_an_interrupt_of_one_whose_group_is_being_written_leaves_the_group_whole
     assert groups.waiting == 0
 
 
-def lines_of_submit():
-    """How many lines of the queue's code a lone request passes through."""
-    counted, queue = [], Groups().queue
-    trace_lines(CODE, counted.append, lambda: queue.submit(lambda _: None))
-    return counted
-
-
-@pytest.mark.parametrize("at", range(len(lines_of_submit())))
-def test_an_interrupt_at_any_line_leaves_a_queue_that_works(at):
+def test_an_interrupt_at_any_line_leaves_a_queue_that_works():
     """Wherever Ctrl-C hits the one who writes: the next request is served, and closing does not hang."""
-    groups = Groups()
-    groups.queue.submit(lambda _: None)
-    seen = []
+    at, through = 0, False
+    while not through:
+        groups, seen = Groups(), []
+        groups.queue.submit(lambda _: None)
 
-    def see(line):
-        seen.append(line)
-        if len(seen) == at + 1:
-            raise Interrupt
+        def see(line, seen=seen, at=at):
+            seen.append(line)
+            if len(seen) == at + 1:
+                raise Interrupt
 
-    with pytest.raises(Interrupt):
-        trace_lines(CODE, see, lambda: groups.queue.submit(lambda _: "mine"))
-    where = f"interrupted before `{seen[-1]}`"
-    later = in_thread(lambda: groups.queue.submit(lambda _: "next"))
-    later.thread.join(2)
-    assert not later.running, where
-    assert later.result() == "next"
-    closing = in_thread(groups.queue.close)
-    closing.thread.join(2)
-    assert not closing.running, where
+        try:
+            trace_lines(CODE, see, lambda queue=groups.queue: queue.submit(lambda _: "mine"))
+            through = True
+        except Interrupt:
+            pass
+        later = in_thread(lambda queue=groups.queue: queue.submit(lambda _: "next"))
+        assert later.result(5) == "next", seen[-1]
+        in_thread(groups.queue.close).result(5)
+        at += 1
+    assert at > 10
 
 
 def follow(groups, see):
@@ -330,31 +282,21 @@ def test_an_interrupt_at_any_line_of_one_who_is_woken_wakes_the_next():
     assert at > 10
 
 
-def test_a_leader_waits_for_those_of_the_last_group(groups):
-    """They come back in a moment: one group again, and not the first of them alone."""
+def test_a_leader_waits_for_those_of_the_last_group_and_no_longer_than_writing_took(groups):
+    """They come back in a moment: one group again. One who writes alone is not waited for by the next."""
     let_go = groups.hold()
     outcomes = [groups.submit(n) for n in range(3)]
     let_go()
-    for outcome in outcomes:
-        outcome.result()
+    assert [outcome.result() for outcome in outcomes] == [0, 1, 2]
+    assert 0 < groups.queue._patience_s <= group_commit.GATHER_S_MAX
     groups.queue._patience_s = 60
     again = [in_thread(lambda n=n: groups.queue.submit(lambda _: n)) for n in range(3)]
     assert [outcome.result() for outcome in again] == [0, 1, 2]
-    assert [len(group) for group in groups.groups] == [1, 3, 3]
-
-
-def test_a_leader_without_followers_commits_alone(groups):
-    """It waits no longer than writing took; the next one does not wait at all."""
-    let_go = groups.hold()
-    outcomes = [groups.submit(n) for n in range(3)]
-    let_go()
-    for outcome in outcomes:
-        outcome.result()
-    assert 0 < groups.queue._patience_s <= group_commit.GATHER_S_MAX
+    groups.queue._patience_s = 0.001
     assert groups.queue.submit(lambda _: "alone") == "alone"
     groups.queue._patience_s = 60
     assert groups.queue.submit(lambda _: "again") == "again"
-    assert [len(group) for group in groups.groups] == [1, 3, 1, 1]
+    assert [len(group) for group in groups.groups] == [1, 3, 3, 1, 1]
 
 
 def test_a_full_queue_blocks_until_there_is_room(groups, monkeypatch):
@@ -383,12 +325,16 @@ def test_a_full_queue_blocks_until_there_is_room(groups, monkeypatch):
     assert sorted(ran) == list(range(12))
 
 
-def test_closing_serves_what_is_queued_and_refuses_what_comes(groups):
+def test_closing_serves_what_is_queued_and_refuses_what_comes_or_waits_for_room(groups, monkeypatch):
     """`close()`, in each of two threads, returns when everything accepted is settled; nothing after it is accepted."""
+    monkeypatch.setattr(group_commit, "QUEUE_MAX", 6)
     let_go = groups.hold()
     outcomes = [groups.submit(n) for n in range(5)]
+    outside = in_thread(lambda: groups.queue.submit(lambda _: "outside"))
+    wait_until(lambda: groups.waiting_for_room, what="one that waits for room")
     closing = [in_thread(groups.queue.close) for _ in range(2)]
-    wait_until(lambda: groups.closed, what="closing to begin")
+    with pytest.raises(StoreClosed):
+        outside.result()
     with pytest.raises(StoreClosed):
         groups.queue.submit(lambda _: "late")
     assert all(outcome.running for outcome in closing)
@@ -399,18 +345,3 @@ def test_closing_serves_what_is_queued_and_refuses_what_comes(groups):
     assert [outcome.result() for outcome in outcomes] == list(range(5))
     with pytest.raises(StoreClosed):
         groups.queue.submit(lambda _: "later")
-
-
-def test_closing_wakes_those_who_wait_for_room(groups, monkeypatch):
-    """Who was not in the queue when it closed is told so, instead of being left to wait."""
-    monkeypatch.setattr(group_commit, "QUEUE_MAX", 2)
-    let_go = groups.hold()
-    inside = groups.submit("inside")
-    outside = in_thread(lambda: groups.queue.submit(lambda _: "outside"))
-    wait_until(lambda: groups.waiting_for_room, what="one that waits for room")
-    closing = in_thread(groups.queue.close)
-    with pytest.raises(StoreClosed):
-        outside.result()
-    let_go()
-    closing.result()
-    assert inside.result() == "inside"

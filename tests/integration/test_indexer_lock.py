@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
+import pytest
+
+from mnemolog.domain.errors import IndexerBusy
 from mnemolog.infra.runtime import atomic_files
 from mnemolog.projections.vectors.lock import IndexerLock
 
@@ -20,8 +25,16 @@ def test_a_note_that_cannot_be_written_does_not_keep_the_lock(tmp_path, monkeypa
         pass
 
 
-def test_who_gives_the_lock_back_leaves_no_note(tmp_path):
-    """A note that is left is for doctor to report: its process was killed."""
-    with IndexerLock(tmp_path, "f" * 64).held(wait_s=0):
+def test_a_held_lock_names_its_holder_and_is_released_without_a_note(tmp_path):
+    """Of another thread as of another process. A note that is left is for doctor to report: its process was killed."""
+    one, two = (IndexerLock(tmp_path, "f" * 64) for _ in range(2))
+    with one.held():
         (note,) = tmp_path.glob("*.holder.json")
+        with pytest.raises(IndexerBusy, match=f"process {os.getpid()}") as caught, two.held(wait_s=0):
+            pass
+        assert f"process {os.getpid()}" in caught.value.holder
+        with pytest.raises(IndexerBusy), one.held(wait_s=0):
+            pass
     assert not note.exists()
+    with two.held(wait_s=0), IndexerLock(tmp_path, "e" * 64).held(wait_s=0):
+        pass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemolog import MemoryStore
-from mnemolog.domain.errors import EncodingFailed, IndexerBusy
+from mnemolog import MemoryStore, NewTurn
 from mnemolog.projections.sql.embeddings import content_hash
 from mnemolog.projections.sql.packed_vectors import pack, unpack, width_of
 from mnemolog.projections.sql.position_mask import PositionMask
@@ -27,8 +26,7 @@ from mnemolog.projections.vectors.checked_rows import (
     scores,
 )
 from mnemolog.projections.vectors.generation import run_to_merge
-from mnemolog.projections.vectors.lock import IndexerLock
-from mnemolog.projections.vectors.manifest import Damaged, read_manifest, segment_folders
+from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
 from mnemolog.projections.vectors.search import nearest
 from mnemolog.projections.vectors.segment import build
 from tests.support import HashEncoder, in_thread
@@ -69,34 +67,20 @@ def stored(tmp_path):
     return make
 
 
-@pytest.mark.parametrize("count", [0, 1, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, PIECE_ROWS + 17])
-def test_stored_rows_are_the_rows_that_were_written(stored, count):
-    """Whole, piece by piece, and picked; also where the last block is not full."""
-    rows = unpack(pack(unit_rows(count)), DIMENSION)
-    found = stored(unit_rows(count))
-    assert np.array_equal(kept_rows(found), rows)
-    picked = np.sort(np.random.default_rng(1).integers(0, count, 50)) if count else np.empty(0, dtype=np.int64)
-    assert np.array_equal(floats(found, picked), rows[picked])
-    assert np.array_equal(unpack(found.packed(picked), DIMENSION), rows[picked])
-
-
-@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 1])
-def test_any_choice_of_rows_is_read_as_it_was_written(stored, share):
-    """Rows alone, rows near each other, which are read together, the first and the last, and one row twice."""
-    rows = unit_rows(100 * BLOCK_ROWS)
-    found, rng = stored(rows), np.random.default_rng(1)
-    for _ in range(5):
-        picked = np.flatnonzero(rng.random(len(rows)) < share)
-        picked = np.sort(np.concatenate(([0, len(rows) - 1], picked, picked[:1])))
-        assert np.array_equal(found.packed(picked), pack(rows[picked]))
-
-
-def test_rows_that_were_read_do_not_stay_in_memory(stored):
-    """No part of the file is mapped."""
-    rows = unit_rows(100 * BLOCK_ROWS)
-    found = stored(rows)
-    found.packed(np.arange(len(rows)))
-    assert found.path.name not in Path("/proc/self/maps").read_text()
+def test_stored_rows_are_the_rows_that_were_written(stored):
+    """Whole, piece by piece, and picked: rows alone, rows near each other, the first, the last, and one twice."""
+    random = np.random.default_rng(1)
+    for count in (0, 1, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, PIECE_ROWS + 17, 100 * BLOCK_ROWS):
+        packed = pack(unit_rows(count))
+        rows, found = unpack(packed, DIMENSION), stored(unit_rows(count))
+        assert np.array_equal(kept_rows(found), rows)
+        for share in (0, 0.01, 0.1, 0.5, 1):
+            picked = np.flatnonzero(random.random(count) < share)
+            if count:
+                picked = np.sort(np.concatenate(([0, count - 1], picked, picked[:1])))
+            assert np.array_equal(found.packed(picked), packed[picked])
+            assert np.array_equal(floats(found, picked), rows[picked])
+    assert found.path.name not in Path("/proc/self/maps").read_text(), "no part of the file is mapped"
 
 
 @pytest.mark.parametrize("dimension", [1, 3, 8, 384])
@@ -118,55 +102,6 @@ def test_ratios_of_small_numbers_are_stored_exactly():
     rows = counts / np.linalg.norm(counts, axis=1, keepdims=True)
     assert np.allclose(unpack(pack(rows), 8), rows, atol=2e-7, rtol=0)
     assert (pack(np.zeros((2, 8), dtype=np.float32)) == 0).all()
-
-
-def test_only_the_blocks_in_use_are_read_and_a_damaged_one_is_refused(stored):
-    """A row of a sound block is given though another block is damaged, and that one never."""
-    rows = unit_rows(4 * BLOCK_ROWS)
-    found = stored(rows)
-    data = bytearray(found.path.read_bytes())
-    data[len(data) // 2 + 5] ^= 1
-    found.path.write_bytes(data)
-    sound = reopened(found)
-    assert np.array_equal(sound.packed(np.arange(BLOCK_ROWS)), pack(rows[:BLOCK_ROWS]))
-    with pytest.raises(Damaged):
-        sound.packed(np.asarray([2 * BLOCK_ROWS]))
-    with pytest.raises(Damaged):
-        list(sound.pieces())
-    with pytest.raises(Damaged):
-        sound.kept()
-
-
-def reopened(found, **changes):
-    """The same file, as another process opens it."""
-    options = {"count": found.count, "dimension": DIMENSION, "digests": found._digests}
-    return StoredRows(found.path, **options | changes)
-
-
-def test_rows_that_stay_in_memory_are_read_again_when_their_file_changes(stored):
-    """Rows as floats are not served once the file is another."""
-    rows = unit_rows(2 * BLOCK_ROWS)
-    found = stored(rows)
-    assert np.array_equal(found.kept(), unpack(pack(rows), DIMENSION))
-    data = bytearray(found.path.read_bytes())
-    data[3] ^= 1
-    found.path.write_bytes(data)
-    os.utime(found.path, ns=(1, 1))
-    with pytest.raises(Damaged):
-        found.kept()
-
-
-def test_a_file_of_another_length_is_refused_when_it_is_opened_and_later(stored, tmp_path):
-    """Before a page that is not there any more is touched."""
-    rows = unit_rows(3 * BLOCK_ROWS)
-    found = stored(rows)
-    os.truncate(found.path, 100)
-    with pytest.raises(Damaged, match="100 bytes instead of"):
-        found.packed(np.asarray([0]))
-    with pytest.raises(Damaged):
-        reopened(found)
-    with pytest.raises(Damaged, match="checksums"):
-        reopened(found, digests=b"")
 
 
 @pytest.mark.parametrize("scale", [1, 0.001])
@@ -194,17 +129,6 @@ def test_equal_texts_have_equal_scores_wherever_they_lie():
     assert set(scores(many, query, at=np.arange(7)).tolist()) == set(scores(many, query).tolist())
 
 
-@given(st.lists(st.integers(0, 5_000), max_size=40))
-def test_a_merge_stays_within_its_bounds(sizes):
-    """Two or more adjoining segments, a third of the rows or the free ones at most."""
-    run = run_to_merge(sizes)
-    if run is not None:
-        merged = sizes[run]
-        assert len(merged) >= 2
-        assert sum(merged) <= max(generation.ROWS_FREE, sum(sizes) * generation.SHARE_MAX)
-        assert max(merged) <= generation.UNEVEN_MAX * (sum(merged) - max(merged))
-
-
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 300), st.integers(0, 2**32 - 1))
 def test_segments_stay_few_and_little_is_rewritten(batch, seed):
@@ -218,6 +142,7 @@ def test_segments_stay_few_and_little_is_rewritten(batch, seed):
         if run := run_to_merge(sizes):
             merged = sum(sizes[run])
             assert merged <= max(generation.ROWS_FREE, total * generation.SHARE_MAX)
+            assert max(sizes[run]) <= generation.UNEVEN_MAX * (merged - max(sizes[run]))
             rewritten += merged
             sizes[run] = [merged]
         assert len(sizes) < 12
@@ -225,12 +150,12 @@ def test_segments_stay_few_and_little_is_rewritten(batch, seed):
 
 
 def test_appends_in_small_batches_leave_few_segments(folder):
-    """10,000 turns, 100 at a time, each batch written: under twelve segments, all turns once."""
+    """Each batch written: under twelve segments, all turns once."""
     with MemoryStore.open(folder, model=HashEncoder(dimension=8), synchronous="NORMAL", background=False) as store:
         session = store.start_session("s")
         home = folder / "projections" / "vectors" / f"{store.parts.projections.vectors().fingerprint[:16]}-0001"
         before, share = set(), 0.0
-        for n in range(0, 10_000, 100):
+        for n in range(0, 6_000, 100):
             session_turns = [f"note {i}" for i in range(n, n + 100)]
             store.record_many([_turn(session.id, text) for text in session_turns])
             store.admin.catch_up_vectors()
@@ -240,7 +165,7 @@ def test_appends_in_small_batches_leave_few_segments(folder):
             if n >= 4 * generation.ROWS_FREE:
                 share = max(share, fresh / sum(now.values()))
             before = set(now)
-        assert sum(now.values()) == 10_000
+        assert sum(now.values()) == 6_000
         assert share <= generation.SHARE_MAX + 0.03
         assert store.recall("note 4711", mode="vector", k=1).hits[0].text == "note 4711"
 
@@ -271,9 +196,8 @@ def test_turns_embedded_in_one_go_become_one_segment_and_others_are_not_rewritte
     with MemoryStore.open(folder, model=HashEncoder(dimension=8), synchronous="NORMAL", background=False) as store:
         store.start_session("s")
         home = folder / "projections" / "vectors" / f"{store.parts.projections.vectors().fingerprint[:16]}-0001"
-        for start, count in ((0, 6_000), (6_000, 3_000)):
-            texts = [f"note {n}" for n in range(start, start + count)]
-            store.record_many([_turn("s", text) for text in texts])
+        for count in (2_400, 1_600):
+            store.record_many([_turn("s", f"note {count} {n}") for n in range(count)])
             before = segment_folders(home)
             store.admin.catch_up_vectors()
             now = segment_folders(home)
@@ -282,8 +206,6 @@ def test_turns_embedded_in_one_go_become_one_segment_and_others_are_not_rewritte
 
 
 def _turn(session, text):
-    from mnemolog import NewTurn
-
     return NewTurn(session=session, role="user", text=text)
 
 
@@ -316,6 +238,7 @@ def test_a_segment_with_an_index_answers_like_a_scan_of_its_rows(indexed):
         found += len(right.keys() & answer.keys())
         assert all(score == right[position] for position, score in answer.items() if position in right)
     assert found >= 0.9 * 300
+    assert nearest([read], query, k=5_000, allowed=None) == nearest([plain], query, k=5_000, allowed=None)
 
 
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.5, 0.95])
@@ -343,6 +266,8 @@ def test_an_index_proposes_the_same_rows_with_a_filter_as_if_the_others_were_lef
     """However few or many rows a filter leaves, the index is asked for no more rows."""
     monkeypatch.setattr(ann_index, "PROBED_MAX", 1.0 if lists else 0.0)
     made = ann_index.build(in_memory(unit_rows(3_000, dimension=64)), dimension=64)
+    again = ann_index.build(in_memory(unit_rows(3_000, dimension=64)), dimension=64)
+    assert (again.serialised(), again.effort) == (made.serialised(), made.effort), "nothing in it is random"
     read = ann_index.parse(made.serialised(), made.effort, dimension=64, count=3_000)
     random = np.random.default_rng(7)
     for share in (0.05, 0.5, 1.0):
@@ -353,20 +278,6 @@ def test_an_index_proposes_the_same_rows_with_a_filter_as_if_the_others_were_lef
             left = in_order[among[in_order]][:100]
             assert set(read.candidates(query, 100, among=among).tolist()) == set(left.tolist())
     assert read.serialised() == made.serialised()
-
-
-def test_a_search_for_more_rows_than_exist_returns_all(indexed):
-    """The index is no longer asked when it would have to name half of everything."""
-    plain, read = indexed
-    query = unit_rows(1, dimension=64)
-    assert nearest([read], query, k=5_000, allowed=None) == nearest([plain], query, k=5_000, allowed=None)
-
-
-def test_the_same_rows_give_an_index_of_the_same_bytes():
-    """Nothing in it is random, so that two processes build the same."""
-    rows = in_memory(unit_rows(2_000, dimension=64))
-    one, two = (ann_index.build(rows, dimension=64) for _ in range(2))
-    assert (one.serialised(), one.effort) == (two.serialised(), two.effort)
 
 
 @pytest.mark.parametrize("structured", [True, False])
@@ -390,69 +301,9 @@ def test_rows_without_structure_get_an_index_without_lists(structured):
     assert found > 0.97
 
 
-def test_a_held_lock_names_its_holder_and_is_released_when_the_holder_ends(tmp_path):
-    """Of another thread as of another process."""
-    one, two = (IndexerLock(tmp_path, "f" * 64) for _ in range(2))
-    with one.held():
-        with pytest.raises(IndexerBusy, match=f"process {os.getpid()}") as caught, two.held(wait_s=0):
-            pass
-        assert f"process {os.getpid()}" in caught.value.holder
-        with pytest.raises(IndexerBusy), one.held(wait_s=0):
-            pass
-    with two.held(wait_s=0), IndexerLock(tmp_path, "e" * 64).held(wait_s=0):
-        pass
-
-
 def record(store, *texts):
     session = store.start_session("s")
     return [session.record("user", text).position for text in texts]
-
-
-class Refusing(HashEncoder):
-    """A model that refuses what is poison, or everything."""
-
-    broken = False
-
-    def encode(self, texts):
-        if self.broken or any("poison" in text for text in texts):
-            raise RuntimeError("no")
-        return super().encode(texts)
-
-
-@pytest.mark.parametrize("where", [0, 150, 299])
-def test_a_refused_text_stops_a_rebuild_or_is_skipped_and_listed(folder, where):
-    """First, in the middle, last: named by its position; with skip_bad never invisible."""
-    texts = [f"note number{n}" for n in range(300)]
-    texts[where] = "poison"
-    encoder = Refusing(dimension=8)
-    with MemoryStore.open(folder, model=encoder, background=False) as store:
-        bad = record(store, *texts)[where]
-        with pytest.raises(EncodingFailed, match=f"position {bad}: ") as caught:
-            store.rebuild("vectors")
-        assert caught.value.position == bad
-        (report,) = store.rebuild("vectors", skip_bad=True)
-        assert report.complete
-        assert (report.expected_turns, report.built_turns, report.skipped_turns) == (300, 299, 1)
-        (status,) = store.status().vectors
-        assert [turn.position for turn in status.skipped] == [bad]
-        assert store.recall("number7", mode="vector").vectors_cover == store.head().position
-        store.session("s").record("user", "one more")
-        store.admin.catch_up_vectors()
-        assert [turn.position for turn in store.status().vectors[0].skipped] == [bad]
-        encoder.encode = HashEncoder(dimension=8).encode  # It has learnt the word.
-        (report,) = store.rebuild("vectors")
-        assert (report.built_turns, report.skipped_turns) == (301, 0)
-        assert store.status().vectors[0].skipped == ()
-
-
-def test_a_model_that_refuses_everything_skips_nothing(folder):
-    """Then it is the model that is to blame."""
-    encoder = Refusing(dimension=8)
-    with MemoryStore.open(folder, model=encoder, background=False) as store:
-        record(store, "one", "two")
-        encoder.broken = True
-        with pytest.raises(EncodingFailed):
-            store.rebuild("vectors", skip_bad=True)
 
 
 def test_from_scratch_asks_the_model_for_every_text_again(folder):
@@ -465,32 +316,6 @@ def test_from_scratch_asks_the_model_for_every_text_again(folder):
         assert store.rebuild("vectors")[0].encoded_texts == 0
         assert store.rebuild("vectors", dry_run=True, from_scratch=True)[0].encoded_texts == 20
         assert store.rebuild("vectors", from_scratch=True)[0].encoded_texts == 20
-
-
-def test_deleted_vectors_are_embedded_again_with_the_same_answers(folder):
-    """200 queries: the same turns, scores within 1e-5; the model is asked for every text once, and for the queries."""
-    import shutil
-
-    queries = [f"note number{n} about topic{n % 7}" for n in range(200)]
-
-    def answers(store):
-        return [[(h.position, h.similarity) for h in store.recall(q, k=5, mode="vector").hits] for q in queries]
-
-    with MemoryStore.open(folder, model=HashEncoder(dimension=32), background=False) as store:
-        record(store, *(f"note number{n} on topic{n % 11}" for n in range(600)))
-        store.admin.catch_up_vectors()
-        before = answers(store)
-    shutil.rmtree(folder / "projections" / "vectors")
-    encoder = HashEncoder(dimension=32)
-    with MemoryStore.open(folder, model=encoder, background=False) as store:
-        assert store.rebuild("vectors")[0].encoded_texts == 600
-        assert encoder.texts_encoded == 600
-        encoder.calls.clear()
-        after = answers(store)
-        assert {text for batch in encoder.calls for text in batch} <= set(queries)
-    assert [[p for p, _ in hits] for hits in after] == [[p for p, _ in hits] for hits in before]
-    for one, two in zip(before, after, strict=True):
-        assert [s for _, s in one] == pytest.approx([s for _, s in two], abs=1e-5)
 
 
 def test_planted_rows_vanish_in_a_rebuild(folder):
@@ -514,8 +339,6 @@ def test_planted_rows_vanish_in_a_rebuild(folder):
     )
     planted = publish.publish([sound, ghost], part.parent, description)
     assert isinstance(planted.folder, Path)
-    import shutil
-
     shutil.rmtree(part)
     with MemoryStore.open(folder, model=HashEncoder(dimension=8), background=False) as store:
         assert store.status().vectors[0].vectors == 11
@@ -528,7 +351,7 @@ def test_planted_rows_vanish_in_a_rebuild(folder):
 
 
 def test_searches_beside_a_writer_see_whole_snapshots(folder):
-    """Eight threads ask while turns are added, written, merged and rebuilt: never a turn twice, never one lost."""
+    """Four threads ask while turns are added, written, merged and rebuilt: never a turn twice, never one lost."""
     encoder = HashEncoder(dimension=16)
     with MemoryStore.open(folder, model=encoder, background=False) as store:
         record(store, *(f"note number{n}" for n in range(200)))
@@ -545,11 +368,11 @@ def test_searches_beside_a_writer_see_whole_snapshots(folder):
                 asked += 1
             return asked
 
-        threads = [in_thread(lambda number=number: ask(number)) for number in range(8)]
+        threads = [in_thread(lambda number=number: ask(number)) for number in range(4)]
         try:
-            for step in range(25):
+            for step in range(10):
                 store.record_many([_turn("s", f"more {step} {n}") for n in range(20)])
-                store.rebuild("vectors") if step % 8 == 7 else store.admin.catch_up_vectors()
+                store.rebuild("vectors") if step % 4 == 3 else store.admin.catch_up_vectors()
         finally:
             done.append(True)
         assert all(thread.result() >= 20 for thread in threads)
