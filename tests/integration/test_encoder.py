@@ -70,10 +70,16 @@ def furthest(rows, wanted):
 
 
 @pytest.mark.model
-def test_vectors_are_those_of_the_library(encoder, reference):
-    """Packing, sorting, batching and scaling change no direction: such vectors may lie beside the library's."""
+def test_vectors_are_those_of_the_library_whatever_their_batch(encoder, reference):
+    """Packing, sorting, batching and scaling change no direction. Every row is a float32 of length one."""
     assert isinstance(encoder._model(), PackedBert)
-    assert furthest(encoder.encode(MIXED), reference.encode(MIXED, show_progress_bar=False)) < 1e-6
+    rows = encoder.encode(MIXED)
+    assert furthest(rows, reference.encode(MIXED, show_progress_bar=False)) < 1e-6
+    assert rows.dtype == np.float32
+    assert rows.shape == (len(MIXED), encoder.dimension) == (len(MIXED), 384)
+    assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
+    alone = np.vstack([encoder.encode([text]) for text in MIXED[:7]])
+    assert np.abs(rows[:7] - alone).max() < 1e-5
 
 
 @pytest.mark.model
@@ -120,23 +126,6 @@ def test_a_question_is_embedded_by_one_thread_and_the_setting_of_torch_stays(enc
 
 
 @pytest.mark.model
-def test_every_row_is_a_float32_of_length_one(encoder):
-    """The port's promise, also for an empty text."""
-    rows = encoder.encode(MIXED)
-    assert rows.dtype == np.float32
-    assert rows.shape == (len(MIXED), encoder.dimension) == (len(MIXED), 384)
-    assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
-
-
-@pytest.mark.model
-def test_a_vector_does_not_depend_on_its_batch(encoder):
-    """Alone, or padded beside longer texts: the same order of rows and the same numbers."""
-    together = encoder.encode(MIXED)
-    alone = np.vstack([encoder.encode([text]) for text in MIXED])
-    assert np.abs(together - alone).max() < 1e-5
-
-
-@pytest.mark.model
 def test_no_texts_give_no_rows_and_load_nothing(monkeypatch):
     """An empty call is not worth loading a model."""
     monkeypatch.setattr("sentence_transformers.SentenceTransformer", lambda *_, **__: pytest.fail("loaded"))
@@ -156,19 +145,12 @@ def test_threads_share_one_model(reference):
 
 @pytest.mark.model
 def test_loading_and_encoding_print_nothing(capfd):
-    """No progress bar and no load report of the libraries reaches the user's terminal."""
-    SentenceTransformerEncoder(NAME).encode(["tea"])
-    printed = capfd.readouterr()
-    assert (printed.out, printed.err) == ("", "")
-
-
-@pytest.mark.model
-def test_the_process_keeps_its_own_settings():
-    """Silence lasts only while we load."""
+    """No progress bar and no load report of the libraries; the process keeps its own settings for them."""
     from transformers.utils import logging
 
     before = logging.get_verbosity(), logging.is_progress_bar_enabled()
     SentenceTransformerEncoder(NAME).encode(["tea"])
+    assert capfd.readouterr() == ("", "")
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
 
 
@@ -214,21 +196,14 @@ def replaceable(request, tmp_path):
 
 
 @pytest.mark.model
-def test_a_model_that_gives_nan_is_refused(replaceable, monkeypatch):
-    """Nothing that is no vector leaves the encoder."""
+def test_a_model_that_gives_nan_or_fails_is_refused(replaceable, monkeypatch):
+    """Nothing that is no vector leaves the encoder; the library's own error stays visible behind ours."""
     encoder, method = replaceable
     encoder.load()
     bad = np.full((2, encoder.dimension), np.nan)
     monkeypatch.setattr(method, lambda *_, **__: bad)
     with pytest.raises(EncodingFailed, match="NaN or infinity for 2 of 2"):
         encoder.encode(["tea", "coffee"])
-
-
-@pytest.mark.model
-def test_a_model_that_fails_is_the_cause(replaceable, monkeypatch):
-    """The library's own error stays visible behind ours."""
-    encoder, method = replaceable
-    encoder.load()
 
     def fail(*_, **__):
         raise RuntimeError("out of memory")
@@ -264,14 +239,6 @@ def test_a_prompt_goes_before_every_text_and_counts_in_the_window(tmp_path):
 
 
 @pytest.mark.model
-def test_a_prompt_that_fills_the_window_is_refused(tmp_path):
-    """There would be no room for a text."""
-    encoder = SentenceTransformerEncoder(tiny_model(tmp_path), prompt="tea " * 60)
-    with pytest.raises(ModelUnavailable, match="fill its window of 48"):
-        encoder.chunks(["tea"])
-
-
-@pytest.mark.model
 def test_an_old_model_without_a_tokenizer_file_is_cut_alike(tmp_path):
     """Its tokenizer is built from the vocabulary, at the price of importing the library."""
     folder = tiny_model(tmp_path)
@@ -281,21 +248,18 @@ def test_an_old_model_without_a_tokenizer_file_is_cut_alike(tmp_path):
 
 
 @pytest.mark.model
-def test_weights_that_do_not_load_are_a_missing_model(tmp_path):
-    """A damaged file is found when the first vector is wanted, and again on the next try."""
+def test_a_model_that_cannot_be_used_is_unavailable(tmp_path):
+    """A prompt without room for a text, an unknown device, damaged weights, which are looked at again on each try."""
     folder = tiny_model(tmp_path)
+    with pytest.raises(ModelUnavailable, match="fill its window of 48"):
+        SentenceTransformerEncoder(folder, prompt="tea " * 60).chunks(["tea"])
+    with pytest.raises(ModelUnavailable, match="no such device"):
+        SentenceTransformerEncoder(folder, device="no such device").encode(["tea"])
     (folder / "model.safetensors").write_bytes(b"damaged")
     encoder = SentenceTransformerEncoder(folder)
     for _ in range(2):
         with pytest.raises(ModelUnavailable, match="cannot load it"):
             encoder.encode(["tea"])
-
-
-@pytest.mark.model
-def test_an_unknown_device_is_a_missing_model(tmp_path):
-    """What torch says about it is in the message."""
-    with pytest.raises(ModelUnavailable, match="no such device"):
-        SentenceTransformerEncoder(tiny_model(tmp_path), device="no such device").encode(["tea"])
 
 
 def test_unit_rows_has_the_shape_asked_for():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import random
 import shutil
 
 import pytest
@@ -339,23 +338,6 @@ def test_two_processes_that_begin_a_stream_share_its_keys(folder):
     assert texts_of(read_all(one)) == texts_of(read_all(two)) == ["a here", "b here", "b here", "a here"]
     one.close()
     two.close()
-
-
-@in_both
-def test_random_destruction_reads_as_a_list_would_say(log, seed):
-    """Against the simplest model: a set of versions."""
-    rng, gone = random.Random(seed), set()
-    log.appends.transact(start("s"))
-    for number in range(30):
-        log.appends.transact(append("s", *(f"t{number}.{n}" for n in range(rng.randint(1, 5)))))
-        if rng.random() < 0.6:
-            end = log.version("session/s")
-            first = rng.randint(2, end)
-            last = min(end, first + rng.randrange(6))
-            log.keyring.destroy(erasure(number), [LeafRange("session/s", 0, first, last)])
-            gone |= set(range(first, last + 1))
-        lost = {item.version for item in read_all(log) if isinstance(item.event, Forgotten)}
-        assert lost == gone
 
 
 def test_keys_that_are_refused_are_not_left_open(tmp_path, request):
