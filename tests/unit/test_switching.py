@@ -120,43 +120,16 @@ def test_branch_starts_from_a_position_of_the_old_session(log):
         switched("s", "b", "branch"),
     ]
     assert log.turns_seen("b") == [3]
+    with pytest.raises(errors.OutsideSession) as caught:
+        log.switch(BRANCH, "c", at=4)
+    assert (caught.value.first, caught.value.last) == (5, 6)
     head = log.head
     assert log.switch(BRANCH, "c", from_="s")[0][1].branched_at == head
     assert log.turns_seen("c") == [3, 4]
     assert not log["s"].ended
-
-
-def test_branch_works_from_an_ended_session(log):
-    """What it held can still be built on."""
     log.do(session.end, "s", reason="done")
-    log.switch(BRANCH, "b")
-    assert not log["b"].ended
-
-
-def test_branching_past_the_end_of_the_log_is_refused(log):
-    """There is no such position yet."""
-    for reason in (BRANCH, REWIND):
-        with pytest.raises(errors.InvalidInput, match="which ends at"):
-            log.switch(reason, "b", at=10**9)
-
-
-@pytest.mark.parametrize("at", [0, 4])
-def test_branching_outside_the_old_session_is_refused(log, at):
-    """Before it was started."""
-    log.switch(NEW, "t")  # Starts at 5, is entered at 6.
-    for reason in (BRANCH, REWIND):
-        with pytest.raises(errors.OutsideSession) as caught:
-            log.switch(reason, "b", at=at)
-        assert (caught.value.first, caught.value.last) == (5, 6)
-    assert len(log.events) == 6
-
-
-@pytest.mark.parametrize("at", [-1, True, 2.0, "3"])
-def test_a_position_is_a_whole_number(log, at):
-    """Not a bool, not a float."""
-    for to in ("b", "s"):
-        with pytest.raises(errors.InvalidInput):
-            log.switch(REWIND, to, at=at)
+    log.switch(BRANCH, "d", from_="s")
+    assert not log["d"].ended, "what an ended session held can still be built on"
 
 
 def test_compress_in_place_only_counts_a_generation(log):
@@ -181,8 +154,6 @@ def test_rewind_in_place_hides_turns(log):
     assert log.switch(REWIND, "s", at=3) == [("session/s", TurnsRewound(to=3)), switched("s", "s", "rewind")]
     assert log.turns_seen("s") == [3]
     assert log.switch(REWIND, "s", at=3) == [switched("s", "s", "rewind")]
-    with pytest.raises(errors.OutsideSession):
-        log.switch(REWIND, "s", at=0)
 
 
 def test_rewind_into_a_new_session_leaves_the_old_untouched(log):
@@ -194,69 +165,51 @@ def test_rewind_into_a_new_session_leaves_the_old_untouched(log):
     assert (log.turns_seen("r"), log.turns_seen("s"), log["s"].ended) == ([3], [3, 4], False)
 
 
-@pytest.mark.parametrize("reason", [COMPRESS, REWIND])
-def test_an_ended_session_cannot_be_changed_in_place(log, reason):
-    """It must be resumed first."""
-    log.do(session.end, "s", reason="done")
-    with pytest.raises(errors.SessionAlreadyEnded):
-        log.switch(reason, "s", at=3 if reason is REWIND else None)
+REFUSED = [
+    # A position beyond the end of the log, before the start of the session that is left, or that is no whole number.
+    *((reason, "b", {"at": 10**9}, errors.InvalidInput, "which ends at") for reason in (BRANCH, REWIND)),
+    *((reason, "b", {"at": at}, errors.OutsideSession, None) for reason in (BRANCH, REWIND) for at in (0, 4)),
+    *((REWIND, to, {"at": at}, errors.InvalidInput, None) for to in ("b", "u") for at in (-1, True, 2.0, "3")),
+    # A position that means nothing, or none where one is needed.
+    *((reason, "b", {"at": 5}, errors.SwitchRefused, "leave out `at`") for reason in (NEW, RESET, RESUME, COMPRESS)),
+    *((REWIND, to, {}, errors.SwitchRefused, "pass the position as `at`") for to in ("u", "b")),
+    # A session that has ended is resumed before it is changed in place.
+    (COMPRESS, "ended", {"from_": "ended"}, errors.SessionAlreadyEnded, None),
+    (REWIND, "ended", {"from_": "ended", "at": 7}, errors.SessionAlreadyEnded, None),
+    # These cannot go to where they come from, and the error says what to ask for.
+    *(
+        (reason, "u", {}, errors.SwitchRefused, rf"'{reason}': 'u' is .* 'resume', 'compress' or 'rewind'")
+        for reason in (NEW, RESET, BRANCH)
+    ),
+    # These need a session to end, to branch or to hide turns of.
+    *((reason, "b", {"from_": None}, errors.SwitchRefused, "in no session") for reason in (RESET, BRANCH, COMPRESS)),
+    (REWIND, "b", {"from_": None, "at": 1}, errors.SwitchRefused, "in no session"),
+    # A session that was never started is neither left nor resumed.
+    *((reason, "b", {"from_": "ghost"}, errors.UnknownSession, "ghost") for reason in SwitchReason if reason != REWIND),
+    (REWIND, "b", {"from_": "ghost", "at": 3}, errors.UnknownSession, "ghost"),
+    (COMPRESS, "ghost", {"from_": "ghost"}, errors.UnknownSession, "ghost"),
+    (RESUME, "ghost", {}, errors.UnknownSession, "ghost"),
+    # A session that must be new exists.
+    *((reason, "s", {}, errors.SessionExists, None) for reason in (NEW, RESET, BRANCH, COMPRESS)),
+    (REWIND, "s", {"at": 6}, errors.SessionExists, None),
+    # Ids, names and scopes are checked like those of `start_session`.
+    *((NEW, to, {}, errors.InvalidInput, None) for to in ("", "a\nb", 5)),
+    *((NEW, "b", {"title": title}, errors.InvalidInput, None) for title in ("a\nb", "x" * 257)),
+    (NEW, "b", {"scope": "/x"}, errors.InvalidInput, None),
+]
 
 
-@pytest.mark.parametrize("reason", [NEW, RESET, BRANCH])
-def test_these_cannot_go_to_where_they_come_from(log, reason):
-    """The error says what to ask for instead."""
-    with pytest.raises(
-        errors.SwitchRefused, match=r"reason '\w+': 's' is .* 'resume', 'compress' or 'rewind'"
-    ) as caught:
-        log.switch(reason, "s", from_="s")
-    assert caught.value.reason == reason
-
-
-@pytest.mark.parametrize("reason", [RESET, BRANCH, COMPRESS, REWIND])
-def test_these_need_a_session_to_leave(reason):
-    """There is none to end, to branch or to hide turns of."""
-    with pytest.raises(errors.SwitchRefused, match="in no session"):
-        AgentLog().switch(reason, "t", at=1 if reason is REWIND else None)
-
-
-@pytest.mark.parametrize("reason", [NEW, RESET, RESUME, COMPRESS])
-def test_a_position_is_refused_where_it_means_nothing(log, reason):
-    """Rather than being ignored."""
-    with pytest.raises(errors.SwitchRefused, match="leave out `at`"):
-        log.switch(reason, "t", at=3)
-
-
-def test_a_rewind_needs_a_position(log):
-    """In place and into a new session."""
-    for to in ("s", "t"):
-        with pytest.raises(errors.SwitchRefused, match="pass the position as `at`"):
-            log.switch(REWIND, to)
-
-
-@pytest.mark.parametrize("reason", list(SwitchReason))
-def test_a_session_to_leave_that_was_never_started_is_unknown(log, reason):
-    """Also where it is only left."""
-    for to in ("t", "ghost") if reason in (RESUME, COMPRESS, REWIND) else ("t",):
-        with pytest.raises(errors.UnknownSession) as caught:
-            log.switch(reason, to, from_="ghost", at=3 if reason is REWIND else None)
-        assert caught.value.session == "ghost"
-
-
-def test_a_session_to_resume_that_was_never_started_is_unknown(log):
-    """Nothing is started by accident."""
-    with pytest.raises(errors.UnknownSession):
-        log.switch(RESUME, "ghost")
-
-
-@pytest.mark.parametrize("reason", [NEW, RESET, BRANCH, COMPRESS, REWIND])
-def test_a_session_that_must_be_new_and_exists_is_refused(log, reason):
-    """Also when it was started in just this way, but not by this agent's last switch."""
-    at = 3 if reason is REWIND else None
-    log.switch(NEW, "t")
-    log.switch(RESUME, "s")
-    with pytest.raises(errors.SessionExists):
-        log.switch(reason, "t", from_="s", at=at)
-    assert len(log.events) == 7
+@pytest.mark.parametrize(("reason", "to", "fields", "error", "why"), REFUSED)
+def test_a_switch_that_cannot_be_is_refused_and_nothing_is_written(log, reason, to, fields, error, why):
+    """The agent is in `u`, which starts at 5 and is entered at 6."""
+    log.switch(NEW, "u")
+    log.switch(NEW, "ended")
+    log.do(session.end, "ended", reason="done")
+    log.switch(RESUME, "u")
+    before = len(log.events)
+    with pytest.raises(error, match=why):
+        log.switch(reason, to, **{"from_": "u"} | fields)
+    assert len(log.events) == before
 
 
 @pytest.mark.parametrize("reason", [NEW, RESET, BRANCH, COMPRESS, REWIND])
