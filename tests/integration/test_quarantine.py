@@ -64,15 +64,8 @@ def test_a_flipped_bit_in_a_reason_accuses_no_log(aside, tmp_path):
         assert told in (("", None, None, ""), (written.log_id, 0, 7, written.digest))
 
 
-def test_the_same_name_can_be_quarantined_repeatedly(aside):
-    """Names in quarantine are unique, though time stands still."""
-    for n in range(10):
-        aside.add(thing(aside, text=str(n)), reason="again")
-    assert sorted((aside.folder / item.name).read_text() for item in aside.items()) == [str(n) for n in range(10)]
-
-
-def test_a_database_moves_with_its_parts_as_one_item(aside):
-    """What SQLite keeps beside the file stays beside it, so that the item can be opened."""
+def test_a_database_moves_with_its_parts_and_a_folder_with_its_files_as_one_item(aside):
+    """What SQLite keeps beside the file stays beside it, so that the item can be opened. Segments are folders."""
     path = thing(aside, "views.db")
     for part in DATABASE_PARTS:
         thing(aside, f"views.db{part}", text="part")
@@ -81,6 +74,8 @@ def test_a_database_moves_with_its_parts_as_one_item(aside):
     assert item.bytes == len("content") + len(DATABASE_PARTS) * len("part")
     assert all((moved.parent / (moved.name + part)).read_text() == "part" for part in DATABASE_PARTS)
     assert list(aside.folder.parent.glob("views.db*")) == []
+    thing(aside, "segment/index")
+    assert (aside.add(aside.folder.parent / "segment", reason="damaged") / "index").exists()
     aside.purge(everything=True)
     assert [path.name for path in aside.folder.iterdir()] == [".lock"]
 
@@ -124,8 +119,8 @@ def _cut_off_after(patched, after, names):
     return seen
 
 
-def test_a_reason_without_its_item_is_no_item_and_is_cleaned_up(aside):
-    """As a crash between reason and rename leaves it."""
+def test_a_reason_without_its_item_is_no_item_and_an_item_without_its_reason_is_one(aside):
+    """The first is left by a crash and cleaned up. The second was put there by hand, and is deleted only by name."""
     aside.folder.mkdir(parents=True)
     leftover = aside.folder / "thing.20260101T000000Z.00000000.reason.json"
     leftover.write_text("{}")
@@ -134,11 +129,7 @@ def test_a_reason_without_its_item_is_no_item_and_is_cleaned_up(aside):
     aside.add(thing(aside), reason="another")
     assert not leftover.exists()
     assert len(aside.items()) == 1
-
-
-def test_an_item_without_its_reason_is_listed_and_never_older(aside):
-    """Somebody has put it there by hand: it is shown, and deleted only by name."""
-    aside.folder.mkdir(parents=True)
+    aside.purge(everything=True)
     (aside.folder / "by-hand").write_text("x")
     (item,) = aside.items()
     assert (item.name, item.when) == ("by-hand", None)
@@ -164,12 +155,9 @@ def test_a_full_quarantine_takes_nothing_more_and_deletes_nothing(aside, monkeyp
     monkeypatch.setattr(quarantine, "BYTES_MAX", 2 * len("content"))
     assert aside.status().full
     assert aside.add(thing(aside), reason="damaged") is None
-
-
-def test_a_thing_larger_than_the_limit_is_taken_when_there_is_room(aside, monkeypatch):
-    """Renaming costs no space: else nothing could ever be done about it."""
+    aside.purge(everything=True)
     monkeypatch.setattr(quarantine, "BYTES_MAX", 3)
-    assert aside.add(thing(aside), reason="large")
+    assert aside.add(thing(aside), reason="large"), "renaming costs no space: else nothing could be done about it"
     assert aside.status().full
 
 
@@ -205,12 +193,3 @@ def test_purge_deletes_what_is_named_and_nothing_else(aside):
     assert [item.name for item in aside.purge(older_than=timedelta(days=30))] == [old]
     assert [item.name for item in aside.purge([new])] == [new]
     assert [path.name for path in aside.folder.iterdir()] == [".lock"]
-
-
-def test_a_folder_is_purged_with_all_that_is_in_it(aside):
-    """Segments are folders."""
-    thing(aside, "segment/index")
-    moved = aside.add(aside.folder.parent / "segment", reason="damaged")
-    assert (moved / "index").exists()
-    aside.purge(everything=True)
-    assert not moved.exists()

@@ -11,7 +11,7 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.embedding_model import MODELS_STREAM, Activation, activate
+from mnemolog.domain.embedding_model import MODELS_STREAM
 from mnemolog.domain.events import (
     CheckpointCreated,
     CheckpointDeleted,
@@ -83,8 +83,12 @@ def activated(model, *, every=1):
 
 
 def test_a_branch_says_where_it_comes_from(history):
-    """In the list of sessions and in a replay."""
-    for found in (history.sessions(), history.replay().sessions):
+    """In the list of sessions and in a replay, which reads what it does not show, as verification does."""
+    assert history.verify().sound
+    replayed = history.replay()
+    assert [[t.text for t in session.turns] for session in replayed.sessions] == [["first", "second"], ["other way"]]
+    assert [session.session for session in history.replay(session="b").sessions] == ["b"]
+    for found in (history.sessions(), replayed.sessions):
         assert [(s.session, s.parent, s.branched_at, s.reason) for s in found] == [
             ("a", None, None, "new"),
             ("b", "a", 2, "branch"),
@@ -131,16 +135,6 @@ def test_the_active_model_is_the_last_that_was_activated_at_an_offset(history):
     assert {upto: active(history, upto) for upto in reversed(expected)} == expected
 
 
-def test_what_is_active_is_not_activated_again():
-    """The same fingerprint under another name is the same model; what is not active is."""
-    known = Activation(
-        position=7, fingerprint=activated("one").fingerprint, model="one", dimension=4, retain_every_n_turns=1
-    )
-    assert activate(known, activated("one")) == []
-    assert activate(known, activated("two")) == [activated("two")]
-    assert activate(None, activated("one")) == [activated("one")]
-
-
 def dump(views):
     with views.database.reading() as connection:
         tables = ("sessions", "turns", "speakers", "tracking")
@@ -165,32 +159,15 @@ def test_events_of_every_kind_come_twice_or_are_rebuilt_with_the_same_result(his
     assert dump(views) == before
 
 
-def test_every_kind_of_event_passes_the_audit(history):
-    """Verification and replay read what they do not show."""
-    assert history.verify().sound
-    replayed = history.replay()
-    assert [[t.text for t in session.turns] for session in replayed.sessions] == [["first", "second"], ["other way"]]
-    assert [session.session for session in history.replay(session="b").sessions] == ["b"]
-
-
 OLD_TABLES = """
 CREATE TABLE tracking (name TEXT NOT NULL, position INTEGER NOT NULL, log_id TEXT DEFAULT '' NOT NULL,
     digest BLOB DEFAULT x'' NOT NULL, PRIMARY KEY (name)) WITHOUT ROWID, STRICT;
-CREATE TABLE sessions (session TEXT NOT NULL PRIMARY KEY, name TEXT NOT NULL, agent TEXT NOT NULL, scope TEXT NOT NULL,
-    started_at INTEGER NOT NULL, started_position INTEGER NOT NULL, ended_at INTEGER, turns INTEGER NOT NULL,
-    last_position INTEGER NOT NULL) STRICT;
-CREATE TABLE turns (position INTEGER NOT NULL PRIMARY KEY, session TEXT NOT NULL, version INTEGER NOT NULL,
-    scope TEXT NOT NULL, role TEXT NOT NULL, speaker TEXT, text TEXT NOT NULL, key TEXT, said_at INTEGER,
-    recorded_at INTEGER NOT NULL, extra BLOB) STRICT;
-CREATE INDEX turns_by_scope ON turns (scope, position);
-CREATE INDEX turns_by_session ON turns (session, position);
-CREATE VIRTUAL TABLE turns_text USING fts5(body, content='', contentless_delete=1,
-    tokenize="porter unicode61 remove_diacritics 2");
-INSERT INTO sessions VALUES ('a', 'a', 'ada', 'acme', 1, 1, NULL, 1, 2);
-INSERT INTO turns VALUES (2, 'a', 2, 'acme', 'user', NULL, 'outdated', NULL, NULL, 1, NULL);
-INSERT INTO turns_text (rowid, body) VALUES (2, 'outdated');
+CREATE TABLE sessions (session TEXT NOT NULL PRIMARY KEY, name TEXT NOT NULL) STRICT;
+CREATE TABLE turns (position INTEGER NOT NULL PRIMARY KEY, session TEXT NOT NULL, text TEXT NOT NULL) STRICT;
+INSERT INTO sessions VALUES ('a', 'a');
+INSERT INTO turns VALUES (2, 'a', 'outdated');
 """
-"""What 0.1.0 made before its views knew of branches, with a turn that the log does not tell."""
+"""Tables of other columns, with a turn that the log does not tell."""
 
 
 def test_views_of_an_older_version_are_rebuilt_automatically(history, folder):
@@ -213,27 +190,6 @@ def test_views_of_an_older_version_are_rebuilt_automatically(history, folder):
         assert again.recall("outdated", mode="text").hits == ()
         assert (dump(projections_of(again).current_views()), again.recall("first", mode="text").hits) == expected
         assert again.status().quarantined == 0
-
-
-def test_views_with_a_table_of_switches_are_used_as_they_are(history, folder):
-    """Earlier versions wrote one that nothing reads: it stays until the next rebuild."""
-    views = projections_of(history).current_views()
-    expected = dump(views)
-    with views.database.writing() as connection:
-        connection.exec_driver_sql("CREATE TABLE switches (position INTEGER NOT NULL PRIMARY KEY) STRICT")
-        connection.exec_driver_sql("INSERT INTO switches VALUES (1)")
-    history.close()
-    with MemoryStore.open(folder, model=None) as again:
-        assert again.status().views.state == "current"
-        assert "views" not in [found.what for found in again.admin.doctor(deep=True).findings]
-        views = projections_of(again).current_views()
-        assert dump(views) == expected
-        views.rebuild(upto=again.head().position)
-        with views.database.reading() as connection:
-            found = connection.exec_driver_sql(
-                "SELECT count(*) FROM sqlite_master WHERE name = 'switches'"
-            ).scalar_one()
-        assert (found, dump(views)) == (0, expected)
 
 
 def test_views_that_another_process_has_filled_meanwhile_are_kept(history, monkeypatch):

@@ -105,19 +105,6 @@ def test_other_checkpoints_stay_and_can_be_restored_after_a_restore(log):
         assert [found.name for found in checkpoints(log["s"])] == ["one", "two"]
 
 
-def test_a_checkpoint_made_after_a_restore_holds_what_was_restored(log):
-    """A restore is part of the history that later checkpoints name."""
-    put(log, "a", 1)
-    mark(log, "one")
-    put(log, "a", 2)
-    log.do(restore_checkpoint, "s", "one")
-    put(log, "b", 3)
-    mark(log, "two")
-    log.do(clear_values, "s")
-    log.do(restore_checkpoint, "s", "two")
-    assert all_values(log["s"], log.now) == {"a": 1, "b": 3}
-
-
 def test_a_deleted_checkpoint_stays_deleted_after_a_restore(log):
     """Checkpoints are not part of what is restored; a free name may be used again."""
     mark(log, "one")
@@ -164,45 +151,6 @@ def test_the_number_of_checkpoints_has_a_limit(log):
     log.do(create_checkpoint, "s", checkpoint_id="2", name="b", limits=limits)
 
 
-def test_a_restore_hides_the_turns_behind_the_checkpoint(log):
-    """They stay in the log; later turns are seen."""
-    first = log.say("s")
-    mark(log, "c")
-    log.say("s")
-    log.do(restore_checkpoint, "s", "c")
-    last = log.say("s")
-    assert log.turns_seen("s") == [first, last]
-
-
-def test_a_restore_changes_neither_the_start_nor_the_end(log):
-    """It is about memory only."""
-    mark(log, "c")
-    log.do(session.end, "s", reason="done")
-    log.do(session.resume, "s")
-    before = log["s"]
-    log.do(restore_checkpoint, "s", "c")
-    assert (log["s"].started, log["s"].ended) == (before.started, before.ended)
-
-
-def test_a_branch_inherits_memory_and_checkpoints_as_of_the_branch_point(log):
-    """Nothing that came later, whichever of the two changed it."""
-    put(log, "a", 1, ttl=50)
-    log.do(set_task, "s", "Book")
-    log.do(add_note, "s", "n")
-    mark(log, "c")
-    at = log.head
-    put(log, "a", 2)
-    mark(log, "later")
-    then = memory_of(log.histories.past("s", at))
-    log.start("b", parent="s", at=at)
-    assert memory_of(log["b"]) == then
-    assert [found.name for found in checkpoints(log["b"])] == ["c"]
-    put(log, "a", 3, to="b")
-    assert all_values(log["s"], log.now) == {"a": 2}
-    log.now += 50 * SECOND
-    assert all_values(log.histories.past("s", at), log.now) == {}
-
-
 def test_an_inherited_checkpoint_is_restored_from_the_ancestors_stream(log):
     """Over two generations; in the branch and in the parent alike; and apart from one another."""
     put(log, "a", 1)
@@ -226,13 +174,6 @@ def test_a_session_without_a_branch_point_inherits_nothing(log):
     log.start("b", parent="s")
     log.start("fresh")
     assert (memory_of(log["b"]), log["b"].ancestors) == (memory_of(log["fresh"]), ())
-
-
-def test_a_branch_of_an_ended_session_is_open(log):
-    """Its end is the parent's, not the branch's."""
-    log.do(session.end, "s", reason="done")
-    log.start("b", parent="s", at=log.head)
-    assert not log["b"].ended
 
 
 def test_a_restore_of_a_checkpoint_that_is_not_there_changes_nothing(log):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from mnemolog.domain import errors, session, spans
-from mnemolog.domain.checkpoints import create_checkpoint, restore_checkpoint
 from mnemolog.domain.events import TurnsRewound
 from mnemolog.domain.lineage import lineage, rewind
 from mnemolog.domain.spans import Span
@@ -45,28 +44,6 @@ def test_a_branch_sees_its_parent_up_to_the_branch_point(log):
     assert log.turns_seen("a") == [first, in_a]
     assert log.turns_seen("b") == [first, in_b]
     assert log["a"].spans == (Span("s", 1, first), Span("a", 3))
-
-
-def test_lineage_is_root_first(log):
-    """Over generations, each cut at its own branch point."""
-    one = log.say("s")
-    log.start("a", parent="s", at=log.head)
-    two = log.say("a")
-    log.say("s")
-    log.start("b", parent="a", at=two)
-    log.say("a")
-    three = log.say("b")
-    assert lineage(log["b"]) == ("s", "a")
-    assert log.turns_seen("b") == [one, two, three]
-
-
-def test_a_branch_point_before_the_parents_branch_point_cuts_both(log):
-    """The parent's own turns are behind it, so none of them is seen."""
-    one, two = log.say("s"), log.say("s")
-    started = log.start("a", parent="s", at=two)
-    log.say("a")
-    log.start("b", parent="a", at=started)
-    assert log.turns_seen("b") == [one, two]
 
 
 def test_a_rewind_hides_and_later_turns_are_seen(log):
@@ -124,16 +101,6 @@ def test_a_rewind_with_nothing_behind_writes_nothing(log):
     assert log.turns_seen("s") == []
 
 
-def test_the_own_first_position_hides_all_own_turns_of_a_branch(log):
-    """The ancestors' stay; so does a retry."""
-    one = log.say("s")
-    started = log.start("a", parent="s", at=one)
-    log.say("a")
-    assert len(back(log, "a", started)) == 1
-    assert back(log, "a", started) == []
-    assert log.turns_seen("a") == [one]
-
-
 def test_a_rewind_to_where_the_session_sees_nothing_is_refused(log):
     """Before its beginning, not written yet, or hidden."""
     log.start("x")
@@ -151,16 +118,6 @@ def test_a_rewind_to_where_the_session_sees_nothing_is_refused(log):
     assert log.turns_seen("late") == [one, three]
 
 
-def test_a_position_of_another_session_between_own_turns_is_fine(log):
-    """Positions count the whole log: it says which own turns came before it."""
-    one = log.say("s")
-    log.start("x")
-    between = log.say("x")
-    log.say("s")
-    back(log, "s", between)
-    assert log.turns_seen("s") == [one]
-
-
 def test_unknown_and_ended_sessions_are_refused(log):
     """Like every decision but `end` and `resume`."""
     with pytest.raises(errors.UnknownSession):
@@ -168,29 +125,6 @@ def test_unknown_and_ended_sessions_are_refused(log):
     log.do(session.end, "s", reason="done")
     with pytest.raises(errors.SessionAlreadyEnded):
         back(log, "s", 1)
-
-
-def test_a_restore_of_an_inherited_checkpoint_hides_all_own_turns(log):
-    """Its position is before the branch point, so it cuts the ancestor's span as well."""
-    one = log.say("s")
-    log.do(create_checkpoint, "s", checkpoint_id="c", name="c")
-    two = log.say("s")
-    log.start("a", parent="s", at=two)
-    log.say("a")
-    log.do(restore_checkpoint, "a", "c")
-    new = log.say("a")
-    assert log.turns_seen("a") == [one, new]
-    assert log.turns_seen("s") == [one, two]
-
-
-def test_a_restore_hides_only_and_brings_no_hidden_turn_back(log):
-    """Memory goes forth again to a checkpoint that was rewound past; the turns stay hidden."""
-    one = log.say("s")
-    log.say("s")
-    log.do(create_checkpoint, "s", checkpoint_id="c", name="c")
-    back(log, "s", one)
-    log.do(restore_checkpoint, "s", "c")
-    assert log.turns_seen("s") == [one]
 
 
 def test_cutting_leaves_no_empty_and_no_open_span():

@@ -1,4 +1,4 @@
-"""Files that another program is writing: complete lines, and detecting a replaced file."""
+"""Files that another program is writing: complete lines, their folders, and detecting a replaced file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import pytest
 
 from mnemolog.adapters.importers.transcripts import reading
 from mnemolog.adapters.importers.transcripts.catch_up import reading_order
+from mnemolog.adapters.importers.transcripts.interpreter import scope_of
 from mnemolog.adapters.importers.transcripts.reading import Line, lines_from, mark_at
+from mnemolog.domain.limits import SCOPE_BYTES_MAX
 
 
 @pytest.fixture
@@ -67,3 +69,18 @@ def test_sessions_are_read_before_those_that_continue_them(tmp_path):
     shuffled = files[::-1]
     ordered = sorted(shuffled, key=lambda file: reading_order(tmp_path / file[0], file[1]))
     assert ordered == files
+
+
+@pytest.mark.parametrize(
+    ("folder", "scope"),
+    [
+        ("/home/ada/kettle", "home/ada/kettle"),
+        ("C:\\Users\\ada", "C:/Users/ada"),
+        ("/a/../*/b\n", "a/b_"),
+        ("", ""),
+        ("/" + "x" * SCOPE_BYTES_MAX + "/end", "end"),
+    ],
+)
+def test_a_folder_is_cut_to_a_scope(folder, scope):
+    """As much of its end as fits."""
+    assert scope_of(folder) == scope

@@ -162,14 +162,6 @@ def test_a_value_is_there_until_its_expiry_and_not_at_it(log):
     assert (get(log, "a"), keys(log["s"], log.now), all_values(log["s"], log.now)) == (MISSING, ["b"], {"b": 2})
 
 
-def test_setting_again_without_a_time_to_live_removes_the_expiry(log):
-    """The new setting counts, not the old one."""
-    put(log, "a", 1, ttl=1)
-    put(log, "a", 1)
-    log.now += 2 * SECOND
-    assert get(log, "a") == 1
-
-
 def test_a_pattern_chooses_keys(log):
     """A glob: case matters, `*` crosses slashes, sets in brackets work."""
     for key in ("user/name", "user/city", "User/name", "a[1]"):
