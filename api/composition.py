@@ -9,11 +9,14 @@ from pathlib import Path
 from mnemolog.application import commands
 from mnemolog.application.session_list import SessionList
 from mnemolog.application.session_service import Sessions
+from mnemolog.application.switches import Agents, Switches
 from mnemolog.application.tokens import Tokens
+from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.language import parse_language
+from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.options import with_defaults
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.scope import Boundary, Scope, parse_scope
@@ -44,15 +47,18 @@ from mnemolog.projections.recall.prefetch_ticket import Moment
 from mnemolog.projections.recall.service import Recalls
 from mnemolog.projections.sql.opening import open_snapshots
 from mnemolog.projections.sql.snapshots import SnapshotStore
+from mnemolog.session import SessionParts
 from mnemolog.store_options import StoreOptions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SharedParts:
     """The parts that a store shares with those for its scopes (`MemoryStore.within`)."""
 
     layout: StoreLayout
     log: EventLog
+    clock: Clock
+    limits: MemoryLimits
     snapshots: SnapshotStore
     projections: ProjectionSet
     forgetting: Forgetting
@@ -66,16 +72,14 @@ class SharedParts:
     """Holds the projections of a store that is only read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreParts(SharedParts):
+@dataclass(frozen=True, kw_only=True)
+class StoreParts(SharedParts, SessionParts):
     """The parts of a store. `build` creates them; `start` and `close` begin and end their work."""
 
     boundary: Boundary
     """The scope that the store was opened for."""
-    sessions: Sessions
+    agents: Agents
     recalls: Recalls
-    contexts: Contexts
-    prefetcher: Prefetcher
     audit: AuditService
     models: ModelService
     admin: AdminService
@@ -101,7 +105,7 @@ class StoreParts(SharedParts):
         """Return parts for one scope that share log, projections and snapshots with these. Raises `OutsideScope`."""
         self.log.require_usable()
         boundary = Boundary(self.boundary.narrow(scope), own_names=own_names or self.boundary.own_names)
-        return _assembled(self, self.sessions.within(boundary), is_part=True)
+        return _assembled(self, self.visible.within(boundary), is_part=True)
 
     def close(self) -> None:
         """Stop the threads, finish queued appends and close all files. A forked child leaves them alone."""
@@ -152,13 +156,14 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
         answers_alone=answers_alone(folder),
     )
     snapshots = open_snapshots(layout, log, busy_timeout_s=log.busy_timeout_s)
-    states = SessionStates(log, snapshots, boundary=boundary)
-    sessions = Sessions(log, states, clock=clock, limits=chosen["limits"], titles=projections.session_titles)
+    visible = VisibleEvents(log, SessionStates(log, snapshots, boundary=boundary), projections.session_titles)
     if telemetry is not None:
         measure_appends(log, telemetry)
     shared = SharedParts(
         layout=layout,
         log=log,
+        clock=clock,
+        limits=chosen["limits"],
         snapshots=snapshots,
         projections=projections,
         forgetting=Forgetting(layout, log, projections, snapshots),
@@ -169,28 +174,32 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
         receipts=chosen["receipts"],
         scratch=scratch,
     )
-    return _assembled(shared, sessions, is_part=False)
+    return _assembled(shared, visible, is_part=False)
 
 
-def _assembled(shared: SharedParts, sessions: Sessions, *, is_part: bool) -> StoreParts:
-    """Return the parts of a store, with the services that answer within the boundary of its sessions."""
+def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) -> StoreParts:
+    """Return the parts of a store, with the services that answer within a boundary."""
     layout, log, snapshots, projections = shared.layout, shared.log, shared.snapshots, shared.projections
-    forgetting, telemetry, boundary = shared.forgetting, shared.telemetry, sessions.boundary
-    recalls, contexts = _answering(log, sessions, projections, receipts=shared.receipts, telemetry=telemetry)
+    forgetting, telemetry, boundary = shared.forgetting, shared.telemetry, visible.boundary
+    agents = Agents(visible)
+    recalls, contexts = _answering(shared, visible)
     return StoreParts(
         **{field.name: getattr(shared, field.name) for field in fields(SharedParts)},
         boundary=boundary,
-        sessions=sessions,
+        visible=visible,
+        agents=agents,
+        sessions=Sessions(visible, agents, clock=shared.clock, limits=shared.limits),
+        switches=Switches(visible, agents),
         recalls=recalls,
         contexts=contexts,
-        prefetcher=_prefetcher(log, sessions, projections, recalls),
-        audit=AuditService(log, sessions, projections, contexts, forgetting),
+        prefetcher=_prefetcher(shared, agents, recalls),
+        audit=AuditService(log, visible, shared.clock, projections, contexts, forgetting),
         models=ModelService(layout, log, projections, boundary=boundary),
         admin=AdminService(layout, log, projections, snapshots, forgetting, shared.tokens, boundary=boundary),
         maintenance=Maintenance(
             layout, log, projections, snapshots, forgetting.nodes, boundary=boundary, telemetry=telemetry
         ),
-        session_list=SessionList(projections, sessions),
+        session_list=SessionList(projections, visible, agents),
         is_part=is_part,
     )
 
@@ -252,31 +261,32 @@ def _open_log(folder: Path, address: LogAddress | None, clock: Clock, chosen: St
     return log
 
 
-def _answering(
-    log: EventLog, sessions: Sessions, projections: ProjectionSet, *, receipts: bool, telemetry: Telemetry
-) -> tuple[Recalls, Contexts]:
+def _answering(shared: SharedParts, visible: VisibleEvents) -> tuple[Recalls, Contexts]:
+    log, clock = shared.log, shared.clock
     recalls = Recalls(
-        projections,
-        spans_at=sessions.spans_at,
+        shared.projections,
+        spans_at=visible.spans,
         append=lambda stream, event: log.appends.transact(lambda tx: tx.append(stream, event)).position,
-        receipts=receipts,
-        timed=recall_timer(telemetry),
-        boundary=sessions.boundary,
+        receipts=shared.receipts,
+        timed=recall_timer(shared.telemetry),
+        boundary=visible.boundary,
     )
     contexts = Contexts(
-        projections,
+        shared.projections,
         recalls,
-        state_at=sessions.state_at,
-        moment_at=lambda position: sessions.clock.now() if position is None else log.recorded_at(position),
+        state_at=visible.state_at,
+        moment_at=lambda position: clock.now() if position is None else log.recorded_at(position),
     )
     return recalls, contexts
 
 
-def _prefetcher(log: EventLog, sessions: Sessions, projections: ProjectionSet, recalls: Recalls) -> Prefetcher:
+def _prefetcher(shared: SharedParts, agents: Agents, recalls: Recalls) -> Prefetcher:
+    log, projections = shared.log, shared.projections
+
     def moment(session_id: str) -> Moment:
         """Return the state that a prefetch is checked against: it changes with a switch, rewind or restore."""
         return Moment(
-            generation=sessions.generation(session_id),
+            generation=agents.generation(session_id),
             epoch=log.epoch(),
             head=log.head().position,
             model=projections.known_fingerprint(),

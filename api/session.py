@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 from mnemolog.application import previews
 from mnemolog.application.session_service import Decision, Sessions
+from mnemolog.application.switches import Switches
+from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.moments import Time, When, position_at
 from mnemolog.domain.options import takes_options
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.result import Results
-from mnemolog.domain.spans import Spans, cut
+from mnemolog.domain.spans import cut
 from mnemolog.domain.state import SessionState
 from mnemolog.infra.runtime.fork_guard import OfOneProcess
 from mnemolog.projections.context.answer import Context
@@ -30,20 +33,23 @@ from mnemolog.results import Checkpoint, NewTurn, RestorePreview
 from mnemolog.working_memory import MemoryView, WorkingMemory
 
 
+@dataclass(frozen=True, kw_only=True)
+class SessionParts:
+    """The parts of a store that the handles on its sessions use."""
+
+    visible: VisibleEvents
+    sessions: Sessions
+    switches: Switches
+    projections: ProjectionSet
+    contexts: Contexts
+    prefetcher: Prefetcher
+
+
 class Session(OfOneProcess, WorkingMemory):
     """A conversation. A cheap handle: it holds no turns and no connection of its own."""
 
-    def __init__(
-        self,
-        sessions: Sessions,
-        projections: ProjectionSet,
-        contexts: Contexts,
-        prefetcher: Prefetcher,
-        session_id: str,
-        started: SessionStarted,
-    ) -> None:
-        self._sessions, self._projections = sessions, projections
-        self._contexts, self._prefetcher = contexts, prefetcher
+    def __init__(self, parts: SessionParts, session_id: str, started: SessionStarted) -> None:
+        self._parts = parts
         self.id = session_id
         self.title, self.agent, self.scope = started.title, started.agent, started.scope
 
@@ -83,7 +89,7 @@ class Session(OfOneProcess, WorkingMemory):
         Raises `InvalidInput`, `SessionAlreadyEnded`, `DuplicateKey`, `LogBusy`, `StorageFull`, `StoreClosed`: in
         each case nothing was written.
         """
-        return self._sessions.record(
+        return self._parts.sessions.record(
             self.id,
             role,
             text,
@@ -96,7 +102,7 @@ class Session(OfOneProcess, WorkingMemory):
 
     def record_many(self, messages: Sequence[NewTurn | Mapping[str, Any]]) -> Results[Turn]:
         """Record messages in the order given, in one transaction. See `MemoryStore.record_many`."""
-        recorded = self._sessions.record_many(messages, session_id=self.id)
+        recorded = self._parts.sessions.record_many(messages, session_id=self.id)
         return Results(item.turn() for item in recorded)
 
     @takes_options
@@ -140,7 +146,7 @@ class Session(OfOneProcess, WorkingMemory):
         the session did not exist at `as_of`; otherwise like `MemoryStore.recall`.
         """
         asked = question(query, k=k, scope=scope, session=self.id, lineage=True, hidden=hidden, **options)
-        return self._contexts.recalls.ask(
+        return self._parts.contexts.recalls.ask(
             asked,
             as_of=as_of,
             min_position=min_position,
@@ -191,7 +197,7 @@ class Session(OfOneProcess, WorkingMemory):
         within = {"session": self.id, "lineage": True, "hidden": hidden} if scope is None else {"scope": scope}
         asked = question(query, **within, mode=mode, **filters)
         limits = wanted(tokens, tokenizer=tokenizer, min_relevance=min_relevance, of=self.id)
-        return self._contexts.ask(asked, limits, as_of=as_of, receipt=receipt, wait_for_model=wait_for_model)
+        return self._parts.contexts.ask(asked, limits, as_of=as_of, receipt=receipt, wait_for_model=wait_for_model)
 
     @takes_options
     def prefetch(
@@ -218,7 +224,7 @@ class Session(OfOneProcess, WorkingMemory):
         asked = Request(
             session=self.id, query=query, k=k, mode=mode, scope=scope, min_relevance=min_relevance, filters=filters
         )
-        return self._prefetcher.submit(asked)
+        return self._parts.prefetcher.submit(asked)
 
     def prefetch_result(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:
         """Return the answer to this session's newest prefetch, once, or the reason why there is none.
@@ -228,7 +234,7 @@ class Session(OfOneProcess, WorkingMemory):
         (if given). Waits up to `wait_s` seconds for a running prefetch. An error in the background is not raised: it
         is in `PrefetchResult.error`.
         """
-        return self._prefetcher.take(self.id, max_behind=max_behind, wait_s=wait_s)
+        return self._parts.prefetcher.take(self.id, max_behind=max_behind, wait_s=wait_s)
 
     def turns(
         self,
@@ -245,9 +251,9 @@ class Session(OfOneProcess, WorkingMemory):
         also be a time of recording.
         `hidden` includes turns hidden by a rewind or a restore.
         """
-        spans = self._spans(hidden=hidden)
+        spans = self._parts.visible.spans(self.id, hidden=hidden)
         return Results(
-            self._projections.turns_in(spans, after=after, before=before, limit=limit, newest_first=newest_first)
+            self._parts.projections.turns_in(spans, after=after, before=before, limit=limit, newest_first=newest_first)
         )
 
     def rewind(self, *, turns: int | None = None, to: When | None = None, dry_run: bool = False) -> int:
@@ -257,7 +263,7 @@ class Session(OfOneProcess, WorkingMemory):
         Returns the number of turns hidden; with `dry_run` nothing is written and it is the number that would be.
         Raises `InvalidInput`, `OutsideSession`, `SessionAlreadyEnded`.
         """
-        return self._sessions.rewind(self.id, turns=turns, to=to, dry_run=dry_run)
+        return self._parts.switches.rewind(self.id, turns=turns, to=to, dry_run=dry_run)
 
     def branch(
         self, to: str | None = None, *, at: Checkpoint | When | None = None, title: str | None = None
@@ -271,41 +277,38 @@ class Session(OfOneProcess, WorkingMemory):
         nor a time, `OutsideSession`.
         """
         position = at.position if isinstance(at, Checkpoint) else at
-        made = self._sessions.branch(self.id, to, at=position, title=title)
-        return Session(self._sessions, self._projections, self._contexts, self._prefetcher, made.to, made.started)
+        made = self._parts.switches.branch(self.id, to, at=position, title=title)
+        return Session(self._parts, made.to, made.started)
 
     def end(self, *, reason: str = "ended") -> None:
         """End the session: no more turns can be recorded in it. Ending it again changes nothing."""
-        self._sessions.end(self.id, reason=reason)
+        self._parts.sessions.end(self.id, reason=reason)
 
     def at(self, when: When) -> SessionAt:
         """Return a read-only view of the session as it was at a position, or at a time of recording.
 
         Raises `OutsideSession` if it did not exist then, `InvalidInput` for a position that is not in the log.
         """
-        position = position_at("at", when, self._sessions.log)
-        state = self._sessions.state_at(self.id, position)
-        moment = self._sessions.log.recorded_at(position)
-        return SessionAt(self._projections, state, position=position, moment=moment)
-
-    def _spans(self, *, hidden: bool = False) -> Spans:
-        return self._sessions.spans(self.id, hidden=hidden)
+        position = position_at("at", when, self._parts.visible.log)
+        state = self._parts.visible.state_at(self.id, position)
+        moment = self._parts.visible.log.recorded_at(position)
+        return SessionAt(self._parts.projections, state, position=position, moment=moment)
 
     def _state(self) -> SessionState:
-        return self._sessions.state(self.id)
+        return self._parts.visible.state(self.id)
 
     def _now(self) -> Micros:
-        return self._sessions.clock.now()
+        return self._parts.sessions.clock.now()
 
     def _decide(self, decision: Decision) -> list[RecordedEvent]:
-        return self._sessions.decide(self.id, decision)
+        return self._parts.sessions.decide(self.id, decision)
 
     def _preview_restore(self, checkpoint: str) -> RestorePreview:
-        return previews.restore_preview(self._sessions.preview_restore(self.id, checkpoint), now=self._now())
+        return previews.restore_preview(self._parts.switches.preview_restore(self.id, checkpoint), now=self._now())
 
     @property
     def _limits(self) -> MemoryLimits:
-        return self._sessions.limits
+        return self._parts.sessions.limits
 
 
 class SessionAt(MemoryView):

@@ -8,7 +8,7 @@ from typing import Any, Self, Unpack
 
 from mnemolog import composition
 from mnemolog.application import previews
-from mnemolog.application.session_service import SwitchHow
+from mnemolog.application.switches import SwitchHow
 from mnemolog.audit.verification import verify_store
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
@@ -148,7 +148,7 @@ class MemoryStore(OfOneProcess):
 
     def find_session(self, id: SessionLike) -> Session | None:
         """Return a handle on the session with that id; None if there is none. Raises `InvalidInput`."""
-        state = self.parts.sessions.states.latest(checked_session_id(session_id_of(id, "id")))
+        state = self.parts.visible.states.latest(checked_session_id(session_id_of(id, "id")))
         return None if state is None else self._handle(state.session, state.started)
 
     def end_session(self, session: SessionLike, *, reason: str = "ended") -> None:
@@ -233,7 +233,7 @@ class MemoryStore(OfOneProcess):
 
         `Session.turns` returns the turns that the session sees. Raises `UnknownSession`.
         """
-        own = (Span(self.parts.sessions.state(session_id_of(session)).session, ORIGIN),)
+        own = (Span(self.parts.visible.state(session_id_of(session)).session, ORIGIN),)
         return Results(self.parts.projections.turns_in(own, after=after, before=None, limit=limit, newest_first=False))
 
     @takes_options
@@ -251,7 +251,7 @@ class MemoryStore(OfOneProcess):
         Prefetched answers for the old session are discarded. Raises `UnknownSession`, `SessionExists`,
         `SessionAlreadyEnded`, `OutsideSession`, `SwitchRefused`, `DuplicateKey`, `InvalidInput`: nothing was written.
         """
-        switched = self.parts.sessions.switch(to, **how)
+        switched = self.parts.switches.switch(to, **how)
         if switched.left is not None:
             self.parts.prefetcher.discard(switched.left)
         return self._handle(switched.to, switched.started)
@@ -263,15 +263,15 @@ class MemoryStore(OfOneProcess):
         - `to`: the session to enter or to start
         - `**how`: see `SwitchHow`
         """
-        return previews.switch_preview(self.parts.sessions.preview_switch(to, **how))
+        return previews.switch_preview(self.parts.switches.switch(to, dry_run=True, **how))
 
     def current(self, agent: str = DEFAULT_AGENT) -> Session | None:
         """Return the session that the agent was last switched to, by any process; None before any switch.
 
         Raises `InvalidInput` for an invalid agent name.
         """
-        state = self.parts.sessions.agent(self.parts.sessions.own_agent(agent))
-        known = None if state is None else self.parts.sessions.states.latest(state.current)
+        state = self.parts.agents.state(self.parts.agents.own(agent))
+        known = None if state is None else self.parts.visible.states.latest(state.current)
         return None if known is None else self._handle(known.session, known.started)
 
     def head(self) -> Head:
@@ -291,7 +291,7 @@ class MemoryStore(OfOneProcess):
         log = self.parts.log
         begin = position_at("after", after, log)
         end = log.head().position if upto is None else position_at("upto", upto, log)
-        for _, batch in self.parts.sessions.read(after=begin, upto=end):
+        for _, batch in self.parts.visible.read(after=begin, upto=end):
             yield from batch
 
     def replay(
@@ -302,8 +302,8 @@ class MemoryStore(OfOneProcess):
         Raises `InvalidInput` for a position past the head, `UnknownSession`, `UndecodableEvent`.
         """
         end = self.parts.log.head().position if to is None else position_at("to", to, self.parts.log)
-        of = None if session is None else self.parts.sessions.state(session_id_of(session)).session
-        return replay(self.parts.log, self.parts.sessions.read, to=end, session=of, progress=progress)
+        of = None if session is None else self.parts.visible.state(session_id_of(session)).session
+        return replay(self.parts.log, self.parts.visible.read, to=end, session=of, progress=progress)
 
     @takes_options
     def recall(
@@ -442,7 +442,7 @@ class MemoryStore(OfOneProcess):
         """
         search = search_for(text, regex=regex, ignore_case=ignore_case)
         within = self.parts.boundary.narrow(parse_scope(scope))
-        of = None if session is None else self.parts.sessions.state(session_id_of(session)).session
+        of = None if session is None else self.parts.visible.state(session_id_of(session)).session
         asked = question(text, scope=within, session=of, **filters)
         found = find_turns(
             self.parts.projections.current_views(),
@@ -450,7 +450,7 @@ class MemoryStore(OfOneProcess):
             filters=asked.filters(None, self.parts.log),
             after=position_at("after", after, self.parts.log),
             limit=limit,
-            seen_by=None if hidden else self.parts.sessions.spans_or_own,
+            seen_by=None if hidden else self.parts.visible.spans_or_own,
         )
         self.parts.session_list.warn_if_empty(found, scope)
         return Results(found)
@@ -477,7 +477,7 @@ class MemoryStore(OfOneProcess):
         another process is still forgetting: nothing was written.
         """
         selector = ForgetSelector.of(session, positions, scope, within=self.parts.boundary)
-        self.parts.sessions.require(selector.sessions, selector.positions)
+        self.parts.visible.require(selector.sessions, selector.positions)
         if reason:
             checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
         report = self.parts.forgetting.forget(selector, reason=reason, dry_run=dry_run, progress=progress)
@@ -559,5 +559,4 @@ class MemoryStore(OfOneProcess):
         )
 
     def _handle(self, session_id: str, started: SessionStarted) -> Session:
-        parts = self.parts
-        return Session(parts.sessions, parts.projections, parts.contexts, parts.prefetcher, session_id, started)
+        return Session(self.parts, session_id, started)

@@ -67,7 +67,7 @@ def session_called(store: MemoryStore, given: str) -> Session:
         some = ", ".join(ids[:5]) + (", ..." if len(ids) > 5 else "")
         raise errors.InvalidInput("session", f"{len(ids)} ids begin with {given!r}: {some}; write more of it")
     if not ids:
-        raise store.parts.sessions.unknown(given)
+        raise store.parts.visible.unknown(given)
     return store.session(ids[0])
 
 

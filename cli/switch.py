@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mnemolog.application.session_service import SwitchHow
+from mnemolog.application.switches import SwitchHow
 from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app, typed
 from mnemolog.cli.arguments import WHEN, DryRun, Named, open_store, opened_session, session_called
 from mnemolog.cli.output import answer, console

@@ -12,7 +12,7 @@ import msgspec
 from mnemolog.adapters.importers.fields import FieldMap, parse_field_map
 from mnemolog.adapters.importers.read import read_turns
 from mnemolog.adapters.importers.turn import ImportedTurn, event_of
-from mnemolog.adapters.support.store_access import log_of, sessions_of, with_pools
+from mnemolog.adapters.support.store_access import log_of, visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.application.commands import Recorded, record_turn
 from mnemolog.domain import errors, session
@@ -106,7 +106,7 @@ def import_files(
     are recorded); with `skip_bad` such lines are listed in the report instead. Whatever stops an import has a note that
     says how many turns were recorded. `progress` receives bytes read and bytes in all.
     """
-    log, states = log_of(store), sessions_of(store).states
+    log, states = log_of(store), visible_of(store).states
     field_map = fields if isinstance(fields, FieldMap) else parse_field_map(fields)
     files = local_paths("paths", paths)
     tally = _Tally()

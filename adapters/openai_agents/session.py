@@ -12,7 +12,7 @@ from agents import TResponseInputItem
 from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
 
 from mnemolog.adapters.openai_agents.items import item_of, turn_of
-from mnemolog.adapters.support.store_access import sessions_of, with_pools
+from mnemolog.adapters.support.store_access import sessions_of, switches_of, visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.errors import SessionExists
@@ -53,7 +53,8 @@ class MnemologSession:
         self.session_settings = coerce_session_settings(session_settings or SessionSettings())
         self._agent, self._scope = checked_label("agent", agent), parse_scope(scope)
         self._store, self._pools = with_pools(store)
-        self._sessions = sessions_of(self._store)
+        self._sessions, self._switches = sessions_of(self._store), switches_of(self._store)
+        self._visible = visible_of(self._store)
         self._own: MemoryStore | None = None
 
     @classmethod
@@ -112,15 +113,18 @@ class MnemologSession:
         )
         return True
 
+    def _exists(self) -> bool:
+        return self._visible.states.latest(self.session_id) is not None
+
     def _items(self, limit: int | None) -> list[TResponseInputItem]:
-        if not self._sessions.exists(self.session_id):
+        if not self._exists():
             return []
-        seen = self._sessions.seen(self.session_id, limit=limit)
+        seen = self._visible.seen(self.session_id, limit=limit)
         return [item_of(recorded.event) for recorded in seen if isinstance(recorded.event, TurnRecorded)]
 
     def _add(self, items: list[TResponseInputItem], record: Callable[..., Any]) -> None:
         turns = [turn_of(self.session_id, item) for item in items]
-        if not self._sessions.exists(self.session_id):
+        if not self._exists():
             if not turns:
                 return
             with suppress(SessionExists):  # Another process started it first.
@@ -128,9 +132,9 @@ class MnemologSession:
         record(turns)
 
     def _pop(self) -> TResponseInputItem | None:
-        taken = self._sessions.take_back(self.session_id) if self._sessions.exists(self.session_id) else None
+        taken = self._switches.take_back(self.session_id) if self._exists() else None
         return item_of(taken.event) if taken is not None and isinstance(taken.event, TurnRecorded) else None
 
     def _clear(self) -> None:
-        if self._sessions.exists(self.session_id):
-            self._sessions.rewind(self.session_id, turns=INTEGER_MAX, to=None)
+        if self._exists():
+            self._switches.rewind(self.session_id, turns=INTEGER_MAX, to=None)

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from mnemolog.adapters.support.rewind_to_transcript import has_pending_undo
-from mnemolog.adapters.support.store_access import recalls_of, sessions_of
-from mnemolog.application.session_service import Sessions
+from mnemolog.adapters.support.store_access import recalls_of, visible_of
+from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain.limits import RECALL_K_MAX
 from mnemolog.domain.spans import Spans
 from mnemolog.projections.recall.answer import Hit, Recall
@@ -68,7 +68,7 @@ def context_for(
     hits = {hit.position: hit for hit in (*answering, *earlier)}.values()
     lineage = set(session.lineage())
     excluded = set(without) - lineage | (lineage if has_pending_undo(session) else set())
-    visible = _visible(sessions_of(session), session.id)
+    visible = _visible(visible_of(session), session.id)
     return [
         hit
         for hit in hits
@@ -88,14 +88,14 @@ def _answers(recall: Recall, similarity_min: float) -> bool:
     return any("text" in hit.ranks or (hit.similarity or 0) >= similarity_min for hit in recall.hits)
 
 
-def _visible(sessions: Sessions, here: str) -> Callable[[Hit], bool]:
+def _visible(of: VisibleEvents, here: str) -> Callable[[Hit], bool]:
     """Return a test whether a turn is not hidden in the session `here`; or in its own session, if `here` lacks it."""
-    seen, hidden_too = sessions.spans(here), sessions.spans(here, hidden=True)
+    seen, hidden_too = of.spans(here), of.spans(here, hidden=True)
 
     def visible(hit: Hit) -> bool:
         if _hold(seen, hit) or _hold(hidden_too, hit):
             return _hold(seen, hit)
-        return _hold(sessions.spans(hit.session), hit)
+        return _hold(of.spans(hit.session), hit)
 
     return visible
 

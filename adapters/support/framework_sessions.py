@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mnemolog.adapters.support.store_access import sessions_of
+from mnemolog.adapters.support.store_access import sessions_of, visible_of
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.switching import SwitchReason, parse_switch_reason
 from mnemolog.projections.read_models import Turn
@@ -28,7 +28,7 @@ def get_or_start_session(
     one is started by a switch from `left` with that `reason` (`new` for `resume`); or without a switch, if `left` is
     None or unknown. Raises as `MemoryStore.switch` does: nothing was written.
     """
-    states, why = sessions_of(store).states, parse_switch_reason(reason)
+    states, why = visible_of(store).states, parse_switch_reason(reason)
     exists = states.latest(session_id) is not None
     known_left = None if left is None or states.latest(left) is None else left
     if not exists and known_left is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Final
 
-from mnemolog.adapters.support.store_access import sessions_of
+from mnemolog.adapters.support.store_access import sessions_of, visible_of
 from mnemolog.application.retry_on_conflict import retry_on_conflict
 from mnemolog.application.session_service import checked_turn
 from mnemolog.domain import errors
@@ -35,12 +35,11 @@ def reconcile(session: Session, messages: Sequence[Mapping[str, Any] | NewTurn])
     if len(messages) > TURNS_PER_CALL_MAX:
         raise errors.LimitExceeded("messages", limit=TURNS_PER_CALL_MAX, actual=len(messages), unit="messages")
     wanted = [_message(place, message, session=session.id) for place, message in enumerate(messages)]
-    sessions = sessions_of(session)
 
     def record_missing() -> list[Turn]:
-        version = sessions.version(session.id)
+        version = visible_of(session).version(session.id)
         added = missing(list(_seen(session)), wanted)
-        recorded = sessions.record_behind(session.id, added, expected=version) if added else []
+        recorded = sessions_of(session).record_behind(session.id, added, expected=version) if added else []
         return [item.turn() for item in recorded if not item.deduplicated]
 
     return retry_on_conflict(record_missing)

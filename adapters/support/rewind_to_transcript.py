@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from mnemolog.adapters.support.store_access import discard_prefetch, sessions_of
+from mnemolog.adapters.support.store_access import discard_prefetch, switches_of, visible_of
 from mnemolog.application.retry_on_conflict import retry_on_conflict
 from mnemolog.domain import errors, pending_undo
 from mnemolog.domain.role import Role
@@ -24,13 +24,13 @@ def flag_pending_undo(session: Session) -> None:
     While it is set, `context_for` finds nothing that this session sees, in any process. What was prefetched is
     dropped. A session that has ended is resumed. Raises what every append raises.
     """
-    sessions_of(session).flag_pending_undo(session.id, agent=session.agent)
+    switches_of(session).flag_pending_undo(session.id, agent=session.agent)
     discard_prefetch(session)
 
 
 def has_pending_undo(session: Session) -> bool:
     """Whether turns were undone and it is not known which: flagged, and not resolved by `rewind_to_transcript`."""
-    return pending_undo.is_flagged(sessions_of(session).state(session.id))
+    return pending_undo.is_flagged(visible_of(session).state(session.id))
 
 
 def rewind_to_transcript(session: Session, messages: Sequence[Message], *, before: str | None = None) -> int:
@@ -51,15 +51,15 @@ def rewind_to_transcript(session: Session, messages: Sequence[Message], *, befor
         newest = users[-1] if users else end
         end = next((place for place in reversed(users) if texts[place] == before.strip()), newest)
     kept = [texts[place] for place in users if place < end]
-    sessions, said = sessions_of(session), any(role in (Role.USER, Role.ASSISTANT) for role in roles[:end])
+    said = any(role in (Role.USER, Role.ASSISTANT) for role in roles[:end])
 
     def hide_gone() -> int:
-        version = sessions.version(session.id)
+        version = visible_of(session).version(session.id)
         turns = session.turns(newest_first=True, limit=LOOKED_BACK_MAX)[::-1]
         places = [place for place, turn in enumerate(turns) if turn.role is Role.USER]
         first = first_gone([turns[place].text.strip() for place in places], kept, said=said)
         gone = 0 if first is None else len(turns) - places[first]
-        sessions.resolve_pending_undo(session.id, turns=gone, expected=version)
+        switches_of(session).resolve_pending_undo(session.id, turns=gone, expected=version)
         return gone
 
     return retry_on_conflict(hide_gone)

@@ -13,7 +13,9 @@ from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_list import SessionList
 from mnemolog.application.session_service import Sessions
+from mnemolog.application.switches import Switches
 from mnemolog.application.tokens import Tokens
+from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.log_export import export_lines
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.export import encoded
@@ -68,13 +70,23 @@ def exported_lines(store: MemoryStore, *, after: When = ORIGIN, upto: When | Non
 
 
 def sessions_of(of: MemoryStore | Session) -> Sessions:
-    """Return the session use cases of a store, which see turns as they are in the log, with their originals."""
-    return of._sessions if isinstance(of, Session) else of.parts.sessions
+    """Return what records turns in a store, and starts and ends its sessions."""
+    return (of._parts if isinstance(of, Session) else of.parts).sessions
+
+
+def switches_of(of: MemoryStore | Session) -> Switches:
+    """Return what switches agents between the sessions of a store, and rewinds sessions."""
+    return (of._parts if isinstance(of, Session) else of.parts).switches
+
+
+def visible_of(of: MemoryStore | Session) -> VisibleEvents:
+    """Return what is visible of a store: sessions, and turns as they are in the log, with their originals."""
+    return (of._parts if isinstance(of, Session) else of.parts).visible
 
 
 def known_session(store: MemoryStore, session_id: str) -> Session:
     """Return a handle on a session that was started. Raises `UnknownSession`."""
-    return store._handle(session_id, sessions_of(store).state(session_id).started)
+    return store._handle(session_id, visible_of(store).state(session_id).started)
 
 
 async def known_async_session(store: AsyncMemoryStore, session_id: str) -> AsyncSession:
@@ -84,12 +96,12 @@ async def known_async_session(store: AsyncMemoryStore, session_id: str) -> Async
 
 def recalls_of(session: Session) -> Recalls:
     """Return the recalls of the store that a session is in."""
-    return session._contexts.recalls
+    return session._parts.contexts.recalls
 
 
 def discard_prefetch(session: Session) -> None:
     """Drop what was prefetched for a session, whether or not it has been answered."""
-    session._prefetcher.discard(session.id)
+    session._parts.prefetcher.discard(session.id)
 
 
 def with_pools(store: MemoryStore | AsyncMemoryStore) -> tuple[MemoryStore, WorkerPools]:
@@ -106,7 +118,7 @@ async def read(store: AsyncMemoryStore, work: Callable[[MemoryStore], Answer]) -
 
 def clock_of(store: MemoryStore) -> Clock:
     """Return the clock of a store."""
-    return sessions_of(store).clock
+    return store.parts.clock
 
 
 def encoder_of(store: MemoryStore) -> Encoder | None:

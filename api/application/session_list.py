@@ -8,7 +8,8 @@ from contextvars import ContextVar
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from mnemolog.application.session_service import Sessions
+from mnemolog.application.switches import Agents
+from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.limits import INTEGER_MAX, LABEL_BYTES_MAX, checked_label, checked_text
 from mnemolog.domain.moments import Time, When, parse_time, position_at
@@ -40,14 +41,14 @@ def without_scope_warnings() -> Iterator[None]:
 class SessionList:
     """Lists sessions, as far as the store's own scope shows them."""
 
-    def __init__(self, projections: ProjectionSet, sessions: Sessions) -> None:
-        self._projections, self._sessions = projections, sessions
+    def __init__(self, projections: ProjectionSet, visible: VisibleEvents, agents: Agents) -> None:
+        self._projections, self._visible, self._agents = projections, visible, agents
 
     def sessions(
         self, *, scope: str = "", agent: str | None = None, title: str | None = None, since: Time | None = None
     ) -> Results[SessionSummary]:
         """Return the sessions that match all filters. See `MemoryStore.sessions`."""
-        within = self._sessions.boundary.narrow(parse_scope(scope))
+        within = self._visible.boundary.narrow(parse_scope(scope))
         of = None if agent is None else checked_label("agent", agent)
         part = "" if title is None else checked_text("title", title, bytes_max=LABEL_BYTES_MAX).casefold()
         started = None if since is None else parse_time("since", since)
@@ -55,7 +56,7 @@ class SessionList:
         with views.database.reading() as connection:
             found = queries.sessions(connection, scope=within, agent=of, since=started)
         shown = Results(
-            item for item in found if part in item.title.casefold() and self._sessions.shows_session(item.session)
+            item for item in found if part in item.title.casefold() and self._visible.shows_session(item.session)
         )
         shown.stale = stale
         return shown
@@ -77,7 +78,7 @@ class SessionList:
         to last. Numbers of turns are those of the moment. Raises `InvalidInput`.
         """
         which = session_pages.Which(
-            scope=self._sessions.boundary.narrow(parse_scope(scope)),
+            scope=self._visible.boundary.narrow(parse_scope(scope)),
             agent=None if agent is None else checked_label("agent", agent),
             title=title and checked_text("title", title, bytes_max=LABEL_BYTES_MAX),
         )
@@ -86,11 +87,11 @@ class SessionList:
         with views.database.reading() as connection:
             # Sessions that the store's own scope does not show are read past, so a page is full all the same.
             found = session_pages.page(connection, which, as_of=moment, before=before, after=after, limit=INTEGER_MAX)
-            return list(islice((item for item in found if self._sessions.shows_session(item.session)), limit))
+            return list(islice((item for item in found if self._visible.shows_session(item.session)), limit))
 
     def groups(self, by: session_pages.By, *, scope: str = "", as_of: When | None = None) -> list[session_pages.Group]:
         """Return the numbers of sessions and turns at `as_of`, by scope or by agent. Raises `InvalidInput`."""
-        within = self._sessions.boundary.narrow(parse_scope(scope))
+        within = self._visible.boundary.narrow(parse_scope(scope))
         views, _, _ = self._projections.to_answer()
         upto = self._moment(as_of).position
         with views.database.reading() as connection:
@@ -109,9 +110,9 @@ class SessionList:
 
         See `session_pages.families`. Raises `InvalidInput`, `UnknownSession`.
         """
-        within = self._sessions.boundary.narrow(parse_scope(scope))
+        within = self._visible.boundary.narrow(parse_scope(scope))
         if session:
-            self._sessions.state(session)
+            self._visible.state(session)
         views, _, _ = self._projections.to_answer()
         moment = self._moment(as_of)
         with views.database.reading() as connection:
@@ -119,7 +120,7 @@ class SessionList:
                 found = session_pages.family(connection, session, as_of=moment, limit=limit)
             else:
                 found = session_pages.families(connection, scope=within, as_of=moment, before=before, limit=limit)
-        return found._replace(sessions=[item for item in found.sessions if self._sessions.shows_session(item.session)])
+        return found._replace(sessions=[item for item in found.sessions if self._visible.shows_session(item.session)])
 
     @contextmanager
     def turn_times(self) -> Iterator[TurnTimes]:
@@ -128,10 +129,10 @@ class SessionList:
 
         views, _, _ = self._projections.to_answer()
         with views.database.reading() as connection:
-            yield TurnTimes(connection, self._sessions.boundary.scope)
+            yield TurnTimes(connection, self._visible.boundary.scope)
 
     def _moment(self, as_of: When | None) -> session_pages.AsOf:
-        log = self._sessions.log
+        log = self._visible.log
         position = log.head().position if as_of is None else position_at("as_of", as_of, log)
         return session_pages.AsOf(position, log.recorded_at(position))
 
@@ -158,8 +159,8 @@ class SessionList:
         )
 
     def _current(self, agent: str) -> str | None:
-        state = self._sessions.agent(agent)
-        return state.current if state is not None and self._sessions.shows_session(state.current) else None
+        state = self._agents.state(agent)
+        return state.current if state is not None and self._visible.shows_session(state.current) else None
 
     def warn_if_empty(self, found: Sized, *scopes: str) -> None:
         """Warn the caller, if nothing was found, of each scope that no session is at or below."""

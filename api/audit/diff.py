@@ -10,8 +10,8 @@ from collections import Counter
 from typing import Final
 
 from mnemolog.application.commands import last_visible
-from mnemolog.application.session_service import Sessions
 from mnemolog.application.state_diff import note_changes, value_changes
+from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.results import Diff, SessionDiff
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import to_datetime
@@ -62,7 +62,7 @@ class _Between:
 
 def diff(
     log: EventLog,
-    sessions: Sessions,
+    visible: VisibleEvents,
     *,
     before: Position,
     after: Position,
@@ -71,12 +71,12 @@ def diff(
 ) -> Diff:
     """Return what changed from `before` to `after`. Of the recorded turns at most `turns_max` are listed."""
     between = _Between(turns_max=turns_max)
-    for read_upto, batch in sessions.read(after=before, upto=after, batch_max=BATCH_MAX):
+    for read_upto, batch in visible.read(after=before, upto=after, batch_max=BATCH_MAX):
         for recorded in batch:
             between.apply(recorded)
         if progress is not None:
             progress(read_upto - before, after - before)
-    then, now, states = log.recorded_at(before), log.recorded_at(after), sessions.states
+    then, now, states = log.recorded_at(before), log.recorded_at(after), visible.states
     return Diff(
         before=_head_at(log, before),
         after=_head_at(log, after),

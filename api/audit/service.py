@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from mnemolog.application.session_service import Sessions
+from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.context_audit import ContextAudit, audit_contexts
 from mnemolog.audit.diff import diff
 from mnemolog.audit.event_lookup import event_at
@@ -17,6 +17,7 @@ from mnemolog.audit.receipt_audit import LIMIT
 from mnemolog.audit.results import Diff, LogExport, StoredEvent
 from mnemolog.audit.verification import append_head
 from mnemolog.domain import errors
+from mnemolog.domain.clock import Clock
 from mnemolog.domain.head import Head
 from mnemolog.domain.moments import By, Time, When, checked_by, parse_time, position_at, positions_between
 from mnemolog.domain.position import ORIGIN, Position
@@ -49,13 +50,14 @@ class AuditService:
     def __init__(
         self,
         log: EventLog,
-        sessions: Sessions,
+        visible: VisibleEvents,
+        clock: Clock,
         projections: ProjectionSet,
         contexts: Contexts,
         forgetting: Forgetting,
     ) -> None:
-        self._log, self._sessions, self._contexts, self._forgetting = log, sessions, contexts, forgetting
-        self._projections, self._recalls = projections, contexts.recalls
+        self._log, self._visible, self._contexts, self._forgetting = log, visible, contexts, forgetting
+        self._projections, self._recalls, self._clock = projections, contexts.recalls, clock
 
     def append_head(self, file: str | Path) -> Head:
         """Append the head of the log to a file of heads (JSON Lines), which `verify(heads=file)` checks.
@@ -64,8 +66,8 @@ class AuditService:
         `LogDamaged` where the last head in the file contradicts the log, `WitnessUnreadable` for an invalid line,
         `StoreNotWritable`: nothing was written.
         """
-        self._sessions.boundary.require_none("audit.append_head")
-        appended = append_head(self._log, local_path("file", file), now=self._sessions.clock.now())
+        self._visible.boundary.require_none("audit.append_head")
+        appended = append_head(self._log, local_path("file", file), now=self._clock.now())
         return Head(position=appended.position, digest=appended.digest)
 
     def timeline(
@@ -87,7 +89,7 @@ class AuditService:
         `UndecodableEvent`.
         """
         first, last = self._range("after", after, "upto", upto)
-        of = None if session is None else self._sessions.state(session_id_of(session)).session
+        of = None if session is None else self._visible.state(session_id_of(session)).session
         begin = None if since is None else parse_time("since", since)
         end = None if until is None else parse_time("until", until)
         if checked_by(by) == "recorded":
@@ -97,7 +99,7 @@ class AuditService:
             begin = end = None
         return timeline(
             self._log,
-            self._sessions.read,
+            self._visible.read,
             after=first,
             upto=last,
             session=of,
@@ -113,8 +115,8 @@ class AuditService:
         `LogDamaged` if the event at that position is gone.
         """
         found = event_at(self._log, position)
-        if not self._sessions.shows_stream(found.stream):
-            raise errors.OutsideScope(f"position {position} is outside of it", scope=self._sessions.boundary.scope)
+        if not self._visible.shows_stream(found.stream):
+            raise errors.OutsideScope(f"position {position} is outside of it", scope=self._visible.boundary.scope)
         return found
 
     def diff(
@@ -132,7 +134,7 @@ class AuditService:
         for a position past the head or a range that runs backwards, `UndecodableEvent`.
         """
         first, last = self._range("before", before, "after", after)
-        return diff(self._log, self._sessions, before=first, after=last, turns_max=turns_max, progress=progress)
+        return diff(self._log, self._visible, before=first, after=last, turns_max=turns_max, progress=progress)
 
     def export(
         self,
@@ -151,7 +153,7 @@ class AuditService:
         owner only; an open file is written to directly. Raises `InvalidInput` if the path exists and `replace` is
         not set, `LogDamaged` at the first event whose digest is invalid, `StoreNotWritable`, `StorageFull`.
         """
-        self._sessions.boundary.require_none("audit.export")
+        self._visible.boundary.require_none("audit.export")
         first, last = self._range("after", after, "upto", upto)
         target = local_path("file", file) if isinstance(file, str | Path) else file
         return export_log(self._log, target, after=first, upto=last, replace=replace, progress=progress)
@@ -170,7 +172,7 @@ class AuditService:
         whether its answer is reproduced, and which turns it would gain and lose today. If the model that answered is
         not available, the report says so. Raises `InvalidInput`; differences do not raise.
         """
-        self._sessions.boundary.require_none("audit.recalls")
+        self._visible.boundary.require_none("audit.recalls")
         moment = None if since is None else parse_time("since", since)
         first = position_at("after", after, self._log)
         return audit_recalls(self._log, self._recalls, since=moment, after=first, limit=limit, progress=progress)
@@ -189,7 +191,7 @@ class AuditService:
         Arguments as in `recalls`. A context whose tokens the caller counted needs the same function as `tokenizer`.
         Reports for each whether its text is reproduced, and which turns it would gain and lose today.
         """
-        self._sessions.boundary.require_none("audit.contexts")
+        self._visible.boundary.require_none("audit.contexts")
         moment = None if since is None else parse_time("since", since)
         first = position_at("after", after, self._log)
         counters = {counter.name: counter for counter in (counter_of(None), counter_of(tokenizer))}
@@ -214,7 +216,7 @@ class AuditService:
         replaces an earlier one. Raises `InvalidInput` if there is no such receipt, if its question or a turn was
         forgotten, or if a position is no turn or no hit; nothing was written.
         """
-        self._sessions.boundary.require_none("audit.judge")
+        self._visible.boundary.require_none("audit.judge")
         return judge(self._log, receipt, good=good, bad=bad, nothing=nothing, by=by)
 
     def judgements(self) -> Results[Judgement]:
@@ -222,7 +224,7 @@ class AuditService:
 
         If the question of a receipt was forgotten, or a right answer, `Judgement.unusable` says so.
         """
-        self._sessions.boundary.require_none("audit.judgements")
+        self._visible.boundary.require_none("audit.judgements")
         return Results(judgements(self._log))
 
     def evaluate(
@@ -243,7 +245,7 @@ class AuditService:
         """
         from mnemolog.evaluation.evaluation import evaluate
 
-        self._sessions.boundary.require_none("audit.evaluate")
+        self._visible.boundary.require_none("audit.evaluate")
         checked_question("any", k=k, mode=mode)  # Refuses a `k` or a `mode` before any question is read.
         left_out: dict[str, int] = {}
         if questions is None:
@@ -256,12 +258,12 @@ class AuditService:
 
     def forgotten(self) -> Results[ForgottenEvent]:
         """Return every event whose content was forgotten, in the order of the requests. Needs no keys."""
-        self._sessions.boundary.require_none("audit.forgotten")
+        self._visible.boundary.require_none("audit.forgotten")
         return Results(forgetting_history.forgotten(self._log))
 
     def erasures(self) -> Results[Erasure]:
         """Return all requests to forget. Keep them apart from backups of log and keys. They hold no content."""
-        self._sessions.boundary.require_none("audit.erasures")
+        self._visible.boundary.require_none("audit.erasures")
         return Results(self._forgetting.erasures())
 
     def pending_erasures(self) -> Results[PendingErasure]:
@@ -269,7 +271,7 @@ class AuditService:
 
         A node serves nothing that was forgotten, confirmed or not.
         """
-        self._sessions.boundary.require_none("audit.pending_erasures")
+        self._visible.boundary.require_none("audit.pending_erasures")
         return Results(self._forgetting.pending_erasures())
 
     def _range(self, first: str, after: When, last: str, upto: When | None) -> tuple[Position, Position]:

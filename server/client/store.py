@@ -242,7 +242,7 @@ class RemoteSession(_Recording, Session):
         self.id, self.title, self.agent, self.scope = found.id, found.title, found.agent, found.scope
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name in ("_sessions", "_projections", "_contexts", "_prefetcher"):
+        if name == "_parts":
             raise errors.StoreError(f"session {self.id!r} is on a server: what needs its parts has to run there")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from starlette.requests import Request
 
-from mnemolog.adapters.support.store_access import boundary_of, events_of, read, sessions_of
+from mnemolog.adapters.support.store_access import boundary_of, events_of, read, visible_of
 from mnemolog.audit.diff import session_diff, switch_of
 from mnemolog.audit.results import Diff, SessionDiff
 from mnemolog.domain.display import counted
@@ -172,7 +172,7 @@ def _held(
     store: MemoryStore, names: list[str], said: Counter[str], before: Position, after: Position
 ) -> Iterator[SessionDiff]:
     """Yield what sessions held before and after, without their turns."""
-    log, states = events_of(store), sessions_of(store).states
+    log, states = events_of(store), visible_of(store).states
     then, now = log.recorded_at(before), log.recorded_at(after)
     for name in names:
         if (new := states.at(name, after)) is not None:

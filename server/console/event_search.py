@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from starlette.datastructures import QueryParams
 
-from mnemolog.adapters.support.store_access import boundary_of, events_of, session_list_of, sessions_of
+from mnemolog.adapters.support.store_access import boundary_of, events_of, session_list_of, visible_of
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT
@@ -84,7 +84,7 @@ def newest_events(store: MemoryStore, wanted: EventFilter, *, upto: Position, li
     Raises `UnknownSession`, and `OutsideScope` for a scope outside of that of the store.
     """
     if wanted.session:
-        sessions_of(store).state(wanted.session)
+        visible_of(store).state(wanted.session)
     is_whole = boundary_of(store).scope == ROOT
     # The log itself finds the events of a session or a kind; those of a kind only for who may see all of them.
     is_found = bool(wanted.session or (wanted.topic and is_whole))

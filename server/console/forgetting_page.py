@@ -13,7 +13,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import events_of, known_session, read, sessions_of
+from mnemolog.adapters.support.store_access import events_of, known_session, read, visible_of
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
@@ -340,10 +340,10 @@ def _pending_nodes(store: MemoryStore, request_id: str) -> tuple[NodeStatus, ...
 
 def _visible(store: MemoryStore, at: Position | None) -> Iterator[history.Request]:
     """Yield the requests up to a position that name nothing outside of the store's scope."""
-    sessions = sessions_of(store)
+    visible = visible_of(store)
     for found in history.requests(events_of(store)):
         streams = {target.stream for target in found.event.targets if session_of(target.stream) is not None}
-        inside = sessions.boundary.scope == ROOT or (streams and all(map(sessions.shows_stream, streams)))
+        inside = visible.boundary.scope == ROOT or (streams and all(map(visible.shows_stream, streams)))
         if inside and (at is None or found.recorded.position <= at):
             yield found
 

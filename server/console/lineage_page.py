@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.requests import Request
 
-from mnemolog.adapters.support.store_access import events_of, read, session_list_of, sessions_of
+from mnemolog.adapters.support.store_access import events_of, read, session_list_of, visible_of
 from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import SessionSwitched
@@ -108,7 +108,7 @@ def _switches(store: MemoryStore, at: AsOf, *, of: set[str] | None) -> list[Swit
                 if (
                     isinstance(event, SessionSwitched)
                     and (of is None or event.from_ in of or event.to in of)
-                    and sessions_of(store).shows(recorded)
+                    and visible_of(store).shows(recorded)
                 ):
                     found.append(
                         Switch(

@@ -10,7 +10,7 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from mnemolog.adapters.support.store_access import boundary_of, events_of, session_list_of, sessions_of
+from mnemolog.adapters.support.store_access import boundary_of, events_of, session_list_of, visible_of
 from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.moments import checked_position, parse_time, position_at
 from mnemolog.domain.position import ORIGIN, Micros, Position
@@ -181,11 +181,11 @@ def _is_position(text: str) -> bool:
 
 def recorded_at(store: MemoryStore, position: Position) -> datetime | None:
     """Return when the event at a position was recorded. When others did something is not told: None."""
-    log, sessions = events_of(store), sessions_of(store)
+    log, visible = events_of(store), visible_of(store)
     if position == ORIGIN:
         return None
-    own = sessions.read(after=Position(position - 1), upto=position)
-    if sessions.boundary.scope != ROOT and not any(shown for _, shown in own):
+    own = visible.read(after=Position(position - 1), upto=position)
+    if visible.boundary.scope != ROOT and not any(shown for _, shown in own):
         return None
     return to_datetime(log.recorded_at(position))
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from mnemolog.adapters.support.store_access import events_of, read, sessions_of
+from mnemolog.adapters.support.store_access import clock_of, events_of, read, visible_of
 from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
@@ -99,8 +99,8 @@ def view_of(
     store: MemoryStore, session_id: str, at: AsOf, *, before: Position | None, after: Position | None
 ) -> SessionView:
     """Return a session as of a moment. Raises `UnknownSession`."""
-    sessions = sessions_of(store)
-    now = sessions.state(session_id)
+    visible = visible_of(store)
+    now = visible.state(session_id)
     about: dict[str, Any] = {
         "session": now.session,
         "title": now.started.title,
@@ -115,12 +115,12 @@ def view_of(
     }
     if at.position < now.started_position:
         return SessionView(**about, begun=False)
-    state = now if at.is_now else sessions.state_at(session_id, at.position)
+    state = now if at.is_now else visible.state_at(session_id, at.position)
     # Values expire while nothing is recorded: at the time that was asked for, they are those that were left then.
     if at.time is not None:
         moment = to_micros("at", at.time)
     else:
-        moment = sessions.clock.now() if at.is_now else events_of(store).recorded_at(at.position)
+        moment = clock_of(store).now() if at.is_now else events_of(store).recorded_at(at.position)
     values = [
         KeptValue(
             key=key,
@@ -153,7 +153,7 @@ def _conversation(
     """Return a page of the turns, hidden ones included, in order."""
     end = Position(at.position + 1)
     seen = cut(state.spans, upto=at.position)
-    every = cut(sessions_of(store).spans_at(state.session, at.position, hidden=True), upto=at.position)
+    every = cut(visible_of(store).spans(state.session, at.position, hidden=True), upto=at.position)
     forward = after is not None
     found = store.parts.projections.turns_in(
         every,
@@ -192,7 +192,7 @@ def _marks(store: MemoryStore, state: SessionState, at: AsOf) -> tuple[Mark, ...
     end = at.position
     for item in (state.session, *reversed(state.ancestors)):
         found += marks_of(store, item, upto=end)
-        first = sessions_of(store).states.latest(item)
+        first = visible_of(store).states.latest(item)
         if first is None or first.started.branched_at is None:
             break
         end = Position(min(end, first.started.branched_at))

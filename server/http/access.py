@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mnemolog.adapters.support.store_access import read, sessions_of
+from mnemolog.adapters.support.store_access import read, visible_of
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import tokens
 from mnemolog.domain.errors import InvalidInput, OutsideScope
@@ -116,4 +116,4 @@ def _first(scopes: Any) -> str | None:
 
 
 def _has(store: MemoryStore, session: str) -> bool:
-    return sessions_of(store).exists(session)
+    return visible_of(store).states.latest(session) is not None

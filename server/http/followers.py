@@ -18,7 +18,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import boundary_of, clock_of, events_of, sessions_of, tokens_of
+from mnemolog.adapters.support.store_access import boundary_of, clock_of, events_of, tokens_of, visible_of
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.domain import structured_log
@@ -383,12 +383,12 @@ def _entries(moments: Any) -> list[_Entry]:
 
 def _seen(store: MemoryStore, scope: Scope, entries: Sequence[_Entry]) -> list[_Entry]:
     """Return the events that may be seen through a store and are of sessions at or below a scope."""
-    sessions = sessions_of(store)
-    return [item for item in entries if sessions.shows(item.recorded) and (not scope or _is_within(store, scope, item))]
+    visible = visible_of(store)
+    return [item for item in entries if visible.shows(item.recorded) and (not scope or _is_within(store, scope, item))]
 
 
 def _is_within(store: MemoryStore, scope: Scope, entry: _Entry) -> bool:
-    state = None if entry.session is None else sessions_of(store).states.latest(entry.session)
+    state = None if entry.session is None else visible_of(store).states.latest(entry.session)
     return state is not None and covers(scope, Scope(state.started.scope))
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from mnemolog import MemoryStore, NewTurn, composition
-from mnemolog.adapters.support.store_access import log_of, sessions_of
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain import errors
 from mnemolog.domain.events import SessionStarted, TurnRecorded
 from mnemolog.domain.position import NO_STREAM, Version
@@ -238,7 +238,7 @@ def switch_often(pipe: Connection, folder: str, label: str, seed: int, count: in
                     session = store.switch(reason=reason)
             session.record("user", f"{label}/{n}/{session.id}")
         together.wait()
-        current, state = store.current(), sessions_of(store).agent("agent")
+        current, state = store.current(), store.parts.agents.state("agent")
         assert current is not None
         assert state is not None
         pipe.send((current.id, state.generation))

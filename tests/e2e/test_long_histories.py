@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import log_of, sessions_of
+from mnemolog.adapters.support.store_access import log_of, visible_of
 from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.events import SessionStarted
 from tests.session_states import fold_all, state_digest
@@ -23,7 +23,7 @@ def assert_like_a_fold_from_zero(store, *names):
     assert states
     for name in names or states:
         state = states[name]
-        assert state_digest(sessions_of(store).state(name)) == state_digest(state), name
+        assert state_digest(visible_of(store).state(name)) == state_digest(state), name
 
 
 @pytest.mark.timeout(60)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import sessions_of
+from mnemolog.adapters.support.store_access import visible_of
 from mnemolog.domain import session_fold
 
 
@@ -59,12 +59,12 @@ def test_which_session_an_agent_is_in_costs_the_switches_since_it_was_last_asked
         store.switch(f"s{n}", reason="new")
     assert store.current().id == "s99"
     seen = []
-    read = sessions_of(store).log.fold
+    read = visible_of(store).log.fold
 
     def noted(stream, evolve, **options):
         return read(stream, lambda *arguments: seen.append(stream) or evolve(*arguments), **options)
 
-    monkeypatch.setattr(sessions_of(store).log, "fold", noted)
+    monkeypatch.setattr(visible_of(store).log, "fold", noted)
     with MemoryStore.open(store.path, model=None) as other:
         other.switch("s3", reason="resume")
     assert store.current().id == "s3"

@@ -9,7 +9,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import log_of, sessions_of
+from mnemolog.adapters.support.store_access import log_of, visible_of
 from mnemolog.domain.errors import CheckpointExists, UnknownCheckpoint
 from mnemolog.domain.events import NoteAdded, TaskChanged
 from mnemolog.projections.history import states
@@ -26,7 +26,7 @@ CHECKPOINT_BYTES_MAX = 400
 
 def check_state(store, session="s"):
     folded = fold_all(read_all(log_of(store)))[session]
-    assert state_digest(sessions_of(store).state(session)) == state_digest(folded)
+    assert state_digest(visible_of(store).state(session)) == state_digest(folded)
 
 
 @pytest.mark.timeout(7200)
@@ -108,11 +108,11 @@ def test_eight_threads_at_one_handle_leave_what_a_fold_from_zero_gives(folder, r
             outcome.result()
         folded = fold_all(read_all(log_of(store)))
         for name, state in folded.items():
-            assert state_digest(sessions_of(store).state(name)) == state_digest(state), f"{name}, seed {seed}"
+            assert state_digest(visible_of(store).state(name)) == state_digest(state), f"{name}, seed {seed}"
         assert store.verify().sound
     with MemoryStore.open(folder, model=None) as store:
         for name, state in folded.items():
-            assert state_digest(sessions_of(store).state(name)) == state_digest(state), f"{name}, seed {seed}"
+            assert state_digest(visible_of(store).state(name)) == state_digest(state), f"{name}, seed {seed}"
 
 
 def test_a_process_that_writes_without_reading_sees_what_others_wrote_in_between(folder, rng, seed):
@@ -287,7 +287,7 @@ def history(folder, clock, jumps):
             ],
             "then": [store.session("s").at(to).notes() for to in range(2, len(events), 30)],
             "digests_agree": all(
-                state_digest(sessions_of(store).state(name)) == state_digest(state)
+                state_digest(visible_of(store).state(name)) == state_digest(state)
                 for name, state in fold_all(events).items()
             ),
             "sound": store.verify().sound,

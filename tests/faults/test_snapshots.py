@@ -10,7 +10,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import log_of, sessions_of
+from mnemolog.adapters.support.store_access import log_of, visible_of
 from mnemolog.projections.history import states
 from mnemolog.projections.sql.snapshots import SNAPSHOT_FORMAT
 from tests.children.workers import keep_memory_without_permission, messages
@@ -50,10 +50,10 @@ def check(store):
     """Every state is that of a fold from zero, now and at every fifth position."""
     events = read_all(log_of(store))
     for name, state in fold_all(events).items():
-        assert state_digest(sessions_of(store).state(name)) == state_digest(state)
+        assert state_digest(visible_of(store).state(name)) == state_digest(state)
         for position in range(state.started_position, events[-1].position, 5):
             then = fold_all(events[:position])[name]
-            assert state_digest(sessions_of(store).state_at(name, position)) == state_digest(then), position
+            assert state_digest(visible_of(store).state_at(name, position)) == state_digest(then), position
 
 
 def edit(folder, statement, parameters=()):

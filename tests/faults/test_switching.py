@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from mnemolog import MemoryStore, SessionAlreadyEnded
-from mnemolog.adapters.support.store_access import log_of, sessions_of
+from mnemolog.adapters.support.store_access import log_of, visible_of
 from mnemolog.domain.agent import evolve_agent
 from mnemolog.domain.events import CheckpointRestored, SessionStarted, SessionSwitched, TurnRecorded
 from mnemolog.domain.session import session_of
@@ -62,7 +62,7 @@ def agent_in(events, agent="agent"):
 
 def check_states(store, events, why="", *, last=1_000):
     for name, state in [*fold_all(events).items()][-last:]:
-        assert state_digest(sessions_of(store).state(name)) == state_digest(state), f"{name} {why}"
+        assert state_digest(visible_of(store).state(name)) == state_digest(state), f"{name} {why}"
 
 
 @pytest.mark.parametrize("kind", SWITCHES)
@@ -114,9 +114,9 @@ def test_turns_that_are_queued_land_before_the_switch_that_was_called_behind_the
     assert any(isinstance(part.event, SessionStarted) for part in parts) == starts
     assert store.current().id == entered.id == agent_in(events).current
     if kind == "reset" or kind == "compress into a new one":
-        assert sessions_of(store).state("old").ended
+        assert visible_of(store).state("old").ended
     if "branch" in kind or kind == "compress into a new one":
-        at = sessions_of(store).state(entered.id).started.branched_at
+        at = visible_of(store).state(entered.id).started.branched_at
         assert at == parts[0].position - 1
         assert [turn.position for turn in entered.turns()] == [
             turn.position for turn in old.turns() if turn.position <= at
@@ -185,7 +185,7 @@ def check_chain(store, *, switches, turns, why):
     for event in said[1:]:
         assert event.event.text.rpartition("/")[2] == session_of(event.stream), why
     state = agent_in(events)
-    assert (store.current().id, sessions_of(store).agent("agent").generation) == (state.current, len(chain)), why
+    assert (store.current().id, store.parts.agents.state("agent").generation) == (state.current, len(chain)), why
     check_states(store, events, why)
 
 

@@ -18,7 +18,7 @@ from mnemolog import (
     UnknownSession,
 )
 from mnemolog.adapters.support.reconcile import reconcile
-from mnemolog.adapters.support.store_access import sessions_of
+from mnemolog.adapters.support.store_access import sessions_of, switches_of, visible_of
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import BLOB_BYTES_MAX
 from mnemolog.domain.original import Original, original_of
@@ -40,7 +40,7 @@ def turn(session, text, data=None, role="user"):
 
 
 def texts(store, session, **how):
-    return [recorded.event.text for recorded in sessions_of(store).seen(session, **how)]
+    return [recorded.event.text for recorded in visible_of(store).seen(session, **how)]
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00\xff", b"{}" * 100, bytes(range(256)) * 9_000], ids=len)
@@ -50,7 +50,7 @@ def test_an_original_comes_back_to_the_byte(data, folder):
         store.start_session("s")
         store.record_many([turn("s", "said", data), turn("s", "said")])
     with MemoryStore.open(folder, model=None) as store:
-        first, second = sessions_of(store).seen("s")
+        first, second = visible_of(store).seen("s")
         assert original_of(first.event) == Original(form=FORM, data=data)
         assert original_of(second.event) is None
 
@@ -101,7 +101,7 @@ def test_reconcile_records_originals(store):
     """Those of new turns, as it does with everything else they have."""
     session = store.start_session("s")
     assert len(reconcile(session, [turn("s", "one", b"1"), turn("s", "two", b"2")])) == 2
-    assert [original_of(found.event).data for found in sessions_of(store).seen("s")] == [b"1", b"2"]
+    assert [original_of(found.event).data for found in visible_of(store).seen("s")] == [b"1", b"2"]
 
 
 def test_the_last_turns_are_those_that_the_session_sees(store):
@@ -120,7 +120,7 @@ def test_the_last_turns_are_those_that_the_session_sees(store):
         assert texts(store, "branch", limit=limit) == seen[len(seen) - min(limit, len(seen)) :]
     assert texts(store, "root") == [*(f"r{n}" for n in range(5)), "later"]
     with pytest.raises(UnknownSession):
-        sessions_of(store).seen("nobody")
+        visible_of(store).seen("nobody")
 
 
 def test_forgotten_turns_are_not_seen_and_do_not_count(store):
@@ -129,7 +129,7 @@ def test_forgotten_turns_are_not_seen_and_do_not_count(store):
     made = store.record_many([turn("s", f"t{n}", b"x") for n in range(5)])
     store.forget(positions=[made[2].position, made[4].position])
     assert texts(store, "s", limit=2) == ["t1", "t3"]
-    assert sessions_of(store).take_back("s").event.text == "t3"
+    assert switches_of(store).take_back("s").event.text == "t3"
     assert [found.text for found in session.turns()] == ["t0", "t1"]
 
 
@@ -140,7 +140,7 @@ def test_a_turn_is_taken_back_by_one_caller_alone(store):
     taken, lock = [], threading.Lock()
 
     def take():
-        while (found := sessions_of(store).take_back("s")) is not None:
+        while (found := switches_of(store).take_back("s")) is not None:
             with lock:
                 taken.append(found.event.text)
 

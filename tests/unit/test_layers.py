@@ -64,7 +64,7 @@ MAY_IMPORT = {
     "store_options": {"domain", "infra", "observability", "defaults"},
     "composition": {
         *("domain", "infra", "projections", "application", "audit", "operations", "forgetting", "models"),
-        *("observability", "results", "store_options"),
+        *("observability", "results", "store_options", "session"),
     },
     "store": {
         *("domain", "infra", "projections", "application", "audit", "operations", "forgetting", "models"),

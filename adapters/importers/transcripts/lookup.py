@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mnemolog.adapters.importers.transcripts.steps import SIDE, Anchor
-from mnemolog.adapters.support.store_access import known_session, log_of, sessions_of
+from mnemolog.adapters.support.store_access import known_session, log_of, visible_of
 from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.events import SessionStarted
 from mnemolog.domain.position import ORIGIN, Position
@@ -120,4 +120,4 @@ class StoreLookup:
         return self.log.position_of(agent_stream(agent), key)
 
     def _state(self, session: str) -> SessionState:
-        return sessions_of(self.store).state(session)
+        return visible_of(self.store).state(session)

@@ -12,7 +12,7 @@ from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterp
 from mnemolog.adapters.importers.transcripts.lookup import StoreLookup
 from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Step, Switch
 from mnemolog.adapters.importers.turn import ImportedTurn, event_of
-from mnemolog.adapters.support.store_access import known_session, sessions_of
+from mnemolog.adapters.support.store_access import known_session, sessions_of, visible_of
 from mnemolog.application.commands import state_in
 from mnemolog.domain import errors, session
 from mnemolog.infra.log.transaction import Transaction
@@ -81,7 +81,7 @@ class Recorder:
         """Record the batch."""
         batch, self._batch, self._characters = self._batch, [], 0
         if batch:
-            fresh, there, refused = sessions_of(self._store).log.appends.transact(lambda tx: self._record(tx, batch))
+            fresh, there, refused = visible_of(self._store).log.appends.transact(lambda tx: self._record(tx, batch))
             self._report.recorded += fresh
             self._report.already_there += there
             for error in refused:
@@ -128,7 +128,7 @@ class Recorder:
         self, tx: Transaction, batch: list[tuple[str, ImportedTurn]]
     ) -> tuple[int, int, list[errors.ImportRefused]]:
         """Record a batch in one transaction. Each turn is recorded, already present, or refused without a trace."""
-        states = sessions_of(self._store).states
+        states = visible_of(self._store).states
         fresh, there, refused = 0, 0, list[errors.ImportRefused]()
         for name, turn in batch:
             stream = session.session_stream(name)

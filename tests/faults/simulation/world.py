@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mnemolog import MemoryStore, Session
-from mnemolog.adapters.support.store_access import log_of, sessions_of
+from mnemolog.adapters.support.store_access import log_of, visible_of
 from mnemolog.domain import errors
 from mnemolog.domain.position import Micros
 from mnemolog.domain.state import SessionState
@@ -235,7 +235,7 @@ class World:
         agree(self.head(), self.model.head, "head")
         if session is None:
             return
-        then, state = self.model.sessions[session], sessions_of(self.store).state(session)
+        then, state = self.model.sessions[session], visible_of(self.store).state(session)
         self.compare(Remembered(state, self.clock.now()), then, now=self.clock.now())
         agree(state.ended, then.ended, f"{session} ended")
 
@@ -244,7 +244,7 @@ class World:
         current = self.store.current()
         agree(current.id if current else None, self.model.now.agent, "the agent's session")
         if current is not None:
-            agree(sessions_of(self.store).agent("agent").generation, self.model.now.switches, "switches")  # type: ignore[union-attr]
+            agree(self.store.parts.agents.state("agent").generation, self.model.now.switches, "switches")  # type: ignore[union-attr]
 
     def compare(self, view: Any, then: SessionThen, *, now: int) -> None:
         """Compare working memory and lineage, of a session now or of one as it was."""
@@ -281,7 +281,7 @@ class World:
         agree(self.head(), self.model.head, "head")
         folded = {name: state_digest(state) for name, state in fold_all(read_all(log_of(self.store))).items()}
         agree(sorted(folded), sorted(self.model.sessions), "sessions in the log")
-        kept = {name: state_digest(sessions_of(self.store).state(name)) for name in folded}
+        kept = {name: state_digest(visible_of(self.store).state(name)) for name in folded}
         agree(kept, folded, "states")
         for name, then in self.model.sessions.items():
             session = self.store.session(name)

@@ -362,20 +362,20 @@ def test_a_refusal_for_a_caller_with_scopes_is_sent_at_a_fixed_time(serve, store
     """After its request came, or a multiple of it, however long the work took."""
     store.session("his", scope=BOB)
     server, alice = serve(), token(scopes=[ALICE])
-    run = store.parts.sessions.log.first_event
+    run = store.parts.log.first_event
 
     def slow(stream):
         time.now += took
         return run(stream)
 
-    store.parts.sessions.log.first_event = slow
+    store.parts.log.first_event = slow
     for name in ("his", "none"):
         began = time.now
         assert server("GET", f"/sessions/{name}/turns", headers=alice).status_code == 404
         passed = (time.now - began) / REFUSED_S
         assert passed == pytest.approx(round(passed))
         assert round(passed) >= 1
-    del store.parts.sessions.log.first_event
+    del store.parts.log.first_event
 
 
 def test_answers_and_callers_without_scopes_are_not_delayed(serve, store, token, time):

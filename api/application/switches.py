@@ -1,0 +1,240 @@
+"""Agents, their switches between sessions, and rewinds of what a session sees. Every change is one append."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Final, Required, TypedDict, Unpack
+
+from mnemolog.application import commands
+from mnemolog.application.visible_events import VisibleEvents
+from mnemolog.defaults import DEFAULT_AGENT
+from mnemolog.domain import errors, pending_undo, session
+from mnemolog.domain.agent import AgentState, agent_stream
+from mnemolog.domain.checkpoints import find_checkpoint
+from mnemolog.domain.events import RecordedEvent, TurnRecorded, TurnsRewound
+from mnemolog.domain.idempotency import current_request_key
+from mnemolog.domain.limits import checked_label
+from mnemolog.domain.moments import When, position_at
+from mnemolog.domain.options import Option
+from mnemolog.domain.position import ORIGIN, Position, Version
+from mnemolog.domain.scope import parse_scope
+from mnemolog.domain.spans import cut
+from mnemolog.domain.state import SessionState
+from mnemolog.domain.stream_fold import FoldedState
+from mnemolog.domain.switching import INHERITING, SwitchReason, SwitchRequest, parse_switch_reason
+from mnemolog.infra.log.transaction import Transaction
+
+AGENTS_KEPT_MAX: Final = 1_000
+
+
+class SwitchHow(TypedDict, total=False):
+    """Arguments of `MemoryStore.switch` besides the session to enter."""
+
+    reason: Required[
+        Annotated[
+            SwitchReason | str, Option("`new`, `reset`, `resume`, `branch`, `compress` or `rewind` (docs/sessions.md)")
+        ]
+    ]
+    session: Annotated[session.SessionLike | None, Option("the session to leave; None for the one that `agent` is in")]
+    agent: Annotated[str | None, Option("the agent that switches; None for the agent of `session`, or the default one")]
+    at: Annotated[When | None, Option("the position or time of recording to branch at or to rewind to")]
+    turns: Annotated[int | None, Option("for `rewind`, a number of turns instead of `at`")]
+    title: Annotated[str | None, Option("title of a session that is started; None for that of the session left")]
+    scope: Annotated[str | None, Option("scope of a session that is started; None for that of the session left")]
+    key: Annotated[str | None, Option("makes a retry safe: repeating the switch under the same key writes nothing")]
+
+
+class Agents:
+    """The agents of one log, and the names that this store may give to agents and sessions."""
+
+    def __init__(self, visible: VisibleEvents) -> None:
+        self._visible, self._boundary = visible, visible.boundary
+        self._agents: dict[str, FoldedState[AgentState]] = {}
+
+    def state(self, agent: str) -> AgentState | None:
+        """Return an agent's current session and number of switches; None before any switch."""
+        stream = agent_stream(agent)
+        if len(self._agents) >= AGENTS_KEPT_MAX:
+            self._agents.clear()
+        folded = self._agents[stream] = self._visible.log.fold(stream, commands.evolve_agent_stream, known=self.known)
+        return folded.state
+
+    def known(self, stream: str, position: Position | None) -> FoldedState[AgentState] | None:
+        """Return what is known of an agent's stream without reading the log."""
+        return self._agents.get(stream) if position is None else None
+
+    def own(self, agent: str | None) -> str:
+        """Return the name of an agent that this store may use, the default for none. Raises `InvalidInput`."""
+        if agent is None or (agent == DEFAULT_AGENT and self._boundary.own_names):
+            return self._boundary.own(DEFAULT_AGENT)
+        if not self._boundary.is_own(checked_label("agent", agent)):
+            raise self._boundary.not_own("agent", agent)
+        return agent
+
+    def new_session_id(self) -> str:
+        """Return an id for a session: a random one, or for a request with a key one that a retry gets again."""
+        key = current_request_key()
+        return self._boundary.own(
+            secrets.token_hex(8) if key is None else hashlib.sha256(key.encode()).hexdigest()[:16]
+        )
+
+    def generation(self, session_id: str) -> Position:
+        """Return the position of the last event that changed what a session sees, or of a switch from or to it.
+
+        Raises `UnknownSession`.
+        """
+        state = self._visible.state(session_id)
+        agent = self.state(state.started.agent)
+        touched = None if agent is None else agent.touched.get(session_id)
+        return max(state.spans[-1].after, touched or ORIGIN)
+
+
+class Switches:
+    """Changes of which session an agent is in, and of which turns a session sees."""
+
+    def __init__(self, visible: VisibleEvents, agents: Agents) -> None:
+        self._visible, self._states, self._agents = visible, visible.states, agents
+        self._transact = visible.transact
+
+    def rewind(self, session_id: str, *, turns: int | None, to: When | None, dry_run: bool = False) -> int:
+        """Hide turns of a session, and return how many; with `dry_run` only count them."""
+        _check_one_of(turns, to)
+        target = None if to is None else self._visible.place(session_id, "to", to, rewinds=True)
+        stream, key = session.session_stream(session_id), None if dry_run else current_request_key()
+
+        def rewind_once(tx: Transaction) -> list[Position] | RecordedEvent:
+            made = None if key is None else tx.find(stream, key)
+            return made or commands.rewind(tx, session_id, self._states, to=target, turns=turns, key=key)
+
+        done = self._transact(rewind_once, dry_run=dry_run)
+        if isinstance(done, list):
+            return len(done)
+        before = self._states.at(session_id, Position(done.position - 1))
+        if before is None or not isinstance(done.event, TurnsRewound):
+            raise self._visible.unknown(session_id)
+        spans = cut(before.spans, upto=done.position)
+        return len(commands.last_visible(self._visible.log, spans, after=Position(done.event.to)))
+
+    def take_back(self, session_id: str) -> RecordedEvent | None:
+        """Hide the last turn that a session sees, and return it; None if it sees none. No two callers get the same."""
+        work = partial(commands.rewind, session_id=session_id, states=self._states, to=None, turns=1)
+        while hidden := self._transact(work):
+            taken = self._visible.log.event_at(hidden[0])
+            if taken is not None and isinstance(taken.event, TurnRecorded):  # Otherwise it was forgotten meanwhile.
+                return taken
+        return None
+
+    def flag_pending_undo(self, session_id: str, *, agent: str) -> None:
+        """Resume a session for `agent`, and record that some of its turns were undone, not yet known which."""
+        resume = self._switch(session_id, reason=SwitchReason.RESUME, session=session_id, agent=agent)
+
+        def flag(tx: Transaction) -> None:
+            resume(tx)
+            commands.decide(tx, session_id, self._states, partial(pending_undo.flag, session_id))
+
+        self._transact(flag)
+
+    def resolve_pending_undo(self, session_id: str, *, turns: int, expected: Version) -> None:
+        """Hide the last `turns` turns and clear the flag. Raises `WrongExpectedVersion`."""
+        self._transact(
+            lambda tx: commands.resolve_pending_undo(tx, session_id, self._states, turns=turns, expected=expected)
+        )
+
+    def preview_restore(self, session_id: str, checkpoint: str) -> commands.Restored:
+        """Return what a restore of a session's checkpoint would change."""
+        return self._transact(lambda tx: commands.restore(tx, session_id, self._states, checkpoint), dry_run=True)
+
+    def branch(self, session_id: str, to: str | None, *, at: When | None, title: str | None) -> commands.Switched:
+        """Start a session that continues from another; no agent moves. As text, `at` is a checkpoint or else a time."""
+        state, key = self._visible.state(session_id), current_request_key()
+        asked = SwitchRequest(
+            agent=state.started.agent,
+            reason=SwitchReason.BRANCH,
+            from_=session_id,
+            to=to or self._agents.new_session_id(),
+            at=None if at is None else self._branch_point(state, at),
+            title=title,
+        )
+        return self._transact(lambda tx: commands.branch(tx, asked, self._states, key=key))
+
+    def _branch_point(self, state: SessionState, at: When) -> Position:
+        if not isinstance(at, str):
+            return self._visible.place(state.session, "at", at, rewinds=False)
+        try:
+            return find_checkpoint(state, at).position
+        except errors.UnknownCheckpoint as unknown:
+            try:
+                return self._visible.place(state.session, "at", at, rewinds=False)
+            except errors.InvalidInput:
+                raise unknown from None
+
+    def switch(
+        self, to: session.SessionLike | None, *, dry_run: bool = False, **how: Unpack[SwitchHow]
+    ) -> commands.Switched:
+        """Switch an agent to another session; with `dry_run` only return what it would append."""
+        return self._transact(self._switch(to, **how), dry_run=dry_run)
+
+    def _switch(
+        self, target: session.SessionLike | None, **how: Unpack[SwitchHow]
+    ) -> Callable[[Transaction], commands.Switched]:
+        reason, agent, leave = parse_switch_reason(how["reason"]), how.get("agent"), how.get("session")
+        to = None if target is None else session.session_id_of(target, "to")
+        left = None if leave is None else session.session_id_of(leave)
+        boundary, at, turns, scope = self._visible.boundary, how.get("at"), how.get("turns"), how.get("scope")
+        if turns is not None:
+            _check_one_of(turns, at)
+            if reason is not SwitchReason.REWIND:
+                raise errors.SwitchRefused(reason, "leave out `turns`, or use 'rewind'")
+        if agent is None and left is not None and not boundary.own_names:
+            agent = self._visible.state(left).started.agent
+        agent = self._agents.own(agent)
+        if to is None and reason is SwitchReason.RESUME:
+            raise errors.SwitchRefused(reason, "say which session to resume")
+        asked = SwitchRequest(
+            agent=agent,
+            reason=reason,
+            from_=left,
+            to=self._agents.new_session_id() if to is None else to,
+            at=None if at is None else self._switch_point(at, reason, to=to, left=left, agent=agent),
+            title=how.get("title"),
+            scope=None if scope is None else boundary.narrow(parse_scope(scope)),
+        )
+        self._keep_states_of(asked)
+        given = current_request_key() if how.get("key") is None else how["key"]
+        return partial(
+            commands.switch,
+            asked=asked,
+            states=self._states,
+            known_agent=self._agents.known,
+            turns=turns,
+            in_place=to is None and reason in (SwitchReason.COMPRESS, SwitchReason.REWIND),
+            named=to is not None,
+            key=None if given is None else session.checked_key(given),
+        )
+
+    def _switch_point(
+        self, at: When, reason: SwitchReason, *, to: str | None, left: str | None, agent: str
+    ) -> Position:
+        if left is None and (state := self._agents.state(agent)) is not None:
+            left = state.current
+        if left is None or reason not in (SwitchReason.BRANCH, SwitchReason.REWIND):
+            return position_at("at", at, self._visible.log)
+        return self._visible.place(left, "at", at, rewinds=reason is SwitchReason.REWIND and to in (None, left))
+
+    def _keep_states_of(self, asked: SwitchRequest) -> None:
+        """Fold the states a switch needs before taking the write lock: under it they are only looked up."""
+        if asked.reason in INHERITING:
+            state = self._agents.state(asked.agent) if asked.from_ is None else None
+            left = asked.from_ if state is None else state.current
+            if left is not None:
+                self._states.latest(left)
+
+
+def _check_one_of(turns: int | None, to: When | None) -> None:
+    if (turns is None) == (to is None):
+        raise errors.InvalidInput("turns", "pass exactly one of `turns` and `to`")
+    if turns is not None and (not isinstance(turns, int) or isinstance(turns, bool) or turns < 1):
+        raise errors.InvalidInput("turns", f"expected a number of turns from 1 on, got {turns!r}")

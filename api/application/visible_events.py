@@ -1,0 +1,170 @@
+"""What a caller may see: the sessions inside the scope that a store was opened for, and their events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from mnemolog.application import commands
+from mnemolog.domain import errors, session
+from mnemolog.domain.agent import agent_of
+from mnemolog.domain.clock import local_time, to_datetime
+from mnemolog.domain.events import RecordedEvent, SessionSwitched
+from mnemolog.domain.lineage import last_seen, unhidden
+from mnemolog.domain.moments import When, checked_position, position_at
+from mnemolog.domain.position import ORIGIN, Position, Version
+from mnemolog.domain.scope import ROOT, Boundary
+from mnemolog.domain.similar_labels import closest
+from mnemolog.domain.spans import Span, Spans, cut
+from mnemolog.domain.state import SessionState
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.transaction import Transaction
+from mnemolog.projections.history.states import SessionStates
+
+Result = TypeVar("Result")
+
+
+class VisibleEvents:
+    """The events and sessions of one log, as far as its `boundary` shows them. Each query reads one state."""
+
+    def __init__(self, log: EventLog, states: SessionStates, titles: Callable[[], Mapping[str, str]]) -> None:
+        """`titles` returns the titles of all sessions by id."""
+        self.log, self.states, self.boundary, self._titles = log, states, states.boundary, titles
+
+    def within(self, boundary: Boundary) -> VisibleEvents:
+        """Return what is visible inside of a boundary, with the same cache of states."""
+        return VisibleEvents(self.log, self.states.within(boundary), self._titles)
+
+    def read(
+        self, *, after: Position, upto: Position, batch_max: int = 500
+    ) -> Iterator[tuple[Position, list[RecordedEvent]]]:
+        """Yield the events of `(after, upto]` that may be shown, in batches, each with the position it was read up to.
+
+        Of other events only the stream is read, so the time taken reveals at most their number.
+        """
+        if self.boundary.scope == ROOT:
+            for batch in self.log.read(after=after, upto=upto, batch_max=batch_max):
+                yield batch[-1].position, batch
+            return
+        while rows := self.log.streams(after=after, upto=upto, limit=batch_max):
+            streams = {stream for _, stream in rows}
+            shown = {item for item in streams if self.shows_stream(item) or agent_of(item) is not None}
+            found = self.log.read_at([position for position, stream in rows if stream in shown])
+            after = Position(rows[-1][0])
+            yield after, [recorded for recorded in found if self.shows(recorded)]
+
+    def shows(self, recorded: RecordedEvent) -> bool:
+        """Whether an event may be shown: with a boundary, those of sessions inside, and switches between them."""
+        event = recorded.event
+        if self.boundary.scope == ROOT or not isinstance(event, SessionSwitched):
+            return self.shows_stream(recorded.stream)
+        return all(self.states.holds(item) for item in (event.from_, event.to) if item is not None)
+
+    def shows_stream(self, stream: str) -> bool:
+        """Whether the events of a stream may be shown."""
+        if self.boundary.scope == ROOT:
+            return True
+        session_id = session.session_of(stream)
+        return session_id is not None and self.states.holds(session_id)
+
+    def shows_session(self, session_id: str) -> bool:
+        """Whether a session that exists may be shown."""
+        return self.boundary.scope == ROOT or self.states.holds(session_id)
+
+    def require(self, sessions: Iterable[str], positions: Iterable[int]) -> None:
+        """Raise `UnknownSession` or `OutsideScope` for what does not exist or is outside of the scope."""
+        for session_id in sessions:
+            if not self.version(session_id) or not self.shows_session(session_id):
+                raise self.unknown(session_id)
+        if self.boundary.scope == ROOT:
+            return
+        for position in positions:
+            found = self.log.event_at(Position(position))
+            if found is not None and not self.shows_stream(found.stream):
+                raise errors.OutsideScope(f"position {position} is outside of it", scope=self.boundary.scope)
+
+    def unknown(self, session_id: str) -> errors.UnknownSession:
+        """Return the error for an id that no session has. It names the closest ids, if they can be read."""
+        try:
+            titles = {item: title for item, title in self._titles().items() if self.shows_session(item)}
+            titled = [other for other, title in titles.items() if title == session_id]
+            return errors.UnknownSession(session_id, closest=closest(session_id, titles), titled=titled)
+        except Exception:  # Whatever is wrong with the views, the error of the caller is another one.
+            return errors.UnknownSession(session_id)
+
+    def transact(self, work: Callable[[Transaction], Result], *, dry_run: bool = False) -> Result:
+        """Run `work` in one transaction of the log, with `dry_run` without writing it. See `unknown`."""
+        try:
+            return self.log.appends.rehearse(work) if dry_run else self.log.appends.transact(work)
+        except errors.UnknownSession as error:
+            raise self.unknown(error.session) from None
+
+    def version(self, session_id: str) -> Version:
+        """Return the version of a session's stream."""
+        return self.log.version(session.session_stream(session_id))
+
+    def state(self, session_id: str) -> SessionState:
+        """Return the current state of a session. Raises `UnknownSession`."""
+        state = self.states.latest(session_id)
+        if state is None:
+            raise self.unknown(session_id)
+        return state
+
+    def state_at(self, session_id: str, position: int) -> SessionState:
+        """Return the state of a session at a position. Raises `UnknownSession`, `OutsideSession`."""
+        first, head = self.state(session_id).started_position, self.log.head().position
+        if position < first:
+            raise self._not_begun(session_id, position, first=first)
+        state = self.states.at(session_id, Position(position)) if position <= head else None
+        if state is None:
+            raise errors.OutsideSession(session_id, position=position, first=first, last=head)
+        return state
+
+    def place(self, session_id: str, field: str, when: When, *, rewinds: bool) -> Position:
+        """Return where to branch from a session, or to rewind it to: a position, or a time.
+
+        A rewind to a time is one to the last position that the session sees at that time. Raises `UnknownSession`,
+        `InvalidInput`, and `OutsideSession` for a session that did not exist then.
+        """
+        # Whether a position is in the log is decided in the transaction, with what others have staged before it.
+        position = checked_position(field, when) if isinstance(when, int) else position_at(field, when, self.log)
+        state = self.state(session_id)
+        first = state.spans[0].after if rewinds else state.started_position
+        if position < first:
+            raise self._not_begun(session_id, position, first=first)
+        if isinstance(when, int) or not rewinds:
+            return position
+        last = self.log.last_event(session.session_stream(session_id))
+        return last_seen(state, position, head=position if last is None else last.position)
+
+    def _not_begun(self, session_id: str, position: int, *, first: Position) -> errors.OutsideSession:
+        began, last = local_time(to_datetime(self.log.recorded_at(first))), self.log.head().position
+        return errors.OutsideSession(session_id, position=position, first=first, last=last, began=began)
+
+    def spans(self, session_id: str, position: int | None = None, *, hidden: bool = False) -> Spans:
+        """Return the spans of turns that a session sees, now or at a position; with `hidden` also the hidden ones.
+
+        Raises `UnknownSession`, `OutsideSession`.
+        """
+        state = self.state(session_id) if position is None else self.state_at(session_id, position)
+        if not hidden:
+            return state.spans
+        beginnings = [self.log.first_event(session.session_stream(ancestor)) for ancestor in state.ancestors]
+        return unhidden(state, [first for first in beginnings if first is not None])
+
+    def spans_or_own(self, session_id: str) -> Spans:
+        """Return the spans of turns that a session sees; of one that inherits from outside, its own turns."""
+        state = self.states.latest(session_id)
+        return (Span(session_id, ORIGIN),) if state is None else state.spans
+
+    def seen(self, session_id: str, *, limit: int | None = None) -> list[RecordedEvent]:
+        """Return the last `limit` turns that a session sees, or all, in order, as events of the log.
+
+        The result is as of one position, even if turns are hidden or recorded meanwhile. Raises `UnknownSession`.
+        """
+        head = self.log.head().position
+        self.state(session_id)
+        state = self.states.at(session_id, head)
+        if state is None:
+            raise self.unknown(session_id)
+        return commands.last_visible(self.log, cut(state.spans, upto=head), count=limit)[::-1]
