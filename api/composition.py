@@ -38,6 +38,7 @@ from mnemolog.observability.instrumentation import gauges_of, measure_appends, r
 from mnemolog.observability.telemetry import NO_TELEMETRY, Gauges, Telemetry
 from mnemolog.operations.backup import copy_projections
 from mnemolog.operations.maintenance import Maintenance
+from mnemolog.operations.nodes import Nodes
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.history.states import SessionStates
@@ -61,6 +62,7 @@ class SharedParts:
     limits: MemoryLimits
     snapshots: SnapshotStore
     projections: ProjectionSet
+    nodes: Nodes
     forgetting: Forgetting
     tokens: Tokens
     wal_keeper: WalKeeper
@@ -91,7 +93,7 @@ class StoreParts(SharedParts, SessionParts):
     def start(self) -> None:
         """Start the background threads, and resume interrupted requests to forget."""
         try:
-            self.forgetting.nodes.opened()
+            self.nodes.opened()
         except BaseException:
             self.close()
             raise
@@ -116,7 +118,7 @@ class StoreParts(SharedParts, SessionParts):
             return
         self.telemetry.unwatch(self.gauges)
         self.projections.stop()
-        self.forgetting.nodes.close()
+        self.nodes.close()
         self.prefetcher.close()
         self.wal_keeper.close()
         self.log.close()
@@ -159,6 +161,7 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
     visible = VisibleEvents(log, SessionStates(log, snapshots, boundary=boundary), projections.session_titles)
     if telemetry is not None:
         measure_appends(log, telemetry)
+    nodes = Nodes(layout, log, projections, snapshots)
     shared = SharedParts(
         layout=layout,
         log=log,
@@ -166,7 +169,8 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
         limits=chosen["limits"],
         snapshots=snapshots,
         projections=projections,
-        forgetting=Forgetting(layout, log, projections, snapshots),
+        nodes=nodes,
+        forgetting=Forgetting(layout, log, projections, snapshots, nodes=nodes.all, purged=nodes.purged),
         tokens=Tokens(log, clock),
         wal_keeper=WalKeeper(log.path, log),
         telemetry=telemetry or NO_TELEMETRY,
@@ -195,9 +199,11 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
         prefetcher=_prefetcher(shared, agents, recalls),
         audit=AuditService(log, visible, shared.clock, projections, contexts, forgetting),
         models=ModelService(layout, log, projections, boundary=boundary),
-        admin=AdminService(layout, log, projections, snapshots, forgetting, shared.tokens, boundary=boundary),
+        admin=AdminService(
+            layout, log, projections, snapshots, forgetting, shared.nodes, shared.tokens, boundary=boundary
+        ),
         maintenance=Maintenance(
-            layout, log, projections, snapshots, forgetting.nodes, boundary=boundary, telemetry=telemetry
+            layout, log, projections, snapshots, shared.nodes, boundary=boundary, telemetry=telemetry
         ),
         session_list=SessionList(projections, visible, agents),
         is_part=is_part,

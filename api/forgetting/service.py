@@ -15,14 +15,14 @@ from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested, ForgetTarget
 from mnemolog.domain.forgetting import FORGETTING_STREAM
+from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position, Version
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.forgetting import purge as purging
 from mnemolog.forgetting.history import Request
-from mnemolog.forgetting.nodes import Nodes
 from mnemolog.forgetting.plan import ForgetSelector, Plan, Planner
-from mnemolog.forgetting.results import Erasure, ForgetReport, PendingErasure, ReapplyReport
+from mnemolog.forgetting.results import Erasure, ForgetReport, NodeStatus, PendingErasure, ReapplyReport
 from mnemolog.infra.keys.engine import KeyErasure
 from mnemolog.infra.keys.keyring import Keyring, LeafRange
 from mnemolog.infra.log.event_codec import decode, encode
@@ -55,11 +55,18 @@ class Forgetting:
     """Called after every step. For tests, which end the process there."""
 
     def __init__(
-        self, layout: StoreLayout, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore
+        self,
+        layout: StoreLayout,
+        log: EventLog,
+        projections: ProjectionSet,
+        snapshots: SnapshotStore,
+        *,
+        nodes: Callable[[], list[NodeStatus]],
+        purged: Callable[[Head], None],
     ) -> None:
+        """`nodes` returns the nodes of the log; `purged` notes up to where this one is purged."""
         self._layout, self._log, self._projections, self._snapshots = layout, log, projections, snapshots
-        self.nodes = Nodes(layout, log, projections, snapshots)
-        """The nodes of the log, this one among them."""
+        self._nodes, self._purged = nodes, purged
 
     def forget(
         self, selector: ForgetSelector, *, reason: str, dry_run: bool, progress: Progress | None
@@ -130,7 +137,7 @@ class Forgetting:
 
     def pending_erasures(self) -> list[PendingErasure]:
         """See `AuditService.pending_erasures`."""
-        nodes = self.nodes.all()
+        nodes = self._nodes()
         found = [
             PendingErasure(
                 request=request.event.id,
@@ -159,7 +166,7 @@ class Forgetting:
 
     def _with_nodes(self, report: ForgetReport) -> ForgetReport:
         """Return a report with the nodes that have confirmed it, and those that have not."""
-        if report.request is None or not (nodes := self.nodes.all()):
+        if report.request is None or not (nodes := self._nodes()):
             return report
         (request,) = (item for item in forgetting_record.requests(self._log) if item.event.id == report.request)
         waiting = request.not_confirmed_by(nodes)
@@ -218,7 +225,7 @@ class Forgetting:
             left = purging.purge(self._layout, self._log, self._projections, self._snapshots, progress=progress)
             if left:
                 return f"{step}: {left}"
-            self.nodes.purged(upto)
+            self._purged(upto)
             self.reached("purged")
             step = "recording that it is done"
             done = ForgetCompleted(requests=[request.event.id for request in undone])

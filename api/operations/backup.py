@@ -20,7 +20,6 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import PROJECTIONS as PROJECTIONS_FOLDER
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.forgetting.node_files import PURGED_FILE
 from mnemolog.infra.copy_database import copy_database
 from mnemolog.infra.keys.engine import KeysEngine
 from mnemolog.infra.keys.keyring import check
@@ -36,6 +35,7 @@ from mnemolog.operations.backup_keys import copied_keys, publish_keys, require_k
 from mnemolog.operations.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
 from mnemolog.operations.copied_log import opened_copy, verify_copy
 from mnemolog.operations.known_backups import KnownBackup, backup_witnesses, remember_backup
+from mnemolog.operations.nodes import PURGED_FILE
 from mnemolog.projections.health.verify import Verification, Witness
 from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.ports import Progress

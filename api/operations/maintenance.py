@@ -7,11 +7,11 @@ from pathlib import Path
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.forgetting.nodes import Nodes
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime.paths import local_path
 from mnemolog.observability.telemetry import Telemetry
 from mnemolog.operations.backup import BackupReport, make_backup
+from mnemolog.operations.nodes import Nodes
 from mnemolog.operations.rebuild import Rebuildable, rebuild
 from mnemolog.operations.status import Status, store_status
 from mnemolog.projections.maintenance.results import RebuildReport

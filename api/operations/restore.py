@@ -199,7 +199,7 @@ def _forget_again(folder: Path, erasures: Sequence[Erasure]) -> ReapplyReport:
         closing(ProjectionSet(layout, log, None, make_encoder=make_encoder)) as projections,
         closing(open_snapshots(layout, log, busy_timeout_s=log.busy_timeout_s)) as snapshots,
     ):
-        forgetting = Forgetting(layout, log, projections, snapshots)
+        forgetting = Forgetting(layout, log, projections, snapshots, nodes=list, purged=lambda _: None)
         forgetting.resume()
         again = forgetting.reapply(erasures)
     if again.pending is not None:

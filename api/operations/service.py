@@ -22,6 +22,7 @@ from mnemolog.infra.runtime.paths import local_path
 from mnemolog.operations.backup import NodeCopy, copy_node
 from mnemolog.operations.doctor import run as doctor
 from mnemolog.operations.doctor.report import DoctorReport
+from mnemolog.operations.nodes import Nodes
 from mnemolog.projections.maintenance.results import RebuildReport
 from mnemolog.projections.maintenance.vectors import catch_up_vectors
 from mnemolog.projections.ports import Progress
@@ -41,12 +42,13 @@ class AdminService:
         projections: ProjectionSet,
         snapshots: SnapshotStore,
         forgetting: Forgetting,
+        nodes: Nodes,
         tokens: Tokens,
         *,
         boundary: Boundary,
     ) -> None:
         self._layout, self._log, self._projections, self._tokens = layout, log, projections, tokens
-        self._snapshots, self._forgetting, self._boundary = snapshots, forgetting, boundary
+        self._snapshots, self._forgetting, self._nodes, self._boundary = snapshots, forgetting, nodes, boundary
 
     def on_projector_change(self, callback: Callable[[ProjectorStatus], None]) -> None:
         """Call `callback` with every new state, in the projector's thread. It must be quick and not raise."""
@@ -133,7 +135,7 @@ class AdminService:
         Empty for a log in a folder.
         """
         self._boundary.require_none("admin.nodes")
-        return Results(self._forgetting.nodes.all())
+        return Results(self._nodes.all())
 
     def remove_node(self, node: str) -> bool:
         """Remove a node that is gone for good, so that nothing waits for it. Return whether there was one of that id.
@@ -142,7 +144,7 @@ class AdminService:
         read the log.
         """
         self._boundary.require_none("admin.remove_node")
-        return self._forgetting.nodes.remove(node)
+        return self._nodes.remove(node)
 
     def copy_node(self, target: str | Path, *, progress: Progress | None = None) -> NodeCopy:
         """Copy the projections of this node into the new folder `target`, to start a node on another machine from it.

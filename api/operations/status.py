@@ -17,7 +17,6 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result, Stale, brief
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history
-from mnemolog.forgetting.nodes import Nodes
 from mnemolog.forgetting.results import ForgettingStatus, NodeStatus
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres.address import read_address
@@ -25,6 +24,7 @@ from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.operations.doctor.checks import missing_keys
 from mnemolog.operations.known_backups import backup_witnesses
+from mnemolog.operations.nodes import Nodes
 from mnemolog.operations.recovery import after_findings, put_keys_back
 from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
 from mnemolog.projections.health.verify import quick_verify

@@ -7,30 +7,43 @@ is purged here when the store is opened, and else when a read or the projector f
 
 from __future__ import annotations
 
+import os
+import secrets
 import socket
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.decoding import UNDECODABLE
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.events import ContentErased
 from mnemolog.domain.forgetting import FORGETTING_STREAM
-from mnemolog.domain.head import Head
+from mnemolog.domain.head import Head, head_line, parse_head
 from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.forgetting import node_files
 from mnemolog.forgetting import purge as purging
 from mnemolog.forgetting.results import NodeStatus
 from mnemolog.infra.log.engine import NodeTable
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime import fork_guard
+from mnemolog.infra.runtime.atomic_files import new_file
+from mnemolog.infra.runtime.regular_files import open_file, read_file
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.sql.snapshots import SnapshotStore
 
+NODE_FILE: Final = ".mnemolog.node"
+"""Beside the address of the log, which people write and copy; outside of the projections, which can be deleted."""
+PURGED_FILE: Final = "purged.json"
+"""In the folder of projections, so that it is deleted, moved and copied with them."""
+_ID_BYTES: Final = 8
+_TRIES: Final = 3
 NOTE_S: Final = 60.0
 """How often an open node notes how far it has read, at most."""
 BUSY_S: Final = 0.5
@@ -40,6 +53,18 @@ RETRY_S: Final = 5.0
 
 _NOT_NOW: Final = (errors.StorageFull, errors.ProjectionError, errors.StoreNotWritable, OSError)
 """Errors that keep a node from purging now, but perhaps not the next time."""
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    """The content of `NODE_FILE`."""
+
+    node: str
+    inode: int
+    """The number of this file: that of a copy is another."""
+
+
+# Made at import: `mnemolog.projections.sql.checked_json` has the reason.
+_DECODER: Final = msgspec.json.Decoder(_Identity)
 
 
 class Nodes:
@@ -66,7 +91,7 @@ class Nodes:
         """
         if self._table is None or self._layout.scratch is not None:
             return
-        self._node = node_files.identify(self._layout.folder)
+        self._node = _identify(self._layout.folder)
         self._projections.watch(look=self.look, reached=self.reached)
         try:
             self._note(opened=True)
@@ -109,7 +134,7 @@ class Nodes:
     def purged(self, upto: Head) -> None:
         """Note that all that was forgotten up to a head is gone from the projections of this node."""
         if self._node:
-            node_files.note_purged(self._layout.projections, replace(upto, log_id=self._log.log_id))
+            _note_purged(self._layout.projections, replace(upto, log_id=self._log.log_id))
             self._note()
             self._retry_at = 0.0
 
@@ -160,7 +185,7 @@ class Nodes:
 
     def _purged_to(self) -> Position:
         """Return up to where the projections are purged, the beginning if that was noted for another history."""
-        found = node_files.purged_to(self._layout.projections)
+        found = _purged_to(self._layout.projections)
         if found is None or found.log_id != self._log.log_id:
             return ORIGIN
         return found.position if self._log.digest_at(found.position) == found.digest_bytes else ORIGIN
@@ -179,3 +204,41 @@ def _last_erasure(log: EventLog) -> Position:
     for events in log.read_stream(FORGETTING_STREAM, upto=log.head().position):
         found = max([found, *(item.position for item in events if isinstance(item.event, ContentErased))])
     return found
+
+
+def _identify(folder: Path) -> str:
+    """Return the id of the node in `folder`, made at the first call. A copy of the folder gets an id of its own.
+
+    Raises `StoreNotWritable`, `StorageFull`.
+    """
+    path = folder / NODE_FILE
+    for _ in range(_TRIES):
+        if (found := _identity(path)) is not None:
+            return found
+        # Another process that opens the folder for the first time may be quicker: then its id is found.
+        with suppress(errors.InvalidInput), new_file(path, replace=path.exists()) as file:
+            file.write(to_json(_Identity(secrets.token_hex(_ID_BYTES), os.fstat(file.fileno()).st_ino)))
+    raise errors.StoreNotWritable(path, "it is not what was written")
+
+
+def _identity(path: Path) -> str | None:
+    try:
+        with open_file(path) as file:
+            found = _DECODER.decode(file.read())
+            return found.node if found.inode == os.fstat(file.fileno()).st_ino else None
+    except (FileNotFoundError, *UNDECODABLE):
+        return None
+
+
+def _purged_to(projections: Path) -> Head | None:
+    """Return up to where the projections in a folder are purged; None if that is not known."""
+    try:
+        return parse_head(PURGED_FILE, read_file(projections / PURGED_FILE).decode())
+    except (OSError, UnicodeDecodeError, errors.InvalidInput):
+        return None
+
+
+def _note_purged(projections: Path, upto: Head) -> None:
+    """Note that all that was forgotten up to a head is gone. Raises `StoreNotWritable`, `StorageFull`."""
+    with new_file(projections / PURGED_FILE, replace=True) as file:
+        file.write(head_line(upto))
