@@ -21,10 +21,10 @@ from mnemolog.server.http.access import SCOPE_HEADER
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import Authentication, Callers
 from mnemolog.server.http.config import ServerConfig
-from mnemolog.server.http.followers import TAIL, Followers
 from mnemolog.server.http.guard import Guard, RequestLimit
+from mnemolog.server.http.live_events import TAIL, Followers
 from mnemolog.server.http.metrics import Metrics
-from mnemolog.server.http.operations import KEY_HEADER, MCP_PATH, PREFIX
+from mnemolog.server.http.operation_table import KEY_HEADER, MCP_PATH, PREFIX
 from mnemolog.server.http.probes import metrics_route, probes
 from mnemolog.server.http.problems import problem, problem_response
 from mnemolog.server.http.serving import serve

@@ -16,7 +16,7 @@ from mnemolog.adapters.mcp.server import make_server
 from mnemolog.adapters.support.agent_tools import Memory, Toolset
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.authentication import until_refusal_s
-from mnemolog.server.http.operations import MCP_PATH
+from mnemolog.server.http.operation_table import MCP_PATH
 from mnemolog.server.http.problems import RequestRefused
 
 FOLDER: Final = Path("DIR")

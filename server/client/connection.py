@@ -17,7 +17,7 @@ from mnemolog.domain import errors
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.version import this_version
 from mnemolog.projections.ports import Progress
-from mnemolog.server.http.operations import EVENT_STREAM, JSON, KEY_HEADER, PREFIX
+from mnemolog.server.http.operation_table import EVENT_STREAM, JSON, KEY_HEADER, PREFIX
 from mnemolog.server.http.problems import PROBLEM_JSON, STOPPING, Problem, error_of
 
 CONNECTIONS_MAX: Final = 64

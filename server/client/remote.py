@@ -15,7 +15,7 @@ from mnemolog.domain.result import Results
 from mnemolog.server.client.connection import Connection, result_after, whole
 from mnemolog.server.client.request_encoding import ClientOperation
 from mnemolog.server.client.results import decoded
-from mnemolog.server.http.operations import BY_METHOD, LEFT_OUT, OPERATIONS, Method, Operation
+from mnemolog.server.http.operation_table import BY_METHOD, LEFT_OUT, OPERATIONS, Method, Operation
 from mnemolog.server.http.serialization import PAGE_MAX, ListPage, Value
 
 Class = TypeVar("Class", bound=type)

@@ -25,7 +25,7 @@ from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import SessionHandle, session_id_of
 from mnemolog.results import Checkpoint
 from mnemolog.server.client.connection import Call
-from mnemolog.server.http.operations import LEFT_OUT_ARGUMENTS, Operation
+from mnemolog.server.http.operation_table import LEFT_OUT_ARGUMENTS, Operation
 from mnemolog.server.http.serialization import WAITS, answer_types, is_paged, parameters, reports_progress
 
 KEY_BYTES: Final = 16

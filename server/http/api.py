@@ -35,10 +35,10 @@ from mnemolog.server.http.execution import (
     prefetch_result,
     require_short_waits,
 )
-from mnemolog.server.http.followers import FollowEndpoint, Followers
 from mnemolog.server.http.guard import HUNG_UP
+from mnemolog.server.http.live_events import FollowEndpoint, Followers
 from mnemolog.server.http.openapi import DocumentEndpoint
-from mnemolog.server.http.operations import EVENT_STREAM, JSON, KEY_HEADER, OPERATIONS, PREFIX, Operation
+from mnemolog.server.http.operation_table import EVENT_STREAM, JSON, KEY_HEADER, OPERATIONS, PREFIX, Operation
 from mnemolog.server.http.problems import (
     RequestRefused,
     internal_error,

@@ -30,7 +30,7 @@ from mnemolog.domain.scope import Scope, parse_scope
 from mnemolog.domain.tokens import KnownToken, Token, TokensState, digest_of_secret, id_of
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.server.http.access import SCOPE_HEADER, Caller, local_caller, token_caller
-from mnemolog.server.http.operations import MCP_PATH, PREFIX
+from mnemolog.server.http.operation_table import MCP_PATH, PREFIX
 from mnemolog.server.http.problems import problem, problem_of, send_problem
 from mnemolog.store import MemoryStore
 

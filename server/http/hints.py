@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.hints import Hint, Remedy, in_python, spelled
-from mnemolog.server.http.operations import BY_NAME, LEFT_OUT_ARGUMENTS, PREFIX
+from mnemolog.server.http.operation_table import BY_NAME, LEFT_OUT_ARGUMENTS, PREFIX
 
 _FIELD: Final = re.compile(r"{(\w+)}")
 

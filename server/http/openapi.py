@@ -14,8 +14,8 @@ from starlette.responses import Response
 from mnemolog.audit.service import AuditService
 from mnemolog.domain.encoding import to_json
 from mnemolog.infra.version import this_version
-from mnemolog.server.http.followers import TAIL
-from mnemolog.server.http.operations import EVENT_STREAM, JSON, JSON_LINES, OPERATIONS, PREFIX, Operation
+from mnemolog.server.http.live_events import TAIL
+from mnemolog.server.http.operation_table import EVENT_STREAM, JSON, JSON_LINES, OPERATIONS, PREFIX, Operation
 from mnemolog.server.http.problems import PROBLEM_JSON, Problem
 from mnemolog.server.http.serialization import Answers, Arguments, reports_progress
 from mnemolog.store import MemoryStore

@@ -13,7 +13,7 @@ from mnemolog.adapters.support.store_access import exported_lines
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in, stopping
 from mnemolog.projections.ports import Progress
-from mnemolog.server.http.operations import EVENT_STREAM, JSON_LINES
+from mnemolog.server.http.operation_table import EVENT_STREAM, JSON_LINES
 from mnemolog.server.http.problems import to_body
 
 PROGRESS_S: Final = 0.1

@@ -18,7 +18,7 @@ from mnemolog.aio.wrappers import run_in
 from mnemolog.server.application import application
 from mnemolog.server.http.config import ServerConfig
 from mnemolog.server.http.connections import Limits
-from mnemolog.server.http.followers import Followers
+from mnemolog.server.http.live_events import Followers
 from mnemolog.server.http.metrics import Metrics
 from tests.server.serving import in_process, server, until
 from tests.support import WAIT_S, wait_until

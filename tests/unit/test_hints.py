@@ -18,7 +18,7 @@ from mnemolog.domain.hints import Hint, again, in_python, remedy, sentence, spel
 from mnemolog.infra.log import open as opening
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.server.http.hints import as_requests
-from mnemolog.server.http.operations import OPERATIONS, OWNERS, PREFIX
+from mnemolog.server.http.operation_table import OPERATIONS, OWNERS, PREFIX
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 from tests.example_errors import EXAMPLES

@@ -16,7 +16,7 @@ from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.server.http.access import VERBS, Caller
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.execution import Folders
-from mnemolog.server.http.followers import Followers
+from mnemolog.server.http.live_events import Followers
 from tests.server.api.examples import filled
 from tests.support import FakeClock, HashEncoder
 

@@ -7,7 +7,7 @@ import pytest
 
 from mnemolog.domain.original import Original, original_of
 from mnemolog.server.http import execution
-from mnemolog.server.http.operations import BY_NAME, OPERATIONS
+from mnemolog.server.http.operation_table import BY_NAME, OPERATIONS
 from mnemolog.server.http.problems import error_of
 from tests.server.api.conftest import Server
 from tests.server.api.examples import EXAMPLES, TRIP

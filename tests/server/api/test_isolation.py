@@ -20,7 +20,7 @@ from mnemolog.domain.tokens import VERBS
 from mnemolog.server.http import execution
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import REFUSED_S, Authentication, Callers
-from mnemolog.server.http.operations import OPERATIONS
+from mnemolog.server.http.operation_table import OPERATIONS
 from mnemolog.server.http.serialization import parameters
 from tests.server.api.examples import EXAMPLES, TRIP, TRIP_ID
 from tests.support import FakeClock

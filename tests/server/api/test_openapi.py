@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from mnemolog.server.http.followers import TAIL
+from mnemolog.server.http.live_events import TAIL
 from mnemolog.server.http.openapi import OPENAPI, document
-from mnemolog.server.http.operations import BY_NAME, OPERATIONS
+from mnemolog.server.http.operation_table import BY_NAME, OPERATIONS
 from tests.server.api.examples import EXAMPLES
 from tests.server.api.json_schema import misfits
 

@@ -12,7 +12,7 @@ from mnemolog.audit.service import AuditService
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.quarantine import Quarantine
-from mnemolog.server.http.operations import LEFT_OUT, OPERATIONS
+from mnemolog.server.http.operation_table import LEFT_OUT, OPERATIONS
 from mnemolog.server.http.serialization import Answers, Arguments, parameters
 from mnemolog.session import Session
 

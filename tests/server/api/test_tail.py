@@ -15,7 +15,7 @@ from mnemolog import MemoryStore
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.domain.errors import LogUnreachable
-from mnemolog.server.http import followers
+from mnemolog.server.http import live_events
 from tests.server.api.examples import TRIP_ID
 
 
@@ -154,7 +154,7 @@ def test_a_follower_gets_what_other_processes_append(server, folder, store, enco
 @pytest.mark.parametrize("after", ["", "&after=0"], ids=["live", "from the beginning"])
 def test_a_follower_gets_only_the_events_that_match_its_filters(server, store, monkeypatch, query, expected, after):
     """Filters hold for events that are there and for those that come."""
-    monkeypatch.setattr(followers, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(live_events, "HEARTBEAT_S", 0.05)
 
     def record():
         for name, scope in (("a", "acme/alice"), ("b", "acme/bob"), ("c", "globex")):
@@ -196,7 +196,7 @@ def test_a_follower_never_sees_events_outside_its_scope(store, folder, server):
 @pytest.mark.parametrize("why", ["revoked", "expired"])
 def test_a_stream_ends_when_its_token_is_revoked_or_expires(server, store, clock, monkeypatch, why):
     """The answer ends, before anything that was recorded after it."""
-    monkeypatch.setattr(followers, "TOKENS_S", 0.0 if why == "expired" else 3_600.0)
+    monkeypatch.setattr(live_events, "TOKENS_S", 0.0 if why == "expired" else 3_600.0)
     created = store.admin.create_token("alice", expires_in=timedelta(hours=1))
     server.app = server.as_caller(token=created.token.id)
 
@@ -216,8 +216,8 @@ def test_a_stream_ends_when_its_token_is_revoked_or_expires(server, store, clock
 
 def test_a_slow_follower_misses_nothing(server, store, monkeypatch):
     """With too many unread events it reads the log separately."""
-    monkeypatch.setattr(followers, "UNREAD_MAX", 3)
-    monkeypatch.setattr(followers, "BATCH_MAX", 4)
+    monkeypatch.setattr(live_events, "UNREAD_MAX", 3)
+    monkeypatch.setattr(live_events, "BATCH_MAX", 4)
     head = store.head().position
 
     async def follow():
@@ -246,8 +246,8 @@ def failing_once(work, *, before):
 @pytest.mark.parametrize("step", ["_entries", "_valid_tokens", "_seen"])
 def test_an_outage_at_any_step_leaves_nothing_out_and_sends_nothing_twice(server, store, monkeypatch, step):
     """The same followers get the events after it; also where some of them had the first ones already."""
-    monkeypatch.setattr(followers, "RETRY_S", 0.01)
-    monkeypatch.setattr(followers, "TOKENS_S", 0.0)
+    monkeypatch.setattr(live_events, "RETRY_S", 0.01)
+    monkeypatch.setattr(live_events, "TOKENS_S", 0.0)
     created = store.admin.create_token("alice")
     server.app = server.as_caller(token=created.token.id)
 
@@ -255,7 +255,7 @@ def test_an_outage_at_any_step_leaves_nothing_out_and_sends_nothing_twice(server
         async with following(server) as first, following(server, "scope=acme") as second, asyncio.timeout(30):
             begin = store.head().position
             more = partial(store.record, TRIP_ID, "user", "during the outage")
-            monkeypatch.setattr(followers, step, failing_once(getattr(followers, step), before=more))
+            monkeypatch.setattr(live_events, step, failing_once(getattr(live_events, step), before=more))
             await asyncio.to_thread(store.record, TRIP_ID, "user", "before it")
             for followed in (first, second):
                 assert positions(await followed.events(2)) == [begin + 1, begin + 2]
@@ -268,7 +268,7 @@ def test_an_outage_at_any_step_leaves_nothing_out_and_sends_nothing_twice(server
 
 def test_a_follower_without_events_gets_its_position(server, store, monkeypatch):
     """A comment keeps proxies from cutting the connection, and its id moves where the follower resumes."""
-    monkeypatch.setattr(followers, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(live_events, "HEARTBEAT_S", 0.01)
 
     async def follow():
         async with following(server) as followed:
@@ -288,7 +288,7 @@ def test_the_log_is_read_once_for_all_followers_and_not_without_any(server, stor
             assert server.followers._reading is reading
         assert server.followers._reading is None
         await asyncio.gather(reading, return_exceptions=True)
-        assert not any(isinstance(listener, followers._Listener) for listener in store.parts.log.followers._listeners)
+        assert not any(isinstance(listener, live_events._Listener) for listener in store.parts.log.followers._listeners)
 
     server.run(follow())
 

@@ -33,7 +33,7 @@ from mnemolog.domain.scope import ROOT, Scope, covers, parse_scope
 from mnemolog.domain.session import SessionLike
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.server.http.hints import as_plain
-from mnemolog.server.http.operations import EVENT_STREAM, Operation
+from mnemolog.server.http.operation_table import EVENT_STREAM, Operation
 from mnemolog.server.http.serialization import Arguments
 from mnemolog.server.http.streaming import Stream
 from mnemolog.store import MemoryStore
