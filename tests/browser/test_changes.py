@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.long_memory import ERASED, GONE, SECRET, TO_FORGET, open_memory
+from tests.browser.long_memory import SECRET, TO_FORGET, open_memory
 from tests.browser.pages import MENU, at
 from tests.browser.serving import serving
 from tests.browser.test_walk import go
@@ -88,14 +88,6 @@ def said_on(page, address):
     """The text of a page."""
     page.goto(address)
     return page.get_by_role("main").inner_text()
-
-
-def test_what_was_erased_before_is_on_no_page(visit, reading):
-    """Its names and times are; its words are not."""
-    page = visit(reading, refusable=True).open("/")
-    for address in (at("/session", id=ERASED), at("/audit", session=ERASED), at("/diff", **{"from": 60, "to": 90})):
-        assert GONE not in said_on(page, address)
-    assert ERASED in said_on(page, at("/session", id=ERASED))
 
 
 def test_the_colours_are_chosen_and_kept(visit, reading):

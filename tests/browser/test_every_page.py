@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from mnemolog.domain.display import visible
 from tests.browser.chromium import NARROW, WIDE
 from tests.browser.long_memory import open_memory
-from tests.browser.pages import ADDRESSES, HOSTILE_ADDRESSES, MENU
+from tests.browser.pages import ADDRESSES, HOSTILE_ADDRESSES
 from tests.browser.serving import serving
 
 PLANTED = """() => [...document.querySelectorAll(
@@ -108,13 +108,3 @@ def test_the_script_shows_what_steers_or_hides_text_as_the_server_does(visit, re
     texts += [tags, f"\U0001f3f4{tags}", f"\U0001f3f4{tags}{tags}"]
     shown = visit(reading).open("/live").evaluate("texts => texts.map(visible)", texts)
     assert shown == list(map(visible, texts))
-
-
-@pytest.mark.parametrize("name", MENU)
-def test_without_javascript_each_page_shows_the_same_text(visit, reading, name):
-    """But for charts, the slider and the live tail."""
-    page = visit(reading, java_script_enabled=False).open("/")
-    page.get_by_role("navigation", name="Pages").get_by_role("link", name=name, exact=True).click()
-    assert page.get_by_role("heading", level=1).inner_text()
-    with_script = visit(reading).open(MENU[name])
-    assert with_script.get_by_role("heading", level=1).inner_text() == page.get_by_role("heading", level=1).inner_text()
