@@ -49,26 +49,13 @@ def test_an_option_names_fields_in_order_whatever_they_are_called(sources):
     assert parse_field_map([option] if sources else []) == FieldMap(sources)
 
 
-def test_options_may_repeat():
-    """Several options make one map."""
-    assert parse_field_map(["text=a+b, time = at", "session=room"]).sources == {
-        "text": ("a", "b"),
-        "time": ("at",),
-        "session": ("room",),
-    }
-
-
-@pytest.mark.parametrize(
-    "option", ["", "text", "text=", "text=a+", "=a", "colour=a", "text=a,", "text=a,text=b", "role=a+b"]
-)
-def test_an_unclear_field_option_is_refused(option):
-    """Unknown, empty, doubled: each is an error, never a guess."""
-    with pytest.raises(InvalidInput, match="field: "):
-        parse_field_map([option])
-
-
-def test_an_unknown_target_is_refused_with_the_list_of_targets():
-    """The error names every target."""
+def test_an_unclear_field_option_is_refused():
+    """Unknown, empty, doubled: each is an error, never a guess, and names every target. Options may repeat."""
+    expected = {"text": ("a", "b"), "time": ("at",), "session": ("room",)}
+    assert parse_field_map(["text=a+b, time = at", "session=room"]).sources == expected
+    for option in ("", "text", "text=", "text=a+", "=a", "colour=a", "text=a,", "text=a,text=b", "role=a+b"):
+        with pytest.raises(InvalidInput, match="field: "):
+            parse_field_map([option])
     with pytest.raises(InvalidInput) as caught:
         parse_field_map(["txt=a"])
     assert all(target in str(caught.value) for target in DEFAULT_FIELDS)
@@ -125,21 +112,15 @@ def test_several_fields_join_into_one(rows):
     assert one(rows, row | {"caption": "a boat"}, fields).text == "hi a boat"
 
 
-def test_a_dotted_name_reaches_into_objects(rows):
-    """A path is followed; a field that really has a dot in its name comes first."""
+def test_a_map_leaves_the_other_fields_as_documented(rows):
+    """A path reaches into objects, unless a field has that name; metadata takes named fields and merges objects."""
     assert one(rows, {"message": {"content": "deep"}}, "text=message.content").text == "deep"
     assert one(rows, {"a.b": "flat", "a": {"b": "deep"}}, "text=a.b").text == "flat"
-
-
-def test_targets_without_a_map_keep_their_default_names(rows):
-    """Naming one field leaves the others as documented."""
     turn = one(rows, {"body": "hi", "session": "s", "key": 0}, "text=body")
     assert (turn.text, turn.session, turn.key) == ("hi", "s", "0")
-
-
-def test_metadata_takes_named_fields(rows):
-    """Objects are merged, other values keep their names."""
     assert one(rows, {"text": "hi", "lang": "en", "m": {"a": 1}}, "metadata=m+lang").metadata == {"a": 1, "lang": "en"}
+    assert rows({"text": "hi"}, name="monday.jsonl")[0].session == "monday"
+    assert rows({"text": "hi"}, name="tuesday.jsonl.gz")[0].session == "tuesday"
 
 
 @pytest.mark.parametrize(
@@ -162,20 +143,10 @@ def test_roles_may_be_words_of_providers(rows, row, role, speaker):
     assert (turn.role, turn.speaker) == (role, speaker)
 
 
-def test_the_file_names_the_session_when_no_field_does(rows):
-    """The stem, without `.jsonl` and `.gz`."""
-    assert rows({"text": "hi"}, name="monday.jsonl")[0].session == "monday"
-    assert rows({"text": "hi"}, name="tuesday.jsonl.gz")[0].session == "tuesday"
-
-
-def test_content_blocks_and_bare_tool_calls_are_text(rows):
-    """Logs of chat interfaces, a message a line, read without a map."""
+def test_content_blocks_calls_and_results_of_tools_are_read_without_a_map(rows):
+    """Logs of chat interfaces, a message a line, as providers write them."""
     assert one(rows, {"role": "user", "content": [{"type": "text", "text": "hi"}]}).text == "hi"
     assert one(rows, {"text": None, "tool_calls": [{"name": "Bash"}]}, "text=text").text == "[tool call: Bash]"
-
-
-def test_calls_and_results_of_tools_among_the_parts_of_a_line_are_kept(rows):
-    """As providers write them, a message a line."""
     call = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Lisbon"}}
     turn = one(rows, {"role": "assistant", "content": [{"type": "text", "text": "I look."}, call]})
     assert (turn.text, turn.tool_calls) == ("I look.", [{"id": "c1", "name": "weather", "input": {"city": "Lisbon"}}])

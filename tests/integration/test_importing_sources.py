@@ -45,12 +45,8 @@ def test_a_gzip_file_is_detected_from_its_content(file):
 
 @pytest.mark.parametrize("data", [b"\xef\xbb\xbf" + THREE, THREE.replace(b"\n", b"\r\n\r\n"), THREE[:-1]])
 def test_marks_blank_lines_and_line_ends_do_not_matter(file, data):
-    """A byte order mark, Windows line ends, no last line end."""
+    """A byte order mark, Windows line ends, no last line end; a mark in front of a document too."""
     assert texts(file(data)) == ["one", "two", "three"]
-
-
-def test_a_marked_document_is_read(file):
-    """A byte order mark in front of an array is skipped too."""
     assert texts(file(b'\xef\xbb\xbf [{"role": "user", "content": "hi"}]')) == ["hi"]
 
 
@@ -81,30 +77,22 @@ def test_a_line_that_is_not_json_is_refused_or_skipped(file, bad, why):
     line, reason = refusal(path)
     assert line == 2
     assert reason.startswith(why)
+    turns = read_turns(path)
+    assert next(turns).text == "one", "turns before the refused line come first"
+    with pytest.raises(ImportRefused):
+        next(turns)
     refused = []
     assert texts(path, on_refused=refused.append) == ["one", "three"]
     assert [error.line for error in refused] == [2]
 
 
-def test_turns_before_a_refused_line_are_yielded_first(file):
-    """Reading streams: the good lines come first, then the error."""
-    turns = read_turns(file(THREE + b"{\n"))
-    assert [next(turns).text for _ in range(3)] == ["one", "two", "three"]
-    with pytest.raises(ImportRefused):
-        next(turns)
-
-
-def test_a_line_beyond_the_limit_is_refused_and_skipped(file, monkeypatch):
-    """No line is held in memory beyond the limit."""
+def test_a_line_or_a_document_beyond_its_limit_is_refused(file, monkeypatch):
+    """No line is held in memory beyond the limit. A document is held whole, so it has a limit as well."""
     monkeypatch.setattr(text_file, "LINE_BYTES_MAX", 50)
     path = file(THREE.replace(b"two", b"2" * 200))
     refused = []
     assert texts(path, on_refused=refused.append) == ["one", "three"]
     assert "2: the line is longer than 50 bytes" in str(refused[0])
-
-
-def test_a_document_beyond_the_limit_is_refused(file, monkeypatch):
-    """A document is held in memory whole, so it has a limit as well."""
     monkeypatch.setattr(source, "DOCUMENT_BYTES_MAX", 20)
     assert refusal(file(b'[{"role": "user", "content": "hi"}]'))[1] == "the document is larger than 20 bytes"
 
