@@ -23,6 +23,21 @@ from tests.support import FakeClock, HashEncoder
 HOST = "http://memory.test"
 
 
+class Time:
+    """Stands still, but for what is slept."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
 class Requests:
     """Makes requests to an application in this process, in an event loop of its own."""
 
@@ -53,6 +68,7 @@ class Server(Requests):
     def __init__(self, store: MemoryStore, folders: Folders | None = None) -> None:
         self._whole, self._folders = AsyncMemoryStore(store, WorkerPools()), folders
         self.followers = Followers(self._whole)
+        self._apps: dict[str, Any] = {}
         super().__init__(make_app(self._whole, folders=folders, followers=self.followers))
 
     def as_caller(self, **about: Any) -> Any:
@@ -63,7 +79,8 @@ class Server(Requests):
 
     def with_verb(self, verb: str, method: str, path: str, **how: Any) -> httpx2.Response:
         """Make a request of a caller that has one verb."""
-        return self.run(self._request(self.as_caller(verbs=frozenset({verb})), method, path, **how))
+        app = self._apps.get(verb) or self._apps.setdefault(verb, self.as_caller(verbs=frozenset({verb})))
+        return self.run(self._request(app, method, path, **how))
 
 
 class _As:

@@ -18,24 +18,10 @@ from mnemolog.server.http import authentication
 from mnemolog.server.http.access import VERBS
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import REFUSED_S, Authentication, Callers
-from tests.server.api.conftest import HOST, Requests
+from tests.server.api.conftest import HOST, Requests, Time
 from tests.support import wait_until
 
 ALICE, BOB = "acme/alice", "acme/bob"
-
-
-class Time:
-    """Stands still, but for what is slept."""
-
-    def __init__(self):
-        self.now, self.slept = 100.0, []
-
-    def __call__(self):
-        return self.now
-
-    async def sleep(self, seconds):
-        self.slept.append(round(seconds, 9))
-        self.now += seconds
 
 
 @pytest.fixture
@@ -91,24 +77,20 @@ def token(store):
     return token
 
 
-def test_a_request_without_a_token_is_refused(serve, store):
-    """The answer says how to send one."""
-    answer = serve()("GET", "/sessions")
+def test_a_request_without_a_valid_token_is_refused(serve):
+    """The answer says how to send one. Unknown, of another kind, or no token at all: the same answer."""
+    server = serve()
+    answer = server("GET", "/sessions")
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == 'Bearer realm="mnemolog"'
     assert answer.headers["content-type"] == "application/problem+json"
     assert "`token create` makes one" in answer.json()["hint"]
-
-
-@pytest.mark.parametrize(
-    "sent", ["Bearer", "Bearer ", "Basic eDp5", "Bearer mnemolog_0_0", "bearer x", "x", "Bearer \xe4", "Token abc"]
-)
-def test_an_invalid_token_is_refused(serve, store, sent):
-    """Unknown, of another kind, or no token at all: the same answer."""
-    answer = serve()("GET", "/sessions", headers={"authorization": sent.encode("latin-1")})
-    assert answer.status_code == 401
-    assert answer.headers["www-authenticate"] == 'Bearer realm="mnemolog", error="invalid_token"'
-    assert sent.partition(" ")[2].strip() not in answer.text or len(sent) < 10
+    invalid = ("Bearer", "Bearer ", "Basic eDp5", "Bearer mnemolog_0_0", "bearer x", "x", "Bearer \xe4", "Token abc")
+    for sent in invalid:
+        answer = server("GET", "/sessions", headers={"authorization": sent.encode("latin-1")})
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == 'Bearer realm="mnemolog", error="invalid_token"'
+        assert sent.partition(" ")[2].strip() not in answer.text or len(sent) < 10
 
 
 def test_a_token_lets_its_holder_in_and_its_actor_is_in_every_event(serve, store, token):
@@ -259,24 +241,25 @@ def test_a_token_for_several_scopes_works_within_the_one_that_a_request_is_about
     assert asked.status_code == 400
     assert ALICE in asked.json()["detail"]
     assert BOB in asked.json()["detail"]
-    assert len(server("GET", "/sessions", headers=both | {"mnemolog-scope": BOB}).json()["items"]) == 2
+    for narrowed in (both, token()):  # The header is never ignored.
+        listed = server("GET", "/sessions", headers=narrowed | {"mnemolog-scope": BOB}).json()["items"]
+        assert {item["scope"] for item in listed} == {BOB}
+        assert len(listed) == 2
     assert server("GET", "/sessions", headers=both | {"mnemolog-scope": "globex"}).status_code == 403
     assert server("GET", "/sessions/none/turns", headers=both).status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("path", "query"),
-    [
+def test_an_argument_that_names_no_session_chooses_no_scope(serve, token):
+    """A time, or an agent that both scopes may have: the caller has to say which."""
+    server, both = serve(), token(scopes=[ALICE, BOB])
+    for path, query in (
         ("/replay", {"to": "2026-01-01"}),
         ("/sessions", {"agent": "helper"}),
         ("/agents/helper/session", {}),
-    ],
-)
-def test_an_argument_that_names_no_session_chooses_no_scope(serve, store, token, path, query):
-    """A time, or an agent that both scopes may have: the caller has to say which."""
-    answer = serve()("GET", path, params=query, headers=token(scopes=[ALICE, BOB]))
-    assert (answer.status_code, answer.json().get("field")) == (400, "scope")
-    assert f"{ALICE}, {BOB}" in answer.json()["detail"]
+    ):
+        answer = server("GET", path, params=query, headers=both)
+        assert (answer.status_code, answer.json().get("field")) == (400, "scope"), path
+        assert f"{ALICE}, {BOB}" in answer.json()["detail"]
 
 
 def test_the_beginning_of_a_name_chooses_the_scope(serve, store, token):
@@ -302,14 +285,6 @@ def test_mcp_needs_the_scope_of_a_token_with_several(serve, store, token):
     assert server("POST", f"{HOST}/mcp", headers=both | {"mnemolog-scope": BOB}).status_code == 404
 
 
-def test_the_header_narrows_a_token_for_everything_too(serve, store, token):
-    """It is never ignored."""
-    store.session("hers", scope=ALICE)
-    store.session("his", scope=BOB)
-    answer = serve()("GET", "/sessions", headers=token() | {"mnemolog-scope": BOB})
-    assert [item["session"] for item in answer.json()["items"]] == ["his"]
-
-
 def prefetched(server, name, **headers):
     """What a prefetch of a session finds."""
     path = f"/sessions/{name}/prefetch"
@@ -317,13 +292,14 @@ def prefetched(server, name, **headers):
     return server("POST", f"{path}/result", json={"wait_s": 30}, headers=headers).json()
 
 
-@pytest.mark.parametrize("scopes", [[], [ALICE], [ALICE, BOB], ["acme"]], ids=["all", "one", "two", "above"])
-def test_a_prefetch_within_the_scope_of_a_header_is_found_again(serve, store, token, scopes):
+def test_a_prefetch_within_the_scope_of_a_header_is_found_again(serve, store, token):
     """Requests of a token within one scope share a part of the store, which has the prefetches."""
     store.session("hers", scope=ALICE).record("user", "The train leaves at nine.")
-    found = prefetched(serve(), "hers", **token(scopes=scopes), **{"mnemolog-scope": ALICE})
-    assert found["reason"] is None
-    assert [hit["session"] for hit in found["recall"]["hits"]] == ["hers"]
+    server = serve()
+    for scopes in ([], [ALICE], [ALICE, BOB], ["acme"]):
+        found = prefetched(server, "hers", **token(scopes=scopes), **{"mnemolog-scope": ALICE})
+        assert found["reason"] is None, scopes
+        assert [hit["session"] for hit in found["recall"]["hits"]] == ["hers"]
 
 
 def test_parts_of_the_store_that_are_dropped_leave_no_thread(serve, store, token, monkeypatch):
@@ -343,54 +319,34 @@ def test_parts_of_the_store_that_are_dropped_leave_no_thread(serve, store, token
     wait_until(lambda: threads() <= before + 2, what="the threads to end")
 
 
-def test_requests_within_one_scope_share_a_part_of_the_store(serve, store, token, monkeypatch):
-    """It is made once for all tokens of a scope, and once more for the header of a token for everything."""
-    made, within = [], MemoryStore.within
-    monkeypatch.setattr(MemoryStore, "within", lambda *args, **how: made.append(args[1]) or within(*args, **how))
-    server, both = serve(), token(scopes=[ALICE, BOB])
-    for sent in (both | {"mnemolog-scope": BOB}, token(scopes=[BOB]), token("bob", scopes=[BOB])):
-        for _ in range(3):
-            assert server("GET", "/sessions", headers=sent).status_code == 200
-    assert made == [ALICE, BOB]
-    for _ in range(3):
-        assert server("GET", "/sessions", headers=token() | {"mnemolog-scope": BOB}).status_code == 200
-    assert made == [ALICE, BOB, BOB]
+def test_a_refusal_for_a_caller_with_scopes_is_sent_at_a_fixed_time(serve, store, token, time):
+    """After its request came, or a multiple of it, however long the work took; also within a stream of progress.
 
-
-@pytest.mark.parametrize("took", [0.0, 0.001, 0.049, 0.051, 0.3])
-def test_a_refusal_for_a_caller_with_scopes_is_sent_at_a_fixed_time(serve, store, token, time, took):
-    """After its request came, or a multiple of it, however long the work took."""
+    Only a refusal, and only of a caller who may not see everything.
+    """
     store.session("his", scope=BOB)
-    server, alice = serve(), token(scopes=[ALICE])
-    run = store.parts.log.first_event
-
-    def slow(stream):
-        time.now += took
-        return run(stream)
-
-    store.parts.log.first_event = slow
-    for name in ("his", "none"):
-        began = time.now
-        assert server("GET", f"/sessions/{name}/turns", headers=alice).status_code == 404
-        passed = (time.now - began) / REFUSED_S
-        assert passed == pytest.approx(round(passed))
-        assert round(passed) >= 1
-    del store.parts.log.first_event
-
-
-def test_answers_and_callers_without_scopes_are_not_delayed(serve, store, token, time):
-    """Only a refusal of a caller who may not see everything."""
     store.session("hers", scope=ALICE)
-    server, alice, root = serve(), token(scopes=[ALICE]), token(verbs=sorted(VERBS))
+    server, alice, root = serve(), token(scopes=[ALICE], verbs=["read", "forget"]), token(verbs=sorted(VERBS))
     assert server("GET", "/sessions/hers/turns", headers=alice).status_code == 200
     assert server("GET", "/sessions/none/turns", headers=root).status_code == 404
     assert server("GET", "/head").status_code == 401
     assert time.slept == []
+    run = store.parts.log.first_event
+    for took in (0.0, 0.001, 0.049, 0.051, 0.3):
 
+        def slow(stream, took=took):
+            time.now += took
+            return run(stream)
 
-def test_an_error_within_a_stream_of_progress_is_delayed_too(serve, store, token, time):
-    """It is the refusal, though its status was sent before."""
-    server, alice = serve(), token(scopes=[ALICE], verbs=["forget"])
+        store.parts.log.first_event = slow
+        for name in ("his", "none"):
+            began = time.now
+            assert server("GET", f"/sessions/{name}/turns", headers=alice).status_code == 404
+            passed = (time.now - began) / REFUSED_S
+            assert passed == pytest.approx(round(passed))
+            assert round(passed) >= 1
+    del store.parts.log.first_event
+    time.slept.clear()
     answer = server("POST", "/forget", json={"session": "none"}, headers=alice | {"accept": "text/event-stream"})
     assert answer.text.startswith("event: error")
     assert len(time.slept) == 1

@@ -25,15 +25,12 @@ def test_an_export_is_the_body_and_can_be_verified(server, known, store, tmp_pat
     file = tmp_path / "log.jsonl"
     store.audit.export(file, upto=5)
     assert answer.content == file.read_bytes()
-
-
-def test_an_export_that_cannot_begin_is_a_problem(server, known):
-    """Nothing was sent, so the status says what is wrong."""
+    # Where nothing was sent, the status says what is wrong.
     assert server("GET", "/export", params={"upto": 10_000}).json()["title"] == "InvalidInput"
 
 
 def test_a_long_call_reports_its_progress_then_the_result(server, known):
-    """With `Accept: text/event-stream`: events `progress`, then one `result`."""
+    """With `Accept: text/event-stream`: events `progress`, then one `result`, or one `error` with the problem."""
     answer = server("POST", "/verify", json={}, headers={"accept": "text/event-stream"})
     assert answer.headers["content-type"] == "text/event-stream"
     *progress, last = [part.split("\n") for part in answer.text.strip().split("\n\n")]
@@ -41,18 +38,17 @@ def test_a_long_call_reports_its_progress_then_the_result(server, known):
     assert msgspec.json.decode(last[1].removeprefix("data: "))["sound"] is True
     assert all(part[0] == "event: progress" for part in progress)
     assert msgspec.json.decode(progress[-1][1].removeprefix("data: "))["done"] > 0
-
-
-def test_a_long_call_that_fails_ends_with_an_error_event(server, known):
-    """The stream has begun with status 200, so its last event has the problem."""
-    answer = server("POST", "/verify", json={"expect_head": "x"}, headers={"accept": "text/event-stream"})
-    name, data = answer.text.strip().split("\n")
+    failed = server("POST", "/verify", json={"expect_head": "x"}, headers={"accept": "text/event-stream"})
+    name, data = failed.text.strip().split("\n")
     assert name == "event: error"
     assert error_of(data.removeprefix("data: ").encode()).field == "expect_head"
 
 
 STATUSES = {
     "no such path": ("GET", "/nowhere", None, 404, "NotFound"),
+    "following an unknown session": ("GET", "/tail?session=nowhere", None, 404, "UnknownSession"),
+    "following from past the head": ("GET", "/tail?after=100000", None, 400, "InvalidInput"),
+    "following an invalid scope": ("GET", "/tail?scope=%2F", None, 400, "InvalidInput"),
     "another method": ("DELETE", "/head", None, 405, "MethodNotAllowed"),
     "an unknown argument in the query": ("GET", "/events?before=1", None, 400, "InvalidInput"),
     "an argument given twice": ("GET", "/events?after=1&after=2", None, 400, "InvalidInput"),
@@ -94,22 +90,19 @@ STATUSES = {
 }
 
 
-@pytest.mark.parametrize("case", STATUSES)
-def test_what_is_refused_is_a_problem_with_its_status(server, store, case):
-    """With the name of the error, what happened, and what to do."""
-    method, path, body, status, title = STATUSES[case]
-    answer = server(method, path, json=body)
-    problem = answer.json()
-    assert (answer.status_code, problem["status"], problem["title"]) == (status, status, title)
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert problem["detail"]
-    assert status == 405 or problem["hint"]
-
-
-def test_a_body_of_another_type_is_refused(server, store):
-    """So no form of a web page reaches the store."""
-    answer = server("POST", "/recall", content=b'{"query": "x"}', headers={"content-type": "text/plain"})
-    assert answer.json()["field"] == "content-type"
+def test_what_is_refused_is_a_problem_with_its_status(server, store):
+    """With the name of the error, what happened, and what to do. No form of a web page reaches the store."""
+    for case, (method, path, body, status, title) in STATUSES.items():
+        answer = server(method, path, json=body)
+        problem = answer.json()
+        assert (answer.status_code, problem["status"], problem["title"]) == (status, status, title), case
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert problem["detail"]
+        assert status == 405 or problem["hint"], case
+    for last in ("100000", "9" * 5_000):
+        assert server("GET", "/tail", headers={"last-event-id": last}).json()["title"] == "InvalidInput"
+    form = server("POST", "/recall", content=b'{"query": "x"}', headers={"content-type": "text/plain"})
+    assert form.json()["field"] == "content-type"
     assert server("POST", "/recall", content=b"{", headers={"content-type": "application/json"}).status_code == 400
 
 
@@ -139,13 +132,6 @@ def test_a_scope_that_no_session_has_is_an_empty_answer(server):
     assert server("POST", "/forget", json={"scope": "nowhere", "dry_run": True}).json()["events"] == 0
 
 
-def test_a_head_request_for_a_stream_ends_at_once(server):
-    """It ends at once."""
-    for path in ("/tail", "/export"):
-        answer = server("HEAD", path)
-        assert (answer.status_code, answer.content) == (200, b"")
-
-
 def test_a_closed_store_is_a_503_with_retry_after(server, store):
     """A server that stops."""
     store.close()
@@ -164,7 +150,11 @@ def test_a_fault_of_the_server_reveals_no_content(server, store, monkeypatch, ca
 
 
 def test_a_read_of_the_log_alone_is_answered_with_304_until_something_is_recorded(server, store, monkeypatch):
-    """`ETag` is the position of the log: with `If-None-Match` the answer is 304, until something is recorded."""
+    """`ETag` is the position of the log. What changes without an event, as values that expire, has none."""
+    for path in (f"/sessions/{TRIP}/values/city", f"/sessions/{TRIP}/values", "/status", "/models"):
+        answer = server("GET", path)
+        assert "etag" not in answer.headers
+        assert answer.headers["cache-control"] == "no-store"
     for item in OPERATIONS:
         path = EXAMPLES[item.name].path
         answer = server(item.http, path, params=EXAMPLES[item.name].params) if item.of_log_alone else None
@@ -180,72 +170,6 @@ def test_a_read_of_the_log_alone_is_answered_with_304_until_something_is_recorde
     monkeypatch.undo()
     store.record("other", "user", "news")
     assert server("GET", "/sessions", headers={"if-none-match": tag}).status_code == 200
-
-
-@pytest.mark.parametrize("path", [f"/sessions/{TRIP}/values/city", f"/sessions/{TRIP}/values", "/status", "/models"])
-def test_what_changes_without_an_event_has_no_tag(server, known, path):
-    """Values expire, and vectors are built."""
-    answer = server("GET", path)
-    assert "etag" not in answer.headers
-    assert answer.headers["cache-control"] == "no-store"
-
-
-@pytest.mark.parametrize(
-    ("path", "params"),
-    [
-        ("/events", {}),
-        ("/timeline", {}),
-        ("/sessions", {}),
-        (f"/sessions/{TRIP}/turns", {}),
-        (f"/sessions/{TRIP}/turns", {"newest_first": "true"}),
-        (f"/sessions/{TRIP}/own-turns", {}),
-    ],
-)
-def test_pages_follow_one_another_without_gaps(server, store, path, params):
-    """`next` is passed as `after`, or as `before` with `newest_first`; the last page has none."""
-    whole = server("GET", path, params=params).json()
-    assert whole["next"] is None
-    pages, at = [], None
-    while not pages or at is not None:
-        place = {} if at is None else {"before" if params else "after": at}
-        page = server("GET", path, params={**params, "limit": 2, **place}).json()
-        assert len(page["items"]) <= 2
-        pages.append(page["items"])
-        at = page["next"]
-    assert [item for page in pages for item in page] == whole["items"]
-    assert len(whole["items"]) > 1
-
-
-@pytest.mark.parametrize("path", ["/events", "/timeline", "/sessions/large/turns", "/sessions/large/own-turns"])
-def test_a_page_of_large_items_is_shorter(server, store, monkeypatch, path):
-    """It ends before it takes more memory than a server has, and says where the next one begins."""
-    monkeypatch.setattr(execution, "PAGE_BYTES", 10_000)
-    monkeypatch.setattr(execution, "PART", 3)
-    large = store.session("large")
-    turns = [large.record("user", "x" * 2_600) for _ in range(10)]
-    page = server("GET", path, params={"after": turns[0].position - 1}).json()
-    assert [item["position"] for item in page["items"]] == [turn.position for turn in turns[:4]]
-    assert page["next"] == turns[3].position
-
-
-def test_find_gives_pages_too(server, store):
-    """With `after` in the body."""
-    first = server("POST", "/find", json={"text": "platform", "limit": 1}).json()
-    second = server("POST", "/find", json={"text": "platform", "limit": 1, "after": first["next"]}).json()
-    assert [page["items"][0]["text"] for page in (first, second)] == ["Which platform?", "Platform four."]
-
-
-@pytest.mark.parametrize("by", ["argument", "header"])
-def test_a_turn_that_is_sent_again_with_its_key_is_recorded_once(server, store, by):
-    """The key is an argument, or the header `Idempotency-Key`."""
-    turn, headers = {"role": "user", "text": "again"}, {}
-    if by == "argument":
-        turn["key"] = "k1"
-    else:
-        headers["idempotency-key"] = "k1"
-    first, second = (server("POST", f"/sessions/{TRIP}/turns", json=turn, headers=headers).json() for _ in range(2))
-    assert first == second
-    assert first["key"] == "k1"
 
 
 @pytest.mark.parametrize(
@@ -266,6 +190,49 @@ def test_a_request_with_a_key_can_be_sent_again(server, store, known, name):
     assert store.head() == head
 
 
+def test_pages_follow_one_another_without_gaps(server, store, monkeypatch):
+    """`next` is passed as `after`, or as `before` with `newest_first`; the last page has none.
+
+    A page of large items ends before it takes more memory than a server has.
+    """
+    of_find = [server("POST", "/find", json={"text": "platform", "limit": 1}).json()]
+    of_find += [server("POST", "/find", json={"text": "platform", "limit": 1, "after": of_find[0]["next"]}).json()]
+    assert [page["items"][0]["text"] for page in of_find] == ["Which platform?", "Platform four."]
+    paths = ("/events", "/timeline", "/sessions", f"/sessions/{TRIP}/turns", f"/sessions/{TRIP}/own-turns")
+    for path, params in [*((path, {}) for path in paths), (f"/sessions/{TRIP}/turns", {"newest_first": "true"})]:
+        whole = server("GET", path, params=params).json()
+        assert whole["next"] is None
+        pages, at = [], None
+        while not pages or at is not None:
+            place = {} if at is None else {"before" if params else "after": at}
+            page = server("GET", path, params={**params, "limit": 2, **place}).json()
+            assert len(page["items"]) <= 2
+            pages.append(page["items"])
+            at = page["next"]
+        assert [item for page in pages for item in page] == whole["items"], path
+        assert len(whole["items"]) > 1
+    monkeypatch.setattr(execution, "PAGE_BYTES", 10_000)
+    monkeypatch.setattr(execution, "PART", 3)
+    large = store.session("large")
+    turns = [large.record("user", "x" * 2_600) for _ in range(10)]
+    for path in ("/events", "/timeline", "/sessions/large/turns", "/sessions/large/own-turns"):
+        page = server("GET", path, params={"after": turns[0].position - 1}).json()
+        assert [item["position"] for item in page["items"]] == [turn.position for turn in turns[:4]], path
+        assert page["next"] == turns[3].position
+
+
+def test_a_key_is_refused_where_a_retry_would_be_carried_out_again(server, store, folders):
+    """It is not ignored: the caller would count on it."""
+    head = store.head()
+    for name in ("backup", "forget", "rebuild", "admin.doctor"):
+        item, example = BY_NAME[name], EXAMPLES[name]
+        refused = server(item.http, example.path, json=example.json or {}, headers={"idempotency-key": "once"})
+        assert (refused.status_code, refused.json()["field"]) == (400, "idempotency-key"), name
+        assert "leave it out" in refused.json()["detail"]
+    assert store.head() == head
+    assert not list(folders.backups.iterdir())
+
+
 def test_another_request_with_the_same_key_is_no_retry(server, store):
     """It is made as well; of a turn, whose key the store compares, it is refused."""
     server("PUT", "/sessions/trip", json={})
@@ -275,6 +242,8 @@ def test_another_request_with_the_same_key_is_no_retry(server, store):
     assert store.session("trip").get("a") == 2
     assert server("POST", "/sessions/trip/turns", json={"role": "user", "text": "x"}, headers=once).is_success
     refused = server("POST", "/sessions/trip/turns", json={"role": "user", "text": "y"}, headers=once)
+    argument = server("POST", "/sessions/trip/turns", json={"role": "user", "text": "x", "key": "once"}).json()
+    assert (argument["key"], [turn.text for turn in store.turns("trip")]) == ("once", ["x"])
     assert (refused.status_code, refused.json()["title"]) == (409, "DuplicateKey")
 
 
@@ -292,18 +261,6 @@ def test_a_token_is_created_once_with_a_key_and_its_secret_is_not_shown_again(se
     assert len(store.admin.tokens()) == before + 1
 
 
-@pytest.mark.parametrize("name", ["backup", "forget", "rebuild", "admin.doctor"])
-def test_a_key_is_refused_where_a_retry_would_be_carried_out_again(server, store, folders, name):
-    """It is not ignored: the caller would count on it."""
-    item, example = BY_NAME[name], EXAMPLES[name]
-    head = store.head()
-    refused = server(item.http, example.path, json=example.json or {}, headers={"idempotency-key": "once"})
-    assert (refused.status_code, refused.json()["field"]) == (400, "idempotency-key")
-    assert "leave it out" in refused.json()["detail"]
-    assert store.head() == head
-    assert not list(folders.backups.iterdir())
-
-
 def test_ids_and_keys_may_hold_slashes_and_anything_else(server, store):
     """They are percent-encoded whole."""
     for name in ("a/b", "a//b", "..", "ä ö", "%2F", "a?b#c", "a+b"):
@@ -312,17 +269,16 @@ def test_ids_and_keys_may_hold_slashes_and_anything_else(server, store):
         assert server("PUT", f"/sessions/{path}/values/{path}", json={"value": name}).status_code == 204
         assert server("GET", f"/sessions/{path}/values/{path}").json() == {"value": name}
         assert store.session(name).get(name) == name
-
-
-def test_a_null_value_differs_from_no_value(server, store):
-    """Without a value the answer has no `value`."""
     store.session("a").set("nothing", None)
     assert server("GET", "/sessions/a/values/nothing").json() == {"value": None}
-    assert server("GET", "/sessions/a/values/unset").json() == {}
+    assert server("GET", "/sessions/a/values/unset").json() == {}, "without a value the answer has none"
 
 
 def test_an_answer_to_head_has_no_body(server, store):
-    """But the same headers as that to GET."""
+    """But the same headers as that to GET. One for a stream ends at once."""
+    for path in ("/tail", "/export"):
+        answer = server("HEAD", path)
+        assert (answer.status_code, answer.content) == (200, b"")
     answer = server("HEAD", "/head")
     assert (answer.status_code, answer.content) == (200, b"")
     assert answer.headers == server("GET", "/head").headers
@@ -342,19 +298,15 @@ def test_a_session_is_read_as_of_a_position_or_a_time(server, store):
 
 
 def test_a_backup_goes_into_the_folder_of_the_server(server, store, folders):
-    """The caller names no path: each backup is a new folder, its keys apart from it."""
+    """The caller names no path: each backup is a new folder, its keys apart from it. Without a folder none is made."""
     for _ in range(2):
         assert server("POST", "/backup", json={}).json()["head"] == store.head().position
     assert len(list(folders.backups.iterdir())) == 2
     assert list(folders.backup_keys.iterdir())
     assert server("POST", "/backup", json={"target": "/tmp/x"}).json()["title"] == "InvalidInput"
-
-
-def test_a_server_without_a_folder_for_backups_makes_none(store):
-    """It says so."""
-    server = Server(store)
-    assert server("POST", "/backup", json={}).json()["title"] == "BackupRefused"
-    server.close()
+    without_folder = Server(store)
+    assert without_folder("POST", "/backup", json={}).json()["title"] == "BackupRefused"
+    without_folder.close()
 
 
 def test_a_turn_in_a_format_of_its_own_is_kept_byte_for_byte(server, store):

@@ -22,6 +22,7 @@ from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import REFUSED_S, Authentication, Callers
 from mnemolog.server.http.operation_table import OPERATIONS
 from mnemolog.server.http.serialization import parameters
+from tests.server.api.conftest import Time
 from tests.server.api.examples import EXAMPLES, TRIP, TRIP_ID
 from tests.support import FakeClock
 
@@ -30,20 +31,6 @@ SENTINEL = "heliotrope"
 SCOPES = [f"{top}/{user}" for top in ("acme", "globex") for user in ("ada", "bob", "cem")]
 NAMED = {"session", "id", "to", "parent"}
 VOLATILE = re.compile(rb'"(digest|etag|log_id)":"[^"]*"|"elapsed[^,]*')
-
-
-class Time:
-    """Stands still, but for what is slept."""
-
-    def __init__(self):
-        self.now, self.slept = 100.0, 0
-
-    def __call__(self):
-        return self.now
-
-    async def sleep(self, seconds):
-        self.slept += 1
-        self.now += seconds
 
 
 def filled(store, scope, name, word):
