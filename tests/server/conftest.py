@@ -7,6 +7,8 @@ from importlib.util import find_spec
 
 import pytest
 
+from tests.e2e.conftest import run  # noqa: F401
+
 collect_ignore = ["schema"] if find_spec("schemathesis") is None else []
 
 

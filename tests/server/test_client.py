@@ -37,25 +37,6 @@ def test_an_agent_elsewhere_records_and_recalls_with_its_token(folder, certifica
             store.head()
 
 
-def test_two_agents_with_tokens_for_two_scopes_see_nothing_of_one_another(folder):
-    """Each has a store of its own, as far as it can tell."""
-    with MemoryStore.open(folder, model=None) as store:
-        tokens = [store.admin.create_token(name, scopes=[f"acme/{name}"]).secret for name in ("ada", "bob")]
-    with server(folder, "--require-token") as (url, _):
-        ada, bob = (connect(url, token=token) for token in tokens)
-        hers = ada.session(agent="acme/ada/agent")
-        hers.record("user", "My passport is in the drawer.")
-        assert hers.scope == "acme/ada"
-        assert [hit.text for hit in ada.recall("passport")] == ["My passport is in the drawer."]
-        assert bob.recall("passport").hits == ()
-        assert bob.sessions() == []
-        with pytest.raises(errors.UnknownSession):
-            bob.record(hers.id, "user", "x")
-        assert bob.find_session(hers.id) is None
-        ada.close()
-        bob.close()
-
-
 def test_a_scope_that_no_session_has_is_a_warning_for_the_caller_alone(folder):
     """Where it was called; the server prints none."""
     with server(folder) as (url, process), connect(url) as store:

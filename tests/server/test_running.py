@@ -7,7 +7,6 @@ import shlex
 import signal
 import socket
 import ssl
-import subprocess
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
@@ -23,36 +22,15 @@ from tests.support import WAIT_S, can_mount
 FILES_MAX = 80
 
 
-def ran(*arguments):
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=WAIT_S, check=False)
-
-
 def test_serving_a_folder_creates_the_store_and_prints_one_line_with_its_urls(folder):
-    """The line is all that stdout holds."""
+    """The line is all that stdout holds. Ctrl-C ends it with status 0."""
     with server(folder) as (url, process):
         assert httpx2.get(f"{url}/v1/head", timeout=WAIT_S).json()["position"] == 0
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_S) == 0
         assert process.errors() == ""
     with MemoryStore.open(folder, model=None, create=False) as store:
         assert store.verify().sound
-
-
-def test_a_stopped_server_exits_with_status_0(folder):
-    """By SIGTERM and by SIGINT."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with server(folder) as (_, process):
-            process.send_signal(number)
-            assert process.wait(WAIT_S) == 0
-
-
-def test_tls_files_serve_https(folder, certificate):
-    """A client that trusts the certificate gets an answer; one that does not hinders nobody."""
-    cert, key = certificate
-    with server(folder, "--tls-cert", str(cert), "--tls-key", str(key)) as (url, _):
-        assert url.startswith("https://")
-        with pytest.raises(httpx2.ConnectError):
-            httpx2.get(f"{url}/v1/head", timeout=WAIT_S)
-        trusting = ssl.create_default_context(cafile=str(cert))
-        assert httpx2.get(f"{url}/v1/head", verify=trusting, timeout=WAIT_S).status_code == 200
 
 
 def test_clients_without_encryption_do_not_keep_others_out(folder, certificate):
@@ -86,20 +64,20 @@ def test_beyond_loopback_every_request_needs_a_token(folder, certificate):
             assert client.get(f"{url}/healthz").headers["strict-transport-security"]
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "memory.example.org"])
-def test_beyond_loopback_a_server_needs_tls_files_or_a_proxy(folder, host):
-    """Reported before anything is opened or created."""
-    refused = ran(*command(folder, "--host", host))
+def test_invalid_addresses_tls_files_and_proxies_are_refused(folder, tmp_path, run):
+    """Each names the option, before anything is opened or created. Beyond loopback, TLS files or a proxy are needed."""
+    refused = run(*command(folder, "--host", "0.0.0.0")[3:])
     assert refused.returncode == 1
-    assert refused.stderr.startswith(f"error: --host: {host} is not a loopback address")
+    assert refused.stderr.startswith("error: --host: 0.0.0.0 is not a loopback address")
     assert "--tls-cert" in refused.stderr
     assert "--behind-proxy" in refused.stderr
-    assert not folder.exists()
-    ServerConfig(host=host, behind_proxy=True).check()
-
-
-def test_invalid_tls_files_and_proxies_are_refused(folder, tmp_path):
-    """Each names the option."""
+    for host in ("0.0.0.0", "::", "192.168.1.5", "memory.example.org", "localhost.example.org"):
+        with pytest.raises(InvalidInput, match="not a loopback address"):
+            ServerConfig(host=host).check()
+        behind_proxy = ServerConfig(host=host, behind_proxy=True)
+        behind_proxy.check()
+        assert behind_proxy.needs_token
+    assert not ServerConfig(host="::1").needs_token
     wrong = tmp_path / "wrong.pem"
     wrong.write_text("no certificate")
     for options, named in (
@@ -108,10 +86,15 @@ def test_invalid_tls_files_and_proxies_are_refused(folder, tmp_path):
         (["--tls-cert", str(wrong), "--tls-key", str(wrong)], "--tls-cert"),
         (["--proxy-address", "proxy"], "--proxy-address"),
     ):
-        refused = ran(*command(folder, *options))
+        refused = run(*command(folder, *options)[3:])
         assert refused.returncode == 1
         assert refused.stderr.startswith(f"error: {named}: "), refused.stderr
+    both = run(*command(folder, "--read-only", "--write")[3:])
+    assert (both.returncode, both.stdout) == (2, "")
+    assert "use --write without --read-only" in both.stderr
     assert not folder.exists()
+    without_name = run(*command("postgresql://127.0.0.1:1/none")[3:])
+    assert (without_name.returncode, "log" in without_name.stderr) == (1, True)
 
 
 def test_a_read_only_server_changes_nothing(folder):
@@ -141,32 +124,13 @@ def test_a_read_only_server_changes_nothing(folder):
         assert store.head() == head
 
 
-def test_a_read_only_server_has_no_console_that_writes(folder):
-    """Wrong usage, and no store is created."""
-    refused = ran(*command(folder, "--read-only", "--write"))
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "use --write without --read-only" in refused.stderr
-    assert not folder.exists()
-
-
-def test_an_address_that_is_taken_is_named(folder):
+def test_an_address_that_is_taken_is_named(folder, run):
     """With its port."""
     with server(folder) as (url, _):
         port = url.rpartition(":")[2]
-        taken = ran(*command(folder, "--port", port))
+        taken = run(*command(folder, "--port", port)[3:])
         assert taken.returncode == 1
         assert taken.stderr.startswith(f"error: --host: cannot listen at 127.0.0.1 port {port}")
-
-
-def test_tokens_are_needed_everywhere_but_on_loopback():
-    """And there, too, behind a proxy or with --require-token."""
-    assert not ServerConfig().needs_token
-    assert not ServerConfig(host="::1").needs_token
-    assert ServerConfig(require_token=True).needs_token
-    assert ServerConfig(behind_proxy=True).needs_token
-    assert ServerConfig(host="0.0.0.0").needs_token
-    with pytest.raises(InvalidInput, match="not a loopback address"):
-        ServerConfig(host="localhost.example.org").check()
 
 
 def test_a_folder_whose_log_is_in_postgres_is_served(folder, postgres_url):
@@ -179,10 +143,3 @@ def test_a_folder_whose_log_is_in_postgres_is_served(folder, postgres_url):
     with server(postgres_url, *new) as (url, _):
         httpx2.put(f"{url}/v1/sessions/trip", json={}, timeout=WAIT_S).raise_for_status()
         assert httpx2.get(f"{url}/v1/head", timeout=WAIT_S).json()["position"] == 1
-
-
-def test_a_database_url_needs_the_name_of_the_log_and_a_folder(folder):
-    """As `MemoryStore.open` does."""
-    refused = ran(*command("postgresql://127.0.0.1:1/none"))
-    assert refused.returncode == 1
-    assert "log" in refused.stderr

@@ -19,34 +19,24 @@ def test_every_class_of_error_has_an_example():
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-def test_an_error_is_raised_again_with_the_same_fields(error):
-    """Its class, message, fields and their types. Its hint has requests in the problem, and calls for the caller."""
-    again = error_of(to_body(problem_of(error)))
-    assert type(again) is type(error)
-    assert again.args == error.args
-    fields = [{name: value for name, value in vars(one).items() if name != "_hint"} for one in (again, error)]
-    assert fields[0] == fields[1]
-    assert hint_of(again) == hint_of(error)
-    assert again.hint == (hint_of(error) if "_hint" in vars(error) else error.hint)
-
-
-@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-def test_a_problem_has_the_members_of_rfc_9457_and_a_hint(error):
-    """`type`, `title`, `status`, `detail`; no field of an error hides one of them."""
+def test_an_error_is_a_problem_of_rfc_9457_and_is_raised_again_with_the_same_fields(error):
+    """No field hides a member. Its hint has requests in the problem, and calls for the caller; a 503 has a time."""
     members = problem_of(error)
     assert members["type"] == f"urn:mnemolog:problem:{type(error).__name__}"
     assert members["title"] == type(error).__name__
     assert 400 <= members["status"] == status_of(error) < 600
     assert members["detail"] == str(error)
     assert bool(members["hint"]) == bool(error.hint)
-
-
-@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-def test_every_503_says_when_to_send_the_request_again(error):
-    """No other problem does."""
-    names = {name for name, _ in problem_headers(problem_of(error))}
+    names = {name for name, _ in problem_headers(members)}
     assert (b"retry-after" in names) == (status_of(error) == 503)
     assert {b"content-type", b"cache-control"} <= names
+    again = error_of(to_body(members))
+    assert type(again) is type(error)
+    assert again.args == error.args
+    fields = [{name: value for name, value in vars(one).items() if name != "_hint"} for one in (again, error)]
+    assert fields[0] == fields[1]
+    assert hint_of(again) == hint_of(error)
+    assert again.hint == (hint_of(error) if "_hint" in vars(error) else error.hint)
 
 
 @pytest.mark.parametrize("body", [b"", b"no JSON", b"[]", b'{"title": "NotFound"}', b'{"title": "errors"}', b"{}"])
