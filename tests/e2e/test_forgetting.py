@@ -76,29 +76,26 @@ def test_a_forgotten_session_keeps_its_structure_and_nothing_else(told):
 
 
 def test_what_was_forgotten_stays_countable(told):
-    """Positions, kinds, when, why, by which request; each event once."""
+    """Positions, kinds, when, why, by which request; each event once, without content that could be kept elsewhere."""
     first = told.forget(positions=[positions(told, "a")[2]], reason="one")
-    second = told.forget(session="a", reason="all")
+    told.session("plain").record("user", "tea")  # The start of a session without a title held nothing.
+    second = told.forget(session=["a", "plain"], reason="all")
     found = told.audit.forgotten()
-    assert [item.reason for item in found] == ["one"] + ["all"] * 6
+    assert [item.reason for item in found] == ["one"] + ["all"] * 7
     assert {item.request for item in found} == {first.request, second.request}
     assert sorted(item.position for item in found if item.topic == TURN) == [
         item.position for item in told.events() if isinstance(item.event, Forgotten)
     ]
     assert told.status().forgetting.events == len(found) == first.events + second.events
-
-
-def test_to_forget_again_adds_nothing(told):
-    """There is nothing left; the log does not grow."""
-    told.forget(session="a")
-    head = told.head()
-    again = told.forget(session="a")
-    assert (again.request, again.events) == (None, 0)
-    assert told.head() == head
+    kept = msgspec.json.encode(told.audit.erasures())
+    assert b"quokka" not in kept
+    assert b"name of" not in kept
+    assert msgspec.json.decode(kept, type=list[Erasure]) == told.audit.erasures()
+    assert told.admin.reapply_erasures(told.audit.erasures()).requested == 0
 
 
 def test_a_dry_run_says_what_would_go_and_writes_nothing(told):
-    """The same numbers as the real thing."""
+    """The same numbers as the real thing. To forget again adds nothing."""
     head = told.head()
     would = told.forget(scope="acme", dry_run=True)
     assert told.head() == head
@@ -106,6 +103,8 @@ def test_a_dry_run_says_what_would_go_and_writes_nothing(told):
     assert (would.sessions, would.counts, would.events) == (did.sessions, did.counts, did.events)
     assert would.sessions == ("a", "b")
     assert texts(told, "c") == [f"c says quokka {n}" for n in range(6)]
+    head, again = told.head(), told.forget(scope="acme")
+    assert (again.request, again.events, told.head()) == (None, 0, head)
 
 
 def test_single_turns_go_and_their_neighbours_stay(told):
@@ -365,16 +364,6 @@ def test_views_after_forgetting_are_those_of_a_rebuild(told):
     assert not {hit.session for hit in as_of.hits} & {"a"}
 
 
-def test_erasures_are_json_that_can_be_kept_elsewhere(told):
-    """They hold no content, and come back as they were."""
-    told.forget(session="a", reason="why")
-    kept = msgspec.json.encode(told.audit.erasures())
-    assert b"quokka" not in kept
-    assert b"name of" not in kept
-    assert msgspec.json.decode(kept, type=list[type(told.audit.erasures()[0])]) == told.audit.erasures()
-    assert told.admin.reapply_erasures(told.audit.erasures()).requested == 0
-
-
 def test_what_is_recorded_while_erasures_are_repeated_for_an_older_log_stays(told, monkeypatch):
     """They name versions that the log gives out again: what comes after the request gets other keys in time."""
     other = MemoryStore.open(told.path, model=None)
@@ -424,12 +413,3 @@ def test_the_command_line_makes_a_plain_store_and_opens_what_is_encrypted(tmp_pa
         store.start_session("trip").record("user", "hello")
     found = json.loads(run("verify", str(tmp_path / "sealed"), "--contents", "--json").stdout)
     assert (found["sound"], found["opened"], found["sealed"]) == (True, True, 2)
-
-
-def test_as_many_events_are_listed_as_forgotten_as_forget_said(folder):
-    """The start of a session without a title held nothing."""
-    with MemoryStore.open(folder, model=None) as store:
-        store.session("plain").record("user", "tea")
-        store.session("named", title="Lisbon").record("user", "coffee")
-        report = store.forget(session=["plain", "named"])
-        assert report.events == len(store.audit.forgotten()) == 3

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import ExitStack
 
 import pytest
 
 from mnemolog import MemoryStore
 from tests.console import opened_console
-from tests.support import HashEncoder
+from tests.support import FakeClock, HashEncoder
 
 LABEL = "<script>alert(1)</script><img src=x onerror=alert(1)> javascript:x {{ 7*7 }} '\"></div>"
 HOSTILE = LABEL + " \u202egnp.exe \u200bseen\ufeff \U000e0041"
@@ -33,9 +34,10 @@ def browse(folder, clock, opened):
     return browse
 
 
-@pytest.fixture
-def made(folder, clock):
-    """A memory of two sessions: one about a trip, one full of hostile text."""
+@pytest.fixture(scope="session")
+def template(tmp_path_factory):
+    """A memory of two sessions: one about a trip, one full of hostile text. And the time after it."""
+    folder, clock = tmp_path_factory.mktemp("template") / "memory", FakeClock()
     with MemoryStore.open(folder, model=HashEncoder(), clock=clock, background=False) as store:
         trip = store.session("trip", scope="acme/alice", title="A trip to Porto", agent="guide")
         trip.set("city", "Porto")
@@ -50,7 +52,14 @@ def made(folder, clock):
         bad.record("user", HOSTILE + " tea", speaker=LABEL, metadata={HOSTILE: HOSTILE})
         bad.set("note", HOSTILE)
         store.admin.catch_up_vectors()
-    return folder
+    return folder, clock.now()
+
+
+@pytest.fixture
+def made(template, folder, clock):
+    """A copy of that memory."""
+    clock.set(template[1])
+    return shutil.copytree(template[0], folder)
 
 
 @pytest.fixture

@@ -68,19 +68,6 @@ def logged_in(tenants, monkeypatch):
 SCOPES = {"acme": ("acme",), "both": ("acme", "northwind"), "reader": ()}
 
 
-def test_without_a_token_every_page_leads_to_the_login(tenants):
-    """A browser is sent there and back, a program is refused; neither sees anything."""
-    with opened_server(tenants) as browser:
-        for path in PATHS:
-            page = browser.get(path, Accept="text/html")
-            assert (page.status_code, page.headers["location"][:12]) == (303, "/login?next="), path
-            assert browser.get(path, Accept="application/json").status_code == 401
-        login = browser.get("/login")
-        assert login.status_code == 200
-        assert "Tea" not in login.text
-        assert 'class="histogram"' not in login.text
-
-
 def test_a_token_of_one_scope_sees_nothing_of_others_on_any_page(logged_in):
     """On no page, in HTML or JSON, now or then; and what exists outside looks like what does not."""
     browser = logged_in("acme")

@@ -39,13 +39,21 @@ def at(url, **more):
     return url + ("&" if "?" in url else "?") + "&".join(f"{name}={value}" for name, value in more.items())
 
 
-def test_every_page_is_a_url_that_also_answers_json(reader):
-    """A page has one address, in HTML for people and in JSON for programs."""
+def test_every_page_is_a_url_that_also_answers_json_and_has_nothing_inline(reader):
+    """In HTML for people and JSON for programs. No script, style or frame of another host, nothing sent to others."""
     for url in URLS:
         page = reader.get(url)
         assert page.status_code == 200, url
         assert page.headers["content-type"].startswith("text/html")
         assert page.text.startswith("<!doctype html>")
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert page.headers["x-content-type-options"] == "nosniff"
+        assert page.headers["referrer-policy"] == "same-origin"
+        assert page.headers["cache-control"] == "no-store"
+        assert not re.search(r"<script(?![^>]*\ssrc=)|\sstyle=|<style|\son\w+=\"", page.text), url
+        assert not re.search(r"(?:src|href|action)=\"(?:https?:)?//", page.text), url
         for answer in (reader.get(url, Accept="application/json"), reader.get(at(url, format="json"))):
             assert answer.headers["content-type"] == "application/json"
             assert isinstance(answer.json(), dict)
@@ -58,20 +66,6 @@ def test_every_page_shows_any_moment_and_says_which(reader):
         assert page.status_code == 200, url
         for part in ("As of", "position 7 of 12", 'href="/?at=7"', "at=6", "at=8"):
             assert part in page.text, (url, part)
-
-
-def test_every_page_has_a_strict_policy_and_nothing_inline(reader):
-    """No script, style or frame of another host, nothing inline, nothing guessed, nothing sent to others."""
-    for url in URLS:
-        page = reader.get(url)
-        policy = page.headers["content-security-policy"]
-        assert "default-src 'none'" in policy
-        assert "unsafe" not in policy
-        assert page.headers["x-content-type-options"] == "nosniff"
-        assert page.headers["referrer-policy"] == "same-origin"
-        assert page.headers["cache-control"] == "no-store"
-        assert not re.search(r"<script(?![^>]*\ssrc=)|\sstyle=|<style|\son\w+=\"", page.text), url
-        assert not re.search(r"(?:src|href|action)=\"(?:https?:)?//", page.text), url
 
 
 def test_hostile_text_is_shown_and_does_nothing(reader):
@@ -138,14 +132,10 @@ def test_every_page_says_whether_the_console_may_write(reader, writer):
     assert "Changes are allowed in the console." in writer.get("/").text
 
 
-def test_a_form_sets_the_theme(reader):
-    """In a cookie."""
+def test_a_form_sets_the_theme_and_redirects_to_no_other_site(reader):
+    """In a cookie. Where to go after a form is a path of this server."""
     assert reader.submit("/theme", {"theme": "dark"}).status_code == 303
     assert 'data-theme="dark"' in reader.get("/").text
-
-
-def test_a_form_redirects_to_no_other_site(reader):
-    """Where to go after a form is a path of this server."""
     for target in ("https://evil.example/", "//evil.example", "/\\evil.example", "\\\\evil.example", "//[", "/\\["):
         assert reader.submit("/theme", {"theme": "dark", "next": target}).headers["location"] == "/", target
 
@@ -193,7 +183,10 @@ def stranger(reader):
 
 
 def test_no_page_is_shown_without_a_token(stranger):
-    """A browser is sent to the login page, and a program gets 401."""
+    """A browser is sent to the login page, which shows nothing either, and a program gets 401."""
+    login = stranger.get("/login")
+    assert login.status_code == 200
+    assert not [part for part in ("Porto", "trip", 'class="histogram"') if part in login.text]
     for url in PRIVATE:
         sent = stranger.get(url, Accept="text/html")
         assert (sent.status_code, sent.headers["location"][:7]) == (303, "/login?"), url
@@ -208,6 +201,8 @@ def test_a_token_logs_in_and_out(stranger):
     refused = stranger.submit("/login", {**fields, "token": "wrong"})
     assert refused.status_code == 401
     assert "not valid" in refused.text
+    upload = stranger.send("POST", "/login", data={"token": "sesame"}, files={"file": ("a", b"x")})
+    assert upload.status_code == 401, "uploads are never kept on the disk: only fields are read"
     let_in = stranger.submit("/login", fields)
     assert (let_in.status_code, let_in.headers["location"]) == (303, "/?at=2")
     cookie = let_in.headers["set-cookie"].lower()
@@ -227,12 +222,6 @@ def test_the_login_cookie_is_only_sent_over_tls_behind_it(reader):
             return await client.post("/login", data={"token": "sesame"})
 
     assert "secure" in reader.run(send()).headers["set-cookie"].lower()
-
-
-def test_no_form_takes_a_file(stranger):
-    """Uploads are never kept on the disk: only fields are read."""
-    sent = stranger.send("POST", "/login", data={"token": "sesame"}, files={"file": ("a", b"x")})
-    assert sent.status_code == 401
 
 
 def test_a_console_without_authentication_shows_nothing(reader):

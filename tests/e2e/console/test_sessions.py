@@ -24,7 +24,7 @@ pytestmark = pytest.mark.local
 
 
 def test_the_overview_says_what_a_memory_holds(reader):
-    """Numbers of now, by scope and agent."""
+    """Numbers by scope and agent: as of an earlier position those of then, and the health is that of now."""
     shown = reader.json("/")
     assert (shown["position"], shown["sessions"], shown["turns"]) == (12, 2, 4)
     scopes = [(item["name"], item["sessions"], item["turns"]) for item in shown["scopes"]]
@@ -34,14 +34,10 @@ def test_the_overview_says_what_a_memory_holds(reader):
     assert shown["growth"][-1]["events"] == 12
     assert shown["health"]["warnings"] == []
     assert "Is it well?" in reader.get("/").text
-
-
-def test_the_overview_is_that_of_the_moment(reader):
-    """As of an earlier position the numbers are those of then, and the health is said to be that of now."""
-    shown = reader.json("/?at=4")
-    assert (shown["position"], shown["sessions"], shown["turns"]) == (4, 1, 1)
-    assert [item["position"] for item in shown["latest"]] == [4, 3, 2, 1]
-    assert max(item["events"] for item in shown["growth"]) <= 4
+    then = reader.json("/?at=4")
+    assert (then["position"], then["sessions"], then["turns"]) == (4, 1, 1)
+    assert [item["position"] for item in then["latest"]] == [4, 3, 2, 1]
+    assert max(item["events"] for item in then["growth"]) <= 4
     assert "Is it well now?" in reader.get("/?at=4").text
     assert reader.json("/?at=0")["sessions"] == 0
 
@@ -59,15 +55,6 @@ def test_the_overview_names_what_is_stale_and_the_request_that_mends_it(tmp_path
     assert "vectors" in stale["name"]
     assert "`POST /v1/doctor`" in stale["action"]
     assert "To mend it" in console.get("/").text
-
-
-def test_a_caller_of_one_scope_sees_an_overview_of_it(reader):
-    """Numbers, events and health of anything else are left out."""
-    bound = reader.as_caller("read", scope="acme/bob")
-    shown = bound.json("/")
-    assert (shown["sessions"], shown["turns"], shown["health"]) == (1, 1, None)
-    assert {item["session"] for item in shown["latest"]} == {"bad"}
-    assert "Porto" not in bound.get("/").text
 
 
 def test_the_live_page_has_the_newest_events_without_a_script(reader):
@@ -120,21 +107,6 @@ def test_sessions_come_in_pages_of_a_hundred(browse):
     assert "← Earlier" in console.get("/sessions").text
 
 
-def test_a_list_of_sessions_is_that_of_the_moment(browse):
-    """As of an earlier position there are fewer sessions, with fewer turns."""
-
-    def fill(store):
-        first = store.session("first")
-        first.record("user", "one")
-        store.session("second").record("user", "two")
-        first.record("user", "three")
-
-    console = browse(fill)
-    now, then = console.json("/sessions")["sessions"], console.json("/sessions?at=2")["sessions"]
-    assert [(item["session"], item["turns"]) for item in now] == [("second", 1), ("first", 2)]
-    assert [(item["session"], item["turns"]) for item in then] == [("first", 1)]
-
-
 # One session
 
 
@@ -183,23 +155,34 @@ def test_when_a_turn_was_recorded_is_shown_where_it_was_said_at_another_time(bro
     assert '<span class="recorded">' in console.get("/session?id=later").text
 
 
-def test_a_session_that_had_not_begun_says_when_it_did(browse):
-    """Going back beyond the start of a session is no error."""
-    console = browse(lambda store: [store.session("a").record("user", "x"), store.session("b").record("user", "y")])
-    page = console.get("/session?id=b&at=2")
+def test_before_a_session_began_it_is_not_listed_and_its_page_says_when_it_did(browse):
+    """As of an earlier position there are fewer sessions, with fewer turns. Going back beyond the start is no error."""
+
+    def fill(store):
+        first = store.session("first")
+        first.record("user", "one")
+        store.session("second").record("user", "two")
+        first.record("user", "three")
+
+    console = browse(fill)
+    now, then = console.json("/sessions")["sessions"], console.json("/sessions?at=2")["sessions"]
+    assert [(item["session"], item["turns"]) for item in now] == [("second", 1), ("first", 2)]
+    assert [(item["session"], item["turns"]) for item in then] == [("first", 1)]
+    page = console.get("/session?id=second&at=2")
     assert page.status_code == 200
     assert "had not been started" in page.text
     assert "at=3" in page.text
 
 
-def test_hidden_turns_are_greyed_with_the_reason(browse):
-    """A rewound turn stays on the page, with what hid it; before the rewind it is not hidden."""
+def test_hidden_and_inherited_turns_are_marked_with_the_reason(browse):
+    """A rewound turn stays on the page, with what hid it; before the rewind it is not hidden. So on a branch."""
 
     def fill(store):
         talk = store.session("talk")
         for text in ("one", "two", "three"):
             talk.record("user", text)
         talk.rewind(turns=2)
+        talk.branch("other").record("user", "four")
         talk.record("user", "again")
 
     console = browse(fill)
@@ -209,23 +192,10 @@ def test_hidden_turns_are_greyed_with_the_reason(browse):
     assert (turns[1]["hidden_by"]["kind"], turns[1]["hidden_by"]["position"]) == ("rewind", 5)
     assert console.get("/session?id=talk").text.count("Hidden by the rewind at") == 2
     assert not any(item["hidden"] for item in console.json("/session?id=talk&at=4")["turns"])
-
-
-def test_a_branch_shows_what_it_inherited(browse):
-    """Turns of the session that it was branched from are marked, also those hidden there before."""
-
-    def fill(store):
-        talk = store.session("talk")
-        talk.record("user", "one")
-        talk.record("user", "two")
-        talk.rewind(turns=1)
-        talk.branch("other").record("user", "three")
-        talk.record("user", "not seen by the branch")
-
-    turns = browse(fill).json("/session?id=other")["turns"]
-    assert [item["turn"]["text"] for item in turns] == ["one", "two", "three"]
-    assert [item["inherited"] for item in turns] == [True, True, False]
-    assert [item["hidden"] for item in turns] == [False, True, False]
+    turns = console.json("/session?id=other")["turns"]
+    assert [item["turn"]["text"] for item in turns] == ["one", "two", "three", "four"]
+    assert [item["inherited"] for item in turns] == [True, True, True, False]
+    assert [item["hidden"] for item in turns] == [False, True, True, False]
     assert turns[1]["hidden_by"]["kind"] == "rewind"
 
 
@@ -278,9 +248,15 @@ def test_an_event_is_shown_as_stored_with_its_proof(browse):
 # Lineage
 
 
-@pytest.fixture
-def families(browse):
-    """A conversation with a rewind and a branch of a branch, one without, and an agent that switched between them."""
+def names(page):
+    return [row["summary"]["session"] for row in page["rows"]]
+
+
+def test_the_lineage_has_branches_rewinds_checkpoints_and_switches(browse):
+    """Each session stands below its parent, indented, with what happened to it; as of any moment.
+
+    A conversation with a rewind and a branch of a branch, one without, and an agent that switched between them.
+    """
 
     def fill(store):
         trip = store.session("trip", title="A trip", agent="guide")
@@ -296,15 +272,7 @@ def families(browse):
         store.switch("trip/other", reason="resume", agent="guide")
         store.session("bad", title=LABEL).branch("bad 2", title=LABEL)
 
-    return browse(fill)
-
-
-def names(page):
-    return [row["summary"]["session"] for row in page["rows"]]
-
-
-def test_the_tree_has_branches_rewinds_and_checkpoints(families):
-    """Each session stands below its parent, indented, with what happened to it."""
+    families = browse(fill)
     page = families.json("/lineage?session=trip/other")
     root, branch, third = page["rows"]
     assert (names(page), [row["depth"] for row in page["rows"]]) == (["trip", "trip/other", "trip/third"], [0, 1, 2])
@@ -317,31 +285,19 @@ def test_the_tree_has_branches_rewinds_and_checkpoints(families):
     assert third["marks"][0]["detail"] == "done"
     html = families.get("/lineage?session=trip/other").text
     assert [html.count(f'class="depth-{depth}"') for depth in range(4)] == [1, 1, 1, 0]
-    assert "<script>alert" not in families.get("/lineage").text
-
-
-def test_switches_are_listed_with_their_reasons(families):
-    """Which agent went from where to where, and why; the newest first."""
-    assert [
-        (item["agent"], item["from"], item["to"], item["reason"]) for item in families.json("/lineage")["switches"]
-    ] == [
+    whole, html = families.json("/lineage"), families.get("/lineage").text
+    assert "<script>alert" not in html
+    assert [(item["agent"], item["from"], item["to"], item["reason"]) for item in whole["switches"]] == [
         ("guide", "trip", "trip/other", "resume"),
         ("guide", None, "trip", "resume"),
     ]
     assert families.json("/lineage?session=alone")["switches"] == []
-
-
-def test_the_lineage_is_that_of_the_moment(families):
-    """Before the branch there is one session, before the rewind nothing is hidden."""
+    # The page without a session shows where branches are, the newest family first.
+    assert names(whole) == ["bad", "bad 2", "trip", "trip/other", "trip/third"]
+    assert "alone" not in html
     (row,) = families.json("/lineage?session=trip&at=5")["rows"]
     assert (row["summary"]["session"], len(row["marks"])) == ("trip", 1)
     assert families.json("/lineage?at=5")["rows"] == []
-
-
-def test_families_without_branches_are_not_in_the_lineage_of_all(families):
-    """The page without a session shows where branches are, the newest family first."""
-    assert names(families.json("/lineage")) == ["bad", "bad 2", "trip", "trip/other", "trip/third"]
-    assert "alone" not in families.get("/lineage").text
 
 
 def test_a_long_chain_of_sessions_is_cut(browse):

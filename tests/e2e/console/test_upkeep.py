@@ -19,12 +19,15 @@ pytestmark = pytest.mark.local
 
 
 def test_health_says_in_words_that_nothing_is_wrong(reader):
-    """And how far everything has read."""
+    """And how far everything has read. A full check runs in the background, also without `--write`."""
     page = reader.json("/health")
     assert page["healthy"]
     assert page["says"][0].startswith("Nothing is wrong")
     assert {part["state"] for part in page["parts"]} <= {"current", "behind", "present", "missing"}
     assert all(part["good"] for part in page["parts"])
+    job = reader.follow(reader.submit("/health/check", {}))
+    assert (job["state"], job["kind"], job["result"]["deep"]) == ("done", "DoctorReport", True)
+    assert "Nothing is wrong" in reader.get(f"/jobs/{job['id']}").text
 
 
 def test_a_finding_says_what_mending_would_do_and_is_mended_only_with_write(writer, reader, made):
@@ -41,13 +44,6 @@ def test_a_finding_says_what_mending_would_do_and_is_mended_only_with_write(writ
     report = writer.follow(writer.submit("/health/fix", {}))["result"]
     assert [item["outcome"] for item in report["findings"] if item["what"] == "leftover"] == ["removed"]
     assert not leftover.exists()
-
-
-def test_a_full_check_runs_in_the_background_and_changes_nothing(reader):
-    """It is allowed without `--write`."""
-    job = reader.follow(reader.submit("/health/check", {}))
-    assert (job["state"], job["kind"], job["result"]["deep"]) == ("done", "DoctorReport", True)
-    assert "Nothing is wrong" in reader.get(f"/jobs/{job['id']}").text
 
 
 def test_the_model_is_changed_and_changed_back_after_a_look_at_what_that_takes(made, clock, opened):
@@ -140,18 +136,13 @@ def test_only_so_many_jobs_run_at_once(reader, monkeypatch):
 # The audit
 
 
-def test_the_audit_shows_the_chain_and_its_witnesses(reader):
-    """At the moment of the page."""
+def test_the_history_is_verified_with_progress_and_against_a_head_that_was_noted(reader):
+    """In the background, also without `--write`, for the caller who started it. A wrong head is a finding."""
     page, head = reader.json("/audit"), reader.run(reader.store.head())
     assert page["head"] == {"position": head.position, "digest": head.digest}
     assert page["witnesses"]
     assert all(item["agrees"] for item in page["witnesses"])
     assert reader.json("/audit?at=4")["head"]["position"] == 4
-
-
-def test_the_history_is_verified_with_progress_and_against_a_head_that_was_noted(reader):
-    """In the background, also without `--write`, for the caller who started it. A wrong head is a finding."""
-    head = reader.run(reader.store.head())
     job = reader.follow(reader.submit("/audit/verify", {"expect_head": str(head), "contents": "yes"}))
     assert job["result"]["sound"]
     assert job["done"] == job["total"] == head.position
@@ -287,7 +278,10 @@ def states(browser):
 
 
 def test_a_token_is_made_shown_once_and_revoked(writer):
-    """Its secret is on the page that answers the form, and on no other one."""
+    """Its secret is on the page that answers the form, and on no other one. An invalid form is an error page."""
+    for fields in ({"actor": ""}, {"verb": "everything"}, {"days": "-1"}, {"scopes": "/x"}):
+        assert writer.submit("/tokens", {"actor": "ann", "verb": "read", **fields}).status_code == 400, fields
+    assert states(writer) == []
     secret = make_token(writer, scopes="acme\nnorthwind", days="30")
     (item,) = writer.json("/tokens")["tokens"]
     token = item["token"]
@@ -314,10 +308,3 @@ def test_tokens_are_made_and_revoked_only_where_the_console_may_write(writer, re
     assert 'action="/tokens" method="post"' not in page
     assert 'action="/tokens/revoke"' not in page
     assert "--write" in page
-
-
-def test_an_invalid_token_form_says_what_is_wrong(writer):
-    """A missing name or right is an error page, and nothing is made."""
-    for fields in ({"actor": ""}, {"verb": "everything"}, {"days": "-1"}, {"scopes": "/x"}):
-        assert writer.submit("/tokens", {"actor": "ann", "verb": "read", **fields}).status_code == 400, fields
-    assert states(writer) == []
