@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
+import random
 import resource
 import shutil
 import tempfile
@@ -15,10 +17,12 @@ import pytest
 
 import mnemolog
 from mnemolog import MemoryStore, NewTurn, restore_backup
+from mnemolog.adapters.importers import import_files
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.sqlite import wal_checkpointer
-from tests.support import HashEncoder
+from mnemolog.projections.sql.opening import Schema, open_or_rebuild
+from tests.support import HashEncoder, open_files
 
 pytestmark = pytest.mark.promise("P13")
 
@@ -313,3 +317,41 @@ def test_a_new_store_where_nothing_may_be_written(unprivileged):
         MemoryStore.open(unprivileged / "new" / "store", model=None)
     unprivileged.chmod(0o700)
     assert not (unprivileged / "new").exists()
+
+
+def test_an_import_that_fills_the_disk_reports_the_recorded_turns_and_can_resume(folder, tmp_path, file_limit):
+    """Whole transactions stay; importing again records the rest, and nothing twice."""
+    path = tmp_path / "talk.jsonl"
+    lines = [json.dumps({"text": random.Random(number).randbytes(30_000).hex()}) for number in range(200)]
+    path.write_text("\n".join(lines))
+    with MemoryStore.open(folder, model=None) as store:
+        file_limit(5 << 20)
+        with pytest.raises(mnemolog.errors.AppendError) as caught:
+            import_files(store, path)
+        file_limit(resource.RLIM_INFINITY)
+    (note,) = caught.value.__notes__
+    recorded = int(note.removesuffix(" turns recorded"))
+    with MemoryStore.open(folder, model=None) as store:
+        report = import_files(store, path)
+        assert 0 < recorded < len(lines)
+        assert (report.already_there, report.recorded) == (recorded, len(lines) - recorded)
+        assert store.verify().sound
+
+
+def test_a_database_that_cannot_be_begun_is_not_left_open(folder, request):
+    """Who tries again and again on a full disk does not run out of descriptors, nor maps what others cut."""
+
+    def begin(database):
+        with database.writing() as connection:
+            connection.exec_driver_sql("PRAGMA max_page_count = 4")
+            connection.exec_driver_sql("CREATE TABLE large AS SELECT zeroblob(100000)")
+
+    folder.mkdir()
+    path = folder / "projections" / "views.db"
+    request.addfinalizer(gc.enable)
+    gc.disable()
+    schema = Schema(lambda connection: None)
+    with pytest.raises(mnemolog.StorageFull):
+        open_or_rebuild(path, begin, folder / "projections" / "quarantine", schema=schema, busy_timeout_s=1)
+    assert path.exists()
+    assert open_files(folder) == []
