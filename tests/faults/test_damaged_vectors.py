@@ -9,7 +9,7 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.projections.vectors.generation import Generation
-from tests.children.vector_workers import DIMENSION, judging
+from tests.children.vector_workers import DIMENSION, answering, judging
 from tests.support import WAIT_S, HashEncoder
 
 pytestmark = pytest.mark.promise("P9")
@@ -46,31 +46,21 @@ def projection_files(folder):
 
 @pytest.fixture
 def confront(processes, stage, tmp_path, record_property):
-    """A function that has children open the store after each damage; it returns what each found.
+    """A function that has children open the store after each damage. A child that dies is named by what it left."""
 
-    A child that dies is named by what it did not answer.
-    """
-    return lambda damages: confronted(processes, stage, tmp_path, damages, record_property)
+    def confront(damages):
+        record_property("tried", len(damages))
+        for start in range(0, len(damages), PER_CHILD):
+            some = damages[start : start + PER_CHILD]
+            process, pipe = processes.start(judging, str(stage), str(tmp_path / "damaged"), some)
+            for damage in some:
+                assert pipe.poll(WAIT_S), f"no answer to {damage}"
+                verdict = pipe.recv()
+                assert verdict == "right", f"{damage}: {verdict}"
+            process.join(WAIT_S)
+            assert process.exitcode == 0
 
-
-def confronted(processes, stage, tmp_path, damages, record_property):
-    """Have children open the store after each damage; return what each found. A child that dies is named."""
-    found = []
-    record_property("tried", len(damages))
-    for start in range(0, len(damages), PER_CHILD):
-        some = damages[start : start + PER_CHILD]
-        process, pipe = processes.start(judging, str(stage), str(tmp_path / "damaged"), some)
-        for damage in some:
-            assert pipe.poll(WAIT_S), f"no answer to {damage}"
-            found.append(pipe.recv())
-        process.join(WAIT_S)
-        assert process.exitcode == 0
-    return found
-
-
-def judged(found, damages):
-    for verdict, damage in zip(found, damages, strict=True):
-        assert verdict == "right", f"{damage}: {verdict}"
+    return confront
 
 
 @pytest.mark.timeout(7200)
@@ -84,7 +74,7 @@ def test_no_flipped_bit_is_ever_served(confront, stage, rng, tries):
         # Each file in turn, however small it is beside the others.
         path, size = files[n % len(files)], sizes[n % len(files)]
         damages.append(("flip", str(path.relative_to(stage)), rng.randrange(8 * size) if size else 0))
-    judged(confront(damages), damages)
+    confront(damages)
 
 
 @pytest.mark.timeout(7200)
@@ -102,7 +92,7 @@ def test_no_truncated_file_is_ever_served(confront, stage, rng, tries):
     damages += [
         ("remove", str(path.relative_to(stage)), 0) for path in sorted(segments | {path.parent for path in segments})
     ]
-    judged(confront(damages), damages)
+    confront(damages)
 
 
 def test_files_of_others_are_never_served(confront, stage, tmp_path):
@@ -118,7 +108,7 @@ def test_files_of_others_are_never_served(confront, stage, tmp_path):
         for other in (other_log, other_model):
             damages += [("replace", inner, str(twin)) for twin in other.glob(f"projections/vectors/*/*/{path.name}")]
         damages.append(("touch", inner, ""))
-    judged(confront(damages), damages)
+    confront(damages)
 
 
 @pytest.mark.parametrize("what", ["another store's", "another model's", "an older one"])
@@ -141,19 +131,7 @@ def test_folders_of_others_are_never_served(stage, tmp_path, what):
 
 
 def judged_answers(folder):
-    from tests.children.vector_workers import answering
-
     return answering(folder)[0]
-
-
-def test_a_file_that_is_cut_under_an_open_store_ends_nothing(stage):
-    """Missing mapped pages would raise a signal; the length is checked before they are read."""
-    with MemoryStore.open(stage, model=HashEncoder(dimension=DIMENSION)) as store:
-        before = store.recall("number7", k=20, mode="vector").hits
-        for path in stage.glob("projections/vectors/*/*/vectors.q12"):
-            os.truncate(path, 100)
-        assert_recovered(store, before)
-        assert store.status().quarantined >= 1
 
 
 def assert_recovered(store, before):
@@ -166,16 +144,22 @@ def assert_recovered(store, before):
     assert (after.hits, after.vectors_cover) == (before, after.head)
 
 
-def test_a_bit_that_flips_under_an_open_store_is_never_served(stage):
-    """A write to the file changes its time, and earlier checks no longer count."""
+def flip_all_over(path):
+    """Flip bits all over a file, in its place."""
+    data = bytearray(path.read_bytes())
+    for at in range(0, len(data), 64):
+        data[at] ^= 0x10
+    with path.open("r+b") as file:
+        file.write(data)
+
+
+@pytest.mark.parametrize("damage", [flip_all_over, lambda path: os.truncate(path, 100)], ids=["flipped", "cut"])
+def test_damage_under_an_open_store_ends_nothing_and_is_never_served(stage, damage):
+    """Missing mapped pages would raise a signal. A write changes the time of a file, and earlier checks end."""
     with MemoryStore.open(stage, model=HashEncoder(dimension=DIMENSION)) as store:
         before = store.recall("number7", k=20, mode="vector").hits
         for path in stage.glob("projections/vectors/*/*/vectors.q12"):
-            data = bytearray(path.read_bytes())
-            for at in range(0, len(data), 64):
-                data[at] ^= 0x10
-            with path.open("r+b") as file:
-                file.write(data)
+            damage(path)
         assert_recovered(store, before)
         assert store.status().quarantined >= 1
 
@@ -212,21 +196,12 @@ def test_a_damaged_cache_keeps_no_vectors_from_answering(stage):
         assert (mended.vectors_cover, mended.vectors_lag) == (mended.head, None)
 
 
-def damage_one(folder):
-    """Flip bits all over the vectors of one segment of several, in a store that nobody has open."""
-    path = sorted(folder.glob("projections/vectors/*/*/vectors.q12"))[0]
-    data = bytearray(path.read_bytes())
-    for at in range(0, len(data), 64):
-        data[at] ^= 0x10
-    path.write_bytes(data)
-    return path
-
-
 @pytest.mark.parametrize("what", ["catch_up", "add_model"])
 def test_a_merge_that_finds_damage_first_quarantines_it_and_continues(stage, monkeypatch, what):
     """Without recalls, a segment is first read when it is merged: damage found then is handled too."""
     expected = judged_answers(stage)
-    damaged = damage_one(stage)
+    damaged = sorted(stage.glob("projections/vectors/*/*/vectors.q12"))[0]
+    flip_all_over(damaged)
     encoder = HashEncoder(dimension=DIMENSION)
     monkeypatch.setattr("mnemolog.projections.vectors.generation.run_to_merge", merge_all)
     with MemoryStore.open(stage, model=encoder, background=False) as store:

@@ -202,35 +202,34 @@ def _compare(model, chance, options, filters, upto):
     assert by_text == model.by_words(terms, filters, end), asked
 
 
-@pytest.mark.promise("P9")
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "UPDATE bitmaps SET positions = zeroblob(8) WHERE field = 'scope' AND block = 1",
-        "DELETE FROM bitmaps WHERE field = 'role' AND block = 0",
-        "UPDATE bitmaps SET positions = x'01' WHERE field = 'scope' AND block = 1",
-        "UPDATE bitmaps SET positions = x'ffff' WHERE field = 'scope'",
-        "INSERT INTO bitmaps SELECT field, value, 77, positions FROM bitmaps WHERE field = 'scope' LIMIT 1",
-        "UPDATE blocks SET words = words + 1 WHERE block = 1",
-        "UPDATE blocks SET lengths = zeroblob(128), times = zeroblob(128)",
-        "DELETE FROM blocks",
-    ],
+DAMAGES = (
+    "UPDATE bitmaps SET positions = zeroblob(8) WHERE field = 'scope' AND block = 1",
+    "DELETE FROM bitmaps WHERE field = 'role' AND block = 0",
+    "UPDATE bitmaps SET positions = x'01' WHERE field = 'scope' AND block = 1",
+    "UPDATE bitmaps SET positions = x'ffff' WHERE field = 'scope'",
+    "INSERT INTO bitmaps SELECT field, value, 77, positions FROM bitmaps WHERE field = 'scope' LIMIT 1",
+    "UPDATE blocks SET words = words + 1 WHERE block = 1",
+    "UPDATE blocks SET lengths = zeroblob(128), times = zeroblob(128)",
+    "DELETE FROM blocks",
 )
-def test_a_damaged_bitmap_is_found_and_rebuilt(tmp_path, damage):
+
+
+@pytest.mark.promise("P9")
+def test_a_damaged_bitmap_is_found_and_rebuilt(tmp_path):
     """A deep check compares every block with the turns that it is made of; meanwhile nothing breaks."""
     with blocks_of(64), MemoryStore.open(tmp_path / "memory", model=None) as store:
         session = store.start_session("a", scope="acme")
         for number in range(200):
             session.record("user", f"tea number{number}")
         before = store.recall("tea", scope="acme", k=100).hits
-        views = projections_of(store).current_views()
-        with views.database.writing() as connection:
-            connection.exec_driver_sql(damage)
-        with suppress(errors.ProjectionUnreadable):
-            store.recall("tea", scope="acme")
-        assert "views" in {found.what for found in store.admin.doctor(deep=True).findings}
-        assert store.admin.doctor(deep=True, fix=True).healthy
-        assert store.recall("tea", scope="acme", k=100).hits == before
+        for damage in DAMAGES:
+            with projections_of(store).current_views().database.writing() as connection:
+                connection.exec_driver_sql(damage)
+            with suppress(errors.ProjectionUnreadable):
+                store.recall("tea", scope="acme")
+            assert "views" in {found.what for found in store.admin.doctor(deep=True).findings}, damage
+            assert store.admin.doctor(deep=True, fix=True).healthy, damage
+            assert store.recall("tea", scope="acme", k=100).hits == before, damage
 
 
 @pytest.mark.promise("P20", "filters by time")
