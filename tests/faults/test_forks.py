@@ -4,82 +4,50 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import os
 import threading
 import warnings
 
 import pytest
 
-import mnemolog
 from mnemolog import MemoryStore
 from tests.children.forking import in_child
 from tests.children.workers import read_texts
+from tests.faults.test_inherited import said_by
 from tests.support import WAIT_S, HashEncoder, in_thread
 
 pytestmark = pytest.mark.promise("P17")
 
 
-def appends(store):
+def append(store):
     store.record("trip", "user", "from a child")
 
 
-def reads(store):
-    store.head()
+CHILDREN = {
+    "append": append,
+    "read": lambda store: store.head(),
+    "recall": lambda store: store.recall("turn", mode="text"),
+    "remember": lambda store: store.session("trip").set("a", 1),
+    "close": lambda store: (store.close(), append(store)),
+    "collect": lambda store: (gc.collect(), append(store)),
+    "back up": lambda store: store.backup(store.path.with_name("child-backup")),
+}
 
 
-def recalls(store):
-    store.recall("turn", mode="text")
-
-
-def remembers(store):
-    store.session("trip").set("a", 1)
-
-
-def closes(store):
-    store.close()
-    appends(store)
-
-
-def collects(store):
-    gc.collect()
-    appends(store)
-
-
-def backs_up(store):
-    store.backup(store.path.with_name("child-backup"))
-
-
-CHILDREN = (appends, reads, recalls, remembers, closes, collects, backs_up)
-
-
-def said_by(child, store):
-    """What a child got: `forked` if it was refused as it should be."""
-    try:
-        child(store)
-    except mnemolog.errors.StoreForked as error:
-        return "forked" if (error.opened_in, error.used_in) == (os.getppid(), os.getpid()) else "other processes"
-    except mnemolog.StoreClosed:
-        return "forked" if child is closes else "closed"
-    except BaseException as error:
-        return repr(error)
-    return "allowed"
-
-
-def fork_and_ask(child, store, *, way):
+def fork_and_ask(use, store, *, way):
     """Fork by hand, or by multiprocessing, whose children end as a process ends; return what the child said."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and newer: there are threads. That is meant.
         if way == "multiprocessing":
             context = multiprocessing.get_context("fork")
             receiving, sending = context.Pipe(duplex=False)
-            process = context.Process(target=lambda: sending.send(said_by(child, store)))
+            process = context.Process(target=lambda: sending.send(said_by(lambda: use(store))))
             process.start()
             assert receiving.poll(WAIT_S)
             said = receiving.recv()
             process.join(WAIT_S)
             assert process.exitcode == 0
             return said
-    return in_child(lambda: said_by(child, store))
+    return in_child(lambda: said_by(lambda: use(store)))
 
 
 @pytest.mark.timeout(1_200)
@@ -97,9 +65,9 @@ def test_forks_are_refused_and_leave_the_parent_as_it_was(folder, processes, tri
 
         recording = in_thread(record)
         for number in range(tries):
-            child = CHILDREN[number % len(CHILDREN)]
+            name = list(CHILDREN)[number % len(CHILDREN)]
             way = ("fork", "multiprocessing")[number // len(CHILDREN) % 2]
-            assert fork_and_ask(child, store, way=way) == "forked", (number, child.__name__, way)
+            assert fork_and_ask(CHILDREN[name], store, way=way) == "refused", (number, name, way)
             store.record("trip", "user", f"after child {number}")
             # Were the parent's locks gone, one who opens and closes the log now would take its newest commits away.
             _, pipe = processes.start(read_texts, str(folder), "trip") if number % 8 == 0 else (None, None)

@@ -44,31 +44,6 @@ def driver_of(engine):
         return connection.connection.driver_connection
 
 
-def the_log(store):
-    log = store.parts.log
-    return Part(driver_of(log.engine.pool), log.close, store.head)
-
-
-def the_writer(store):
-    log = store.parts.log
-    return Part(log.appends.writer.connection.driver, log.close, lambda: store.record("trip", "user", "from the child"))
-
-
-def the_keys(store):
-    keyring = store.parts.log.keyring
-    return Part(keyring.engine._opened.driver, keyring.close, keyring.last_erasure)
-
-
-def the_snapshots(store):
-    snapshots = store.parts.snapshots
-    return Part(driver_of(snapshots._database().engine), snapshots.close, lambda: store.session("trip").get("a"))
-
-
-def the_views(store):
-    projections = projections_of(store)
-    return Part(driver_of(projections.views().database.engine), projections.close, lambda: store.recall("turn"))
-
-
 def the_embeddings(store):
     vectors = projections_of(store).vectors()
     vectors.projection()
@@ -96,17 +71,33 @@ def offsets_of_transcripts(store):
     return Part(driver_of(database.engine), transcripts.close, lambda: transcripts._offsets.database.engine.connect())
 
 
-PARTS = (
-    the_log,
-    the_writer,
-    the_keys,
-    the_snapshots,
-    the_views,
-    the_embeddings,
-    items,
-    graph_checkpoints,
-    offsets_of_transcripts,
-)
+PARTS = {
+    "log": lambda store: Part(driver_of(store.parts.log.engine.pool), store.parts.log.close, store.head),
+    "writer": lambda store: Part(
+        store.parts.log.appends.writer.connection.driver,
+        store.parts.log.close,
+        lambda: store.record("trip", "user", "from the child"),
+    ),
+    "keys": lambda store: Part(
+        store.parts.log.keyring.engine._opened.driver,
+        store.parts.log.keyring.close,
+        store.parts.log.keyring.last_erasure,
+    ),
+    "snapshots": lambda store: Part(
+        driver_of(store.parts.snapshots._database().engine),
+        store.parts.snapshots.close,
+        lambda: store.session("trip").get("a"),
+    ),
+    "views": lambda store: Part(
+        driver_of(projections_of(store).views().database.engine),
+        projections_of(store).close,
+        lambda: store.recall("turn"),
+    ),
+    "embeddings": the_embeddings,
+    "items": items,
+    "graph checkpoints": graph_checkpoints,
+    "offsets of transcripts": offsets_of_transcripts,
+}
 
 
 @contextmanager
@@ -184,10 +175,10 @@ def is_as_it_was(store, *, turns):
     assert store.verify().sound
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
+@pytest.mark.parametrize("part", PARTS)
 def test_a_child_uses_nothing_that_it_inherited_while_a_thread_of_the_parent_is_inside_sqlite(filled, folder, part):
     """It is refused before it takes a lock of the parent, closes what it inherited, and opens a store of its own."""
-    made = part(filled)
+    made = PARTS[part](filled)
 
     def child():
         before = said_by(made.use)
@@ -267,6 +258,13 @@ def test_a_child_neither_releases_nor_keeps_a_lock_on_a_file(tmp_path):
         living.result()
 
 
+def output_of(program, folder):
+    """What a program that forks prints."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, folder, str(CHILD_S)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3 * CHILD_S, check=False)
+    return ran.stdout, ran.stderr
+
+
 ENDS = """
 import contextlib, faulthandler, gc, os, sys
 from mnemolog import MemoryStore
@@ -276,7 +274,7 @@ from tests.support import HashEncoder
 store = MemoryStore.open(sys.argv[1], model=HashEncoder(), background=False)
 store.session("trip").record("user", "a turn")
 store.recall("turn")
-made = [part(store) for part in PARTS]
+made = [part(store) for part in PARTS.values()]
 with contextlib.ExitStack() as threads:
     for driver in {id(part.driver): part.driver for part in made}.values():
         threads.enter_context(inside_sqlite(driver))
@@ -293,9 +291,7 @@ print(status, store.record("trip", "user", "after").position > 0, store.verify()
 
 def test_a_child_ends_while_threads_of_the_parent_are_inside_sqlite_in_each_part(folder):
     """The interpreter frees all objects at its end: inherited connections are not among them."""
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", ENDS, folder, str(CHILD_S)]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3 * CHILD_S, check=False)
-    assert (ran.stdout, ran.stderr) == ("7 True True\n", "")
+    assert output_of(ENDS, folder) == ("7 True True\n", "")
 
 
 ENDS_WITH_THREADS = """
@@ -335,9 +331,7 @@ store.close()
 
 def test_a_child_ends_while_threads_of_the_parent_embed_recall_and_serve_event_loops(folder):
     """It waits for none of them: they are in the parent only."""
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", ENDS_WITH_THREADS, folder, str(CHILD_S)]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3 * CHILD_S, check=False)
-    assert (ran.stdout, ran.stderr) == ("7 a turn\n", "")
+    assert output_of(ENDS_WITH_THREADS, folder) == ("7 a turn\n", "")
 
 
 @pytest.mark.timeout(1_200)
