@@ -9,6 +9,7 @@ import json
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -59,14 +60,20 @@ def rows_of(folder):
     return found
 
 
-def script_says(path, *head):
+def script(path, *head, **how):
     """Exit status and output of the script that knows nothing of mnemolog."""
-    given = subprocess.run([sys.executable, "-I", SCRIPT, path, *head], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-I", SCRIPT, *([] if "stdin" in how else [path.name]), *head]
+    ran = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False, **how)
+    assert ran.stderr == ""
+    return ran.returncode, ran.stdout
+
+
+def script_says(path, *head):
+    """The same, which is what it says of standard input too."""
     with path.open("rb") as file:
-        command = [sys.executable, "-I", SCRIPT, *head]
-        piped = subprocess.run(command, stdin=file, capture_output=True, text=True, check=False)
-    assert (given.returncode, given.stdout, given.stderr) == (piped.returncode, piped.stdout, "")
-    return piped.returncode, piped.stdout
+        piped = script(path, *head, stdin=file)
+    assert piped == script(path, *head)
+    return piped
 
 
 def lines_of(path):
@@ -98,9 +105,11 @@ def give_keys(store, copy, between):
 
 
 def test_an_import_gives_the_same_log_bytes_digests_and_identity(store, exported, tmp_path):
-    """Every column of every table; and the copy is sound, answers alike and can be written to."""
-    copy = tmp_path / "copy"
-    done = import_log(exported, copy)
+    """Every column of every table, from a packed file too; the copy is sound, answers alike and can be written to."""
+    copy, packed = tmp_path / "copy", tmp_path / "log.jsonl.gz"
+    packed.write_bytes(gzip.compress(exported.read_bytes()))
+    copy.mkdir()
+    done = import_log(packed, copy)
     assert (done.created, done.events, done.already_there, done.head) == (True, EVENTS, 0, store.head())
     assert done.needs_keys
     assert [path.name for path in copy.iterdir()] == [LOG_FILE]
@@ -116,12 +125,17 @@ def test_an_import_gives_the_same_log_bytes_digests_and_identity(store, exported
     assert (tmp_path / "again.jsonl").read_text().startswith(exported.read_text().rpartition('{"line":"end"')[0])
 
 
-def test_the_script_says_what_we_say_of_a_good_export(store, exported):
-    """Number of events and head; and it takes a head that was noted."""
+def test_the_script_says_what_we_say_of_a_good_export_under_any_name(store, exported):
+    """Number of events and head; it takes a head that was noted, and a name of digits is a file."""
     head, early = str(store.head()), f"3:{store.audit.event(3).digest}"
+    named = exported.rename(exported.with_name("2026"))
     for noted in ((), (head,), (early,)):
-        assert script_says(exported, *noted) == (0, f"sound: {EVENTS} events, head {head}\n")
-    assert script_says(exported, f"3:{'0' * 64}")[0] == 3
+        assert script_says(named, *noted) == (0, f"sound: {EVENTS} events, head {head}\n")
+    assert script_says(named, f"3:{'0' * 64}")[0] == 3
+    header = named.read_text().splitlines(keepends=True)[0]
+    named.write_text(header + "[" * 200_000 + "\n")
+    status, said = script_says(named)
+    assert (status, said[:10]) == (3, "NOT SOUND:"), "no line ends it with a traceback"
 
 
 def test_the_script_says_that_there_is_nothing_to_verify(tmp_path):
@@ -133,18 +147,6 @@ def test_the_script_says_that_there_is_nothing_to_verify(tmp_path):
         ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         assert (ran.returncode, ran.stdout) == (2, "")
         assert ran.stderr.startswith("nothing to verify: ")
-
-
-def test_the_script_takes_any_name_of_a_file_and_no_line_ends_it_with_a_traceback(exported):
-    """A name of digits is a file, and a line that is nested too deep is a finding."""
-    named = exported.rename(exported.with_name("2026"))
-    command = [sys.executable, "-I", SCRIPT, named.name]
-    ran = subprocess.run(command, cwd=named.parent, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    header = named.read_text().splitlines(keepends=True)[0]
-    named.write_text(header + "[" * 200_000 + "\n")
-    status, said = script_says(named)
-    assert (status, said[:10]) == (3, "NOT SOUND:")
 
 
 def test_the_script_is_short_and_needs_python_alone():
@@ -210,7 +212,7 @@ def test_every_changed_line_is_refused_and_nothing_is_left_behind(exported, tmp_
         with pytest.raises(ImportRefused) as caught:
             import_log(exported, tmp_path / "copy")
         assert line is None or caught.value.line == line, name
-        code, said = script_says(exported)
+        code, said = script(exported)
         assert code == 3, name
         assert line in (None, 1) or f"line {line}" in said, name
         assert sorted(path.name for path in tmp_path.iterdir()) == ["log.jsonl", "memory"], name
@@ -242,34 +244,26 @@ def test_every_flipped_bit_of_an_export_is_refused_or_changes_nothing(exported, 
             assert rows_of(tmp_path / f"copy{n}") == expected, at
 
 
-@pytest.mark.parametrize("taken", ["key", "version"])
-def test_an_export_that_no_log_could_be_is_refused(exported, tmp_path, taken):
-    """To forge an export is to forge a log: with all links right, a stream has one event of a version and key."""
-    lines = lines_of(exported)
-    if taken == "key":
-        lines[3]["key"] = lines[5]["key"] = "same"
-    else:
-        lines[3]["version"] = 9
-    relink(lines)
-    write(exported, lines)
-    with pytest.raises(ImportRefused):
-        import_log(exported, tmp_path / "copy")
-    assert not (tmp_path / "copy").exists()
+FORGED = {
+    "a key of two events": (ImportRefused, lambda lines: (lines[3].update(key="same"), lines[5].update(key="same"))),
+    "a gap in the versions": (ImportRefused, lambda lines: lines[3].update(version=9)),
+    "a newer format of logs": (FormatTooNew, lambda lines: lines[0].update(log_format=99)),
+}
 
 
-def test_a_newer_format_of_logs_is_refused_as_such(exported, tmp_path):
-    """Before anything is made."""
-    lines = lines_of(exported)
-    lines[0]["log_format"] = 99
-    relink(lines)
-    write(exported, lines)
-    with pytest.raises(FormatTooNew):
-        import_log(exported, tmp_path / "copy")
-    assert not (tmp_path / "copy").exists()
-
-
-def test_a_forged_but_consistent_export_is_found_by_a_noted_head(store, exported):
-    """As a log that was rewritten whole is."""
+def test_a_forged_export_is_refused_if_no_log_could_be_it_and_else_found_by_a_noted_head(store, exported, tmp_path):
+    """To forge an export is to forge a log: all links are right."""
+    whole = exported.read_text()
+    for name, (error, forge) in FORGED.items():
+        exported.write_text(whole)
+        lines = lines_of(exported)
+        forge(lines)
+        relink(lines)
+        write(exported, lines)
+        with pytest.raises(error):
+            import_log(exported, tmp_path / "copy")
+        assert not (tmp_path / "copy").exists(), name
+    exported.write_text(whole)
     noted, lines = str(store.head()), lines_of(exported)
     lines[4]["recorded_at"] += 1
     relink(lines)
@@ -282,9 +276,7 @@ def test_a_store_that_has_the_beginning_gets_the_rest(store, exported, tmp_path)
     """From a whole export and from one of the rest alone; running it again adds nothing."""
     copy, rest = tmp_path / "copy", tmp_path / "rest.jsonl"
     import_log(exported, copy)
-    store.record_many([])
-    for n in range(1_200):
-        store.record("a", "user", f"later {n}")
+    store.record_many([NewTurn(session="a", role="user", text=f"later {n}") for n in range(1_200)])
     store.audit.export(rest, after=EVENTS)
     assert script_says(rest)[0] == 0
     first = import_log(rest, copy)
@@ -346,31 +338,19 @@ def test_an_import_that_is_killed_leaves_no_store_and_may_be_run_again(store, ex
     assert rows_of(copy) == rows_of(store.path)
 
 
-def test_an_empty_folder_takes_an_import_and_a_packed_export_is_read(exported, tmp_path):
-    """As `mkdir` and `gzip` leave them."""
-    packed = tmp_path / "log.jsonl.gz"
-    packed.write_bytes(gzip.compress(exported.read_bytes()))
-    (tmp_path / "copy").mkdir()
-    assert import_log(packed, tmp_path / "copy").events == EVENTS
-
-
 def test_an_empty_log_and_a_range_can_be_exported(store, tmp_path):
     """The end says 0 events; a range carries the digest that it follows."""
     assert store.audit.export(tmp_path / "empty.jsonl").events == 0
     assert script_says(tmp_path / "empty.jsonl")[0] == 0
     assert import_log(tmp_path / "empty.jsonl", tmp_path / "copy").created
     store.start_session("s").record("user", "one")
-    assert import_log_of(store, tmp_path, after=1, upto=2) == [2]
+    store.audit.export(tmp_path / "range.jsonl", after=1, upto=2)
+    assert script_says(tmp_path / "range.jsonl")[0] == 0
+    assert [line["position"] for line in lines_of(tmp_path / "range.jsonl") if line["line"] == "event"] == [2]
     for after, upto in ((3, None), (0, 3), (2, 1), (-1, None)):
         with pytest.raises(InvalidInput):
             store.audit.export(tmp_path / "wrong.jsonl", after=after, upto=upto)
     assert not (tmp_path / "wrong.jsonl").exists()
-
-
-def import_log_of(store, folder, **bounds):
-    store.audit.export(folder / "range.jsonl", **bounds)
-    assert script_says(folder / "range.jsonl")[0] == 0
-    return [line["position"] for line in lines_of(folder / "range.jsonl") if line["line"] == "event"]
 
 
 def test_an_export_is_private_and_replaces_nothing_unasked(store, exported):
@@ -384,18 +364,18 @@ def test_an_export_is_private_and_replaces_nothing_unasked(store, exported):
     assert store.audit.export(exported, replace=True).events == EVENTS + 1
 
 
-@pytest.mark.parametrize("position", [1, 7, EVENTS])
-def test_a_damaged_log_is_not_exported(store, exported, tmp_path, position):
+def test_a_damaged_log_is_not_exported(store, exported, tmp_path):
     """What cannot be proved is not handed on as if it could; no file is left."""
-    tampering = Tampering(copy_store(log_of(store), tmp_path / "copy") / LOG_FILE)
-    tampering.write(position, recorded_at=1)
-    tampering.put_triggers_back()
-    tampering.close()
-    damaged = MemoryStore.open(tmp_path / "copy", model=None, create=False)
-    with damaged, pytest.raises(LogDamaged) as caught:
-        damaged.audit.export(tmp_path / "damaged.jsonl")
-    assert caught.value.position == position
-    assert not [path for path in tmp_path.iterdir() if "damaged" in path.name]
+    for position in (1, 7, EVENTS):
+        copy = copy_store(log_of(store), tmp_path / str(position))
+        with closing(Tampering(copy / LOG_FILE)) as tampering:
+            tampering.write(position, recorded_at=1)
+            tampering.put_triggers_back()
+        damaged = MemoryStore.open(copy, model=None, create=False)
+        with damaged, pytest.raises(LogDamaged) as caught:
+            damaged.audit.export(tmp_path / "damaged.jsonl")
+        assert caught.value.position == position
+        assert not list(tmp_path.glob("*damaged*"))
 
 
 def test_a_conversation_that_speaks_of_exports_is_a_conversation(tmp_path):
@@ -405,24 +385,19 @@ def test_a_conversation_that_speaks_of_exports_is_a_conversation(tmp_path):
     assert not is_log_export(spoken)
 
 
-@pytest.mark.parametrize("way", ["export", "import"])
-def test_a_disk_without_room_leaves_nothing(store, exported, tmp_path, monkeypatch, way):
+def test_a_disk_without_room_leaves_nothing(store, exported, tmp_path, monkeypatch):
     """Neither a part of a file nor a part of a store."""
     before = {path.name for path in tmp_path.iterdir()}
 
     def refuse(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    where = {
-        "export": "mnemolog.infra.runtime.atomic_files.os.fsync",
-        "import": "mnemolog.audit.log_import.publish_folder",
-    }
-    calls = {
-        "export": lambda: store.audit.export(tmp_path / "another.jsonl"),
-        "import": lambda: import_log(exported, tmp_path / "copy"),
-    }
-    monkeypatch.setattr(where[way], refuse)
-    with pytest.raises(StorageFull):
-        calls[way]()
-    monkeypatch.undo()
-    assert {path.name for path in tmp_path.iterdir()} == before
+    for fails, call in (
+        ("mnemolog.infra.runtime.atomic_files.os.fsync", lambda: store.audit.export(tmp_path / "another.jsonl")),
+        ("mnemolog.audit.log_import.publish_folder", lambda: import_log(exported, tmp_path / "copy")),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(fails, refuse)
+            with pytest.raises(StorageFull):
+                call()
+        assert {path.name for path in tmp_path.iterdir()} == before
