@@ -529,35 +529,22 @@ def test_a_database_that_cannot_be_read_now_is_neither_damaged_nor_moved(memory,
     assert (memory / "projections" / name).is_file()
 
 
-def test_a_damaged_log_is_distinguished_from_damaged_projections(memory, tmp_path):
-    """In both depths: also a quick check follows the links of a short log. Nothing mends it."""
-    with MemoryStore.open(memory, model=None) as store:
-        copy = copy_store(log_of(store), tmp_path / "copy")
-    tampering = Tampering(copy / LOG_FILE)
-    tampering.write(5, recorded_at=1)
-    tampering.put_triggers_back()
-    tampering.close()
-    with MemoryStore.open(copy, model=None, create=False) as store:
-        for deep, fix in ((False, False), (True, True), (True, False)):
-            found = store.admin.doctor(deep=deep, fix=fix)
-            assert found.log_damaged
-            assert not found.healthy
-            (ailment,) = [item for item in found.findings if item.what == "log"]
-            assert (ailment.state, ailment.where, ailment.fixable) == ("changed", "log.db at 5", False)
-
-
-def test_a_missing_trigger_and_a_cut_off_tail_are_seen_at_a_glance(memory, tmp_path):
+def test_what_is_wrong_with_a_log_is_found_in_both_depths_and_never_mended(memory, tmp_path):
     """With the remedy for the events that are lost, not only for the trigger."""
     with MemoryStore.open(memory, model=None) as store:
         copy = copy_store(log_of(store), tmp_path / "copy")
-    tampering = Tampering(copy / LOG_FILE)
-    tampering.execute("DELETE FROM events WHERE position > 10")
-    tampering.put_triggers_back()
-    tampering.execute("DROP TRIGGER events_refuse_update")
-    tampering.close()
+    with closing(Tampering(copy / LOG_FILE)) as tampering:
+        tampering.execute("DELETE FROM events WHERE position > 10")
+        tampering.write(5, recorded_at=1)
+        tampering.put_triggers_back()
+        tampering.execute("DROP TRIGGER events_refuse_update")
     with MemoryStore.open(copy, model=None, create=False) as store:
-        states = [item.state for item in store.admin.doctor().findings if item.what == "log"]
-    assert sorted(states) == ["removed", "unprotected", "witness"]
+        for deep, fix in ((False, False), (True, True), (True, False)):
+            found = store.admin.doctor(deep=deep, fix=fix)
+            assert (found.log_damaged, found.healthy) == (True, False)
+            of_log = {item.state: item.where for item in found.findings if item.what == "log" and not item.fixable}
+            assert of_log.keys() == {"changed", "removed", "unprotected", "witness"}
+            assert of_log["changed"] == "log.db at 5"
 
 
 def test_a_doctor_in_an_open_store_disturbs_no_later_call(memory):

@@ -80,7 +80,9 @@ def files_below(folder):
 
 
 def test_the_position_decides_between_current_and_behind(filled, folder):
-    """A turn more than the segments hold is `behind`, and by how much."""
+    """A turn more than the segments hold is `behind`, and by how much. Times of files say nothing."""
+    for path in vectors_of(folder).rglob("*"):
+        os.utime(path, (0, 0))
     (now,) = filled.status().vectors
     assert (now.state, now.covers, now.behind_events, now.segments, now.vectors) == ("current", HEAD, 0, 1, 20)
     assert now.bytes == sum(path.stat().st_size for path in vectors_of(folder).glob("*/*/*"))
@@ -140,14 +142,6 @@ def test_vectors_that_the_log_does_not_cover_are_reported_and_stay_until_an_oper
 
 def empty(segment):
     (segment / "vectors.q12").write_bytes(b"")
-
-
-def test_file_times_do_not_change_a_state(filled, folder):
-    """Restored from a tape, or touched: the tag is the same."""
-    before = filled.status().vectors
-    for path in vectors_of(folder).rglob("*"):
-        os.utime(path, (0, 0))
-    assert filled.status().vectors == before
 
 
 def test_status_names_other_models_and_reports_missing_vectors_of_the_active_one(filled, folder):
@@ -309,7 +303,7 @@ def test_verify_uses_a_witness_in_quarantine_until_it_is_purged(older):
 
 
 def test_every_state_has_a_meaning_and_an_action():
-    """The table is complete: a state without an action would leave an operator alone."""
+    """A state without an action would leave an operator alone."""
     for state in Drift:
         assert MEANS[state].endswith(".")
         kinds = (tables.VIEWS_ACTIONS, tables.ACTIONS, caches.ACTIONS, inventory.ACTIONS)
@@ -318,10 +312,11 @@ def test_every_state_has_a_meaning_and_an_action():
         assert all(isinstance(text, Hint) or text.startswith("Nothing to do") for text in actions)
 
 
-def test_status_and_doctor_report_a_full_quarantine(filled, folder, monkeypatch):
-    """A damaged file then stays in its place, and it would go unnoticed."""
+def test_a_full_quarantine_is_reported_and_damaged_files_stay_and_are_not_used(filled, folder, monkeypatch):
+    """Else they would go unnoticed. Answers stay right: the segment is read from the cache, in memory if need be."""
     from mnemolog.projections import quarantine
 
+    before = filled.recall("number7", mode="vector").hits
     monkeypatch.setattr(quarantine, "ITEMS_MAX", 1)
     aside = filled.admin.quarantine()
     aside.folder.mkdir(parents=True)
@@ -335,19 +330,8 @@ def test_status_and_doctor_report_a_full_quarantine(filled, folder, monkeypatch)
     assert not damaged.fixed
     assert "the quarantine is full" in damaged.outcome
     assert not found.healthy
-    assert segment.exists()
     assert [item.state for item in found.findings if item.what == "quarantine"] == ["full"]
-
-
-def test_damaged_files_are_not_used_while_the_quarantine_is_full(filled, folder, monkeypatch):
-    """Answers stay right: the segment is read from the cache again, in memory if need be."""
-    from mnemolog.projections import quarantine
-
-    before = filled.recall("number7", mode="vector").hits
     filled.close()
-    monkeypatch.setattr(quarantine, "ITEMS_MAX", 0)
-    (segment,) = segments_of(folder)
-    empty(segment)
     with MemoryStore.open(folder, model=HashEncoder(), background=False) as again:
         assert again.recall("number7", mode="vector").hits == before
     assert segment.exists()

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from mnemolog import InvalidInput, MemoryStore, ModelUnavailable
+from mnemolog import MemoryStore, ModelUnavailable
 from mnemolog.domain.errors import ProjectionBehind
 from tests.e2e.test_projector import PROMPT_S, Failing, Refusing, Stuck, record
 from tests.support import WAIT_S, HashEncoder, in_thread
@@ -64,14 +64,6 @@ def test_text_always_covers_the_head(store, encoder):
     (position,) = record(store, "tea")
     assert store.recall("tea", mode="text", min_position=position).hits[0].position == position
     assert encoder.calls == []
-
-
-@pytest.mark.parametrize("position", [-1, 3])
-def test_a_position_that_is_not_in_the_log_is_refused(store, position):
-    """Waiting for it might never end."""
-    record(store, "tea")
-    with pytest.raises(InvalidInput, match="min_position"):
-        store.recall("tea", min_position=position)
 
 
 def test_without_a_model_there_is_nothing_to_wait_for(folder):
