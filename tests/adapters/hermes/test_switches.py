@@ -108,16 +108,6 @@ def test_what_stands_in_the_context_is_not_called_to_mind_until_it_is_compressed
     assert "The red boat is in the harbour." in hermes.ask("the red boat")
 
 
-def test_what_the_last_turn_called_to_mind_is_handed_on_to_the_next_one(hermes, encoder):
-    """In the same session: "and what else?" alone finds nothing."""
-    hermes.say(*HARBOUR)
-    hermes.new("two")
-    encoder.free.set()
-    hermes.say("red boat harbour", "Yes?")
-    wait_until(lambda: all(ticket.done for ticket in tickets(hermes)), what="the prefetch")
-    assert "The red boat is in the harbour." in hermes.ask("quite so")
-
-
 @pytest.mark.parametrize("how", ["compress in place", "undo", "branch", "nothing"])
 def test_what_another_agent_does_to_the_session_breaks_the_stamp_as_well(hermes, encoder, how):
     """A gateway may have two agents in one session: a prefetch from before a switch of the other is dropped."""

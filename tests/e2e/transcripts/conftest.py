@@ -49,12 +49,15 @@ def read(memory, projects, rollouts):
 
 @pytest.fixture
 def read_anew(memory, read):
-    """Reads everything from the beginning, as if it were not known how far it had got."""
+    """Reads everything from the beginning, as if it were not known how far it had got: that adds nothing."""
 
     def read_all(**options):
+        head = memory.head()
         for path in (memory.path / "projections").glob("watch.db*"):
             path.unlink()
-        return read(**options)
+        report = read(**options)
+        assert (memory.head(), report.recorded, report.switches) == (head, 0, {})
+        return report
 
     return read_all
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mnemolog import InvalidInput, MemoryStore, restore_backup
+from mnemolog import MemoryStore, restore_backup
 from mnemolog.adapters.importers.transcripts import Transcripts
 from tests.e2e.transcripts.conftest import files_in
 from tests.e2e.transcripts.written import Claude, Codex, Transcript
@@ -52,7 +52,8 @@ def test_a_complete_last_line_needs_no_line_end(projects, read, said):
 
 
 def test_a_bad_line_is_named_and_skipped(projects, read, said):
-    """Not JSON, not an object, an invalid time."""
+    """Not JSON, not an object, an invalid time, too long a text; nor does an id that is too long stop anything."""
+    Claude(projects, "x" * 300, file="long").say("Never said.")
     talk = Claude(projects, A)
     talk.say("Hello.")
     talk.put("{oops", "[]", "")
@@ -60,19 +61,12 @@ def test_a_bad_line_is_named_and_skipped(projects, read, said):
     talk.say("x" * ((1 << 20) + 1))
     talk.answer("Hi.")
     report = read()
-    assert (report.recorded, report.refused) == (2, 4)
-    assert [refusal.split(f"{talk.path}:")[1].split(":")[0] for refusal in report.refusals] == ["2", "3", "5", "6"]
+    assert (report.recorded, report.refused) == (2, 5)
+    named = [
+        refusal.split(f"{talk.path}:")[1].split(":")[0] for refusal in report.refusals if str(talk.path) in refusal
+    ]
+    assert named == ["2", "3", "5", "6"]
     assert said(A) == ["Hello.", "Hi."]
-    assert read().refused == 0
-
-
-def test_a_name_that_the_store_refuses_stops_nothing(projects, read, said):
-    """The id of a session has half a kilobyte."""
-    Claude(projects, "x" * 300, file="long").say("Never said.")
-    Claude(projects, A).say("Hello.")
-    report = read()
-    assert (report.recorded, report.refused) == (1, 1)
-    assert said(A) == ["Hello."]
 
 
 def test_doctor_and_verify_find_nothing_wrong_after_reading(projects, memory, read):
@@ -145,14 +139,6 @@ def test_a_preview_counts_what_would_be_recorded(projects, rollouts, memory, rea
     assert (would.recorded, would.sessions, would.files) == (did.recorded, did.sessions, did.files) == (3, 2, 3)
 
 
-def test_an_unknown_format_or_an_invalid_scope_is_refused_at_once(memory):
-    """Before any file is read."""
-    with pytest.raises(InvalidInput, match="empty segment"):
-        Transcripts(memory, scope="/x")
-    with pytest.raises(InvalidInput, match="none of claude-code, codex, jsonl"):
-        Transcripts(memory, format="csv")
-
-
 def test_one_process_reads_at_a_time(folder, projects, memory):
     """The other waits for it, and ends at once when `stop` is set."""
     Claude(projects, A).say("Hello.")
@@ -223,7 +209,7 @@ def test_a_killed_reader_loses_and_repeats_nothing(folder, projects, rollouts, r
             talk.compact()
             rollout.compact()
     script = Path(__file__).with_name("dying.py")
-    for _ in range(4):  # Two at a time: one continues the work of the other.
+    for _ in range(2):  # Two at a time: one continues the work of the other.
         steps = [str(rng.randrange(1, 50)) for _ in range(2)]
         dying = [subprocess.Popen([sys.executable, script, folder, projects, rollouts, step]) for step in steps]
         ends = [child.wait(timeout=60) for child in dying]
