@@ -12,12 +12,15 @@ import struct
 import sys
 import termios
 import threading
+import uuid
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import pytest
 
+from mnemolog import MemoryStore
 from mnemolog.cli import main
+from tests.support import HashEncoder
 
 
 class Ran(NamedTuple):
@@ -100,6 +103,23 @@ def terminal(monkeypatch, screen):
         return Ran(exited.value.code or 0, drawn.decode(), "")
 
     return terminal
+
+
+@pytest.fixture
+def name():
+    """The name of a log that is not there yet."""
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def opened(postgres_url, name, tmp_path):
+    """Open the log of that name in the folder of a node, which is new or was opened before."""
+
+    def opened(node, *, url=postgres_url, **how):
+        how = {"model": HashEncoder(), "background": False, **how}
+        return MemoryStore.open(url, log=name, local=tmp_path / node, **how)
+
+    return opened
 
 
 def _read_all(terminal: int, into: bytearray) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import uuid
 
 import pytest
 
@@ -13,23 +12,6 @@ from tests.support import HashEncoder
 pytestmark = pytest.mark.local
 
 TURNS = 40
-
-
-@pytest.fixture
-def name():
-    """The name of a log that is not there yet."""
-    return uuid.uuid4().hex
-
-
-@pytest.fixture
-def opened(postgres_url, tmp_path, name):
-    """Open the log in the folder of a node, which is new or was opened before."""
-
-    def opened(node, **how):
-        how = {"model": HashEncoder(), "background": False, **how}
-        return MemoryStore.open(postgres_url, log=name, local=tmp_path / node, **how)
-
-    return opened
 
 
 @pytest.fixture
@@ -49,9 +31,9 @@ def copied(opened, tmp_path):
     return tmp_path / "two"
 
 
-def test_a_new_node_embeds_nothing_again(copied):
-    """It is opened as any folder: it knows its log, and is a node of its own."""
-    encoder = HashEncoder()
+def test_a_new_node_embeds_what_was_recorded_since_and_nothing_again(opened, copied):
+    """It is opened as any folder: it knows its log, and is a node of its own. Another model embeds for itself."""
+    encoder, other = HashEncoder(), HashEncoder(fingerprint="another/1")
     with MemoryStore.open(copied, model=encoder, background=False) as two:
         assert two.status().views.state == "current"
         two.admin.catch_up_vectors()
@@ -59,17 +41,15 @@ def test_a_new_node_embeds_nothing_again(copied):
         assert two.recall(f"the ferry number {TURNS + 2} leaves", mode="vector", k=1).hits[0].position == TURNS + 4
         assert len(two.admin.nodes()) == 2
         assert two.admin.doctor(deep=True).healthy
-
-
-def test_a_new_node_embeds_what_was_recorded_since(opened, copied):
-    """It catches up from where the copy ends."""
-    with opened("one") as one:
-        one.session("trip").record("user", "and comes back at six")
-    encoder = HashEncoder()
-    with MemoryStore.open(copied, model=encoder, background=False) as two:
+        encoded = encoder.texts_encoded
+        with opened("one") as one:
+            one.session("trip").record("user", "and comes back at six")
         two.admin.catch_up_vectors()
-        assert encoder.texts_encoded == 1
+        assert encoder.texts_encoded == encoded + 1
         assert two.recall("comes back").hits[0].text == "and comes back at six"
+    with MemoryStore.open(copied, model=other, background=False) as two:
+        two.admin.catch_up_vectors()
+        assert other.texts_encoded == TURNS + 4
 
 
 def test_a_new_node_serves_nothing_that_was_forgotten_since(opened, copied):
@@ -90,14 +70,6 @@ def test_what_does_not_fit_the_log_is_rebuilt(opened, copied):
     with MemoryStore.open(copied, model=HashEncoder(), background=False) as two:
         assert two.recall("ferry 7").hits
         assert [item.was for item in two.admin.quarantine().items()]
-
-
-def test_another_model_embeds_for_itself(copied):
-    """Vectors belong to a model."""
-    other = HashEncoder(fingerprint="another/1")
-    with MemoryStore.open(copied, model=other, background=False) as two:
-        two.admin.catch_up_vectors()
-        assert other.texts_encoded == TURNS + 3
 
 
 @pytest.mark.log_file

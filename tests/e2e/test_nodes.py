@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import uuid
 
 import pytest
 
@@ -19,12 +18,6 @@ pytestmark = pytest.mark.local
 READER = "&options=-c%20role%3Dmnemolog_test_reader"
 
 
-@pytest.fixture
-def name():
-    """The name of a log that is not there yet."""
-    return uuid.uuid4().hex
-
-
 @pytest.fixture(scope="module", autouse=True)
 def reader(postgres_url):
     """A user who may read the log and its keys."""
@@ -34,16 +27,6 @@ def reader(postgres_url):
         database.execute("DROP ROLE mnemolog_test_reader")
 
 
-@pytest.fixture
-def opened(postgres_url, name, tmp_path):
-    """Open the log in the folder of a node, which is new or was opened before."""
-
-    def opened(node, *, url=postgres_url, **how):
-        return MemoryStore.open(url, log=name, local=tmp_path / node, **{"model": None, **how})
-
-    return opened
-
-
 def rows(url, name):
     """Every node of a log as stored, with the transaction that wrote it."""
     with connect(url) as database:
@@ -51,34 +34,21 @@ def rows(url, name):
         return database.execute(query, (name,)).fetchall()
 
 
-def test_a_folder_is_a_node_from_its_first_opening_on(opened):
-    """Its id stays the same, also when the projections are deleted."""
-    with opened("one") as store:
+def test_a_folder_is_a_node_from_its_first_opening_on(opened, tmp_path):
+    """Its id stays when the projections are deleted. Two processes in it are one node, its copy is another."""
+    with opened("one") as store, opened("one"):
         (node,) = store.admin.nodes()
         assert node.here
         assert node.label.endswith(":" + str(store.path))
     shutil.rmtree(store.path / "projections", ignore_errors=True)
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
     with opened("one") as store:
         (again,) = store.admin.nodes()
         assert again.node == node.node
         assert again.opened_at > node.opened_at
-        with opened("two") as other:
+        with opened("two") as other, opened("copy"):
             assert [item.here for item in other.admin.nodes()].count(True) == 1
-            assert len(store.admin.nodes()) == 2
-
-
-def test_a_copy_of_a_folder_is_a_node_of_its_own(opened, tmp_path):
-    """Or one would confirm for the other."""
-    opened("one").close()
-    shutil.copytree(tmp_path / "one", tmp_path / "two")
-    with opened("two") as store, opened("one"):
-        assert len({node.node for node in store.admin.nodes()}) == 2
-
-
-def test_two_processes_in_one_folder_are_one_node(opened):
-    """The folder has the projections, not the process."""
-    with opened("one") as store, opened("one"):
-        assert len(store.admin.nodes()) == 1
+            assert len({node.node for node in store.admin.nodes()}) == 3
 
 
 def test_status_says_how_far_behind_each_node_is(opened, run, tmp_path):
@@ -156,7 +126,11 @@ def test_a_reader_keeps_projections_of_its_own(opened, postgres_url, read_only):
 
 
 def test_commands_that_read_work_for_a_reader(opened, postgres_url, run, tmp_path):
-    """Those that write say why they cannot."""
+    """Those that write say why they cannot. Only who may write can begin a log."""
+    with pytest.raises(errors.StoreNotWritable):
+        opened("one", url=postgres_url + READER)
+    with pytest.raises(errors.StoreNotFound):
+        opened("one", url=postgres_url + READER, read_only=True)
     with opened("one") as store:
         store.session("trip").record("user", "the ferry leaves at noon")
     opened("two", url=postgres_url + READER).close()
@@ -203,11 +177,3 @@ def test_a_node_of_another_user_says_how_a_reader_gets_its_place(opened, run, tm
     note.write_text(of_reader)
     with MemoryStore.open(tmp_path / "one", model=None) as reader:
         assert reader.admin.nodes()[0].node == node.node
-
-
-def test_a_reader_creates_no_log(opened, postgres_url):
-    """Only who may write can begin one."""
-    with pytest.raises(errors.StoreNotWritable):
-        opened("one", url=postgres_url + READER)
-    with pytest.raises(errors.StoreNotFound):
-        opened("one", url=postgres_url + READER, read_only=True)

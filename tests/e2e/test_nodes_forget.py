@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import uuid
 
 import pytest
 
-from mnemolog import MemoryStore
 from mnemolog.adapters.support.items import Items
 from mnemolog.forgetting import purge as purging
 from mnemolog.forgetting.service import STEPS
 from mnemolog.projections.quarantine import Quarantine
 from tests.children.forking import in_child
-from tests.support import HashEncoder, wait_until
+from tests.support import wait_until
 
 pytestmark = pytest.mark.local
 
 SECRET = "heliotrope"
-
-
-@pytest.fixture
-def opened(postgres_url, tmp_path):
-    """Open the log in the folder of a node, which is new or was opened before."""
-    name = uuid.uuid4().hex
-
-    def opened(node, **how):
-        how = {"model": HashEncoder(), "background": False, **how}
-        return MemoryStore.open(postgres_url, log=name, local=tmp_path / node, **how)
-
-    return opened
 
 
 def told(store):
@@ -99,21 +85,32 @@ def test_a_node_that_was_away_serves_nothing_of_it_after_it_returns(opened, tmp_
         assert serves_nothing(one)
 
 
-def test_a_node_that_is_open_serves_nothing_of_it_from_then_on(opened):
-    """The first read after it purges."""
-    with opened("one") as one, opened("two") as two:
+def test_a_node_that_is_open_serves_nothing_of_it_from_then_on(opened, tmp_path):
+    """The first read after it purges, items in quarantine too: nobody knows what words they hold.
+
+    A new node has nothing to confirm: it reads a log without that content.
+    """
+    with opened("one") as one, opened("two") as two, opened("two") as again:
         told(one)
-        read_all(one)
-        read_all(two)
+        for store in (one, two, again):
+            read_all(store)
+        (tmp_path / "damaged").write_text(SECRET)
+        quarantine = Quarantine(two.path / "projections" / "quarantine")
+        assert quarantine.add(tmp_path / "damaged", reason="x", state="damaged")
         one.forget(session="secret", reason="asked for")
         assert waiting(one) == [["two"]]
         assert serves_nothing(two)
+        assert serves_nothing(again)
+        assert two.admin.quarantine().items() == []
         assert not files_with_it(two.path)
         assert waiting(one) == []
+        with opened("three") as three:
+            assert waiting(one) == []
+            assert serves_nothing(three)
         two.forget(session="other", reason="asked for as well")
-        assert waiting(two) == [["one"]]
+        assert waiting(two) == [["one", "three"]]
         assert not one.recall("ferry").hits
-        assert waiting(two) == []
+        assert waiting(two) == [["three"]]
 
 
 def test_a_node_with_a_projector_confirms_without_being_read(opened):
@@ -127,21 +124,6 @@ def test_a_node_with_a_projector_confirms_without_being_read(opened):
         wait_until(lambda: not waiting(one), what="the confirmation")
         assert not files_with_it(two.path)
         two.close()
-
-
-def test_two_open_stores_of_a_node_purge_once(opened, monkeypatch):
-    """The second finds that the first has done it."""
-    done = []
-    purge = purging.purge
-    with opened("one") as one, opened("two") as two, opened("two") as again:
-        told(one)
-        read_all(two)
-        read_all(again)
-        one.forget(session="secret")
-        monkeypatch.setattr(purging, "purge", lambda *given, **how: done.append(1) or purge(*given, **how))
-        assert serves_nothing(two)
-        assert serves_nothing(again)
-        assert done == [1]
 
 
 def test_a_purge_that_fails_is_tried_again_and_serves_nothing_meanwhile(opened, monkeypatch):
@@ -240,31 +222,6 @@ def test_projections_of_an_earlier_time_are_purged_again(opened, tmp_path):
             with opened("two") as two:
                 assert serves_nothing(two)
                 assert not files_with_it(two.path)
-
-
-def test_items_in_quarantine_are_deleted_on_every_node(opened, tmp_path):
-    """Nobody knows what words they hold."""
-    with opened("one") as one, opened("two") as two:
-        told(one)
-        read_all(two)
-        (tmp_path / "damaged").write_text(SECRET)
-        assert Quarantine(two.path / "projections" / "quarantine").add(
-            tmp_path / "damaged", reason="x", state="damaged"
-        )
-        one.forget(session="secret")
-        assert serves_nothing(two)
-        assert two.admin.quarantine().items() == []
-        assert not files_with_it(two.path)
-
-
-def test_a_new_node_has_nothing_to_confirm(opened):
-    """It reads a log without that content."""
-    with opened("one") as one:
-        told(one)
-        one.forget(session="secret")
-        with opened("two") as two:
-            assert waiting(one) == []
-            assert serves_nothing(two)
 
 
 def test_commands_list_who_has_not_confirmed(opened, run):

@@ -38,8 +38,11 @@ def node(server, tmp_path, request, monkeypatch):
 HOW = {"model": HashEncoder(), "background": False}
 
 
-def test_recall_answers_while_the_server_is_away_and_says_as_of_when(server, node):
-    """From the projections of this node: the position they have read, and the time of their newest turn."""
+def test_recall_answers_while_the_server_is_away_and_what_needs_the_log_does_not(server, node):
+    """From the projections of this node: the position they have read, and the time of their newest turn.
+
+    No read returns a part of the truth without saying so.
+    """
     with MemoryStore.open(node, **HOW) as store:
         newest = store.recall("train").hits[0]
         server.stop()
@@ -52,14 +55,34 @@ def test_recall_answers_while_the_server_is_away_and_says_as_of_when(server, nod
         assert store.recall("ferry", scope="acme", session="trip").hits
         assert store.context("ferry").stale == answer.stale
         assert store.sessions().stale.position == store.scopes().stale.position == 3
+        for read in (
+            store.head,
+            store.verify,
+            store.replay,
+            lambda: store.turns("trip"),
+            lambda: store.find("ferry"),
+            lambda: store.session("trip").recall("ferry"),
+            lambda: store.recall("ferry", receipt=True),
+            lambda: store.forget(session="trip"),
+        ):
+            with pytest.raises(errors.LogUnreachable):
+                read()
         server.start()
         assert store.recall("ferry").stale is None
         assert store.sessions().stale is None
 
 
-def test_a_store_is_opened_while_the_server_is_away_if_it_has_projections(server, node):
-    """It answers from them at once; what would be recorded is refused until the server is there again."""
+def test_a_store_is_opened_while_the_server_is_away_if_it_has_projections(server, node, tmp_path):
+    """It answers from them at once; what would be recorded is refused until the server is there again.
+
+    Then the views that were read alone are proved, as at every open: what another log left is never used with this one.
+    """
     server.stop()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / ADDRESS_FILE).write_bytes((node / ADDRESS_FILE).read_bytes())
+    with pytest.raises(errors.LogUnreachable):
+        MemoryStore.open(other, **HOW)
     with MemoryStore.open(node, **HOW) as store:
         answer = store.recall("ferry")
         assert answer.hits[0].text == "the ferry leaves at noon"
@@ -67,20 +90,13 @@ def test_a_store_is_opened_while_the_server_is_away_if_it_has_projections(server
         with pytest.raises(errors.LogUnreachable) as caught:
             store.record("trip", "user", "lost")
         assert "check that PostgreSQL runs" in caught.value.hint
+        alone = store.parts.projections._views
         server.start()
+        assert store.recall("ferry").stale is None
+        assert store.parts.projections._views is not alone
         assert store.record("trip", "user", "found again").position == 4
         assert store.recall("found").hits[0].text == "found again"
         assert store.verify().sound
-
-
-def test_a_node_without_projections_is_not_opened_while_the_server_is_away(server, node, tmp_path):
-    """There is nothing to answer from."""
-    server.stop()
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / ADDRESS_FILE).write_bytes((node / ADDRESS_FILE).read_bytes())
-    with pytest.raises(errors.LogUnreachable):
-        MemoryStore.open(other, **HOW)
 
 
 def test_a_node_may_refuse_to_answer_alone(server, node):
@@ -95,35 +111,6 @@ def test_a_node_may_refuse_to_answer_alone(server, node):
                 read()
     with pytest.raises(errors.LogUnreachable):
         MemoryStore.open(node, **HOW)
-
-
-def test_what_needs_the_log_says_that_it_does_not_answer(server, node):
-    """No read returns a part of the truth without saying so."""
-    with MemoryStore.open(node, **HOW) as store:
-        server.stop()
-        for read in (
-            store.head,
-            store.verify,
-            store.replay,
-            lambda: store.turns("trip"),
-            lambda: store.find("ferry"),
-            lambda: store.session("trip").recall("ferry"),
-            lambda: store.recall("ferry", receipt=True),
-            lambda: store.forget(session="trip"),
-        ):
-            with pytest.raises(errors.LogUnreachable):
-                read()
-
-
-def test_views_that_were_read_alone_are_proved_when_the_server_is_back(server, node):
-    """As at every open: what another log left there is never used with this one."""
-    server.stop()
-    with MemoryStore.open(node, **HOW) as store:
-        assert store.recall("ferry").stale
-        first = store.parts.projections._views
-        server.start()
-        assert store.recall("ferry").stale is None
-        assert store.parts.projections._views is not first
 
 
 def test_status_and_doctor_say_that_the_server_is_away(server, node, run):

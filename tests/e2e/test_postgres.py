@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-import uuid
 
 import psycopg
 import pytest
 
-from mnemolog import MemoryStore, errors, restore_backup
+from mnemolog import MemoryStore, errors
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE
 from tests.pages import ROOT, blocks, commands, run_block
 from tests.postgres import connect, database_on
@@ -18,12 +17,6 @@ from tests.support import HashEncoder
 pytestmark = pytest.mark.local
 
 PAGE = "docs/postgres.md"
-
-
-@pytest.fixture
-def name():
-    """The name of a log that is not there yet."""
-    return uuid.uuid4().hex
 
 
 @pytest.fixture
@@ -46,6 +39,11 @@ def test_a_url_opens_a_store_and_its_local_folder_opens_it_again(postgres_url, n
         assert store.verify().sound
     with MemoryStore.open(postgres_url, log=name, local=local, model=None) as store:
         assert store.head() == head
+    with MemoryStore.open(local, model=None, read_only=True) as store:
+        assert store.recall("ferry").hits[0].text == "the ferry leaves at noon"
+        with pytest.raises(errors.StoreNotWritable):
+            store.session("trip").record("user", "and comes back at six")
+        assert store.head() == head
 
 
 def test_the_log_in_the_database_is_whole_without_the_folder(postgres_url, name, local, tmp_path):
@@ -59,32 +57,6 @@ def test_the_log_in_the_database_is_whole_without_the_folder(postgres_url, name,
         assert store.recall("comes back").hits[0].position == 3
 
 
-def test_a_folder_can_be_opened_to_read_only(postgres_url, name, local):
-    """What would be recorded is refused; nothing is written to the folder or the database."""
-    with MemoryStore.open(postgres_url, log=name, local=local, model=None) as store:
-        store.session("trip").record("user", "the ferry leaves at noon")
-        head = store.head()
-    with MemoryStore.open(local, model=None, read_only=True) as store:
-        assert store.recall("ferry").hits[0].text == "the ferry leaves at noon"
-        with pytest.raises(errors.StoreNotWritable):
-            store.session("trip").record("user", "and comes back at six")
-        assert store.head() == head
-
-
-def test_a_backup_is_a_store_in_a_folder_with_the_same_digests(postgres_url, name, local, tmp_path):
-    """It is copied by PostgreSQL's readers, checked, and restored without PostgreSQL."""
-    with MemoryStore.open(postgres_url, log=name, local=local, model=None) as store:
-        for n in range(600):  # More than one page.
-            store.session("trip").record("user", f"turn {n}", key=str(n) if n % 2 else None)
-        made = store.backup(tmp_path / "backup", keys=tmp_path / "keys")
-        store.session("trip").record("user", "later")
-    restored = restore_backup(tmp_path / "backup", tmp_path / "restored", keys=tmp_path / "keys")
-    assert (restored.head, restored.digest) == (601, made.digest)
-    with MemoryStore.open(tmp_path / "restored", model=None) as store:
-        assert [turn.text for turn in store.turns("trip")] == [f"turn {n}" for n in range(600)]
-        assert store.verify().sound
-
-
 def test_a_folder_belongs_to_one_log(postgres_url, name, local, tmp_path):
     """Projections of one log are never opened with another."""
     MemoryStore.open(postgres_url, log=name, local=local, model=None).close()
@@ -95,30 +67,23 @@ def test_a_folder_belongs_to_one_log(postgres_url, name, local, tmp_path):
         MemoryStore.open(postgres_url, log=name, local=tmp_path / "folder", model=None)
 
 
-@pytest.mark.parametrize(
-    ("how", "field"),
-    [({}, "log"), ({"log": "acme"}, "local"), ({"local": "node"}, "log"), ({"log": "", "local": "node"}, "log")],
-)
-def test_a_url_needs_a_log_and_a_folder(postgres_url, how, field, tmp_path, monkeypatch):
-    """The error names what is missing, before anything is created."""
+def test_a_url_needs_a_log_that_is_there_and_a_folder(postgres_url, name, tmp_path, monkeypatch):
+    """The error names what is missing, before anything is created. `log` beside a path is a mistake."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(errors.InvalidInput) as caught:
-        MemoryStore.open(postgres_url, model=None, **how)
-    assert caught.value.field == field
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_needs_neither(tmp_path):
-    """`log` beside a path is a mistake, not a name that is ignored."""
+    for how, field in (
+        ({}, "log"),
+        ({"log": "acme"}, "local"),
+        ({"local": "node"}, "log"),
+        ({"log": "", "local": "node"}, "log"),
+    ):
+        with pytest.raises(errors.InvalidInput) as caught:
+            MemoryStore.open(postgres_url, model=None, **how)
+        assert caught.value.field == field
     with pytest.raises(errors.InvalidInput, match="only with the URL"):
         MemoryStore.open(tmp_path / "memory", log="acme", model=None)
-
-
-def test_a_log_that_is_not_there_is_not_created_unless_asked(postgres_url, name, local):
-    """Looking for a store leaves nothing behind."""
     with pytest.raises(errors.StoreNotFound, match=name):
-        MemoryStore.open(postgres_url, log=name, local=local, model=None, create=False)
-    assert not local.exists()
+        MemoryStore.open(postgres_url, log=name, local="node", model=None, create=False)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture
@@ -160,15 +125,6 @@ def test_init_says_who_may_prepare_a_database(run, empty):
     assert "permission denied" in ran.stderr
 
 
-def test_init_prints_the_sql_for_administrators(run, empty):
-    """It prepares a database as `init` does, and changes nothing itself."""
-    printed = run("init", empty, "--print-sql").stdout
-    assert "CREATE ROLE mnemolog_writer" in printed
-    with connect(empty) as database:
-        database.execute(printed)
-    assert "was before" in run("init", empty).stdout
-
-
 def test_a_command_says_that_it_takes_the_folder(run):
     """The folder of a log knows its URL."""
     failed = run("record", "postgresql:///memory", "trip", "The ferry leaves at noon.")
@@ -186,14 +142,14 @@ def test_a_command_says_that_the_server_is_down(run, local):
     assert "hint: check that PostgreSQL runs" in ran.stderr
 
 
-@pytest.mark.parametrize("content", ["url = ", 'log = "acme"', 'url = "http://db/x"\nlog = "acme"', "\xff"])
-def test_a_damaged_address_is_a_clear_error(local, content):
+def test_a_damaged_address_is_a_clear_error(local):
     """Nothing is created beside it."""
     local.mkdir()
-    (local / ADDRESS_FILE).write_bytes(content.encode("latin-1"))
-    with pytest.raises(errors.NotAStore, match=r"\.mnemolog\.toml"):
-        MemoryStore.open(local, model=None)
-    assert [path.name for path in local.iterdir()] == [ADDRESS_FILE]
+    for content in ("url = ", 'log = "acme"', 'url = "http://db/x"\nlog = "acme"', "\xff"):
+        (local / ADDRESS_FILE).write_bytes(content.encode("latin-1"))
+        with pytest.raises(errors.NotAStore, match=r"\.mnemolog\.toml"):
+            MemoryStore.open(local, model=None)
+        assert [path.name for path in local.iterdir()] == [ADDRESS_FILE]
 
 
 def test_the_page_runs_as_it_is_written(run, postgres_url, tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from mnemolog import MemoryStore, copy_store, errors, restore_backup
+from mnemolog.infra import postgres
 from mnemolog.infra.keys import postgres_keys
 from mnemolog.infra.keys.postgres_schema import ROLE
 from mnemolog.infra.log.open import prepare_database
@@ -23,19 +24,9 @@ pytestmark = pytest.mark.local
 
 
 @pytest.fixture
-def name():
-    """The name of a log that is not there yet."""
-    return uuid.uuid4().hex
-
-
-@pytest.fixture
-def node(postgres_url, name, tmp_path):
-    """Open a node: a folder of its own for the one log."""
-
-    def node(folder, url=postgres_url, **options):
-        return MemoryStore.open(url, log=name, local=tmp_path / folder, model=None, background=False, **options)
-
-    return node
+def node(opened):
+    """Open a node of the log, without a model."""
+    return lambda folder, **options: opened(folder, model=None, **options)
 
 
 @pytest.fixture
@@ -67,31 +58,20 @@ def log_id_of(store):
     return store.status().log_id
 
 
-def test_two_nodes_share_an_encrypted_log(node, tmp_path):
-    """What one records the other recalls; there is no file of keys on either."""
-    with node("a") as one, node("b") as other:
-        one.session("trip").record("user", "the ferry leaves at noon")
-        assert other.recall("ferry").hits[0].text == "the ferry leaves at noon"
-        other.session("trip").record("user", "and comes back at six")
-        assert [turn.text for turn in one.turns("trip")] == ["the ferry leaves at noon", "and comes back at six"]
-        assert one.verify(contents=True).sound
-    assert not list(tmp_path.glob("*/keys.db*"))
-
-
-def test_what_one_node_forgets_no_node_can_read_from_the_log(node):
-    """Also one that has its key in memory; what is recorded afterwards is readable."""
+def test_two_nodes_share_an_encrypted_log_and_what_one_forgets_none_can_read(node, tmp_path):
+    """What one records the other recalls; there is no file of keys on either. Also a key in memory is gone."""
     with node("a") as one, node("b") as other:
         turn = one.session("trip").record("user", "my passport number is 123")
-        assert [turn.text for turn in other.turns("trip")] == ["my passport number is 123"]
-        report = one.forget(positions=[turn.position], reason="asked for")
-        assert report.complete
+        assert other.recall("passport").hits[0].text == "my passport number is 123"
+        assert one.verify(contents=True).sound
+        assert one.forget(positions=[turn.position], reason="asked for").complete
         pages = other.parts.log.read_stream("session/trip", upto=other.head().position)
-        events = [recorded.event for page in pages for recorded in page]
-        assert "passport" not in repr(events)
+        assert "passport" not in repr([recorded.event for page in pages for recorded in page])
         later = other.session("trip").record("user", "the ferry leaves at noon")
-        assert one.turns("trip")[-1].text == "the ferry leaves at noon"
+        assert [turn.text for turn in one.turns("trip")] == ["the ferry leaves at noon"]
         one.forget(session="trip")
         assert later.position in [item.position for item in other.audit.forgotten()]
+    assert not list(tmp_path.glob("*/keys.db*"))
 
 
 def test_a_session_continues_while_another_node_forgets_it(node):
@@ -128,14 +108,16 @@ def test_appends_of_one_node_while_another_forgets_are_never_lost_or_readable_af
         assert len(requests) > 1
 
 
-@pytest.mark.parametrize("number", range(3))
-def test_nodes_that_begin_a_session_at_once_share_its_keys(node, number):
+def test_nodes_that_begin_a_session_at_once_share_its_keys(node):
     """Whichever makes them first has made them for both."""
     with node("a") as one, node("b") as other:
-        begun = [in_thread(lambda s=s: s.session("trip").record("user", s.path.name)) for s in (one, other)]
-        assert sorted(turn.result().position for turn in begun) == [2, 3]
-        for store in (one, other):
-            assert sorted(turn.text for turn in store.turns("trip")) == ["a", "b"]
+        for name in ("trip", "tour", "move"):
+            begun = [
+                in_thread(lambda s=s, name=name: s.session(name).record("user", s.path.name)) for s in (one, other)
+            ]
+            assert len({turn.result().position for turn in begun}) == 2
+            for store in (one, other):
+                assert sorted(turn.text for turn in store.turns(name)) == ["a", "b"]
 
 
 def test_nodes_that_create_a_log_at_once_end_with_one_log_and_its_keys(node, postgres_url, monkeypatch):
@@ -195,17 +177,13 @@ def test_keys_can_be_in_another_database(node, apart, postgres_url, tmp_path):
         node("c", keys=apart)
 
 
-def test_an_agent_needs_both_roles_and_no_more(node, user):
-    """It creates an encrypted log, records, recalls, forgets, and what it forgot is wiped."""
+def test_an_agent_needs_both_roles_and_one_without_that_of_keys_reads_no_content(node, user, run, tmp_path):
+    """With both it creates an encrypted log, recalls and forgets. The digests are anybody's to check: nothing is
+    written, and the message says which role is missing."""
     with node("agent", url=user(WRITER, ROLE)) as agent:
-        agent.session("trip").record("user", "the ferry leaves at noon")
-        assert agent.recall("ferry").hits[0].text == "the ferry leaves at noon"
-        assert agent.forget(session="trip").complete
-
-
-def test_a_user_without_the_role_of_keys_verifies_and_reads_no_content(node, user, run, tmp_path):
-    """The digests are its to check. Nothing is written, and the message says which role is missing."""
-    with node("agent") as agent:
+        agent.session("past").record("user", "the tram is late")
+        assert agent.recall("tram").hits[0].text == "the tram is late"
+        assert agent.forget(session="past").complete
         agent.session("trip").record("user", "the ferry leaves at noon")
         head = agent.head()
     with node("auditor", url=user(WRITER)) as auditor:
@@ -222,6 +200,10 @@ def test_a_user_without_the_role_of_keys_verifies_and_reads_no_content(node, use
                 call()
             assert f"grant the role {ROLE}" in caught.value.hint
         assert auditor.head() == head
+        assert auditor.backup(tmp_path / "backup").keys is None
+        with pytest.raises(errors.LogDamaged, match="needs the role mnemolog_keys"):
+            auditor.backup(tmp_path / "with keys", keys=tmp_path / "keys")
+    restore_backup(tmp_path / "backup", tmp_path / "restored", keys=tmp_path / "agent")
     ran = run("doctor", tmp_path / "auditor", "--model", "none")
     assert "Grant the role mnemolog_keys" in " ".join(ran.stdout.split())
     assert "keys.db" not in ran.stdout
@@ -298,8 +280,8 @@ def statements_on(driver, tmp_path, work):
     return [line.split("\t")[3] for line in traced.read_text().splitlines() if line.split("\t")[1] == "F"]
 
 
-def test_an_append_to_a_known_session_asks_nothing_of_the_keys(node, tmp_path):
-    """Its key is derived in memory: the one statement is that of the log."""
+def test_an_append_to_a_known_session_asks_nothing_of_the_keys_and_a_page_of_events_once(node, tmp_path):
+    """A key is derived in memory: the one statement is that of the log. Whether keys were destroyed is one query."""
     with node("a") as store:
         trip = store.session("trip")
         trip.record("user", "first")
@@ -309,24 +291,18 @@ def test_an_append_to_a_known_session_asks_nothing_of_the_keys(node, tmp_path):
             watched = (keys, writer)[number % 2]
             sent = statements_on(watched, tmp_path, lambda n=number: trip.record("user", f"turn {n}"))
             assert sorted(sent) == ([] if watched is keys else ["Bind", "Describe", "Execute", "Sync"])
-
-
-def test_a_page_of_events_asks_once_whether_keys_were_destroyed(node, tmp_path):
-    """One short query, however many events it has."""
-    with node("a") as store:
-        for n in range(50):
-            store.session("trip").record("user", f"turn {n}")
-        log = store.parts.log
         assert len(next(log.read(after=0, upto=51))) == 51
-        sent = statements_on(log.keyring.engine._driver, tmp_path, lambda: list(log.read(after=0, upto=51)))
+        sent = statements_on(keys, tmp_path, lambda: list(log.read(after=0, upto=51)))
         assert sent.count("Execute") == 1
 
 
 def test_a_backup_has_the_keys_as_a_file(node, tmp_path):
     """It is restored without PostgreSQL; a restore may also take the keys from the node itself."""
+    texts = [f"turn {n}" for n in range(600)]  # More than one page.
     with node("a") as store:
-        store.session("trip").record("user", "the ferry leaves at noon")
         gone = store.session("trip").record("user", "my passport number is 123")
+        for n, text in enumerate(texts):
+            store.session("trip").record("user", text, key=str(n) if n % 2 else None)
         store.forget(positions=[gone.position])
         made = store.backup(tmp_path / "backup", keys=tmp_path / "keys")
         store.session("trip").record("user", "later")
@@ -335,7 +311,7 @@ def test_a_backup_has_the_keys_as_a_file(node, tmp_path):
         restored = restore_backup(tmp_path / "backup", tmp_path / f"r{number}", keys=keys)
         assert restored.digest == made.digest
         with MemoryStore.open(tmp_path / f"r{number}", model=None) as store:
-            assert [turn.text for turn in store.turns("trip")] == ["the ferry leaves at noon"]
+            assert [turn.text for turn in store.turns("trip")] == texts
             assert store.verify(contents=True).sound
             assert [item.position for item in store.audit.forgotten()] == [gone.position]
 
@@ -379,17 +355,6 @@ def test_keys_from_an_older_backup_are_destroyed_again(node, tmp_path):
         assert [turn.text for turn in other.turns("trip")] == ["the ferry leaves at noon"]
         assert other.session("trip").record("user", "and comes back at six")
         assert other.verify(contents=True).sound
-
-
-def test_a_backup_without_the_role_of_keys_holds_the_log(node, user, tmp_path):
-    """Its content is not opened to check it; asking for a copy of the keys says what is missing."""
-    with node("a") as store:
-        store.session("trip").record("user", "the ferry leaves at noon")
-    with node("auditor", url=user(WRITER)) as auditor:
-        assert auditor.backup(tmp_path / "backup").keys is None
-        with pytest.raises(errors.LogDamaged, match="needs the role mnemolog_keys"):
-            auditor.backup(tmp_path / "with keys", keys=tmp_path / "keys")
-    restore_backup(tmp_path / "backup", tmp_path / "restored", keys=tmp_path / "a")
 
 
 def test_a_connection_of_the_keys_that_was_lost_is_made_again(node, postgres_url):
@@ -478,8 +443,9 @@ def test_a_forgetting_that_cannot_wipe_yet_says_so_and_is_completed_later(node, 
         assert not store.status().forgetting.pending
 
 
-def test_status_and_doctor_say_that_the_database_of_the_keys_does_not_answer(node, run, apart, tmp_path):
+def test_status_and_doctor_say_that_the_database_of_the_keys_does_not_answer(node, run, apart, tmp_path, monkeypatch):
     """The log is there all the same: what needs no content works."""
+    monkeypatch.setattr(postgres, "RECONNECT_S", 0.3)
     with node("a", keys=apart) as store:
         store.session("trip").record("user", "the ferry leaves at noon")
     noted = tmp_path / "a" / ADDRESS_FILE
