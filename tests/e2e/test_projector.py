@@ -20,7 +20,7 @@ from mnemolog.domain.errors import EncodingFailed, StoreForked
 from mnemolog.projections import projector
 from mnemolog.projections.projector_status import PROJECTORS
 from tests.children.forking import in_child
-from tests.support import WAIT_S, HashEncoder, in_thread, projections_of, start_child, wait_until
+from tests.support import WAIT_S, HashEncoder, Picky, in_thread, projections_of, start_child, wait_until
 
 pytestmark = pytest.mark.local
 
@@ -59,17 +59,13 @@ class Failing(HashEncoder):
         return super().encode(texts)
 
 
-class Refusing(HashEncoder):
-    """Refuses texts with "poison" in them."""
+class Refusing(Picky):
+    """Refuses texts with "poison" in them while it `refuses`."""
 
-    def __init__(self):
-        super().__init__()
-        self.refuses = True
+    refuses = True
 
     def encode(self, texts):
-        if self.refuses and any("poison" in text for text in texts):
-            raise ValueError("I do not like this")
-        return super().encode(texts)
+        return super().encode(texts) if self.refuses else HashEncoder.encode(self, texts)
 
 
 @pytest.fixture(autouse=True)
@@ -132,15 +128,6 @@ def test_what_another_process_records_is_embedded_too(folder, tmp_path, encoder,
             positions = [int(line) for line in child.stdout]
         wait_for(store, "idle", positions[-1])
         assert encoder.texts_encoded == 4
-
-
-def test_what_was_there_is_embedded_when_the_store_opens(folder, encoder):
-    """Started at once where there are turns."""
-    with MemoryStore.open(folder, model=None) as store:
-        last = record(store, "tea", "milk")[-1]
-    with MemoryStore.open(folder, model=encoder) as store:
-        wait_for(store, "idle", last)
-    assert encoder.texts_encoded == 2
 
 
 @pytest.mark.parametrize(
@@ -217,8 +204,9 @@ def test_an_error_is_reported_and_retried_until_it_works(folder, monkeypatch, fa
         assert store.recall("tea", mode="vector").vectors_lag is None
 
 
-def test_it_retries_without_being_called(folder, monkeypatch):
-    """Nobody has to poke it."""
+def test_it_retries_without_being_called_after_a_pause_that_doubles_up_to_a_minute(folder, monkeypatch):
+    """A model that is gone is not asked for all the time."""
+    assert [projector.retry_delay_s(n) for n in (1, 2, 3, 6, 7, 8, 10_000)] == [1, 2, 4, 32, 60, 60, 60]
     monkeypatch.setattr(projector, "RETRY_S_MIN", 0.001)
     encoder = Failing(RuntimeError("out of luck"))
     with MemoryStore.open(folder, model=encoder) as store:
@@ -226,11 +214,6 @@ def test_it_retries_without_being_called(folder, monkeypatch):
         wait_until(lambda: state(store).failures > 3, what="four failures")
         encoder.wrong = None
         wait_for(store, "idle", last)
-
-
-def test_the_pause_doubles_up_to_a_minute():
-    """A model that is gone is not asked for all the time."""
-    assert [projector.retry_delay_s(n) for n in (1, 2, 3, 6, 7, 8, 10_000)] == [1, 2, 4, 32, 60, 60, 60]
 
 
 def test_a_missing_model_is_reported(folder):
@@ -362,35 +345,28 @@ def process_stuck_in_its_model(folder, tmp_path):
 
 
 def test_a_standby_takes_over_when_the_holder_is_killed(folder, tmp_path, monkeypatch, encoder):
-    """It says for whom it waits; the state of the dead one is told as such."""
+    """It says for whom it waits; the dead one is reported as such until the next one starts, which sweeps up."""
     monkeypatch.setattr(projector, "STANDBY_S", 0.01)
-    with (
-        process_stuck_in_its_model(folder, tmp_path) as child,
-        MemoryStore.open(folder, model=None) as other,
-        MemoryStore.open(folder, model=encoder) as store,
-    ):
-        now = wait_for(store, "standing by")
-        assert now.waits_for.startswith(f"process {child.pid} on ")
-        assert (state(other).state, state(other).pid) == ("working", child.pid)
-        child.kill()
-        child.wait(WAIT_S)
-        wait_for(store, "idle", store.head().position)
-        assert encoder.texts_encoded == 1
-        assert state(other).pid == os.getpid()
-    with MemoryStore.open(folder, model=None) as other:
+    with process_stuck_in_its_model(folder, tmp_path) as child, MemoryStore.open(folder, model=None) as other:
+        with MemoryStore.open(folder, model=encoder) as store:
+            now = wait_for(store, "standing by")
+            assert now.waits_for.startswith(f"process {child.pid} on ")
+            assert (state(other).state, state(other).pid) == ("working", child.pid)
+            child.kill()
+            child.wait(WAIT_S)
+            wait_for(store, "idle", store.head().position)
+            assert encoder.texts_encoded == 1
+            assert state(other).pid == os.getpid()
         assert state(other).state == "off"
-
-
-def test_a_killed_projector_is_reported_as_dead(folder, tmp_path):
-    """Until the next one starts, which sweeps up."""
-    with process_stuck_in_its_model(folder, tmp_path) as child:
+    killed = folder.with_name("killed")
+    with process_stuck_in_its_model(killed, tmp_path) as child:
         child.kill()
         child.wait(WAIT_S)
-    with MemoryStore.open(folder, model=None) as other:
+    with MemoryStore.open(killed, model=None) as other:
         now = state(other)
         assert now.state == "dead"
         assert now.error.startswith(f"process {child.pid} on ")
-        with MemoryStore.open(folder, model=HashEncoder()) as store:
+        with MemoryStore.open(killed, model=HashEncoder()) as store:
             wait_for(store, "idle", store.head().position)
         assert state(other).state == "off"
 
