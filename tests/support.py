@@ -23,11 +23,11 @@ from mnemolog.adapters.support.store_access import log_of, visible_of
 from mnemolog.cli.app import loaded
 from mnemolog.cli.hints import as_commands, begin
 from mnemolog.domain.events import SessionStarted, TurnRecorded
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.position import Micros
 from mnemolog.domain.session import session_stream
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
-from mnemolog.projections.history.states import SessionStates, evolve
+from mnemolog.projections.history.states import evolve
 from mnemolog.projections.recall import text_search
 from mnemolog.projections.sql import position_blocks
 from mnemolog.projections.sql.filtering import turns_left
@@ -65,20 +65,6 @@ class FakeClock:
     def advance(self, *, seconds: float) -> None:
         with self._lock:
             self._time += round(seconds * 1_000_000)
-
-
-class NoSnapshots:
-    """Keeps nothing: every state is folded from the log."""
-
-    def find(self, stream: str, position: Position | None) -> None:
-        return None
-
-    def save(self, stream: str, folded: Any) -> None:
-        pass
-
-
-def states_of(log: EventLog) -> SessionStates:
-    return SessionStates(log, NoSnapshots())
 
 
 class HashEncoder:

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain import errors
-from mnemolog.domain.errors import ProjectionUnreadable
-from mnemolog.domain.position import ORIGIN
 from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.recall import text_search
 from mnemolog.projections.sql.conversation_views import CREATE_TEXT_INDEX, TEXT_INDEX, TURNS, Views
@@ -51,14 +49,6 @@ def dump(views):
     """Everything the views hold."""
     with views.database.reading() as connection:
         return [connection.exec_driver_sql(f"SELECT * FROM {t}").all() for t in ("sessions", "turns", "tracking")]
-
-
-def test_events_applied_twice_change_nothing(views, log):
-    """A batch that comes again is recognised by its positions."""
-    before = dump(views)
-    for batch in log.read(after=ORIGIN, upto=log.head().position):
-        views.apply(batch)
-    assert dump(views) == before
 
 
 def test_events_before_an_unreadable_one_are_saved(views, store, log, monkeypatch):
@@ -115,21 +105,6 @@ def test_views_of_another_log_are_rebuilt_on_open(views, tmp_path, log):
         engine.dispose()
 
 
-def test_a_rebuild_of_views_removes_planted_rows(views, log):
-    """Planted rows vanish, in the table and in the text index."""
-    before = dump(views)
-    with views.database.writing() as connection:
-        connection.exec_driver_sql(
-            "INSERT INTO turns (place, position, version, role, asks, stems, text, recorded_at) "
-            "VALUES (999, 999, 999, 'user', 0, ' ghost ', 'ghost', 1)"
-        )
-        connection.exec_driver_sql(f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (999, 'ghost')")
-    assert views.rebuild(upto=log.head().position) == log.head().position
-    assert dump(views) == before
-    with views.database.reading() as connection:
-        assert text_search.search(connection, ["ghost"], k=5).positions == []
-
-
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=200))
 def test_no_query_is_a_syntax_error(query):
     """Whatever somebody types is words, not FTS5; and one who types a whole turn finds it."""
@@ -147,13 +122,6 @@ def test_no_query_is_a_syntax_error(query):
         assert found.positions == ([7] if terms else [])
         assert dict(found.counts.holding) == dict.fromkeys(terms, 1)
     engine.dispose()
-
-
-@pytest.mark.parametrize("query", ['"', "*", "NEAR(a b)", "-a", "a AND", "___", "😀", "col:x", "x" * 10_000, "( ) ^ +"])
-def test_fts_syntax_in_a_query_is_only_words(views, query):
-    """The usual traps, against the real index."""
-    with views.database.reading() as connection:
-        text_search.search(connection, terms_of(query), k=5)
 
 
 def brute_force(store, encoder, query, k, allowed=None):
@@ -186,16 +154,6 @@ def test_a_filter_applies_before_the_best_are_chosen(store, encoder):
     assert [hit.position for hit in answer.hits] == [rare.position]
 
 
-def test_segments_are_merged_when_they_become_many(store, encoder, folder):
-    """The number of segments stays bounded, the vectors stay all there."""
-    for n in range(40):
-        fill(store, 2, start=2 * n)
-        store.admin.catch_up_vectors()
-        assert len(list((folder / "projections" / "vectors").glob("*/[0-9]*-[0-9]*"))) < 12
-    (status,) = store.status().vectors
-    assert (status.state, status.vectors) == ("current", 80)
-
-
 def test_vectors_ahead_of_the_log_are_never_served(store, folder, tmp_path, encoder):
     """A log restored from before the vectors: they know a future that did not happen."""
     fill(store, 5)
@@ -211,13 +169,3 @@ def test_vectors_ahead_of_the_log_are_never_served(store, folder, tmp_path, enco
         assert [hit.text for hit in older.recall("number1 history", mode="vector").hits] == ["another history"]
         assert older.status().quarantined == 0, "this log could not make it again"
     assert len(list((tmp_path / "older" / "projections" / "vectors").glob("*/0*"))) == 2
-
-
-def test_a_broken_generation_manifest_names_its_path(tmp_path):
-    """The error says which file, for the operator."""
-    from mnemolog.projections.vectors.manifest import read_manifest
-
-    (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(ProjectionUnreadable) as caught:
-        read_manifest(tmp_path)
-    assert caught.value.path == tmp_path / "manifest.json"

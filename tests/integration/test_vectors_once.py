@@ -10,7 +10,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
-from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
+from mnemolog.projections.sql.embeddings import content_hash
 from mnemolog.projections.sql.packed_vectors import pack
 from mnemolog.projections.vectors import generation, projection
 from mnemolog.projections.vectors.manifest import read_manifest, segment_folders, tag_of, write_manifest
@@ -230,13 +230,3 @@ def test_text_hashes_find_every_text_also_after_being_written(rng):
         if len(content) == 32
     )
     assert content_hash("unknown") not in found
-
-
-def test_vectors_of_forgotten_turns_are_not_salvaged(folder, encoder):
-    """A cache stores nothing that was read in an earlier epoch."""
-    with opened(folder, encoder) as store:
-        note(store, range(3))
-        cache = store.parts.projections.vectors().projection()._cache
-        assert isinstance(cache, EmbeddingCache)
-        cache.store({content_hash("x"): pack(encoder.encode(["x"]))}, read_in=-1)
-    assert cached(folder) == set()
