@@ -22,19 +22,19 @@ FOLDERS = {
     "mnemolog.adapters": "adapters",
     "mnemolog": "api",
 }
+DATABASES = {
+    *("domain", "infra.runtime", "infra.sqlite", "infra.postgres", "infra.opened_files", "infra.copy_database"),
+}
+SERVICES = {"domain", "infra", "projections", "application", "audit", "operations", "forgetting", "models"}
+LIBRARY = SERVICES | {"observability", "results", "defaults", "session", "working_memory", "store"}
 MAY_IMPORT = {
     # The facts. No input or output.
     "domain": {"domain"},
     # The write side and the machine.
     "infra.runtime": {"domain"},
-    "infra.keys": {
-        *("domain", "infra.runtime", "infra.sqlite", "infra.postgres", "infra.opened_files", "infra.copy_database"),
-    },
+    "infra.keys": DATABASES,
     "infra.embedding": {"domain", "infra.runtime"},
-    "infra.log": {
-        *("domain", "infra.runtime", "infra.sqlite", "infra.postgres", "infra.opened_files", "infra.copy_database"),
-        "infra.keys",
-    },
+    "infra.log": {*DATABASES, "infra.keys"},
     "infra": {"domain", "infra"},
     # The read side: it knows the write side by the ports that it declares.
     "projections": {"domain", "infra.runtime", "infra.sqlite", "infra.opened_files", "projections"},
@@ -44,60 +44,22 @@ MAY_IMPORT = {
     "forgetting": {"domain", "infra", "projections", "application", "observability", "results"},
     "models": {"domain", "infra", "projections", "application", "observability", "results"},
     "evaluation": {"domain", "infra.runtime", "projections"},
-    "audit": {
-        "domain",
-        "infra",
-        "projections",
-        "application",
-        "observability",
-        "forgetting",
-        "evaluation",
-        "operations",  # An import puts keys beside a log as a restore does.
-        "results",
-    },
-    "operations": {"domain", "infra", "projections", "application", "observability", "forgetting", "defaults"},
+    # An import puts keys beside a log as a restore does, so the audit imports operations.
+    "audit": {*SERVICES - {"audit", "models"}, "observability", "evaluation", "results"},
+    "operations": {*SERVICES - {"audit", "operations", "models"}, "observability", "defaults"},
     "results": {"domain"},
     "defaults": {"domain"},
     "eventsourcing": {"domain", "infra", "projections"},
     "working_memory": {"domain", "infra", "projections", "application", "results", "defaults"},
     "session": {"domain", "infra", "projections", "application", "results", "working_memory", "defaults"},
     "store_options": {"domain", "infra", "observability", "defaults"},
-    "composition": {
-        *("domain", "infra", "projections", "application", "audit", "operations", "forgetting", "models"),
-        *("observability", "results", "store_options", "session"),
-    },
-    "store": {
-        *("domain", "infra", "projections", "application", "audit", "operations", "forgetting", "models"),
-        *("observability", "results", "defaults", "store_options", "composition", "session", "working_memory"),
-    },
-    "aio": {
-        *(
-            "domain",
-            "infra.runtime",
-            "projections",
-            "audit",
-            "evaluation",
-            "operations",
-            "forgetting",
-            "models",
-            "observability",
-        ),
-        *("results", "defaults", "session", "working_memory", "store"),
-    },
+    "composition": {*SERVICES, "observability", "results", "session", "store_options"},
+    "store": {*LIBRARY - {"store"}, "store_options", "composition"},
+    "aio": {*LIBRARY - {"infra", "application"}, "infra.runtime", "evaluation"},
     # The outermost ring.
-    "adapters": {
-        *("domain", "infra", "projections", "application", "audit", "operations", "forgetting", "models", "aio"),
-        *("observability", "results", "defaults", "session", "working_memory", "store", "adapters"),
-    },
-    "server": {
-        *("domain", "infra", "projections", "application", "audit", "operations", "forgetting", "models", "aio"),
-        *("observability", "results", "defaults", "session", "working_memory", "store", "adapters"),
-    },
-    "cli": {
-        *("domain", "infra", "projections", "application", "audit", "operations", "forgetting", "models", "aio"),
-        *("evaluation", "observability", "results", "defaults", "session", "working_memory", "store"),
-        *("adapters", "server"),
-    },
+    "adapters": {*LIBRARY, "aio", "adapters"},
+    "server": {*LIBRARY, "aio", "adapters"},
+    "cli": {*LIBRARY, "aio", "evaluation", "adapters", "server"},
     "__main__": {"cli"},
 }
 """What each package may import of mnemolog, itself apart. The most specific row applies."""
