@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
-from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore, acting_as, import_log, restore_backup
+from mnemolog import AsyncMemoryStore, DuplicateKey, InvalidInput, MemoryStore, acting_as, import_log, restore_backup
 from mnemolog.domain.actor import current_actor
 from mnemolog.domain.events import EVENT_TYPES
 from mnemolog.infra.keys.keys_file import KEYS_FILE
@@ -26,10 +26,12 @@ def test_every_event_has_the_name_of_who_appended_it(store):
     """Turns, values, switches, forgetting: one name for each call, and none where nobody was named."""
     store.session("trip")
     with acting_as("alice"):
-        store.record("trip", "user", "We moved to Lisbon.")
+        store.record("trip", "user", "We moved to Lisbon.", key="k")
         with acting_as("bob"):
             store.session("trip").set("city", "Lisbon")
         store.switch("work", reason="new", agent="assistant")
+    with acting_as("dave"), pytest.raises(DuplicateKey):  # It leaves no actor behind for the next one.
+        store.record("trip", "user", "We moved to Porto.", key="k")
     store.record("trip", "user", "It is warm.")
     with acting_as("carol"):
         report = store.forget(positions=[2])
@@ -73,15 +75,6 @@ def test_threads_that_commit_together_each_record_their_own_actor(store):
     assert all(item.event.actor == item.stream.replace("session/s", "actor-") for item in recorded)
 
 
-def test_a_refused_call_leaves_no_actor_behind(store):
-    """The next unit of work of the same writer is somebody else's."""
-    store.session("trip").end()
-    with acting_as("alice"), pytest.raises(Exception, match="ended"):
-        store.record("trip", "user", "too late")
-    store.session("other").record("user", "hello")
-    assert set(actors(store)) == {""}
-
-
 def test_calls_of_the_asyncio_store_keep_the_actor_of_their_task(folder):
     """Two tasks at a time have two actors."""
 
@@ -117,8 +110,8 @@ def test_a_retry_by_another_actor_is_still_a_retry(store):
     assert store.head() == head
 
 
-def test_the_timeline_one_event_and_the_preview_of_a_switch_name_the_actor(store):
-    """In the library: `Moment.actor`, and `actor` of the event itself."""
+def test_the_timeline_one_event_and_the_preview_of_a_switch_name_the_actor(store, folder, run):
+    """In the library and on the command line. A text cannot pretend to have one: descriptions fold white space."""
     with acting_as("alice"):
         store.session("trip").record("user", "hello")
         planned = store.preview_switch("next", reason="new", agent="assistant").events
@@ -129,11 +122,12 @@ def test_the_timeline_one_event_and_the_preview_of_a_switch_name_the_actor(store
     assert store.audit.event(2).event.actor == "alice"
     assert {item.event.actor for item in planned} == {"alice"}
     assert str(store.replay()).splitlines()[1].endswith("  (by alice)")
-
-
-def test_a_text_cannot_pretend_to_have_an_actor(store):
-    """Descriptions fold white space: two spaces come only before the name of an actor."""
-    store.session("trip").record("user", "hello  (by admin)")
+    assert "user: hello  (by alice)" in run("replay", folder).stdout
+    assert "\nactor        alice\n" in run("show", folder, "2").stdout
+    assert run("show", folder, "2", "--json").json["event"]["actor"] == "alice"
+    lines = run("replay", folder, "--jsonl").stdout.splitlines()
+    assert [json.loads(line)["actor"] for line in lines] == ["alice", "alice"]
+    store.record("trip", "user", "hello  (by admin)")
     assert "  (by" not in list(store.audit.timeline())[-1].columns()[-1]
 
 
@@ -147,22 +141,15 @@ def test_receipts_name_who_asked(store):
     assert [item.actor for item in store.audit.contexts().contexts] == ["alice"]
 
 
-def test_an_erasure_names_who_asked_for_it(store):
-    """What is gone cannot say who wrote it, but what took it away does."""
-    store.session("trip").record("user", "My number is 555-0175.")
-    with acting_as("carol"):
-        store.forget(session="trip", reason="asked for")
-    assert {item.actor for item in store.audit.forgotten()} == {"carol"}
-    assert [item.actor for item in store.audit.erasures()] == ["carol"]
-
-
 def test_erasures_applied_again_record_who_applied_them(store, tmp_path):
-    """The name in a file of erasures is no proof: the event has the name of its own actor."""
+    """What is gone cannot say who wrote it, but what took it away does. A name in a file of erasures is no proof."""
     store.session("trip").record("user", "My number is 555-0175.")
     store.backup(tmp_path / "backup", keys=tmp_path / "keys")
     with acting_as("carol"):
         store.forget(session="trip")
     erasures = store.audit.erasures()
+    assert {item.actor for item in store.audit.forgotten()} == {"carol"}
+    assert [item.actor for item in erasures] == ["carol"]
     restore_backup(tmp_path / "backup", tmp_path / "restored", keys=tmp_path / "keys")
     with MemoryStore.open(tmp_path / "restored", model=None) as restored, acting_as("dave"):
         restored.admin.reapply_erasures(erasures)
@@ -182,14 +169,3 @@ def test_an_export_and_its_import_keep_the_actors(store, tmp_path):
     (tmp_path / "copy" / KEYS_FILE).write_bytes(keys.read_bytes())
     with MemoryStore.open(tmp_path / "copy", model=None) as copy:
         assert actors(copy) == ["alice", "alice"]
-
-
-def test_replay_and_show_print_the_actor(store, folder, run):
-    """`mnemolog replay` after the description, `mnemolog show` on a line of its own, both in their JSON."""
-    with acting_as("alice"):
-        store.session("trip").record("user", "hello")
-    assert "user: hello  (by alice)" in run("replay", folder).stdout
-    assert "\nactor        alice\n" in run("show", folder, "2").stdout
-    assert run("show", folder, "2", "--json").json["event"]["actor"] == "alice"
-    lines = run("replay", folder, "--jsonl").stdout.splitlines()
-    assert [json.loads(line)["actor"] for line in lines] == ["alice", "alice"]

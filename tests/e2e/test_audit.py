@@ -52,9 +52,19 @@ def of(diff, session="s"):
 # --- timeline
 
 
-def test_the_timeline_tells_every_event_in_order(store):
-    """Each has its place, its time, its session and words of its own."""
+def test_the_timeline_tells_every_event_in_order(store, session):
+    """Each has its place, its time, its session and words of its own, and none is told by its topic and fields.
+
+    What was said is one line, cut, without control characters: it hides no other line. The event has all of it.
+    """
+    session.record("user", HOSTILE)
     moments = list(store.audit.timeline())
+    assert not [moment.topic for moment in moments if moment.what.startswith(moment.topic)]
+    hostile = moments[-1]
+    assert hostile.what.isprintable()
+    assert len(hostile.what) == 200
+    assert hostile.what.startswith("user: one two \\x1b[2Jthree long")
+    assert hostile.event.text == HOSTILE
     assert [moment.position for moment in moments] == list(range(1, head(store) + 1))
     assert [moment.event for moment in moments] == [recorded.event for recorded in store.events()]
     assert all(moment.what and "\n" not in moment.what for moment in moments)
@@ -66,11 +76,6 @@ def test_the_timeline_tells_every_event_in_order(store):
     assert moments[1].what == "Alice: I moved to Lisbon in March."
 
 
-def test_every_kind_of_event_has_words_of_its_own(store):
-    """No topic is told by its name and its fields."""
-    assert not [moment.topic for moment in store.audit.timeline() if moment.what.startswith(moment.topic)]
-
-
 def test_a_part_of_the_timeline_is_the_same_part(store):
     """By position, session and time of recording; sessions keep their names though they began before."""
     whole = list(store.audit.timeline())
@@ -79,28 +84,24 @@ def test_a_part_of_the_timeline_is_the_same_part(store):
     since, until = whole[10].at, whole[20].at
     assert list(store.audit.timeline(since=since, until=until)) == whole[10:20]
     assert list(store.audit.timeline(after=head(store))) == []
-    for wrong in ({"after": head(store) + 1}, {"upto": 99}, {"after": 3, "upto": 2}, {"after": -1}, {"upto": True}):
+    assert list(store.audit.timeline(since=datetime(2030, 1, 1, tzinfo=UTC))) == []
+    without_zone = {"since": datetime(2024, 1, 1)}  # It means another moment elsewhere.
+    ranges = ({"after": head(store) + 1}, {"upto": 99}, {"after": 3, "upto": 2}, {"after": -1}, {"upto": True})
+    for wrong in (*ranges, without_zone):
         with pytest.raises(InvalidInput):
             store.audit.timeline(**wrong)
     with pytest.raises(UnknownSession):
         store.audit.timeline(session="nobody")
 
 
-def test_a_line_of_the_timeline_cannot_steer_a_terminal(store, session):
-    """What was said is one line, cut, without control characters: it hides no other line. The event has all of it."""
-    session.record("user", HOSTILE)
-    moment = list(store.audit.timeline())[-1]
-    assert moment.what.isprintable()
-    assert len(moment.what) == 200
-    assert moment.what.startswith("user: one two \\x1b[2Jthree long")
-    assert moment.event.text == HOSTILE
-
-
 # --- one event
 
 
 def test_an_event_is_shown_with_all_its_columns(store):
-    """As they are stored; its link follows from the event before."""
+    """As they are stored; its link follows from the event before. Only positions from 1 to the head are shown."""
+    for position in (0, -1, head(store) + 1, 2**70, True, "3"):
+        with pytest.raises(InvalidInput):
+            store.audit.event(position)
     found, before = store.audit.event(2), store.audit.event(1)
     (row,) = [row for page in log_of(store).stored_rows(after=1, upto=2, batch_max=1) for row in page]
     columns = (found.position, found.stream.encode(), found.version, found.topic.encode(), found.state)
@@ -109,14 +110,6 @@ def test_an_event_is_shown_with_all_its_columns(store):
     assert (found.previous_digest, found.link_holds, found.unreadable) == (before.digest, True, None)
     assert found.event == next(store.events(after=1)).event
     assert (before.previous_digest, before.link_holds) == (log_of(store).genesis.hex(), True)
-
-
-@pytest.mark.local
-def test_only_what_is_there_is_shown(store):
-    """From 1 to the head."""
-    for position in (0, -1, head(store) + 1, 2**70, True, "3"):
-        with pytest.raises(InvalidInput):
-            store.audit.event(position)
 
 
 def test_a_damaged_event_is_shown_as_it_is(store, tmp_path):
@@ -138,14 +131,6 @@ def test_a_damaged_event_is_shown_as_it_is(store, tmp_path):
 # --- diff
 
 
-def test_nothing_changed_between_a_position_and_itself(store):
-    """Anywhere."""
-    for position in (0, 7, head(store)):
-        found = store.audit.diff(position, position)
-        assert (found.sessions, found.topics, found.switches, found.activations) == ((), {}, (), ())
-        assert found.before == found.after
-
-
 def test_recorded_turns_are_listed_up_to_a_limit(store, session):
     """Those beyond it are counted."""
     before = head(store)
@@ -156,8 +141,9 @@ def test_recorded_turns_are_listed_up_to_a_limit(store, session):
 
 
 def test_values_tasks_notes_and_checkpoints_are_shown_before_and_after(store, session):
-    """`None` is a value; what was set and deleted in between did not change."""
+    """`None` is a value; what was set and deleted in between did not change. What expired was removed."""
     session.set("kept", 1), session.set("changed", "old"), session.set("removed", None), session.set("same", [1])
+    session.set("short", 1, ttl=9.5)
     session.note("first"), session.set_task("a"), session.checkpoint("early")
     before = head(store)
     session.set("changed", "new"), session.delete("removed"), session.set("added", None), session.set("same", [1])
@@ -169,20 +155,12 @@ def test_values_tasks_notes_and_checkpoints_are_shown_before_and_after(store, se
         ("added", "added", None, None),
         ("changed", "changed", "old", "new"),
         ("removed", "removed", None, None),
+        ("short", "removed", 1, None),
     ]
     assert (found.task_before.status, found.task_after.status) == ("active", "done")
     assert ([note.text for note in found.notes_removed], [note.text for note in found.notes_added]) == ([], ["second"])
     assert [item.name for item in found.checkpoints_created] == ["late"]
     assert [item.name for item in found.checkpoints_deleted] == ["early"]
-
-
-def test_a_value_that_expired_in_between_was_removed(store, session):
-    """Whether a value is there is a matter of the time at each end."""
-    session.set("short", 1, ttl=2.5)
-    before = head(store)
-    for _ in range(4):
-        session.record("user", "a second passes")
-    assert [(item.key, item.change) for item in of(store.audit.diff(before)).values] == [("short", "removed")]
 
 
 def test_hidden_turns_are_named(store, session):
@@ -232,7 +210,11 @@ def test_two_diffs_in_a_row_tell_what_one_over_both_tells(store):
 
 
 def test_a_diff_that_cannot_be_is_refused(store):
-    """Backwards, or past the head."""
+    """Backwards, or past the head. Between a position and itself nothing changed."""
+    for position in (0, 7, head(store)):
+        found = store.audit.diff(position, position)
+        assert (found.sessions, found.topics, found.switches, found.activations) == ((), {}, (), ())
+        assert found.before == found.after
     for before, after in ((5, 4), (0, head(store) + 1), (head(store) + 1, None), (-1, 3)):
         with pytest.raises(InvalidInput):
             store.audit.diff(before, after)
@@ -357,10 +339,3 @@ def test_an_event_without_a_description_is_shown_by_its_fields():
         colour: str
 
     assert describe(CarWashed(colour="red")) == 'car.washed.v1 {"colour":"red"}'
-
-
-def test_times_need_a_zone(store):
-    """A time without one means another moment elsewhere."""
-    with pytest.raises(InvalidInput):
-        store.audit.timeline(since=datetime(2024, 1, 1))
-    assert list(store.audit.timeline(since=datetime(2030, 1, 1, tzinfo=UTC))) == []

@@ -72,16 +72,14 @@ def test_a_receipt_records_what_was_shown(store, trip):
     assert "context for 'What does the ferry cost?'" in moment.what
 
 
-def test_a_context_without_one_writes_nothing(store, trip):
-    """Unless the store was opened with receipts."""
-    head = store.head()
-    assert store.context("ferry").receipt is None
-    assert trip.context("ferry").receipt is None
-    assert store.head() == head
-
-
 def test_a_store_opened_with_receipts_keeps_one_of_every_context(folder):
-    """And of the recall inside none of its own."""
+    """And of the recall inside none of its own. Another one keeps none unless it is asked to."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.session("trip").record("user", "We could take the tram.")
+        head = store.head()
+        assert store.context("ferry").receipt is None
+        assert store.session("trip").context("ferry").receipt is None
+        assert store.head() == head
     with MemoryStore.open(folder, model=None, receipts=True) as store:
         trip = store.session("trip")
         trip.record("user", "We could take the ferry.")
@@ -92,7 +90,7 @@ def test_a_store_opened_with_receipts_keeps_one_of_every_context(folder):
 
 
 def test_the_audit_says_whether_a_context_reproduces_and_would_differ_today(store, trip, clock):
-    """A turn came; a value expired."""
+    """A turn came; a value expired. As of an earlier position it is the same, whatever was recorded since."""
     context = trip.context("ferry", receipt=True)
     audit = store.audit.contexts()
     assert (verdicts(audit), audit.changed_today, audit.sound) == (["reproduces"], 0, True)
@@ -105,19 +103,13 @@ def test_the_audit_says_whether_a_context_reproduces_and_would_differ_today(stor
     assert (item.turns, item.values, item.session) == (context.positions, ("city", "code"), "trip")
     trip.rewind(turns=1)
     assert not store.audit.contexts().contexts[0].would_differ_today
-    clock.advance(seconds=61)
-    (item,) = store.audit.contexts().contexts
-    assert (item.verdict.value, item.would_differ_today, item.came, item.went) == ("reproduces", True, (), ())
-
-
-def test_a_context_as_of_a_position_is_the_same_today(store, trip):
-    """Whatever was recorded since."""
-    head = store.head().position
-    trip.record("user", "Another ferry.")
-    trip.context("ferry", as_of=head, receipt=True)
+    as_of = trip.context("ferry", as_of=context.head, receipt=True).receipt
     trip.record("user", "One more ferry.")
-    (item,) = store.audit.contexts().contexts
-    assert (item.verdict.value, item.would_differ_today) == ("reproduces", False)
+    assert not store.audit.contexts(after=as_of - 1).contexts[0].would_differ_today
+    trip.rewind(turns=1)
+    clock.advance(seconds=61)
+    (item, _) = store.audit.contexts().contexts
+    assert (item.verdict.value, item.would_differ_today, item.came, item.went) == ("reproduces", True, (), ())
 
 
 @pytest.mark.local
@@ -210,7 +202,7 @@ def test_a_context_cannot_be_checked_without_the_reranker_that_ordered_it(folder
 def test_a_receipt_of_any_question_reproduces(asked, tmp_path_factory):
     """Between more turns, values and rewinds; also from nothing but the log."""
     folder = tmp_path_factory.mktemp("contexts") / "memory"
-    options = {"model": HashEncoder(dimension=32), "background": False}
+    options = {"model": HashEncoder(dimension=32), "background": False, "synchronous": "NORMAL"}
     with MemoryStore.open(folder, **options) as store:
         trip = store.session("trip", scope="acme/ada")
         for number, how in enumerate(asked):
@@ -227,31 +219,27 @@ def test_a_receipt_of_any_question_reproduces(asked, tmp_path_factory):
         assert verdicts(store.audit.contexts(tokenizer=words)) == ["reproduces"] * 2 * len(asked)
 
 
-@pytest.mark.parametrize(
-    "wish",
-    [
-        {"session": "trip"},
-        {"scope": "acme"},
-        {"positions": "the turn"},
-        {"positions": "the value"},
-    ],
-    ids=["its session", "its scope", "a turn that it showed", "a value that it may have shown"],
-)
-def test_forgetting_what_a_context_showed_forgets_its_receipt(store, trip, wish):
-    """Also where the question named neither: its digest could be compared with guesses."""
-    turn = trip.turns()[0].position
-    value = next(event.position for event in store.events() if event.event.topic == "value.set.v1")
-    places = {"the turn": turn, "the value": value}
-    other = store.session("other", scope="elsewhere")
-    other.record("user", "A ferry elsewhere.")
-    (store if wish.get("positions") != "the value" else trip).context("ferry", receipt=True)
-    other.context("ferry", receipt=True)
-    wish = {name: places.get(value, value) for name, value in wish.items()}
-    assert store.forget(**wish, dry_run=True).counts["context.served.v1"] == 1
-    store.forget(**wish)
-    audit = store.audit.contexts()
-    assert (audit.forgotten, [item.session for item in audit.contexts]) == (1, ["other"])
-    assert store.verify(contents=True).sound
+def test_forgetting_what_a_context_showed_forgets_its_receipt(folder, tmp_path):
+    """Its session or scope, a turn that it showed, a value that it may have shown.
+
+    Also where the question named neither: its digest could be compared with guesses.
+    """
+    with MemoryStore.open(folder, model=None) as store:
+        trip = store.session("trip", scope="acme/ada")
+        trip.set("city", "Porto")
+        value = store.head().position
+        turn = trip.record("user", "We could take the ferry.").position
+        other = store.session("other", scope="elsewhere")
+        other.record("user", "A ferry elsewhere.")
+    for number, wish in enumerate(({"session": "trip"}, {"scope": "acme"}, {"positions": turn}, {"positions": value})):
+        with MemoryStore.open(shutil.copytree(folder, tmp_path / str(number)), model=None) as store:
+            (store if wish != {"positions": value} else store.session("trip")).context("ferry", receipt=True)
+            store.session("other").context("ferry", receipt=True)
+            assert store.forget(**wish, dry_run=True).counts["context.served.v1"] == 1, wish
+            store.forget(**wish)
+            audit = store.audit.contexts()
+            assert (audit.forgotten, [item.session for item in audit.contexts]) == (1, ["other"]), wish
+            assert store.verify(contents=True).sound
 
 
 def test_an_unrelated_turn_that_is_forgotten_leaves_the_receipt(store, trip):

@@ -73,63 +73,39 @@ def test_questions_with_known_evidence_measure_recall(talks, questions):
     assert found.missed == ()
 
 
-def test_evidence_that_was_not_found_is_listed(talks):
-    """With the rank None; dicts are taken like lines of a file."""
-    asked = [{"question": "submarine", "evidence": ["garden-1"]}, {"question": "tomatoes", "evidence": [2, "garden-1"]}]
+def test_a_scope_bounds_the_question_and_its_evidence_and_what_was_not_found_is_listed(talks):
+    """A turn of another scope can never be found, so it is no evidence. Dicts are taken like lines of a file."""
+    missing = [
+        {"question": "submarine", "evidence": ["garden-1"]},
+        {"question": "tomatoes", "evidence": [2, "garden-1"]},
+    ]
     with MemoryStore.open(talks, model=None) as store:
-        found = store.audit.evaluate(asked, k=3)
-    assert [item.question for item in found.missed] == ["submarine"]
-    assert sorted(found.asked[1].ranks, key=str)[1] is None
-    assert found.overall.metrics["evidence recall@3"].mean == 0.25
-    assert (found.auroc, found.categories) == (None, {})
-
-
-def test_a_scope_bounds_the_question_and_its_evidence(talks):
-    """A turn of another scope can never be found, so it is no evidence."""
-    with MemoryStore.open(talks, model=None) as store:
+        found = store.audit.evaluate(missing, k=3)
+        assert [item.question for item in found.missed] == ["submarine"]
+        assert sorted(found.asked[1].ranks, key=str)[1] is None
+        assert found.overall.metrics["evidence recall@3"].mean == 0.25
+        assert (found.auroc, found.categories) == (None, {})
         found = store.audit.evaluate([{"question": "tomatoes", "scope": "acme/music", "evidence": ["music-1"]}])
         assert found.asked[0].hits == found.asked[0].evidence
-        with pytest.raises(
-            InvalidInput, match="line 1: evidence: no turn of scope 'acme/music' has the key 'garden-0'"
-        ):
+        why = "line 1: evidence: no turn of scope 'acme/music' has the key 'garden-0'"
+        with pytest.raises(InvalidInput, match=why):
             store.audit.evaluate([{"question": "tomatoes", "scope": "acme/music", "evidence": ["garden-0"]}])
 
 
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        ("nonsense", "line 3: this is not JSON"),
-        ('{"question": "x"}', "line 3: Object missing required field `evidence`; give"),
-        ('{"evidence": []}', "line 3: Object missing required field `question`"),
-        ('{"question": " ", "evidence": []}', "line 3: query: empty"),
-        ('{"question": "x", "evidence": ["k9"]}', "line 3: evidence: no turn of the store has the key 'k9'"),
-        ('{"question": "x", "evidence": [1]}', "line 3: evidence: no turn of the store has the position 1"),
-        (
-            '{"question": "x", "evidence": ["t"]}',
-            "line 3: evidence: 2 sessions of the store have a turn with the key 't'",
-        ),
-        ('{"question": "x", "evidence": [], "scope": "acm"}', "line 3: scope: no session is at or below 'acm'"),
-        ('{"question": "x", "evidence": [], "scope": "a//b"}', "line 3: scope: 'a//b' has an empty segment"),
-    ],
-)
-def test_a_bad_line_is_an_error_with_its_number(talks, tmp_path, run, line, why):
-    """Nothing is asked before all lines are read."""
+def test_a_bad_line_is_an_error_with_its_number(talks, tmp_path, run):
+    """Nothing is asked before all lines are read. No question, no file and a number of hits are errors too."""
     with MemoryStore.open(talks, model=None) as store:
         for name in SAID:
             store.record(name, "user", "the same key", key="t")
         file = tmp_path / "bad.jsonl"
-        file.write_text(f"{json.dumps(QUESTIONS[0])}\n\n{line}\n")
-        with pytest.raises(InvalidInput, match=re.escape(why)):
-            store.audit.evaluate(file)
+        for line, why in BAD_LINES.items():
+            file.write_text(f"{json.dumps(QUESTIONS[0])}\n\n{line}\n")
+            with pytest.raises(InvalidInput, match=re.escape(why)):
+                store.audit.evaluate(file)
+            ran = run("eval", talks, file, "--model", "none")
+            assert (ran.returncode, why in ran.stderr) == (1, True)
         named = {"question": "same", "evidence": ["t"], "evidence_session": "music"}
         assert len(store.audit.evaluate([named]).asked[0].evidence) == 1
-    ran = run("eval", talks, file, "--model", "none")
-    assert (ran.returncode, why in ran.stderr) == (1, True)
-
-
-def test_no_questions_and_no_file_are_errors_too(talks, tmp_path):
-    """So is a number of hits that no recall takes."""
-    with MemoryStore.open(talks, model=None) as store:
         for arguments, why in (
             (([],), "there are none"),
             ((tmp_path / "none.jsonl",), "cannot be read"),
@@ -139,6 +115,19 @@ def test_no_questions_and_no_file_are_errors_too(talks, tmp_path):
                 store.audit.evaluate(*arguments)
         with pytest.raises(InvalidInput, match="k: 0 is not between"):
             store.audit.evaluate(QUESTIONS, k=0)
+
+
+BAD_LINES = {
+    "nonsense": "line 3: this is not JSON",
+    '{"question": "x"}': "line 3: Object missing required field `evidence`; give",
+    '{"evidence": []}': "line 3: Object missing required field `question`",
+    '{"question": " ", "evidence": []}': "line 3: query: empty",
+    '{"question": "x", "evidence": ["k9"]}': "line 3: evidence: no turn of the store has the key 'k9'",
+    '{"question": "x", "evidence": [1]}': "line 3: evidence: no turn of the store has the position 1",
+    '{"question": "x", "evidence": ["t"]}': "line 3: evidence: 2 sessions of the store have a turn with the key 't'",
+    '{"question": "x", "evidence": [], "scope": "acm"}': "line 3: scope: no session is at or below 'acm'",
+    '{"question": "x", "evidence": [], "scope": "a//b"}': "line 3: scope: 'a//b' has an empty segment",
+}
 
 
 def test_judged_receipts_are_questions_too(talks):

@@ -10,11 +10,9 @@ from eventsourcing.dispatch import singledispatchmethod
 from eventsourcing.domain import Aggregate, event
 from eventsourcing.persistence import InfrastructureFactoryError
 from eventsourcing.projection import EventSourcedProjection, EventSourcedProjectionRunner
-from pysqlite3 import dbapi2
 
 from mnemolog import InvalidInput, MemoryStore, import_log, restore_backup
 from mnemolog.domain.events import ForeignEvent
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from tests.pages import run_example
 
 pytestmark = pytest.mark.local
@@ -99,20 +97,6 @@ def test_a_store_verifies_replays_and_tells_its_history_with_such_events_in_it(f
         assert said[0].startswith("event of another library (tests.e2e.test_eventsourcing:Account.Opened, ")
         assert store.admin.doctor(deep=True).healthy
         assert store.session("s").record("user", "more").position == head + 1
-
-
-@pytest.mark.log_file
-def test_a_changed_event_of_an_application_is_found(folder, account):
-    """The chain covers it as it covers a turn."""
-    connection = dbapi2.connect(folder / LOG_FILE, isolation_level=None)
-    (trigger,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'events_refuse_update'").fetchone()
-    connection.execute("DROP TRIGGER events_refuse_update")
-    connection.execute("UPDATE events SET state = x'00' WHERE position = 4")
-    connection.execute(trigger)
-    connection.close()
-    with MemoryStore.open(folder, model=None) as store:
-        (finding,) = store.verify().findings
-    assert (finding.kind, finding.position) == ("changed", 4)
 
 
 @pytest.mark.log_file

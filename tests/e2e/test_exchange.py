@@ -27,56 +27,31 @@ def exchange_of(recaller, query, **how):
     return [turn.text for turn in hit.exchange]
 
 
-def test_a_hit_on_a_users_turn_offers_the_reply_after_it(store):
-    """Up to the next turn of the user."""
+def test_a_hit_offers_the_reply_after_a_users_turn_and_the_question_before_a_reply(store):
+    """Up to the next turn of the user, and all since the reply before. Tools and the system are passed over."""
     say(
         store.session("trip"),
-        ("user", "When does the ferry leave?"),
-        ("assistant", "At nine."),
-        ("user", "And the train?"),
-        ("assistant", "At ten."),
-    )
-    assert exchange_of(store, "ferry") == ["At nine."]
-    assert exchange_of(store, "train") == ["At ten."]
-
-
-def test_a_hit_on_a_reply_offers_what_the_user_said_before_it(store):
-    """All that was said since the reply before."""
-    say(
-        store.session("trip"),
-        ("user", "Hello."),
-        ("assistant", "Hi!"),
+        ("user", "When does the bus leave?"),
+        ("assistant", "At eight."),
         ("user", "I am in Porto."),
-        ("user", "When is the next one?"),
-        ("assistant", "The ferry leaves at nine."),
-    )
-    assert exchange_of(store, "ferry") == ["I am in Porto.", "When is the next one?"]
-
-
-def test_turns_of_tools_and_of_the_system_are_passed_over(store):
-    """The answer to a question comes after them; they have no exchange themselves."""
-    say(
-        store.session("trip"),
-        ("user", "When does the ferry leave?"),
+        ("user", "And the ferry?"),
         ("assistant", "I look it up."),
         ("tool", "timetable: 9:00"),
         ("system", "Be brief."),
         ("assistant", "At nine."),
     )
+    assert exchange_of(store, "bus") == ["At eight."]
+    assert exchange_of(store, "eight") == ["When does the bus leave?"]
     assert exchange_of(store, "ferry") == ["I look it up.", "At nine."]
-    assert exchange_of(store, "nine") == ["When does the ferry leave?"]
+    assert exchange_of(store, "nine") == ["I am in Porto.", "And the ferry?"]
     assert exchange_of(store, "timetable") == []
 
 
-def test_among_friends_there_is_no_exchange(store):
-    """It takes a user and an assistant."""
-    say(store.session("chat"), ("user", "The ferry is late."), ("user", "Oh no!"))
-    assert exchange_of(store, "ferry") == []
-    assert store.recall("ferry")[0].exchange == ()
-
-
-def test_with_hits_of_the_user_only_the_exchange_still_shows_the_reply(store):
-    """`roles` is a filter of hits."""
+def test_an_exchange_takes_a_user_and_an_assistant_and_roles_are_a_filter_of_hits(store):
+    """Among friends there is none. With hits of the user only, it still shows the reply."""
+    say(store.session("chat"), ("user", "The train is late."), ("user", "Oh no!"))
+    assert exchange_of(store, "train") == []
+    assert store.recall("train")[0].exchange == ()
     say(store.session("trip"), ("user", "When does the ferry leave?"), ("assistant", "The ferry leaves at nine."))
     assert exchange_of(store, "ferry", roles=("user",)) == ["The ferry leaves at nine."]
     assert exchange_of(store, "ferry", roles=("assistant",)) == ["When does the ferry leave?"]
