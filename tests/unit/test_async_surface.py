@@ -64,7 +64,7 @@ def as_async(annotation):
 
 
 CALLS = [
-    pytest.param(side, name, id=f"{side.__name__}.{name}")
+    (side, name)
     for side in SIDES
     for name in sorted(methods(side).keys() - NOT_FOR_USERS.get(side, set()))
     if name != "open"
@@ -93,21 +93,21 @@ def test_both_sides_hold_the_same_services(name, tmp_path):
         assert SIDES[type(getattr(store, name))] is asyncio.run(service_of_the_other_side())
 
 
-@pytest.mark.parametrize(("side", "name"), CALLS)
-def test_both_sides_take_and_give_the_same(side, name):
+def shape(signature):
+    return [(p.name, p.kind, p.default, as_async(p.annotation)) for p in signature.parameters.values()]
+
+
+def test_both_sides_take_and_give_the_same():
     """A handle is one of the same side. No method of the asyncio side blocks, however quick it seems; each has help."""
-    method = getattr(SIDES[side], name)
-    blocking, waiting = inspect.signature(getattr(side, name)), inspect.signature(method)
-
-    def shape(signature):
-        return [(p.name, p.kind, p.default, as_async(p.annotation)) for p in signature.parameters.values()]
-
-    assert shape(waiting) == shape(blocking)
-    assert as_async(waiting.return_annotation) == as_async(blocking.return_annotation)
-    assert inspect.isasyncgenfunction(method) is (name in ITERATES)
-    assert inspect.iscoroutinefunction(method) is (name not in ITERATES | AT_ONCE)
-    assert inspect.getdoc(method)
-    assert (method.__name__, method.__qualname__.startswith("Async")) == (name, True)
+    for side, name in CALLS:
+        method = getattr(SIDES[side], name)
+        blocking, waiting = inspect.signature(getattr(side, name)), inspect.signature(method)
+        assert shape(waiting) == shape(blocking), (side, name)
+        assert as_async(waiting.return_annotation) == as_async(blocking.return_annotation), (side, name)
+        assert inspect.isasyncgenfunction(method) is (name in ITERATES), (side, name)
+        assert inspect.iscoroutinefunction(method) is (name not in ITERATES | AT_ONCE), (side, name)
+        assert inspect.getdoc(method), (side, name)
+        assert (method.__name__, method.__qualname__.startswith("Async")) == (name, True)
 
 
 OWN = {Session: {"prefetch_result"}, Ticket: {"wait", "cancel"}, MemoryStore: {"close", "within"}}
@@ -123,9 +123,7 @@ class AtOnce:
     write = recall = background = read
 
 
-@pytest.mark.parametrize(
-    ("side", "name"), [case for case in CALLS if case.values[1] not in OWN.get(case.values[0], set())]
-)
+@pytest.mark.parametrize(("side", "name"), [(side, name) for side, name in CALLS if name not in OWN.get(side, ())])
 def test_a_call_passes_all_that_it_is_given_on_and_returns_what_comes_back(side, name):
     """Of the same method of the blocking object; a handle that comes back is wrapped."""
     given = {item: object() for item in list(inspect.signature(getattr(side, name)).parameters)[1:]}

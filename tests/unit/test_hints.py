@@ -22,12 +22,12 @@ from mnemolog.server.http.operation_table import OPERATIONS, OWNERS, PREFIX
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 from tests.example_errors import EXAMPLES
-from tests.unit.test_layers import SOURCES, parsed
+from tests.unit.test_layers import SOURCES, nodes_of
 
 CALLED = {
     ast.literal_eval(node.args[0])
     for path in SOURCES
-    for node in ast.walk(parsed(path))
+    for node in nodes_of(path)
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "remedy" and isinstance(node.args[0], ast.Constant)
 }
 OWNERS_OF = {name.removesuffix("."): [owner] for owner, name in OWNERS.items()} | {

@@ -101,10 +101,17 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """Every node of the syntax tree of a source file."""
+    return tuple(ast.walk(parsed(path)))
+
+
+@cache
 def imports_of(path: Path) -> set[str]:
     """Every module a file imports, with its parents."""
     found: set[str] = set()
-    for node in ast.walk(parsed(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -112,10 +119,11 @@ def imports_of(path: Path) -> set[str]:
     return {".".join(name.split(".")[: n + 1]) for name in found for n in range(name.count(".") + 1)}
 
 
+@cache
 def own_imports(path: Path) -> set[str]:
     """The modules of mnemolog that a file imports; a package only where nothing below it is named."""
     named: set[str] = set()
-    for node in ast.walk(parsed(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             named |= {alias.name for alias in node.names if alias.name in MODULES_OF}
         elif isinstance(node, ast.ImportFrom) and node.module in MODULES_OF:
@@ -206,7 +214,7 @@ def test_the_table_of_commands_is_that_of_the_application():
 def test_decoders_of_structs_are_made_at_import():
     """Where two threads decode a type for the first time at once, msgspec may read half of its fields and crash."""
     for path in SOURCES:
-        for node in ast.walk(parsed(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "decode":
                 types = [item.value for item in node.keywords if item.arg == "type"]
                 names = {part.id for type_ in types for part in ast.walk(type_) if isinstance(part, ast.Name)}
@@ -217,7 +225,7 @@ def test_only_one_module_encodes_with_msgspec():
     """`encode` of msgspec ends the process when memory runs out; `mnemolog.domain.encoding` raises `MemoryError`."""
     for path in SOURCES:
         if path != ROOT / "domain" / "encoding.py":
-            used = {ast.unparse(node) for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)}
+            used = {ast.unparse(node) for node in nodes_of(path) if isinstance(node, ast.Attribute)}
             assert (
                 not {f"msgspec.{kind}.{name}" for kind in ("json", "msgpack") for name in ("encode", "Encoder")} & used
             )
@@ -231,7 +239,7 @@ def test_every_lock_is_free_in_a_forked_child():
     kept = {
         f"{module_of(path)}: {ast.unparse(node)}"
         for path in SOURCES
-        for node in ast.walk(parsed(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.Assign | ast.AnnAssign)
         and isinstance(node.value, ast.Call)
         and ast.unparse(node.value.func) in ("threading.Lock", "threading.RLock", "threading.Condition")
@@ -253,7 +261,7 @@ def test_only_one_module_creates_files_and_folders():
     for path in SOURCES:
         if path == ROOT / "infra" / "runtime" / "atomic_files.py":
             continue
-        for node in ast.walk(parsed(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in creators:
                 is_other = node.func.attr.startswith("copy") and ast.unparse(node.func.value) not in modules
                 assert is_other, (path, node.lineno)

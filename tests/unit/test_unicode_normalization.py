@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import unicodedata
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,9 +13,8 @@ from hypothesis import strategies as st
 from mnemolog.domain import unicode_normalization
 from mnemolog.domain.unicode_normalization import RUN_MAX, in_one_case, normalized, without_accents
 from tests.counted_work import marks_exchanged
+from tests.unit.test_layers import ROOT, SOURCES, nodes_of
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("adapters", "api", "domain", "infra", "projections")
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 CHARACTERS = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 
@@ -90,13 +88,10 @@ def test_case_is_ignored_as_a_regular_expression_ignores_it():
 
 def test_no_other_module_normalises():
     """`unicodedata.normalize` takes quadratic time: only one module calls it."""
-    found = []
-    for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                named = [*getattr(node, "names", ())] if isinstance(node, ast.ImportFrom) else []
-                if getattr(node, "attr", None) in ("normalize", "is_normalized") or any(
-                    alias.name in ("normalize", "is_normalized") for alias in named
-                ):
-                    found.append(str(path.relative_to(ROOT)))
-    assert found == ["domain/unicode_normalization.py"]
+    found = set()
+    for path in SOURCES:
+        for node in nodes_of(path):
+            named = node.names if isinstance(node, ast.ImportFrom) else []
+            if {getattr(node, "attr", None), *(alias.name for alias in named)} & {"normalize", "is_normalized"}:
+                found.add(str(path.relative_to(ROOT)))
+    assert found == {"domain/unicode_normalization.py"}
