@@ -226,7 +226,7 @@ def test_a_run_measures_every_set_and_writes_a_page_of_all(own, locomo, longmeme
     assert str(tmp_path) not in text
 
     embedded = encoder.texts_encoded
-    main([word for word in arguments if word != "--ablation"], encoder=encoder)
+    main([word for word in arguments if word not in ("--ablation", "--page", str(page))], encoder=encoder)
     own_questions, off_topic, warm_ups = 3 + 3 + 3, 3 + 3 + 4, 3
     assert encoder.texts_encoded - embedded == own_questions + off_topic + warm_ups, "the corpora are there"
     kept = json.loads(out.read_text())["datasets"][1]

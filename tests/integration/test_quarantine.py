@@ -57,8 +57,8 @@ def test_a_flipped_bit_in_a_reason_accuses_no_log(aside, tmp_path):
     (written,) = aside.items()
     assert (written.upto, written.digest) == (7, "ab" * 32)
     data = path.read_bytes()
-    for bit in range(8 * len(data)):
-        path.write_bytes(data[: bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1 :])
+    for at in range(len(data)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :])
         (item,) = aside.items()
         told = (item.log_id, item.after, item.upto, item.digest)
         assert told in (("", None, None, ""), (written.log_id, 0, 7, written.digest))

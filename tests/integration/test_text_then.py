@@ -73,7 +73,7 @@ def scores(connection, words, *, upto):
     return dict(zip(turns.tolist(), found.tolist(), strict=True))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TEXTS, st.integers(0, 62), st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map(" ".join))
 @example(["tea", LONG, "the"], 4, "tea the")
 def test_scores_are_those_of_an_index_that_ends_there(texts, upto, query):
