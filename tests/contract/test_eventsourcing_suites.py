@@ -6,12 +6,8 @@ import shutil
 import tempfile
 from pathlib import Path
 from typing import ClassVar
-from uuid import UUID
 
 import pytest
-from eventsourcing import persistence
-from eventsourcing.application import Application
-from eventsourcing.persistence import StoredEvent
 from eventsourcing.tests.persistence import (
     AggregateRecorderTestCase,
     ApplicationRecorderTestCase,
@@ -37,7 +33,7 @@ from mnemolog.infra.log.open import open_log
 from mnemolog.projections.health.verify import verify
 from tests.contract import factory
 from tests.postgres import put_log_in_postgres
-from tests.support import FakeClock, in_thread, once, wait_for_queue
+from tests.support import FakeClock
 
 
 class InFolder:
@@ -138,53 +134,3 @@ class TestProjection(InFolder, AggregateEventCountersProjectionTestCase):
 del ApplicationRecorderTestCase, NonInterleavingNotificationIDsBaseCase, TrackingRecorderTestCase
 del AggregateRecorderTestCase, ProcessRecorderTestCase
 del AggregateEventCountersProjectionTestCase, EventCountersViewTestCase
-
-
-def test_an_application_of_the_library_finds_its_aggregates_again(tmp_path):
-    """What the library saved through our recorder, a new application on the same file reads back."""
-    from eventsourcing.tests.projection import Counter
-
-    env = {"PERSISTENCE_MODULE": "mnemolog.eventsourcing", "MNEMOLOG_FOLDER": str(tmp_path)}
-    application = Application[UUID](env=env)
-    counter = Counter("visits")
-    counter.increment()
-    application.save(counter)
-    application.close()
-
-    application = Application[UUID](env=env)
-    found = application.repository.get(counter.id)
-    application.close()
-    assert (found.name, found.count, found.version) == ("visits", 1, 2)
-
-
-def recorder_of(log):
-    """A recorder over all streams of the log."""
-    return LogApplicationRecorder(log, id_type="text")
-
-
-def test_a_version_that_is_taken_is_the_librarys_integrity_error(log):
-    """Applications of the library catch its own error, and nothing of the refused list is written."""
-    recorder = recorder_of(log)
-    recorder.insert_events([StoredEvent("a", 1, "t", b"")])
-    head = log.head()
-    with pytest.raises(persistence.IntegrityError):
-        recorder.insert_events([StoredEvent("a", 2, "t", b""), StoredEvent("a", 1, "t", b"")])
-    assert log.head() == head
-
-
-def test_a_refused_insert_spares_the_others_of_its_group(log):
-    """A taken version is one caller's error, although the group shares one statement and one commit."""
-    recorder_of(log).insert_events([StoredEvent("a", 1, "t", b"")])
-    waiting = []
-
-    def fill():
-        for name in ("b", "a", "c"):
-            insert = lambda name=name: recorder_of(log).insert_events([StoredEvent(name, 1, "t", b"")])  # noqa: E731
-            waiting.append(in_thread(insert))
-            wait_for_queue(log, 1 + len(waiting))
-
-    log.appends.transact(once(fill))
-    with pytest.raises(persistence.IntegrityError):
-        waiting[1].result()
-    assert sorted(waiting[0].result() + waiting[2].result()) == [2, 3]
-    assert [entry.originator_id for entry in recorder_of(log).select_notifications(1, 10)] == ["a", "b", "c"]

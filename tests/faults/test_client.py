@@ -20,15 +20,21 @@ WRITES = {
 }
 
 
-@pytest.mark.promise("P34", "cuts")
-@pytest.mark.parametrize("told", [True, False], ids=["tried again", "tried once"])
-def test_a_cut_connection_neither_loses_nor_doubles_a_turn(tmp_path, rng, tries, seed, told, record_property):
-    """Requests are dropped, halved, delayed, repeated, come late, or lose their answer; each is written once."""
+def through_a_proxy(tmp_path, rng):
+    """A served store, the proxy in front of it, and the URL of the proxy."""
     served = Served(MemoryStore.open(tmp_path / "memory", model=None, background=False))
     listening = socket.create_server(("127.0.0.1", 0))
     host, port = served.url.removeprefix("http://").split(":")
     proxy = Proxy(listening, lambda: socket.create_connection((host, int(port))), rng)
-    store = connect(f"http://127.0.0.1:{listening.getsockname()[1]}", tries=20 if told else 1, timeout_s=10.0)
+    return served, proxy, f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.promise("P34", "cuts")
+@pytest.mark.parametrize("told", [True, False], ids=["tried again", "tried once"])
+def test_a_cut_connection_neither_loses_nor_doubles_a_turn(tmp_path, rng, tries, seed, told, record_property):
+    """Requests are dropped, halved, delayed, repeated, come late, or lose their answer; each is written once."""
+    served, proxy, url = through_a_proxy(tmp_path, rng)
+    store = connect(url, tries=20 if told else 1, timeout_s=10.0)
     session = store.session("trip")
     written, unknown, number = [], 0, 0
     while sum(proxy.faults.values()) < tries:
@@ -57,11 +63,8 @@ def test_a_cut_connection_neither_loses_nor_doubles_a_turn(tmp_path, rng, tries,
 @pytest.mark.promise("P34", "cuts")
 def test_a_cut_connection_switches_once(tmp_path, rng, tries, seed):
     """An agent is in the session of its last acknowledged switch, and was switched no more often than asked."""
-    served = Served(MemoryStore.open(tmp_path / "memory", model=None, background=False))
-    listening = socket.create_server(("127.0.0.1", 0))
-    host, port = served.url.removeprefix("http://").split(":")
-    proxy = Proxy(listening, lambda: socket.create_connection((host, int(port))), rng)
-    store = connect(f"http://127.0.0.1:{listening.getsockname()[1]}", tries=20, timeout_s=10.0)
+    served, proxy, url = through_a_proxy(tmp_path, rng)
+    store = connect(url, tries=20, timeout_s=10.0)
     made = [store.switch(reason="new").id]
     while sum(proxy.faults.values()) < tries:
         if rng.random() < 0.7:

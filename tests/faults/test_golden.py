@@ -66,7 +66,7 @@ def test_there_is_a_golden_store():
 
 @pytest.mark.parametrize("way", [copied, without_projections, imported])
 def test_a_golden_store_opens_verifies_and_answers_as_it_did(release, tmp_path, way):
-    """With the projections of its time, with none, and from its export."""
+    """With the projections of its time, with none, and from its export; by meaning too, and it takes new turns."""
     folder, expected = way(release, tmp_path / "copy"), json.loads((release / "expected.json").read_text())
     noted = (release / "head.txt").read_text().strip()
     with MemoryStore.open(folder, model=None, create=False) as store:
@@ -74,12 +74,7 @@ def test_a_golden_store_opens_verifies_and_answers_as_it_did(release, tmp_path, 
         assert found.findings == ()
         assert f"{found.head}:{found.digest}" == noted
         agree(answers(store), expected)
-
-
-@pytest.mark.parametrize("way", [copied, without_projections, imported])
-def test_a_golden_store_finds_by_meaning_and_takes_new_turns(release, tmp_path, way):
-    """Its vectors are used or rebuilt, and it can be written to."""
-    with MemoryStore.open(way(release, tmp_path / "copy"), model=encoder(), create=False) as store:
+    with MemoryStore.open(folder, model=encoder(), create=False) as store:
         best = store.recall("Noted: Lisbon.", k=1, mode="vector").hits[0]
         assert (best.text, best.key) == ("Noted: Lisbon.", "t2")
         head = store.head().position

@@ -1,4 +1,4 @@
-"""Working memory under many writers and moving clocks, and what it costs the log."""
+"""Working memory under many writers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import random
 import threading
 
 import pytest
-from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of, visible_of
@@ -15,13 +14,12 @@ from mnemolog.domain.events import NoteAdded, TaskChanged
 from mnemolog.projections.history import states
 from tests.children.workers import add_notes, change_task, messages
 from tests.session_states import fold_all, state_digest
-from tests.support import EPOCH_2024, FakeClock, decided_on, in_thread, once, read_all, wait_for_queue
+from tests.support import decided_on, in_thread, once, read_all, wait_for_queue
 
 pytestmark = pytest.mark.promise("P4")
 
 PROCESSES = 8
 UPDATES = 300
-CHECKPOINT_BYTES_MAX = 400
 
 
 def check_state(store, session="s"):
@@ -222,91 +220,3 @@ def test_decisions_in_one_group_are_made_on_what_those_before_them_staged(folder
             "early": ["zero", "one"],
             "last": ["zero", "one"],
         }
-
-
-def test_a_thousand_checkpoints_make_the_file_grow_by_less_than_400_bytes_each(folder):
-    """Pages and indexes included, after a checkpoint of the WAL."""
-
-    def file_size():
-        connection = dbapi2.connect(folder / "log.db", isolation_level=None)
-        assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
-        connection.close()
-        return (folder / "log.db").stat().st_size
-
-    with MemoryStore.open(folder, model=None, synchronous="NORMAL") as store:
-        session = store.start_session("s")
-        for n in range(100):
-            session.set(f"key {n}", "x" * 1_000)
-        before = file_size()
-        for n in range(1_000):
-            session.checkpoint(f"checkpoint {n:04}")
-        grown = (file_size() - before) / 1_000
-    assert grown < CHECKPOINT_BYTES_MAX, f"{grown} bytes each"
-
-
-def history(folder, clock, jumps):
-    """Steps of a session and a branch of it, a jump of the clock before each; what it all comes to."""
-    with MemoryStore.open(folder, model=None, clock=clock, synchronous="NORMAL") as store:
-        session = store.start_session("s")
-        plan = random.Random(1)
-        seen = []
-        for n, jump in enumerate(jumps):
-            clock.advance(seconds=jump)
-            session.record("user", f"word number{n}", key=f"k{n}")
-            match plan.randrange(6):
-                case 0:
-                    session.set(f"k{n % 7}", n)
-                case 1:
-                    session.checkpoint(f"c{n}")
-                case 2 if session.checkpoints():
-                    session.restore(session.checkpoints()[-1].id)
-                case 3:
-                    session.rewind(turns=2)
-                case 4:
-                    session.note(f"note {n}")
-                case 5:
-                    session = store.switch(f"s{n}", session=session, reason=plan.choice(["branch", "compress"]))
-            seen.append([turn.text for turn in session.turns()])
-        events = read_all(log_of(store))
-        replayed = [
-            (found.session, [turn.text for turn in found.turns])
-            for to in range(20, len(events), 60)
-            for found in store.replay(to=to).sessions
-        ]
-        names = [summary.session for summary in store.sessions()]
-        return {
-            "events": [(event.position, event.stream, event.version, event.key, type(event.event)) for event in events],
-            "seen": seen,
-            "replayed": replayed,
-            "sessions": names,
-            "memory": [(store.session(name).all(), store.session(name).notes()) for name in names],
-            "recalled": [
-                [hit.text for hit in store.session(name).recall(query, k=20, mode="text").hits]
-                for name in names
-                for query in ("word", "number7 number42", "number99")
-            ],
-            "then": [store.session("s").at(to).notes() for to in range(2, len(events), 30)],
-            "digests_agree": all(
-                state_digest(visible_of(store).state(name)) == state_digest(state)
-                for name, state in fold_all(events).items()
-            ),
-            "sound": store.verify().sound,
-        }
-
-
-@pytest.mark.timeout(7200)
-@pytest.mark.promise("P14", "jumps")
-def test_a_clock_that_jumps_changes_no_order_no_replay_no_turns_and_no_recall(tmp_path, rng, seed, tries):
-    """Time is data: jumps by seconds, hours and years, back and forth, and stamps that are equal."""
-    decade = 10 * 365 * 86_400
-    jumps = [rng.choice([-1, -3_600, -decade, decade, decade, 0, 0]) for _ in range(tries)]
-    there = 0
-    for n, jump in enumerate(jumps):  # Neither before 1970 nor after 9999.
-        jumps[n] = -jump if not -5 * decade < there + jump < 100 * decade else jump
-        there += jumps[n]
-    straight = history(tmp_path / "straight", FakeClock(EPOCH_2024), [1] * tries)
-    jumping = history(tmp_path / "jumping", FakeClock(EPOCH_2024, step=0), jumps)
-    for what, expected in straight.items():
-        assert jumping[what] == expected, f"{what}, seed {seed}"
-    assert straight["digests_agree"]
-    assert straight["sound"]

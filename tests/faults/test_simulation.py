@@ -13,7 +13,7 @@ from mnemolog import Session
 from tests.children.simulated import FATAL, dying_amid
 from tests.faults.simulation.accidents import Accidents
 from tests.faults.simulation.running import SMALL, Failure, played, seeds_of, shrunk, told
-from tests.faults.simulation.script import WEIGHTS, Step, read, script_of, written
+from tests.faults.simulation.script import WEIGHTS, read, script_of, written
 from tests.faults.simulation.workers import play_all
 from tests.postgres import put_log_in_postgres
 
@@ -95,11 +95,3 @@ def test_a_seed_determines_its_script_which_can_be_read_back(seed):
     assert script == script_of(f"{seed}/1") == read(written(script))
     assert script != script_of(f"{seed}/2")
     assert all(callable(getattr(Accidents, name)) for name in WEIGHTS)
-
-
-def test_shrinking_leaves_what_it_takes_to_fail():
-    """Two steps of fifty, wherever they are, in their order."""
-    steps = tuple(Step(f"step{n}", 0, ()) for n in range(50))
-    for one, two in ((0, 49), (7, 8), (20, 31)):
-        wanted = {steps[one], steps[two]}
-        assert shrunk(steps, lambda script, wanted=wanted: wanted <= set(script)) == (steps[one], steps[two])

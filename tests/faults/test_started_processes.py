@@ -64,7 +64,7 @@ def test_a_store_and_each_handle_on_it_refuse_to_be_pickled(store, way):
     for name, handle in handles(store).items():
         if way is copy.copy and name not in ("store", "session", "log"):
             continue  # A shallow copy shares the store, in the same process.
-        with pytest.raises(errors.StoreError, match=r"cannot be pickled or copied.*the path of the store"):
+        with pytest.raises(errors.StoreError, match=r"cannot be pickled or copied.*pass the path of the store"):
             way(handle)
 
 
@@ -79,13 +79,6 @@ def test_an_asyncio_store_refuses_to_be_pickled(folder):
                     pickle.dumps(handle)
 
     asyncio.run(pickled())
-
-
-def test_a_store_given_to_a_new_process_is_refused_before_that_starts(store):
-    """By `Process.start`, in the process that has the store."""
-    process = multiprocessing.get_context("spawn").Process(target=print, args=(store,))
-    with pytest.raises(errors.StoreError, match="pass the path of the store"):
-        process.start()
 
 
 def raise_unknown_session(folder):
@@ -104,12 +97,11 @@ def test_an_error_in_a_worker_process_arrives_as_it_was_raised(folder):
     assert (str(raised), vars(raised)) == (str(here.value), vars(here.value))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in vars(errors).values() if isinstance(kind, type)])
-def test_each_error_can_be_pickled(kind):
+def test_each_error_can_be_pickled():
     """Whatever arguments it takes."""
-    if not issubclass(kind, errors.MnemologError):
-        return
-    error = kind.__new__(kind, "what happened")
-    error.position = 7
-    again = pickle.loads(pickle.dumps(error))
-    assert (type(again), again.args, again.position) == (kind, ("what happened",), 7)
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, errors.MnemologError):
+            error = kind.__new__(kind, "what happened")
+            error.position = 7
+            again = pickle.loads(pickle.dumps(error))
+            assert (type(again), again.args, again.position) == (kind, ("what happened",), 7)
