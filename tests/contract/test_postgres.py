@@ -14,7 +14,6 @@ import pytest
 from mnemolog.domain import errors
 from mnemolog.infra import postgres
 from mnemolog.infra.log import writer
-from mnemolog.infra.log.engine import PLAIN_FORMAT, LogIdentity
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres import engine, schema
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, note_address, read_address
@@ -360,23 +359,6 @@ def test_what_a_superuser_changes_past_the_triggers_is_found(log, database, stat
     database.execute("SET session_replication_role = replica")
     database.execute(statement, (log.engine.log,))
     assert not verify(log).sound
-
-
-def test_the_same_events_have_the_same_digests_in_both_databases(tmp_path, postgres_url):
-    """One implementation of the chain: a log that is copied keeps its head."""
-    identity = LogIdentity("0" * 32, PLAIN_FORMAT, 1)
-    put_log_in_postgres(tmp_path / "postgres", postgres_url)
-    identity = identity._replace(log_id=read_address(tmp_path / "postgres").log)
-    heads = []
-    for folder in (tmp_path / "sqlite", tmp_path / "postgres"):
-        log = open_log(folder, clock=FakeClock(), create=True, identity=identity)
-        log.appends.transact(start("s"))
-        log.appends.transact(append("s", "grüße", "世界 🌍", keys=["k", None]))
-        heads.append([log.genesis, *(log.digest_at(position) for position in range(4))])
-        stored = list(log.stored_rows(after=0, upto=3, batch_max=10))
-        heads[-1].append(stored)
-        log.close()
-    assert heads[0] == heads[1]
 
 
 def test_every_connection_has_our_settings_whatever_the_server_sets(folder, postgres_url):

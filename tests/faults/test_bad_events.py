@@ -96,7 +96,11 @@ def test_a_text_that_the_model_makes_no_vector_of_stops_a_rebuild_and_not_the_se
         assert f"position {bad}" in answer.vectors_lag
         (report,) = store.rebuild("vectors", skip_bad=True)
         assert (report.built_turns, report.skipped_turns) == (TURNS - 1, 1)
-        assert [turn.position for turn in store.status().vectors[0].skipped] == [bad]
+        (vectors,) = store.status().vectors
+        assert (vectors.state, vectors.covers, vectors.vectors) == ("current", store.head().position, TURNS - 1)
+        ((position, why),) = [(turn.position, turn.why) for turn in vectors.skipped]
+        assert (position, bool(why)) == (bad, True)
+        assert not [item for item in store.admin.doctor(deep=True).findings if item.what == "vectors"], "it is no drift"
         assert store.recall("number3").vectors_cover == store.head().position
         encoder.moody = False
         (report,) = store.rebuild("vectors")

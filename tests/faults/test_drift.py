@@ -10,16 +10,13 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.chain import Kind
-from mnemolog.domain.errors import EncodingFailed
 from mnemolog.domain.hints import Hint
-from mnemolog.domain.position import Position
 from mnemolog.projections.drift import MEANS, Drift
 from mnemolog.projections.maintenance import caches, tables
 from mnemolog.projections.vectors import inventory
 from mnemolog.projections.vectors.inventory import generations
-from mnemolog.projections.vectors.manifest import covered_by, range_of, read_manifest
 from tests.faults.tamper import copy_store, rewrite_manifest
-from tests.support import FakeClock, HalfEncoder, HashEncoder, Picky, as_typed
+from tests.support import FakeClock, HalfEncoder, HashEncoder, as_typed
 
 pytestmark = pytest.mark.promise("P8")
 
@@ -144,18 +141,6 @@ def empty(segment):
     (segment / "vectors.q12").write_bytes(b"")
 
 
-def test_status_names_other_models_and_reports_missing_vectors_of_the_active_one(filled, folder):
-    """Given the fingerprint that recalls use; without it each generation is judged separately."""
-    log, root = log_of(filled), vectors_of(folder)
-    (by_itself,) = generations(root, log)
-    assert by_itself.state == "current"
-    (same,) = generations(root, log, active=by_itself.fingerprint)
-    assert same.state == "current"
-    other, missing = generations(root, log, active="f" * 64)
-    assert (other.state, other.action) == ("other-model", inventory.ACTIONS[Drift.OTHER_MODEL])
-    assert (missing.state, missing.fingerprint, missing.behind_events) == ("missing", "f" * 64, HEAD)
-
-
 def test_status_takes_the_active_model_from_the_log(folder, clock):
     """Its vectors are `missing` where there are none, others `other-model`; an activation turns that around."""
     both = HalfEncoder(0), HalfEncoder(1)
@@ -184,26 +169,6 @@ def test_status_takes_the_active_model_from_the_log(folder, clock):
         store.models.activate(both[0])
         (only,) = store.status().vectors
         assert (only.fingerprint, only.state) == (before.fingerprint, "behind")
-
-
-def test_status_lists_the_turns_that_the_model_refused(folder, clock):
-    """By position and reason, from the manifests alone; they are no drift, and text recall finds them."""
-    with MemoryStore.open(folder, model=Picky(), clock=clock, background=False) as store:
-        store.start_session("s")
-        record(store, 2)
-        bad = [store.record("s", "user", f"poison {n}").position for n in range(2)]
-        record(store, 2)
-        with pytest.raises(EncodingFailed):
-            store.admin.catch_up_vectors()
-        assert store.rebuild("vectors", skip_bad=True)[0].skipped_turns == 2
-        store.admin.catch_up_vectors()
-    with MemoryStore.open(folder, model=None, create=False) as store:
-        (vectors,) = store.status().vectors
-        assert (vectors.state, vectors.covers, vectors.vectors) == ("current", store.head().position, 4)
-        assert [turn.position for turn in vectors.skipped] == bad
-        assert all("not this" in turn.why for turn in vectors.skipped)
-        assert {hit.position for hit in store.recall("poison", mode="text").hits} == set(bad)
-        assert not [item for item in store.admin.doctor(deep=True).findings if item.what == "vectors"]
 
 
 def test_a_segment_in_the_folder_of_another_model_is_not_counted(filled, folder):
@@ -266,25 +231,6 @@ def test_a_segment_merged_away_during_status_is_not_reported_as_damage(filled, f
     (vectors,) = filled.status().vectors
     assert (vectors.state, vectors.unused) == ("current", ())
     assert sorted(looked_at) == sorted([doomed, segment, segment])
-
-
-def test_a_log_covers_exactly_the_segments_built_from_its_events(filled, older, folder, tmp_path):
-    """By log, position and digest of a manifest; without a manifest, by the range in the name."""
-    log = log_of(filled)
-    first, second = (read_manifest(segment) for segment in segments_of(folder))
-    assert covered_by(log, first)
-    assert covered_by(log, second)
-    with MemoryStore.open(older, model=None, create=False) as restored:
-        assert covered_by(log_of(restored), first)
-        assert not covered_by(log_of(restored), second)
-        assert covered_by(log_of(restored), (Position(0), Position(HEAD)))
-        assert not covered_by(log_of(restored), (Position(HEAD), Position(HEAD + 1)))
-    with MemoryStore.open(tmp_path / "elsewhere", model=None) as other:
-        assert not covered_by(log_of(other), first)
-    assert range_of(segments_of(folder)[0]) == (0, HEAD)
-    assert range_of(folder / "000000000003-000000000009-0af30af3") == (3, 9)
-    assert range_of(folder / "000000000003-000000000009") is None
-    assert range_of(folder / "12-x") is None
 
 
 def test_verify_uses_a_witness_in_quarantine_until_it_is_purged(older):

@@ -91,15 +91,6 @@ def test_a_golden_store_exports_the_same_lines(release, tmp_path):
     assert found[1:] == expected[1:]
 
 
-def test_a_changed_word_in_an_answer_fails_the_comparison(release, tmp_path):
-    """These tests can fail: another word in one turn and they do."""
-    expected = json.loads((release / "expected.json").read_text())
-    changed = json.loads((release / "expected.json").read_text().replace("Lisbon", "London", 1))
-    agree(expected, expected)
-    with pytest.raises(AssertionError):
-        agree(expected, changed)
-
-
 def test_the_builder_makes_the_same_log_again(tmp_path):
     """Clock and ids are its own, so a golden store is explainable, and can be made again before its release."""
     make(tmp_path / "one", encrypt=False)

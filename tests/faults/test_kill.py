@@ -112,7 +112,7 @@ class Killed:
 @pytest.mark.timeout(7200)
 @pytest.mark.promise("P1", "kills")
 def test_a_kill_loses_no_acknowledged_turn_and_leaves_no_half_batch(processes, tmp_path, rng, seed, tries):
-    """Batches of 1 to 50 turns, killed at random moments, a fifth of them within 50 ms of opening."""
+    """Batches of 1 to 50 turns, killed at random moments, a fifth within 50 ms of opening or creating the store."""
     killed = Killed(processes, tmp_path, rng, seed)
     for number in range(tries):
         killed.begin(number)
@@ -131,29 +131,6 @@ def test_a_kill_while_recovering_from_a_kill_loses_nothing_either(processes, tmp
         first = killed.kill(near_opening=False)
         killed.check(number, first, killed.kill(near_opening=True))
     assert killed.told_in_all
-
-
-@pytest.mark.timeout(7200)
-@pytest.mark.promise("P1", "kills while created")
-def test_a_kill_while_the_store_is_made_leaves_one_that_opens(processes, tmp_path, rng, seed, tries):
-    """Killed while the log is created: the folder opens afterwards, and records."""
-    for number in range(tries):
-        folder = tmp_path / f"store{number}"
-        told = kill_at_random(
-            processes,
-            rng,
-            append_until_killed,
-            str(folder),
-            "run",
-            rng.randrange(2**32),
-            False,
-            near_opening=True,
-        )
-        with MemoryStore.open(folder, model=None) as store:
-            batches = whole_batches(texts_of(read_all(log_of(store))))
-            assert {label for label, _, _ in told} <= batches.keys(), f"seed {seed}"
-            store.start_session("parent").record("user", "after/0/1")
-            assert store.verify().findings == (), f"seed {seed}"
 
 
 @pytest.mark.timeout(7200)

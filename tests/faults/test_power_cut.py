@@ -26,7 +26,7 @@ from tests.support import HashEncoder, in_thread, read_all, settings_of, texts_o
 pytestmark = pytest.mark.promise("P2")
 WAL = f"{LOG_FILE}-wal"
 CUTS_PER_WAL = 250
-SYNCING = Path(__file__).parents[1] / "children" / "syncing.py"
+APPENDING = Path(__file__).parents[1] / "children" / "appending.py"
 FAILS_AT = 10
 
 
@@ -53,7 +53,7 @@ def traced(folder, tmp_path):
 
     def run(count, *options):
         command = ["strace", "-f", "-y", "-e", "trace=fdatasync,fsync", *options, "-o", str(trace)]
-        child = [sys.executable, str(SYNCING), str(folder), str(count)]
+        child = [sys.executable, str(APPENDING), str(folder), "s", str(count)]
         ran = subprocess.run([*command, *child], capture_output=True, text=True, timeout=600)
         if "ptrace" in ran.stderr:
             pytest.skip(f"strace may not trace here: {ran.stderr.strip().splitlines()[0]}")

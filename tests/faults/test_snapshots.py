@@ -162,19 +162,6 @@ def test_snapshots_ahead_of_a_log_from_a_backup_are_not_used_and_do_not_crowd_ou
     assert ours[0][1] < 23 + 60, "only those of this history are left"
 
 
-def test_snapshots_of_another_store_are_not_used(folder, open_store, clock, tmp_path):
-    """The same session id, other content, the projections' folder copied over."""
-    with MemoryStore.open(tmp_path / "other", model=None, clock=clock) as other:
-        fill(other, 50)
-    with open_store() as store:
-        fill(store, 9, start=500)
-    shutil.copytree(tmp_path / "other" / "projections", folder / "projections", dirs_exist_ok=True)
-    with open_store() as store:
-        check(store)
-        fill(store, 11, start=600)
-        check(store)
-
-
 def test_a_full_disk_takes_no_snapshot_and_keeps_no_read_from_answering(open_store, file_limit):
     """Room for the log and none for the snapshots: their file may not grow past what it is."""
     with open_store() as store:
