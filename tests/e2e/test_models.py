@@ -11,6 +11,10 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.embedding_model import MODELS_STREAM
 from mnemolog.domain.events import ModelActivated
+from mnemolog.infra.runtime import atomic_files
+from mnemolog.projections.maintenance import vectors as maintenance
+from mnemolog.projections.vectors import lock
+from mnemolog.projections.vectors.projection import VectorProjection
 from tests.support import HalfEncoder, in_thread
 
 TURNS = 30
@@ -88,11 +92,17 @@ def test_a_model_is_built_beside_the_one_that_answers_and_answers_once_it_is_act
 
 
 def test_a_recall_after_activation_does_not_lose_what_was_recorded_around_it(store, both):
-    """Turns before, between and after are all found by the model that answers then."""
+    """Turns before, between and after are all found by the model that answers then.
+
+    What was recorded while vectors were built is embedded before the event: who activates pays, not the readers.
+    """
     store.models.add(both[1])
     session = store.session("s")
-    session.record("user", "note from between")
-    assert store.models.activate(both[1]).encoded_texts == 1
+    for n in range(100):
+        session.record("user", f"note from between {n}")
+    assert store.models.activate(both[1]).encoded_texts == 100
+    assert store.recall("note", mode="vector").vectors_cover == head(store)
+    assert named(store)["half-1"].behind_events == 1  # The event itself.
     session.record("user", "note from after")
     model_of(store)
     assert store.recall("note from after", mode="vector").vectors_cover == head(store)
@@ -147,13 +157,7 @@ def test_an_active_model_that_this_process_does_not_have_is_never_answered_for(s
         # Given the model by whatever call, the same handle answers with it.
         other.models.add(HalfEncoder(1))
         assert model_of(other) == second
-
-
-def test_without_a_model_text_alone_answers_whatever_is_active(store, folder, both):
-    """`model=None` means text only, also with further models."""
-    store.models.add(both[1])
-    store.models.activate(both[1])
-    with MemoryStore.open(folder, model=None, models=[both[1]]) as other:
+    with MemoryStore.open(folder, model=None, models=[both[1]]) as other:  # Text only, also with further models.
         assert other.recall("number7").legs == ("text",)
         with pytest.raises(mnemolog.ModelUnavailable):
             other.recall("number7", mode="vector")
@@ -171,17 +175,6 @@ def test_activating_what_is_active_appends_nothing(store, both):
     outcomes = [in_thread(lambda: store.models.activate(both[0]).appended) for _ in range(4)]
     assert sorted(outcome.result() for outcome in outcomes) == [False, False, False, True]
     assert head(store) == before + 1
-
-
-def test_what_was_recorded_while_vectors_were_built_is_embedded_before_the_event(store, both):
-    """The one who activates pays, not the readers behind it."""
-    store.models.add(both[1])
-    session = store.session("s")
-    for n in range(100):
-        session.record("user", f"note late{n}")
-    assert store.models.activate(both[1]).encoded_texts == 100
-    assert store.recall("note", mode="vector").vectors_cover == head(store)
-    assert named(store)["half-1"].behind_events == 1  # The event itself.
 
 
 def test_refusals_say_what_to_do_and_change_nothing(store, both):
@@ -243,34 +236,22 @@ def drop_and_build_again(store, both, monkeypatch):
     assert model_of(store) == second
 
 
-def test_a_drop_waits_for_the_writer_of_these_vectors(store, both, monkeypatch):
-    """It never pulls a folder from under an indexer: it is told who that is."""
-    from mnemolog.projections.vectors import lock
-
-    store.models.add(both[1])
-    second = named(store)["half-1"].fingerprint
-    monkeypatch.setattr(lock.IndexerLock.held, "__kwdefaults__", {"wait_s": 0.05})
-    with lock.IndexerLock(store.parts.layout.vectors, second).held(), pytest.raises(mnemolog.errors.IndexerBusy):
-        store.models.drop("half-1")
-    assert named(store)["half-1"].vectors == TURNS
-    store.models.drop("half-1")
-
-
 @pytest.mark.log_file
-def test_a_model_is_not_added_while_another_process_writes_its_vectors(store, both, monkeypatch):
-    """Whoever adds a model takes the lock that its indexers take."""
-    from mnemolog.projections.maintenance import vectors
-    from mnemolog.projections.vectors import lock
-
-    monkeypatch.setattr(vectors, "INDEXER_WAIT_S", 0.05)
-    monkeypatch.setattr(lock.IndexerLock.held, "__kwdefaults__", {"wait_s": 0.05})
+def test_a_model_is_neither_added_nor_dropped_while_another_process_writes_its_vectors(store, both, monkeypatch):
+    """It never pulls a folder from under an indexer: whoever adds or drops takes the lock that indexers take."""
+    monkeypatch.setattr(maintenance, "INDEXER_WAIT_S", 0.05)
+    for waiting in (lock.IndexerLock.held.__wrapped__, VectorProjection._write):
+        monkeypatch.setitem(waiting.__kwdefaults__, "wait_s", 0.05)
     store.models.add(both[1])
     second = named(store)["half-1"].fingerprint
     store.session("trip").record("user", "one more")
-    with lock.IndexerLock(store.parts.layout.vectors, second).held(), pytest.raises(mnemolog.errors.IndexerBusy):
-        store.models.add(both[1])
+    for change in (lambda: store.models.drop("half-1"), lambda: store.models.add(both[1])):
+        with lock.IndexerLock(store.parts.layout.vectors, second).held(), pytest.raises(mnemolog.errors.IndexerBusy):
+            change()
+        assert named(store)["half-1"].vectors == TURNS
     store.models.add(both[1])
     assert [path.name for path in store.path.glob(".*")] == []
+    store.models.drop("half-1")
 
 
 def test_an_open_store_rebuilds_what_another_process_dropped(store, folder):
@@ -288,8 +269,6 @@ def test_an_open_store_rebuilds_what_another_process_dropped(store, folder):
 
 def test_a_drop_that_failed_is_still_listed_and_can_be_repeated(store, both, monkeypatch):
     """What went wrong is an error of ours; the model that answers is not touched by it."""
-    from mnemolog.infra.runtime import atomic_files
-
     first = model_of(store)
     store.models.add(both[1])
     store.models.activate(both[0])
