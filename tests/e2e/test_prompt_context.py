@@ -60,7 +60,7 @@ def test_the_same_question_at_the_same_head_gives_the_same_bytes(store, trip):
     assert trip.context("ferry", as_of=first.head).text == first.text
 
 
-def test_a_session_adds_its_task_values_and_notes_before_the_passages(trip, clock):
+def test_a_session_adds_its_task_values_and_notes_before_the_passages(store, trip, clock):
     """As of the same position; a value that has expired does not appear."""
     trip.set_task("Book the ferry", step=2, total=5)
     trip.set("travellers", 3)
@@ -80,12 +80,7 @@ def test_a_session_adds_its_task_values_and_notes_before_the_passages(trip, cloc
     assert "4711" not in after.text
     assert "travellers: 4" in after.text
     assert trip.context("ferry", as_of=before.head).text == before.text
-
-
-def test_a_context_of_the_store_has_no_working_memory(store, trip):
-    """It belongs to no session."""
-    trip.set_task("Book the ferry")
-    assert {block.kind for block in store.context("ferry")} == {BlockKind.PASSAGE}
+    assert {block.kind for block in store.context("ferry")} == {BlockKind.PASSAGE}, "the store is no session"
 
 
 def test_a_repeated_statement_is_shown_once_the_newest_marked_as_newer(store, trip):
@@ -98,22 +93,20 @@ def test_a_repeated_statement_is_shown_once_the_newest_marked_as_newer(store, tr
     assert (repeated.position, repeated.newer) == (6, again.position)
 
 
-@pytest.mark.parametrize(
-    ("text", "speaker"),
-    [
+def test_statements_that_differ_or_come_from_others_are_all_shown(store, trip):
+    """Which of them holds is not guessed. Scopes keep users apart."""
+    for text, speaker in (
         ("The ferry is booked for Monday.", "Ada"),
         ("The ferry is not booked for Friday.", "Ada"),
         ("The ferry isn't booked for Friday.", "Ada"),
         ("The ferry is booked for Friday at 9.", "Ada"),
         ("The ferry is booked for Friday.", "Bob"),
         ("The ferry is booked for Friday.", None),
-    ],
-)
-def test_statements_that_differ_or_come_from_others_are_all_shown(store, trip, text, speaker):
-    """Which of them holds is not guessed."""
-    trip.record("user", text, speaker=speaker)
-    context = store.context("Is the ferry booked?")
-    assert {6, 7} <= set(context.positions)
+    ):
+        turn = trip.record("user", text, speaker=speaker)
+        assert {6, turn.position} <= set(store.context("Is the ferry booked?", 5_000).positions), text
+    hers = store.session("hers", scope="acme/bob").record("user", "The ferry is booked for Friday.", speaker="Ada")
+    assert {6, hers.position} <= set(store.context("Is the ferry booked?", 5_000).positions)
 
 
 def test_a_long_turn_repeats_only_an_equal_one(store, trip):
@@ -125,12 +118,6 @@ def test_a_long_turn_repeats_only_an_equal_one(store, trip):
     context = store.context("ferry", 5_000)
     assert {again, other} <= set(context.positions)
     assert first not in context.positions
-
-
-def test_the_same_words_of_another_user_are_not_a_repetition(store):
-    """Scopes keep users apart."""
-    store.session("hers", scope="acme/bob").record("user", "The ferry is booked for Friday.", speaker="Ada")
-    assert len([b for b in store.context("Is the ferry booked?") if "booked for Friday" in b.text]) == 2
 
 
 def test_what_is_left_out_says_why(store):
@@ -208,7 +195,12 @@ def test_what_is_left_of_a_large_budget_holds_the_other_side_of_exchanges(store,
 
 
 def test_hidden_and_forgotten_turns_never_appear(store, trip):
-    """A rewind hides them from the session; forgetting removes them for good, as of any position too."""
+    """A rewind hides them from the session; forgetting removes them for good, as of any position too.
+
+    A branch sees working memory and turns of its parent up to the branch point.
+    """
+    trip.set("travellers", 3)
+    branch = trip.branch("branch")
     head = store.head().position
     trip.rewind(turns=1)
     assert trip.context("ferry").positions == (2, 3)
@@ -217,16 +209,9 @@ def test_hidden_and_forgotten_turns_never_appear(store, trip):
     assert store.context("ferry", 500).positions == (2, 6)
     assert 3 not in store.context("ferry").positions
     assert "nine" not in store.context("ferry", as_of=head).text
-
-
-def test_a_branch_sees_what_its_parent_saw(trip):
-    """Working memory and turns up to the branch point."""
-    trip.set("travellers", 3)
-    branch = trip.branch("branch")
     trip.record("user", "A later ferry.")
-    context = branch.context("ferry")
-    assert context.positions == (2, 3, 6)
-    assert "travellers: 3" in context.text
+    assert branch.context("ferry", 500).positions == (2, 6)
+    assert "travellers: 3" in branch.context("ferry").text
 
 
 def test_the_command_prints_the_text_and_notes_what_was_left_out(folder, store, trip, run):

@@ -116,7 +116,7 @@ def test_a_receipt_reproduces_and_says_what_would_differ_today(store):
 QUERIES = st.sampled_from(["tea", "word1 number4", "ferry", "the", "?!", "number2 word0 tea"])
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     asked=st.lists(
         st.fixed_dictionaries(

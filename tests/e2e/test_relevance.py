@@ -74,11 +74,12 @@ def test_relevance_lies_between_zero_and_one(spoken, query, mode, k):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_better_hit_has_no_less_relevance(few, mode):
-    """Relevance follows the order."""
-    found = [hit.relevance for hit in few.recall("when does the ferry leave", EVERYTHING, mode=mode)]
-    assert found == sorted(found, reverse=True)
-    assert len(set(found)) > 1
+def test_relevance_falls_along_every_stage(few, spoken, mode):
+    """`Ranking.add` stops at the first turn below `min_relevance`: so relevance must not rise again behind it."""
+    for store, k in ((few, EVERYTHING), (spoken, 50)):
+        found = [hit.relevance for hit in store.recall("when does the ferry leave", k, mode=mode)]
+        assert found == sorted(found, reverse=True)
+        assert len(set(found)) > 1
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -93,11 +94,14 @@ def test_a_hit_below_min_relevance_is_left_out(few, mode):
     assert (whole.left_out, whole.filters) == (0, {})
 
 
-def test_a_turn_of_exactly_min_relevance_stays(few):
-    """The bound belongs to what is left."""
+def test_a_turn_keeps_its_relevance_when_nothing_but_the_filter_changes(few):
+    """A min_relevance, and a smaller answer, change no number. A turn of exactly that bound stays."""
     whole = few.recall("ferry", EVERYTHING)
+    relevances = {hit.position: hit.relevance for hit in whole}
     least = whole[len(whole) // 2].relevance
-    assert few.recall("ferry", EVERYTHING, min_relevance=least)[-1].relevance == least
+    above = few.recall("ferry", EVERYTHING, min_relevance=least)
+    assert above[-1].relevance == least
+    assert all(hit.relevance == relevances[hit.position] for hit in (*above, *few.recall("ferry", 3)))
     assert few.recall("ferry", EVERYTHING, min_relevance=0).hits == whole.hits
 
 
@@ -144,13 +148,13 @@ def test_a_question_without_relevant_turns_ends_at_once(spoken):
         assert answer.left_out == (0 if mode == "text" else 5)
 
 
-@pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan"), float("inf"), True, "0.5", (0.5,)])
-def test_a_min_relevance_that_no_hit_can_have_is_refused(store, wrong):
+def test_a_min_relevance_that_no_hit_can_have_is_refused(store):
     """By name; nothing is read."""
     session = store.start_session("s")
-    for ask in (store.recall, session.recall, session.prefetch):
-        with pytest.raises(InvalidInput, match="min_relevance"):
-            ask("tea", min_relevance=wrong)
+    for wrong in (-0.1, 1.1, float("nan"), float("inf"), True, "0.5", (0.5,)):
+        for ask in (store.recall, session.recall, session.prefetch):
+            with pytest.raises(InvalidInput, match="min_relevance"):
+                ask("tea", min_relevance=wrong)
 
 
 def test_a_page_of_another_min_relevance_is_refused(few):
@@ -206,20 +210,13 @@ def test_a_reranker_orders_what_is_left(folder):
         assert [hit for page in pages(store, "ferry", k=3, min_relevance=least) for hit in page] == list(left)
 
 
-def test_an_explanation_says_what_was_left_out(few):
-    """How many, and below what."""
-    text = few.recall("ferry", 40, min_relevance=0.6).explain()
-    left = few.recall("ferry", 40, min_relevance=0.6).left_out
-    assert left > 1
-    assert "filters     min_relevance 0.6\n" in text
-    assert f"left out    {left} turns below 0.6\n" in text
-    assert "left out" not in few.recall("ferry", 40).explain()
-
-
-def test_the_command_line_leaves_out_and_says_how_many(few, folder, run):
-    """`--min-relevance`, a number from 0 to 1."""
+def test_an_explanation_and_the_command_line_say_how_many_were_left_out(few, folder, run):
+    """And below what: `--min-relevance`, a number from 0 to 1."""
     expected = few.recall("ferry", 40, mode="text", min_relevance=0.6)
-    assert expected.left_out
+    assert expected.left_out > 1
+    assert "filters     min_relevance 0.6\n" in expected.explain()
+    assert f"left out    {expected.left_out} turns below 0.6\n" in expected.explain()
+    assert "left out" not in few.recall("ferry", 40).explain()
     few.close()
     asked = ("recall", folder, "ferry", "-k", "40", "--mode", "text", "--min-relevance", "0.6")
     assert f"; left out: {expected.left_out} below 0.6" in run(*asked).stdout
@@ -238,17 +235,3 @@ def test_the_same_question_gives_a_turn_the_same_relevance_whatever_k_is(spoken,
             for hit in page:
                 found.setdefault(hit.position, set()).add(hit.relevance)
     assert {position: seen for position, seen in found.items() if len(seen) > 1} == {}
-
-
-def test_a_turn_keeps_its_relevance_when_nothing_but_the_filter_changes(few):
-    """A min_relevance, and a smaller answer, change no number."""
-    whole = {hit.position: hit.relevance for hit in few.recall("ferry dog", EVERYTHING)}
-    for hit in (*few.recall("ferry dog", 3), *few.recall("ferry dog", EVERYTHING, min_relevance=0.3)):
-        assert hit.relevance == whole[hit.position]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_relevance_falls_along_every_stage(spoken, mode):
-    """`Ranking.add` stops at the first turn below `min_relevance`: so relevance must not rise again behind it."""
-    found = [hit.relevance for hit in spoken.recall("when does the ferry leave", 50, mode=mode)]
-    assert found == sorted(found, reverse=True)
