@@ -231,6 +231,10 @@ def test_a_subagent_is_a_session_below_its_parent(talk, projects, memory, read, 
     assert summary(memory, f"{A}/7f").parent == A
     assert memory.session(f"{A}/7f").lineage() == [f"{A}/7f"]
     assert said(A) == TALK
+    orphan = Claude(projects, B, file=f"{B}/subagents/agent-8a")
+    orphan.say("Whose am I?", isSidechain=True, agentId="8a")
+    read()
+    assert (summary(memory, f"{B}/8a").parent, said(B)) == (B, []), "an unknown parent is started too"
 
 
 def test_an_older_sidechain_lies_between_the_lines_of_its_parent(talk, memory, read, said):
