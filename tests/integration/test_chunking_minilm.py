@@ -20,13 +20,15 @@ def minilm():
 
 @pytest.fixture(scope="module")
 def count_tokens():
-    """Tokens that the real model would read, counted by its own library without any cutting."""
-    from transformers import AutoTokenizer
+    """Tokens that the real model would read, counted by its own tokenizer without any cutting."""
+    from tokenizers import Tokenizer
 
     from mnemolog.infra.embedding.model_files import resolve_model
 
-    tokenizer = AutoTokenizer.from_pretrained(str(resolve_model("all-MiniLM-L6-v2")))
-    return lambda text: len(tokenizer(text, truncation=False, verbose=False).input_ids)
+    tokenizer = Tokenizer.from_file(str(resolve_model("all-MiniLM-L6-v2") / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return lambda text: len(tokenizer.encode(text).ids)
 
 
 def long_texts() -> list[str]:

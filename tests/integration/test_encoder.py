@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mnemolog import MemoryStore
 from mnemolog.domain.errors import EncodingFailed, InvalidInput, ModelUnavailable
 from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder, unit_rows
 from mnemolog.infra.embedding.model_files import resolve_model
 from mnemolog.infra.embedding.packed_bert import PackedBert
+from tests.support import HashEncoder
 
 NAME = "all-MiniLM-L6-v2"
 MIXED = [
@@ -260,6 +262,28 @@ def test_a_model_that_cannot_be_used_is_unavailable(tmp_path):
     for _ in range(2):
         with pytest.raises(ModelUnavailable, match="cannot load it"):
             encoder.encode(["tea"])
+
+
+@pytest.mark.model
+def test_a_cross_encoder_is_loaded_from_a_folder_when_it_is_needed(folder, tmp_path):
+    """The real library, with a model of no weights worth the name."""
+    from sentence_transformers import CrossEncoder
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    words = tmp_path / "vocab.txt"
+    words.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "tea", "green", "no"]))
+    size = {"vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    BertForSequenceClassification(BertConfig(**size, num_labels=1)).save_pretrained(tmp_path / "cross")
+    BertTokenizerFast(vocab_file=str(words)).save_pretrained(tmp_path / "cross")
+    expected = CrossEncoder(str(tmp_path / "cross")).predict([("tea", "green tea"), ("tea", "no tea")])
+    with MemoryStore.open(folder, model=HashEncoder(), reranker=tmp_path / "cross", background=False) as store:
+        session = store.start_session("s")
+        for text in ("green tea", "no tea"):
+            session.record("user", text)
+        best_first = ["green tea", "no tea"] if expected[0] > expected[1] else ["no tea", "green tea"]
+        assert [hit.text for hit in store.recall("tea").hits] == best_first
+    with MemoryStore.open(folder, model=HashEncoder(), reranker="no/such-reranker", background=False) as store:
+        assert "no/such-reranker" in store.recall("tea").unavailable_legs["reranker"]
 
 
 def test_unit_rows_has_the_shape_asked_for():
