@@ -187,48 +187,30 @@ def test_taking_after_a_switch_does_not_wait(desk):
     assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
 
 
-@pytest.mark.parametrize("state", ["waiting", "running", "answered", "failed"])
-def test_a_discarded_prefetch_is_never_answered(desk, state):
-    """Its late answer is dropped, its ticket says so, and other sessions keep theirs."""
+@pytest.mark.parametrize("how", ["discarded", "cancelled"])
+@pytest.mark.parametrize("state", ["waiting", "running", "answered", "failed", "fetched"])
+def test_a_prefetch_that_is_given_up_is_never_answered(desk, state, how):
+    """One that waits does not run, and a late answer is dropped. One that was fetched stays so; others keep theirs."""
     other = desk.submit("other", "milk")
     assert other.wait(WAIT_S)
     desk.errors["fails"] = ValueError("no")
     if state == "waiting":
         desk.hold()
-        ticket = desk.submit("a", "tea")
-    elif state == "running":
-        ticket = desk.hold("a")
-    else:
-        ticket = desk.submit("a", "tea" if state == "answered" else "fails")
+    ticket = desk.hold("a") if state == "running" else desk.submit("a", "fails" if state == "failed" else "tea")
+    if state not in ("waiting", "running"):
         assert ticket.wait(WAIT_S)
-    desk.discard("a")
-    assert ticket.done
-    assert ticket.reason == (PrefetchReason.FAILED if state == "failed" else PrefetchReason.CANCELLED)
-    assert what(desk.take("a", wait_s=WAIT_S)) == PrefetchReason.NONE_ASKED
+    if state == "fetched":
+        assert what(desk.take("a")) == "tea"
+    ticket.cancel() if how == "cancelled" else desk.discard("a")
+    assert ticket.wait(0)
+    assert ticket.reason == {"failed": PrefetchReason.FAILED, "fetched": None}.get(state, PrefetchReason.CANCELLED)
+    if how == "cancelled" and state != "fetched":
+        assert what(desk.take("a", wait_s=WAIT_S)) == ticket.reason
     desk.let_go()
-    assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
+    assert what(desk.take("a", wait_s=WAIT_S)) == PrefetchReason.NONE_ASKED
+    assert "tea" not in desk.began or state != "waiting"
     assert what(desk.take("other")) == "milk"
     desk.discard("never asked")
-
-
-def test_a_cancelled_ticket_is_never_answered(desk):
-    """One that waits does not run; one that runs is not heard; one that was handed out stays so."""
-    running, waiting = desk.hold("a"), desk.submit("b", "tea")
-    running.cancel()
-    waiting.cancel()
-    assert running.wait(0)
-    assert waiting.wait(0)
-    desk.let_go()
-    assert desk.began == ["held 0"]
-    assert (what(desk.take("a")), what(desk.take("b"))) == (PrefetchReason.CANCELLED, PrefetchReason.CANCELLED)
-    assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
-    fetched, unfetched = desk.submit("a", "tea"), desk.submit("b", "milk")
-    assert unfetched.wait(WAIT_S)
-    assert what(desk.take("a")) == "tea"
-    fetched.cancel()
-    unfetched.cancel()
-    assert (fetched.reason, unfetched.reason) == (None, PrefetchReason.CANCELLED)
-    assert what(desk.take("b")) == PrefetchReason.CANCELLED
 
 
 def test_a_prefetch_that_replaces_a_queued_one_keeps_its_place(desk):
