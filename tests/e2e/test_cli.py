@@ -77,6 +77,9 @@ def test_every_read_gives_json_and_takes_the_store_from_the_environment(memory, 
             named[0].pop("seconds"), ambient[0].pop("seconds")
         assert named == ambient, what
         assert run(command, memory, *rest).stdout
+    assert run("record", "trip", "more", store=memory).returncode == 0
+    for option in ("-k", "--k", "--limit", "-n"):  # The names that people try.
+        assert len(run("recall", memory, "the", "--model", "none", option, "1", "--json").json["hits"]) == 1
 
 
 @pytest.fixture
@@ -129,16 +132,6 @@ def test_events_beside_turns_disturb_no_command(branched, run):
     assert "b-1 (plan [b]) in acme/sales, branched at 3 of trip-1" in run("replay", branched).stdout
 
 
-def test_record_and_import_take_the_store_from_the_environment_too(memory, tmp_path, run):
-    """Writing commands follow the same rule."""
-    file = tmp_path / "more.jsonl"
-    file.write_text('{"session": "x", "text": "hello", "key": "1"}\n')
-    assert run("init", store=tmp_path / "new").returncode == 0
-    assert run("record", "trip", "more", store=memory).returncode == 0
-    assert run("import", file, "--no-vectors", store=memory).returncode == 0
-    assert json.loads(run("head", memory, "--json").stdout)["position"] == 4 + 1 + 2
-
-
 def test_record_reads_standard_input_starts_a_session_and_repeats_safely(tmp_path, run):
     """What a shell script needs."""
     assert run("init", tmp_path / "m").returncode == 0
@@ -171,45 +164,21 @@ def test_errors_are_one_line_a_hint_and_exit_code_1(memory, tmp_path, run):
 
 
 @pytest.mark.log_file
-def test_a_process_ends_with_the_codes_that_are_promised(memory):
+def test_a_process_ends_with_the_codes_that_are_promised(memory, run):
     """0, 1, 2 and 3, and errors go to stderr, as a shell sees it."""
-    assert in_a_process("head", memory).stdout.startswith("4:")
+    noted = in_a_process("head", memory).stdout.strip()
+    assert noted.startswith("4:")
     assert "there is no session 'nope'" in refused(in_a_process("show", memory, "nope"), 1)
     assert in_a_process("sing").returncode == 2
-    os.truncate(memory / "log.db", 5_000)
-    assert "malformed" in refused(in_a_process("verify", memory), 3)
-
-
-@pytest.mark.log_file
-def test_verify_exits_3_and_names_the_position_when_history_was_changed(memory, run):
-    """A row edited from outside, and a head that was noted before."""
-    noted = run("head", memory).stdout.strip()
-    assert run("verify", memory, "--expect-head", noted).returncode == 0
     outside = dbapi2.connect(str(memory / "log.db"))
     outside.executescript("DROP TRIGGER events_refuse_update; UPDATE events SET recorded_at = 1 WHERE position = 3")
     outside.close()
-    ran = run("verify", memory, "--json")
+    ran = run("verify", memory, "--expect-head", noted, "--json")
     assert ran.returncode == 3
     assert {(f["kind"], f["position"]) for f in json.loads(ran.stdout)["findings"]} >= {("changed", 3)}
     assert "position 3" in run("verify", memory).stdout
-
-
-def test_an_import_runs_twice_and_names_what_it_refuses(memory, tmp_path, run):
-    """Keys make it safe; file and line make it repairable."""
-    good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
-    lines = [json.dumps({"room": "r", "day": n % 2, "body": f"line {n}", "id": n}) for n in range(700)]
-    good.write_text("\n".join(lines))
-    mapping = ("--field", "text=body,session=room+day,key=id", "--no-vectors", "--json")
-    first = json.loads(run("import", memory, good, *mapping).stdout)
-    second = json.loads(run("import", memory, good, *mapping).stdout)
-    assert (first["recorded"], first["sessions"]) == (700, 2)
-    assert (second["recorded"], second["already_there"]) == (0, 700)
-    changed = json.dumps({"room": "r", "day": 0, "body": "other words", "id": 0})
-    bad.write_text("\n".join([*(line.replace('"r"', '"q"') for line in lines[:3]), changed, "{broken", lines[5]]))
-    assert f"{bad}:4: key '0'" in refused(run("import", memory, bad, *mapping[:3]), 1)
-    report = json.loads(run("import", memory, bad, *mapping, "--skip-bad").stdout)
-    assert (report["recorded"], report["already_there"]) == (0, 4)
-    assert sorted(line.split(": ")[0] for line in report["refused"]) == [f"{bad}:4", f"{bad}:5"]
+    os.truncate(memory / "log.db", 5_000)
+    assert "malformed" in refused(in_a_process("verify", memory), 3)
 
 
 def test_the_sample_conversation_is_imported_and_answered_by_text(tmp_path, run):
@@ -222,12 +191,12 @@ def test_the_sample_conversation_is_imported_and_answered_by_text(tmp_path, run)
 
 
 @pytest.mark.model
-def test_the_real_model_answers_in_other_words_than_were_said(memory):
+def test_the_real_model_answers_in_other_words_than_were_said(memory, run):
     """MiniLM, FAISS and SQLite together, through the command line."""
-    answer = json.loads(in_a_process("recall", memory, "what is the pet's name?", "--mode", "vector", "--json").stdout)
+    answer = run("recall", memory, "what is the pet's name?", "--mode", "vector", "--json").json
     assert answer["hits"][0]["text"] == "The dog is called Nero."
     assert answer["vectors_cover"] == answer["head"]
-    rebuilt = json.loads(in_a_process("rebuild", memory, "all", "--json").stdout)
+    rebuilt = run("rebuild", memory, "all", "--json").json
     assert [report["built_turns"] for report in rebuilt] == [3, 3]
     assert rebuilt[1]["encoded_texts"] == 0
 
@@ -239,9 +208,3 @@ def test_projecting_without_a_model_that_can_be_loaded_is_refused(memory, option
     # Offline there is no such model; online it cannot be loaded.
     why = "without a model" if options[0] == "none" else "no model 'no-such-model'|cannot be loaded"
     assert re.search(why, refused(ran, 1))
-
-
-@pytest.mark.parametrize("option", ["-k", "--k", "--limit", "-n"])
-def test_the_number_of_hits_has_the_names_that_people_try(memory, option, run):
-    """`-k` and `--k`, `-n` and `--limit`."""
-    assert len(run("recall", memory, "Lisbon", "--model", "none", option, "1", "--json").json["hits"]) == 1

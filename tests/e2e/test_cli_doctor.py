@@ -62,7 +62,9 @@ def test_status_tells_of_turns_that_the_model_refused(folder, run):
 
 
 def test_doctor_goes_from_one_to_zero(memory, run):
-    """Looks, says what it would do, does it, finds nothing; text and JSON agree."""
+    """Looks, says what it would do, does it, finds nothing; text and JSON agree. No store is made by a look."""
+    for command in (["doctor"], ["quarantine", "list"]):
+        refused(run(*command, memory.parent / "nothing"), 1)
     assert run("doctor", memory).returncode == 0
     segment = damage(memory)
     looked = run("doctor", memory)
@@ -101,12 +103,6 @@ def test_doctor_and_verify_exit_with_three_when_the_log_has_lost_history(memory,
         assert arguments[0] == "verify" or "THE LOG IS DAMAGED" in ran.stdout
     assert run("quarantine", "purge", older, "--all", "--yes").returncode == 0
     assert run("doctor", older).returncode == 0
-
-
-def test_a_folder_that_is_no_store_is_refused(tmp_path, run):
-    """With a hint, and without making one there."""
-    refused(run("doctor", tmp_path / "nothing"), 1)
-    refused(run("quarantine", "list", tmp_path / "nothing"), 1)
 
 
 def test_the_quarantine_is_listed_and_purged_only_with_yes(memory, run):

@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,6 @@ from mnemolog import MemoryStore
 from mnemolog.cli import every_command
 from mnemolog.cli.app import COMMANDS, DONE_BY, MODULES, SAME_AS, loaded
 from mnemolog.infra.version import this_version
-from tests.e2e.test_cli import in_a_process
 
 pytestmark = pytest.mark.local
 
@@ -36,14 +34,10 @@ def callback_of(name):
     return (loaded(group).commands[subcommand] if subcommand else loaded(group)).callback
 
 
-def test_the_version_is_printed_in_each_way_that_people_ask_for_it(run):
-    """`--version` and `version`."""
+def test_help_is_there_in_each_way_that_people_ask_for_it(run):
+    """`-h`, `help COMMAND` and `--help`; of groups also without an option. So is the version."""
     for asked in ("--version", "version"):
         assert run(asked).stdout == f"mnemolog {this_version()}\n"
-
-
-def test_help_is_there_in_each_way_that_people_ask_for_it(run):
-    """`-h`, `help COMMAND` and `--help`; of groups also without an option."""
     for ways in (
         [("recall", "-h"), ("help", "recall"), ("recall", "--help")],
         [("help", "checkpoint", "create"), ("checkpoint", "create", "-h")],
@@ -117,20 +111,19 @@ def test_an_error_is_json_where_json_was_asked_for(memory, run):
     assert json.loads(run("sing", "--json").stdout)["error"]["type"] == "Refused"
 
 
-def test_an_error_of_a_reading_command_does_not_say_that_nothing_was_written(memory, run):
-    """It only looked."""
-    for words in (
-        ("show", memory, "nope"),
-        ("replay", memory, "--to", "99"),
-        ("recall", memory, "", "--model", "none"),
-    ):
+def test_hints_are_commands_with_the_arguments_that_were_given(memory, tmp_path, run):
+    """They can be copied. An error of a command that only looked does not say that nothing was written."""
+    for words in (("show", memory, "nope"), ("replay", memory, "--to", "99"), ("recall", memory, "")):
         ran = run(*words)
-        assert ran.returncode == 1
-        assert "nothing was" not in ran.stderr
-
-
-def test_hints_are_commands_with_the_arguments_that_were_given(memory, run):
-    """They can be copied."""
+        assert (ran.returncode, "nothing was" in ran.stderr) == (1, False)
+    missing = tmp_path / "none.jsonl"
+    heads = run("verify", memory, "--heads", missing).stderr
+    assert f"error: {missing}: there is no such file" in heads
+    assert f"`mnemolog head {memory} --append {missing}` creates a file of heads" in heads
+    rebuilt = run("rebuild", memory, "vectors", "--model", "none").stderr
+    assert f"`mnemolog rebuild {memory} vectors --model all-" in rebuilt
+    assert f"`mnemolog doctor {memory} --model none`" in run("doctor", memory, "--model", "no-such-model").stdout
+    assert "the closest ids are 'trip-1'" in run("show", memory, "trp-1").stderr
     assert f"`mnemolog sessions {memory}` lists" in run("show", memory, "nope").stderr
     assert f"`mnemolog record {memory} nope hello --start` starts" in run("record", memory, "nope", "hello").stderr
     assert f"`mnemolog checkpoint list {memory} trip-1`" in run("checkpoint", "restore", memory, "trip-1", "x").stderr
@@ -138,11 +131,6 @@ def test_hints_are_commands_with_the_arguments_that_were_given(memory, run):
     assert f"`mnemolog memory list {memory} trip-1`" in run("memory", "get", memory, "trip-1", "x").stderr
     assert "--metadata" in run("record", memory, "trip-1", "x", "--metadata", "[1]").stderr
     assert "'--since': " in run("recall", memory, "x", "--since", "nonsense", "--model", "none").stderr
-
-
-def test_an_unknown_session_is_answered_with_the_closest_ids(memory, run):
-    """A typo, or the title in place of the id."""
-    assert "the closest ids are 'trip-1'" in run("show", memory, "trp-1").stderr
 
 
 def test_a_missing_folder_argument_is_named_in_the_error(memory, run, monkeypatch, tmp_path):
@@ -155,30 +143,9 @@ def test_a_missing_folder_argument_is_named_in_the_error(memory, run, monkeypatc
         assert also in ran.stderr
 
 
-def test_a_file_of_heads_that_is_not_there_is_named_with_the_command_that_creates_it(memory, tmp_path, run):
-    """A typo is no finding about the log."""
-    missing = tmp_path / "none.jsonl"
-    ran = run("verify", memory, "--heads", missing)
-    assert f"error: {missing}: there is no such file" in ran.stderr
-    assert f"`mnemolog head {memory} --append {missing}` creates a file of heads" in ran.stderr
-
-
-def test_a_model_that_is_missing_is_named_with_the_command_that_does_without_it(memory, run):
-    """Whether the command fails or reports it."""
-    assert (
-        f"`mnemolog rebuild {memory} vectors --model all-"
-        in run("rebuild", memory, "vectors", "--model", "none").stderr
-    )
-    assert f"`mnemolog doctor {memory} --model none`" in run("doctor", memory, "--model", "no-such-model").stdout
-
-
-def test_an_error_says_that_an_environment_variable_named_the_store(tmp_path, run):
-    """In the line of the error."""
-    assert "missing (from MNEMOLOG_STORE)\n" in run("recall", "dog", store=tmp_path / "missing").stderr
-
-
 def test_an_error_names_the_variable_that_gave_a_wrong_value(memory, run, monkeypatch):
-    """A model, a switch, the level of the log."""
+    """A model, a switch, the level of the log, the store."""
+    assert "missing (from MNEMOLOG_STORE)\n" in run("recall", "dog", store=memory.parent / "missing").stderr
     wrong = {
         "MNEMOLOG_MODEL": ("project", memory),
         "MNEMOLOG_RECEIPTS": ("recall", memory, "dog", "--model", "none"),
@@ -237,10 +204,3 @@ def test_help_and_errors_take_no_time(memory):
         loaded = ran.stderr.splitlines()[-1]
         assert "'rich'" not in loaded
         assert "'mnemolog.store'" not in loaded
-
-
-def test_a_command_of_its_own_process_says_the_same(memory):
-    """As a shell sees it."""
-    assert in_a_process("help", "recall").stdout.startswith("Usage: mnemolog recall ")
-    assert in_a_process("recall").returncode == 2
-    assert Path(memory).is_dir()

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import sys
 from pathlib import Path
 
 import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.importers import FORMATS, import_files
-from mnemolog.adapters.importers.import_files import BATCH_MAX
 from mnemolog.cli import importing
 from mnemolog.domain.errors import ImportRefused
 
@@ -93,15 +90,11 @@ def test_a_dry_run_shows_the_first_three_turns_and_writes_nothing(tmp_path, run)
     assert not (tmp_path / "new").exists()
 
 
-def test_a_dry_run_of_a_transcript_names_no_fields(tmp_path, run):
-    """Its fields are fixed."""
+def test_a_dry_run_is_json_too(tmp_path, run):
+    """One object for each file. In words, the fields of a transcript are fixed and not named."""
     shown = run("import", tmp_path / "new", DATA / "codex.jsonl", "--dry-run").stdout.splitlines()
     assert shown[0].endswith("codex.jsonl: a rollout of Codex; 4 turns in 1 session")
     assert shown[1].startswith("1. ")
-
-
-def test_a_dry_run_is_json_too(tmp_path, run):
-    """One object for each file."""
     files = [DATA / "zep.json", DATA / "claude_ai.json"]
     zep, claude = run("import", tmp_path / "new", *files, "--dry-run", "--json", "--scope", "acme").json
     assert (zep["format"], zep["turns"], zep["sessions"]) == ("zep", 3, 1)
@@ -133,7 +126,13 @@ def test_a_dry_run_names_every_line_that_would_be_refused(tmp_path, run):
 
 
 def test_a_wrong_field_is_refused_with_the_fields_of_the_file(tmp_path, run):
-    """Leaving out every line would be no remedy."""
+    """Leaving out every line would be no remedy, nor can what concerns the whole file be left out."""
+    path = tmp_path / "t.json"
+    path.write_text('[{"text": "one"},\n oops]')
+    broken = run("import", tmp_path / "memory", path, *MODEL).stderr
+    assert "t.json:2: the JSON document is broken" in broken
+    assert "--skip-bad" not in broken
+    assert "hint: correct the file, or name another, and run the same command again" in broken
     ran = run("import", tmp_path / "new", DATA / "table.csv", "--field", "text=Nope", *MODEL)
     assert "no field 'Nope'; the fields are 'Conversation', 'Sender', 'Created At', 'Message', 'Score'" in ran.stderr
     assert "hint: name the field; `mnemolog import " in ran.stderr
@@ -142,9 +141,9 @@ def test_a_wrong_field_is_refused_with_the_fields_of_the_file(tmp_path, run):
 
 
 def test_after_a_broken_line_an_import_says_what_is_recorded_and_how_to_continue(tmp_path, run):
-    """The same command, with the option that helps; continuing records nothing twice."""
+    """The same command, with the option that helps; continuing records nothing twice, nor other content under a key."""
     memory = tmp_path / "memory"
-    path = lines_of(tmp_path / "t.jsonl", {"text": "one"}, "broken", {"text": "two"}, {"text": "three"})
+    path = lines_of(tmp_path / "t.jsonl", {"text": "one", "key": "k"}, "broken", {"text": "two"}, {"text": "three"})
     ran = run("import", memory, path, *MODEL)
     assert ran.returncode == 1
     hint = ran.stderr.splitlines()[-1]
@@ -152,52 +151,22 @@ def test_after_a_broken_line_an_import_says_what_is_recorded_and_how_to_continue
     assert hint.endswith(f"leave out such lines: `mnemolog import {memory} {path} --model none --skip-bad`")
     again = run("import", memory, path, *MODEL, "--skip-bad", "--json").json
     assert (again["recorded"], again["already_there"], len(again["refused"])) == (2, 1, 1)
+    lines_of(path, {"text": "two"}, {"text": "other words", "key": "k"})
+    assert f"{path}:2: key 'k'" in run("import", memory, path, *MODEL).stderr
+    (line,) = run("import", memory, path, *MODEL, "--skip-bad", "--json").json["refused"]
+    assert line.startswith(f"{path}:2: ")
     assert texts(memory) == ["one", "two", "three"]
 
 
-def test_after_a_broken_document_no_hint_promises_to_skip_it(tmp_path, run):
-    """What concerns the whole file cannot be left out."""
-    path = tmp_path / "t.json"
-    path.write_text('[{"text": "one"},\n oops]')
-    ran = run("import", tmp_path / "memory", path, *MODEL)
-    assert "t.json:2: the JSON document is broken" in ran.stderr
-    assert "--skip-bad" not in ran.stderr
-    assert "hint: correct the file, or name another, and run the same command again" in ran.stderr
-
-
-def test_ctrl_c_in_an_import_says_how_many_turns_are_recorded(tmp_path, run, monkeypatch):
-    """Whole transactions stay; the rest comes with the same command."""
-    memory = tmp_path / "memory"
-    path = lines_of(tmp_path / "t.jsonl", *({"text": f"line {n}"} for n in range(BATCH_MAX + 100)))
-    module = sys.modules["mnemolog.adapters.importers.import_files"]
-    reads = module.read_turns
-
-    def stopped(*arguments, **options):
-        for number, turn in enumerate(reads(*arguments, **options)):
-            if number == BATCH_MAX + 50:
-                signal.raise_signal(signal.SIGINT)
-            yield turn
-
-    with monkeypatch.context() as only_here:
-        only_here.setattr(module, "read_turns", stopped)
-        ran = run("import", memory, path, *MODEL)
-    assert ran.returncode == 130
-    assert ran.stderr.splitlines()[-1] == (
-        f"interrupted: {BATCH_MAX} turns recorded; to continue, run the same command again: "
-        f"`mnemolog import {memory} {path} --model none`; turns that exist are skipped"
-    )
-    again = run("import", memory, path, *MODEL, "--json").json
-    assert (again["recorded"], again["already_there"]) == (100, BATCH_MAX)
-
-
-def test_ctrl_c_after_the_turns_are_recorded_says_so_too(tmp_path, run, monkeypatch):
-    """While they are indexed."""
+def test_ctrl_c_after_the_turns_are_recorded_says_how_many_and_how_to_continue(tmp_path, run, monkeypatch):
+    """While they are indexed. While they are read: test_cli_interrupts.py."""
 
     def stopped(*_arguments, **_options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(importing, "_catch_up", stopped)
     ran = run("import", tmp_path / "memory", DATA / "table.csv", *MODEL)
+    assert ran.returncode == 130
     assert "interrupted: 3 turns recorded; to continue, run the same command again" in ran.stderr
 
 
@@ -213,21 +182,16 @@ def test_the_error_of_the_library_has_a_note_with_the_number_of_turns_recorded(t
 
 
 def test_every_export_is_imported_twice_without_doubles(tmp_path, run):
-    """All samples at once; the second time nothing is new."""
+    """All samples at once; the second time nothing is new. A session has the title of its conversation."""
     memory, files = tmp_path / "memory", []
     for path in sorted(DATA.iterdir()):
         files.append(tmp_path / path.name)
         shutil.copyfile(path, files[-1])
     first = run("import", memory, *files, *MODEL, "--json").json
-    second = run("import", memory, *files, *MODEL, "--json").json
+    second = run("import", *files, *MODEL, "--json", store=memory).json
     assert (first["recorded"], second["recorded"], second["already_there"]) == (first["turns"], 0, first["turns"])
     assert first["files"] == len(files)
-
-
-def test_titles_of_imported_conversations_are_listed(tmp_path, run):
-    """A session has the id of its conversation, and its title."""
-    run("import", tmp_path / "memory", DATA / "claude_ai.json", *MODEL)
-    with MemoryStore.open(tmp_path / "memory", model=None) as store:
+    with MemoryStore.open(memory, model=None) as store:
         titles = {session.session: session.title for session in store.sessions()}
     assert titles["8f2e0a5c-1111-4222-8333-444455556666"] == "Ferry to Skye"
 
@@ -238,9 +202,3 @@ def test_the_help_of_import_names_every_format_and_shows_examples(run):
     assert set(FORMATS) == set(importing.FORMAT_NAMES.replace(" or ", ", ").split(", "))
     assert importing.FORMAT_NAMES in shown
     assert "mnemolog import memory/ conversations.json --dry-run" in shown
-
-
-def test_a_hint_to_try_an_import_names_dry_run_once(tmp_path, run):
-    notes = tmp_path / "notes.txt"
-    notes.write_text("just text\n")
-    assert run("import", tmp_path / "store", notes, "--dry-run").stderr.count("--dry-run") == 1

@@ -25,9 +25,11 @@ def columns(line):
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in line)
 
 
-def test_an_explanation_says_what_was_searched(store, trip):
-    """The question, how many turns, up to where, and with which filters."""
-    text = store.recall("dog", scope="acme", roles=["user"], since="2024-01-01T00:00Z").explain()
+def test_an_explanation_says_what_was_searched(folder, store, trip, run):
+    """The question, how many turns, up to where, and with which filters. So does the recall, and the command line."""
+    answer = store.recall("dog", scope="acme", roles=["user"], since="2024-01-01T00:00Z")
+    assert (list(answer.filters), answer.searched_turns) == (["scope", "roles", "since"], 2)
+    text = answer.explain()
     assert "question    dog\n" in text
     assert "searched    2 turns up to position 4 (the newest)\n" in text
     assert "filters     scope acme; roles user; since 2024-01-01T00:00:00+00:00\n" in text
@@ -35,6 +37,12 @@ def test_an_explanation_says_what_was_searched(store, trip):
     assert "searched    1 turn up to position 2 (as of then)" in store.recall("dog", as_of=2).explain()
     assert "channel='mail'" in store.recall("dog", metadata={"channel": "mail"}).explain()
     assert f"session {trip.id}; lineage yes" in trip.recall("dog").explain()
+    plain = store.recall("dog", mode="text")
+    assert (plain.filters, plain.searched_turns) == ({}, 3)
+    assert run("recall", folder, "dog", "--mode", "text", "--explain").stdout == plain.explain() + "\n"
+    nothing = store.recall("submarine", mode="text").explain()
+    assert nothing.endswith("No turn was found.")
+    assert "searched" in nothing
 
 
 def test_an_explanation_shows_what_each_hit_scored_for_as_bars(store, trip):
@@ -78,13 +86,6 @@ def test_an_explanation_says_how_far_the_vectors_reach(folder, clock):
         assert "by meaning  only turns up to position 65; the vectors reach no further yet" in answer.explain()
 
 
-def test_an_explanation_without_hits_says_so(store, trip):
-    """And still what was searched."""
-    text = store.recall("submarine", mode="text").explain()
-    assert text.endswith("No turn was found.")
-    assert "searched" in text
-
-
 def test_an_explanation_fits_80_columns_and_cannot_steer_a_terminal(store, trip):
     """Whatever was said, in any script, and whatever was asked."""
     trip.record("user", "dog \x1b[31m\n1. @1 forged " + "里斯本" * 60, speaker="Ada" * 80)
@@ -95,17 +96,3 @@ def test_an_explanation_fits_80_columns_and_cannot_steer_a_terminal(store, trip)
         assert max(map(columns, lines)) <= 80
         assert all(line.isprintable() for line in lines)
         assert sum(line.startswith("1. ") for line in lines) == 1
-
-
-def test_a_recall_returns_its_filters_and_how_many_turns_they_left(store, trip):
-    """In the words of the call."""
-    answer = store.recall("dog", scope="acme", speakers=["Alice"])
-    assert (answer.filters, answer.searched_turns) == ({"scope": "acme", "speakers": ["Alice"]}, 2)
-    assert list(store.recall("dog", since="2024-01-01", by="recorded").filters) == ["since", "by"]
-    assert (store.recall("dog").filters, store.recall("dog").searched_turns) == ({}, 3)
-
-
-def test_the_command_line_explains_a_recall(folder, store, trip, run):
-    """In place of the plain answer."""
-    explained = run("recall", folder, "dog", "--mode", "text", "--explain")
-    assert explained.stdout == store.recall("dog", mode="text").explain() + "\n"

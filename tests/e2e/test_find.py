@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemolog import InvalidInput, MemoryStore
+from mnemolog import InvalidInput, MemoryStore, NewTurn
 from mnemolog.projections.recall import phrases
 
 
@@ -29,11 +27,17 @@ def texts(turns):
 
 
 def test_the_turns_that_hold_a_phrase_are_listed_in_order_of_time(store, trip):
-    """With their positions; case does not count, unless it is to."""
+    """With their positions; case does not count, unless it is to. A regular expression is read as Python reads it."""
     found = store.find("the ferry")
     assert [turn.position for turn in found] == [2, 3]
     assert texts(store.find("The FERRY", ignore_case=False)) == ["The FERRY leaves at ten."]
     assert store.find("no such thing") == []
+    assert len(store.find(r"\bat (nine|ten)\b", regex=True)) == 2
+    assert len(store.find(r"^then", regex=True)) == 1
+    with pytest.raises(InvalidInput, match="not a regular expression"):
+        store.find("(", regex=True)
+    with pytest.raises(InvalidInput, match="text: empty"):
+        store.find("")
 
 
 def test_a_phrase_may_begin_and_end_within_a_word_and_is_no_syntax(store, trip):
@@ -43,16 +47,6 @@ def test_a_phrase_may_begin_and_end_within_a_word_and_is_no_syntax(store, trip):
     for phrase in ('"5.00" (*)', "[sic]", "斯", "🎂", "(*)", "5.0"):
         assert len(store.find(phrase)) == 1, phrase
     assert store.find("5x00") == []
-
-
-def test_a_regular_expression_finds_what_matches_it(store, trip):
-    """As Python reads it; an invalid one is refused with the reason."""
-    assert len(store.find(r"\bat (nine|ten)\b", regex=True)) == 2
-    assert len(store.find(r"^then", regex=True)) == 1
-    with pytest.raises(InvalidInput, match="not a regular expression"):
-        store.find("(", regex=True)
-    with pytest.raises(InvalidInput, match="text: empty"):
-        store.find("")
 
 
 def test_case_does_not_count_in_any_script(store, trip):
@@ -80,33 +74,37 @@ def test_each_page_starts_where_the_last_one_ended(store, monkeypatch):
 
 
 def test_hidden_turns_are_found_only_when_asked_for(store, trip):
-    """A rewind hides them from their session; a branch made before keeps what it shares."""
+    """A branch made before a rewind keeps what it shares. Forgotten turns are never found, not even as hidden ones."""
     branch = trip.branch()
     branch.record("user", "A ferry in the branch.")
     trip.rewind(turns=2)
     assert texts(store.find("ferry")) == ["Could we take the ferry at nine?", "A ferry in the branch."]
     assert len(store.find("ferry", hidden=True)) == 3
-
-
-def test_forgotten_turns_are_never_found(store, trip):
-    """Not even as hidden ones."""
-    (turn,) = store.find("leaves")
+    (turn,) = store.find("leaves", hidden=True)
     store.forget(positions=[turn.position])
     assert store.find("leaves") == store.find("leaves", hidden=True) == []
-    store.forget(session=trip.id)
+    store.forget(session=[trip.id, branch.id])
     assert store.find("e", hidden=True) == []
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A store to which each example adds a session."""
+    with MemoryStore.open(tmp_path_factory.mktemp("find") / "memory", model=None, background=False) as store:
+        yield store
+
+
 @given(st.lists(st.text("aAbß \n.", min_size=1, max_size=8), min_size=1, max_size=8), st.text("aAbß \n.", min_size=1))
-def test_a_phrase_is_found_exactly_where_the_text_holds_it(said, phrase):
+def test_a_phrase_is_found_exactly_where_the_text_holds_it(shared, said, phrase):
     """For any texts, of one letter or many."""
-    with tempfile.TemporaryDirectory() as folder, MemoryStore.open(Path(folder) / "m", model=None) as store:
-        session = store.start_session("s")
-        spoken = [session.record("user", text).text for text in said if not text.isspace()]
-        if phrase.isspace():
-            return
-        assert texts(store.find(phrase, ignore_case=False)) == [text for text in spoken if phrase in text]
-        assert set(texts(store.find(phrase))) >= {text for text in spoken if phrase in text}
+    if phrase.isspace() or "".join(said).isspace():
+        return
+    session = shared.start_session()
+    spoken = [NewTurn(session=session.id, role="user", text=text) for text in said if not text.isspace()]
+    shared.record_many(spoken)
+    found = shared.find(phrase, session=session.id, ignore_case=False)
+    assert texts(found) == [turn.text for turn in spoken if phrase in turn.text]
+    assert set(texts(shared.find(phrase, session=session.id))) >= {turn.text for turn in found}
 
 
 def test_the_command_line_finds_a_phrase_and_prints_positions(folder, run):
