@@ -58,26 +58,26 @@ def command(name, folder):
     return [*words[:group], str(folder), *words[group:]]
 
 
-@pytest.mark.parametrize("name", LISTS)
-def test_every_command_that_lists_prints_csv_with_a_header(name, memory, run):
+def test_every_command_that_lists_prints_csv_with_a_header(memory, run):
     """The fields of its JSON; where there is nothing to list, the header alone."""
-    ran = run(*command(name, memory), "--csv")
-    rows, header = rows_of(ran), next(csv.reader(io.StringIO(ran.stdout)))
-    found = run(*command(name, memory), *(["--jsonl"] if name == "replay" else ["--json"]))
-    if name == "replay":
-        listed = [json.loads(line) for line in found.stdout.splitlines()]
-    else:
-        listed = {"recall": "hits", "audit recalls": "recalls"}.get(name)
-        listed = found.json[listed] if listed else found.json
-    assert len(rows) == len(listed)
-    assert len(header) == len(set(header)) >= 2
-    for row, item in zip(rows, listed, strict=True):
-        assert set(item) <= set(header)
-        for field, value in item.items():
-            if value is None:
-                assert row[field] == ""
-            elif not isinstance(value, str):
-                assert json.loads(row[field]) == value
+    for name in LISTS:
+        ran = run(*command(name, memory), "--csv")
+        rows, header = rows_of(ran), next(csv.reader(io.StringIO(ran.stdout)))
+        found = run(*command(name, memory), *(["--jsonl"] if name == "replay" else ["--json"]))
+        if name == "replay":
+            listed = [json.loads(line) for line in found.stdout.splitlines()]
+        else:
+            listed = {"recall": "hits", "audit recalls": "recalls"}.get(name)
+            listed = found.json[listed] if listed else found.json
+        assert len(rows) == len(listed), name
+        assert len(header) == len(set(header)) >= 2
+        for row, item in zip(rows, listed, strict=True):
+            assert set(item) <= set(header), name
+            for field, value in item.items():
+                if value is None:
+                    assert row[field] == ""
+                elif not isinstance(value, str):
+                    assert json.loads(row[field]) == value
 
 
 def test_a_text_with_commas_quotes_and_line_breaks_is_one_cell(memory, run):

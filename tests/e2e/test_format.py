@@ -66,17 +66,20 @@ def rows(topic):
     ] or [f"| `{topic}` | | | |"]
 
 
-@pytest.mark.parametrize("topic", EVENT_TYPES)
-def test_the_page_has_every_field_of_every_event(topic):
-    """Its name as stored, its type, its default: who adds an event or a field writes it down."""
-    written = [line for line in PAGE.splitlines() if line.startswith(f"| `{topic}` |")]
-    assert written == rows(topic)
+def test_the_page_has_every_field_of_every_event_and_of_an_export():
+    """Its name as stored, its type, its default: who adds an event or a field writes it down.
 
-
-def test_the_page_has_the_fields_that_every_event_has():
-    """Once, above those of single topics."""
+    The fields that every event has stand once, above those of single topics.
+    """
+    for topic in EVENT_TYPES:
+        written = [line for line in PAGE.splitlines() if line.startswith(f"| `{topic}` |")]
+        assert written == rows(topic), topic
     written = [line for line in PAGE.splitlines() if line.startswith("| every topic |")]
     assert written == [f"| every topic | `{name}` | text | {default_in_words(COMMON[name])} |" for name in COMMON]
+    for line in (export.ExportHeader, export.ExportedEvent, export.ExportTrailer):
+        tag = line.__struct_config__.tag
+        for name in line.__struct_encode_fields__:
+            assert re.search(rf"^\| `{tag}` \| `{name}` \|", PAGE, re.MULTILINE), name
 
 
 def test_the_page_has_the_layout_of_the_file(tmp_path):
@@ -90,14 +93,6 @@ def test_the_page_has_the_layout_of_the_file(tmp_path):
     for statement in made:
         if "sqlite_sequence" not in statement:
             assert " ".join(statement.split()) in page
-
-
-@pytest.mark.parametrize("line", [export.ExportHeader, export.ExportedEvent, export.ExportTrailer])
-def test_the_page_has_every_field_of_an_export(line):
-    """Of each of its three kinds of lines."""
-    tag = line.__struct_config__.tag
-    for name in line.__struct_encode_fields__:
-        assert re.search(rf"^\| `{tag}` \| `{name}` \|", PAGE, re.MULTILINE), name
 
 
 def test_a_sealed_state_opens_as_the_page_says(tmp_path):
