@@ -18,9 +18,6 @@ from mnemolog.domain.item_events import ITEM_EVENTS
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.role import Role
 from mnemolog.domain.thread_events import THREAD_EVENTS, Blob
-from mnemolog.domain.token_events import TOKEN_EVENTS
-from mnemolog.domain.token_events import TokenCreated as TokenCreated
-from mnemolog.domain.token_events import TokenRevoked as TokenRevoked
 
 
 class SessionStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -362,6 +359,33 @@ class Forgotten(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The topic of the stored event."""
 
 
+class TokenCreated(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A token was created. Recorded in the stream of tokens. Holds its digest, never the token."""
+
+    topic: ClassVar[str] = "token.created.v1"
+
+    id: str
+    """The part of the token that is no secret."""
+    acts_as: str
+    """The actor of what is done with it."""
+    verbs: list[str]
+    """What it allows: `read`, `record`, `forget`, `admin`."""
+    scopes: list[str] = []
+    """It allows that within these scopes only; everywhere if there are none."""
+    expires_at: Moment | None = None
+    """When it ends, in microseconds since the Unix epoch; None for never."""
+    digest: Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+    """SHA-256 of the token."""
+
+
+class TokenRevoked(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A token allows nothing from here on. Recorded in the stream of tokens."""
+
+    topic: ClassVar[str] = "token.revoked.v1"
+
+    id: str
+
+
 class ForeignEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Stands for an event of another library (`mnemolog.eventsourcing`). Never stored."""
 
@@ -402,8 +426,10 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         ForgetRequested,
         ContentErased,
         ForgetCompleted,
+        TokenCreated,
+        TokenRevoked,
     )
-} | {event_type.topic: event_type for event_type in (*THREAD_EVENTS, *ITEM_EVENTS, *TOKEN_EVENTS)}
+} | {event_type.topic: event_type for event_type in (*THREAD_EVENTS, *ITEM_EVENTS)}
 """Every topic this version can read and write."""
 
 

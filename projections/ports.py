@@ -197,8 +197,8 @@ class AuditableLog(Log, Protocol):
         """
         ...
 
-    def last_given(self) -> Position:
-        """The highest position ever given, even if its row is gone."""
+    def ends(self) -> tuple[tuple[Position, Position], Position]:
+        """The highest position ever given, even if its row is gone, before and after; and the last position."""
         ...
 
     def missing_triggers(self) -> list[str]:

@@ -160,7 +160,7 @@ class Quarantine:
                     structured_log.error("quarantine.full", was=note.was, state=state)
                     return None
                 moved = self._rename(path, note, parts)
-        except (OSError, filelock.Timeout) as error:
+        except (OSError, errors.ProjectionUnreadable, filelock.Timeout) as error:
             structured_log.error("quarantine.failed", was=note.was, state=state, error=error)
             return None
         if moved is not None:
@@ -193,8 +193,14 @@ class Quarantine:
 
     def paths(self) -> list[Path]:
         """Return the paths of the items, ordered by name. Raises `ProjectionUnreadable`."""
-        with mapped_to_projection_errors(self.folder):
-            return list(self._paths())
+        names = set()
+        with mapped_to_projection_errors(self.folder), suppress(FileNotFoundError):
+            names = {path.name for path in self.folder.iterdir() if _NAME.fullmatch(path.name)}
+
+        def is_part(name: str) -> bool:
+            return any(name.endswith(suffix) and name.removesuffix(suffix) in names for suffix in DATABASE_PARTS)
+
+        return [self.folder / name for name in sorted(names) if not name.endswith(_NOTE) and not is_part(name)]
 
     def status(self) -> QuarantineStatus:
         """Return how much is in quarantine, and what to do about it."""
@@ -288,7 +294,7 @@ class Quarantine:
                 path.unlink(missing_ok=True)
 
     def _is_full(self) -> bool:
-        paths = list(self._paths())
+        paths = self.paths()
         return _reaches_a_limit(len(paths), sum(size_of(part) for path in paths for part in _with_parts(path)))
 
     def _remove_stale_notes(self) -> None:
@@ -296,15 +302,6 @@ class Quarantine:
         for note in self.folder.glob(f"*{_NOTE}"):
             if identity(note.with_name(note.name.removesuffix(_NOTE))) is None:
                 note.unlink(missing_ok=True)
-
-    def _paths(self) -> Iterator[Path]:
-        names = set()
-        with suppress(FileNotFoundError):
-            names = {path.name for path in self.folder.iterdir() if _NAME.fullmatch(path.name)}
-        for name in sorted(names):
-            is_part = any(name.endswith(suffix) and name.removesuffix(suffix) in names for suffix in DATABASE_PARTS)
-            if not name.endswith(_NOTE) and not is_part:
-                yield self.folder / name
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -78,10 +78,11 @@ def state_in(tx: Transaction, session_id: str, states: SessionStates) -> Session
 
     Raises `UnknownSession` for one outside of the store's scope.
     """
-    if states.is_outside(session_id):  # Its events are not even read: nothing of it can be timed.
+    is_bound = states.boundary.scope != ROOT
+    if is_bound and states.is_outside(session_id):  # Its events are not even read: nothing of it can be timed.
         raise errors.UnknownSession(session_id)
     state = tx.fold(session.session_stream(session_id), evolve, states.known)
-    if not states.is_inside(state):
+    if is_bound and not states.is_inside(state):
         raise errors.UnknownSession(session_id)
     return state
 

@@ -122,11 +122,11 @@ def store_status(
     (views,) = (item for item in found if isinstance(item, ViewsStatus))
     vectors = tuple(item for item in found if isinstance(item, GenerationStatus))
     forgetting, wal, quarantine = history.status(log), wal_status(log), context.quarantine.status()
-    address, moved_to = read_address(layout.folder), log.moved_to()
+    address, moved_to, projector = read_address(layout.folder), log.moved_to(), projections.projector_status()
     return Status(
         path=str(layout.folder),
         read_only=log.appends.is_read_only,
-        log_id=log.log_id,
+        log_id=at_head.log_id,
         log_format=log.identity.log_format,
         created_at=to_datetime(log.identity.created_at),
         head=head.position,
@@ -141,7 +141,7 @@ def store_status(
         tables=tuple(item for item in found if isinstance(item, TablesStatus)),
         vectors=vectors,
         caches=tuple(item for item in found if isinstance(item, CacheStatus)),
-        projector=projections.projector_status(),
+        projector=projector,
         quarantined=quarantine.items,
         quarantine=quarantine,
         forgetting=forgetting,
@@ -151,7 +151,7 @@ def store_status(
             *((f"the log takes no more events: it was moved to {moved_to}",) if moved_to else ()),
             *_warnings(views, vectors, quarantine, forgetting, wal, head=head.position),
             *_backup_warnings(layout.folder, log, missing_keys(log)),
-            *_model_warnings(projections),
+            *_model_warnings(projections, projector),
         ),
         sqlite_version=dbapi2.sqlite_version,
     )
@@ -213,10 +213,10 @@ def _backup_warnings(folder: Path, log: EventLog, keys: errors.KeysMissing | Non
         yield Hint(f"{finding.detail}; ", after_findings(folder, [finding]))
 
 
-def _model_warnings(projections: ProjectionSet) -> Iterator[str]:
+def _model_warnings(projections: ProjectionSet, projector: ProjectorStatus) -> Iterator[str]:
     if (trouble := projections.models.trouble) is not None:
         yield Hint(f"recalls search by words only: {trouble}; ", trouble.hint)
-    elif (why := projections.projector_status().trouble) is not None:
+    elif (why := projector.trouble) is not None:
         yield f"vectors are not updated: {why}"
 
 

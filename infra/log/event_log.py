@@ -113,6 +113,15 @@ class EventLog(fork_guard.OfOneProcess):
         with self._reading() as reads:
             return Position(reads.last_given())
 
+    def ends(self) -> tuple[tuple[Position, Position], Position]:
+        """Return what the counter of positions says before and after, and the last position.
+
+        Others append meanwhile, so that it may have moved on: but not back, and not in between.
+        """
+        with self._reading() as reads:
+            before, head, after = reads.last_given(), reads.head(), reads.last_given()
+        return (Position(before), Position(after)), ORIGIN if head is None else Position(head[0])
+
     def digest_at(self, position: Position) -> bytes | None:
         """Return the stored digest at exactly `position`, digest(0) at 0, None where there is no event."""
         if position == ORIGIN:
@@ -340,7 +349,8 @@ class EventLog(fork_guard.OfOneProcess):
         """Raise `StoreClosed` if the log was closed, `StoreForked` if another process opened it."""
         if self._closed:
             raise errors.StoreClosed
-        self._origin.require_here()
+        if not self._origin.is_here:
+            self._origin.require_here()
 
 
 def _digest(stored: object, *, position: int) -> bytes:

@@ -64,21 +64,26 @@ def open_descriptor(
     try:
         kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
         if kind != stat.S_IFREG:
-            raise _refused(path, kind, "file")
+            raise _refused(path, kind, stat.S_IFREG)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def require_file(path: Path) -> None:
-    """Raise `OSError` if `path` is anything but a regular file. A missing one is none of our business."""
-    _require(path, stat.S_IFREG, "file")
+def require_file(path: Path, *, kind: int = stat.S_IFREG) -> None:
+    """Raise `OSError` if `path` is anything but a regular file, or another `kind`. It may be missing."""
+    try:
+        found = stat.S_IFMT(path.lstat().st_mode)
+    except FileNotFoundError:
+        return
+    if found != kind:
+        raise _refused(path, found, kind)
 
 
 def require_folder(path: Path) -> None:
     """Raise `OSError` if `path` is anything but a folder, such as a symbolic link to one. It may be missing."""
-    _require(path, stat.S_IFDIR, "folder")
+    require_file(path, kind=stat.S_IFDIR)
 
 
 def is_folder(path: Path) -> bool:
@@ -87,15 +92,6 @@ def is_folder(path: Path) -> bool:
         return stat.S_ISDIR(path.lstat().st_mode)
     except OSError:
         return False
-
-
-def _require(path: Path, wanted: int, what: str) -> None:
-    try:
-        kind = stat.S_IFMT(path.lstat().st_mode)
-    except FileNotFoundError:
-        return
-    if kind != wanted:
-        raise _refused(path, kind, what)
 
 
 def _open_below(folder: Path, path: Path, flags: int, mode: int) -> int:
@@ -114,8 +110,9 @@ def _open_below(folder: Path, path: Path, flags: int, mode: int) -> int:
         os.close(at)
 
 
-def _refused(path: Path, kind: int, wanted: str) -> OSError:
-    return OSError(errno.EINVAL, f"it is {_KINDS.get(kind, 'a file')}, not a {wanted}", str(path))
+def _refused(path: Path, kind: int, wanted: int) -> OSError:
+    why = f"it is {_KINDS.get(kind, 'a file')}, not {_KINDS.get(wanted, 'a file')}"
+    return OSError(errno.EINVAL, why, str(path))
 
 
 def _explained(error: OSError, path: Path, *, follow: bool) -> OSError:
@@ -125,7 +122,7 @@ def _explained(error: OSError, path: Path, *, follow: bool) -> OSError:
     except OSError:
         kind = 0
     if kind in _KINDS and not isinstance(error, PermissionError):
-        return _refused(path, kind, "file")
+        return _refused(path, kind, stat.S_IFREG)
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return OSError(error.errno, "a folder on its path is a symbolic link or no folder", str(path))
     return error

@@ -23,7 +23,6 @@ from mnemolog.projections.context.answer import BlockKind, Context, ContextPassa
 from mnemolog.projections.context.packing import GrowingTurn, Packing
 from mnemolog.projections.context.receipts import receipt_of
 from mnemolog.projections.context.rendering import Static, note_block, task_block, value_block
-from mnemolog.projections.context.repetitions import repetitions
 from mnemolog.projections.context.token_counting import Counter, Tokenizer, counter_of
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
@@ -35,6 +34,7 @@ from mnemolog.projections.recall.ranking import Page
 from mnemolog.projections.recall.receipts import question_of, question_today
 from mnemolog.projections.recall.service import Answer, Basis, Recalls, basis_of
 from mnemolog.projections.sql import queries
+from mnemolog.projections.sql.words import stems_of, words_of
 
 TOKENS: Final = 1_500
 """The default budget."""
@@ -50,6 +50,16 @@ Below it, exchanges cost more than they bring.
 
 StateAt = Callable[[str, int], SessionState]
 """Returns the state of a session at a position. Raises `UnknownSession`, `OutsideSession`."""
+
+SAME_STEMS: Final = 0.9
+"""Two texts say the same if they share at least this much of all their stems: no less than nine of ten.
+
+A fact that changed has other words or other numbers. Which of two different statements holds takes a reader.
+"""
+COMPARED_CHARACTERS_MAX: Final = 1_000
+"""A longer text repeats only one that is equal to it: statements are short, and a long answer has many."""
+NEGATIONS: Final = frozenset(("no", "not", "never", "none", "nothing", "nobody", "without", "cannot", "t"))
+"""English words that turn a statement into its opposite (`t` is that of `don't`). Texts must agree in them."""
 
 
 class Wanted(NamedTuple):
@@ -140,7 +150,7 @@ class Contexts:
         recall = answer.recall
         static = [] if wanted.of is None else list(_static(self._state_at(wanted.of, recall.head), moment))
         relevant = [hit for hit in recall.hits if hit.relevance >= wanted.min_relevance]
-        repeated = repetitions(relevant, answer.words.language)
+        repeated = _repetitions(relevant, answer.words.language)
         titles = {hit.session: hit.session_title for hit in relevant}
         packing = Packing(wanted.budget, wanted.counter, titles=titles, consecutive=self._consecutive)
         packing.add_static(static)
@@ -282,3 +292,38 @@ def _irrelevant(hit: Hit) -> LeftOut:
         position=hit.position,
         relevance=hit.relevance,
     )
+
+
+def _repetitions(hits: Sequence[Hit], language: str) -> Mapping[Position, list[Hit]]:
+    """Return hits that are repeated later: by the position of the newest of them, the older ones, newest first.
+
+    Only turns of one role, speaker and scope repeat each other: `I live in Porto` means another thing from another
+    user. They must agree in every number and every negation.
+    """
+    alike: dict[object, list[tuple[frozenset[str], list[Hit]]]] = {}
+    for hit in hits:
+        if len(hit.text) > COMPARED_CHARACTERS_MAX:
+            groups = alike.setdefault((hit.role, hit.speaker, hit.scope, hit.text), [(frozenset(), [])])
+            groups[0][1].append(hit)
+            continue
+        decisive = frozenset(word for word in words_of(hit.text) if word in NEGATIONS or any(map(str.isdigit, word)))
+        stems = frozenset(stems_of(hit.text, language))
+        groups = alike.setdefault((hit.role, hit.speaker, hit.scope, decisive), [])
+        for others, group in groups:
+            if _same(stems, others):
+                group.append(hit)
+                break
+        else:
+            groups.append((stems, [hit]))
+    found: dict[Position, list[Hit]] = {}
+    for _, group in (group for groups in alike.values() for group in groups if len(group[1]) > 1):
+        newest, *older = sorted(group, key=lambda hit: (hit.said_at, hit.position), reverse=True)
+        found[newest.position] = older
+    return found
+
+
+def _same(one: frozenset[str], other: frozenset[str]) -> bool:
+    if min(len(one), len(other)) < SAME_STEMS * max(len(one), len(other), 1):
+        return False
+    shared = len(one & other)
+    return shared >= SAME_STEMS * (len(one) + len(other) - shared)

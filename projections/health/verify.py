@@ -146,7 +146,7 @@ def verify(
     A history that was rewritten whole, links included, is found by a witness only. With `contents` everything
     encrypted is opened too, which raises `KeysMissing` where that cannot be.
     """
-    given, last = _ends(log)
+    given, last = log.ends()
     chain, events, found = Chain(log.genesis), EventChecker(log.decode if contents else None), Findings()
     found.add([*_unprotected(log), *_miscounted(log, given, last=last)])
     with ThreadPoolExecutor(1) as beside:  # SQLite checks the file without the GIL, while we follow the chain.
@@ -160,7 +160,7 @@ def verify(
 
 def quick_verify(log: AuditableLog, witnesses: Iterable[Witness]) -> list[Finding]:
     """Return what is wrong with the log as far as its ends and its witnesses tell. Reads no event through."""
-    given, last = _ends(log)
+    given, last = log.ends()
     asked = [finding for witness in witnesses for finding in _ask(log, witness, last=last)]
     return [*_unprotected(log), *_miscounted(log, given, last=last), *asked]
 
@@ -303,15 +303,6 @@ def _unprotected(log: AuditableLog) -> list[Finding]:
         Finding(kind=Kind.UNPROTECTED, position=ORIGIN, stream=None, detail=f"trigger {name} is missing")
         for name in log.missing_triggers()
     ]
-
-
-def _ends(log: AuditableLog) -> tuple[tuple[Position, Position], Position]:
-    """Return what the counter of positions says before and after, and the last position.
-
-    Others append meanwhile, so that it may have moved on: but not back, and not in between.
-    """
-    before, last = log.last_given(), log.head().position
-    return (before, log.last_given()), last
 
 
 def _miscounted(log: AuditableLog, given: tuple[Position, Position], *, last: Position) -> list[Finding]:

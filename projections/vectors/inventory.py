@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -144,7 +143,8 @@ class FoundGeneration(NamedTuple):
     @property
     def model(self) -> str:
         """The name of its model; empty if no manifest is readable."""
-        return self.tag.model if self.tag else ""
+        tag = self.tag
+        return tag.model if tag else ""
 
     @property
     def covers(self) -> Position:
@@ -172,15 +172,15 @@ class FoundGeneration(NamedTuple):
 
 def survey(root: Path, log: Log, *, validate: Validate = why_size_invalid) -> list[FoundGeneration]:
     """Return every generation below `root`. For each model, the newest one with usable segments is in use."""
-    found = []
-    for _, serial, folder in generation_folders(root):
+    found: list[FoundGeneration] = []
+    newest: dict[str, int] = {}
+    for prefix, serial, folder in reversed(generation_folders(root)):
         segments = tuple(_segments(folder, log, validate))
-        found.append(FoundGeneration(folder, serial, segments, _chain(segments), replaced=False))
-    newest: dict[str, int] = defaultdict(int)
-    for item in found:
-        if item.chain:
-            newest[item.prefix] = max(newest[item.prefix], item.serial)
-    return [item._replace(replaced=item.serial < newest[item.prefix]) for item in found]
+        chain = _chain(segments)
+        found.append(FoundGeneration(folder, serial, segments, chain, replaced=serial < newest.get(prefix, 0)))
+        if chain:
+            newest.setdefault(prefix, serial)
+    return found[::-1]
 
 
 def generations(root: Path, log: Log, *, active: str | None = None) -> list[GenerationStatus]:
@@ -202,19 +202,20 @@ def _is_of(generation: FoundGeneration, fingerprint: str) -> bool:
 
 def _status(found: FoundGeneration, *, head: Position, active: str | None) -> GenerationStatus:
     used = [segment.manifest for segment in found.chain if segment.manifest is not None]
-    tag, state = found.tag, found.state(head)
+    tag, state, covers = found.tag, found.state(head), found.covers
+    model = tag.model if tag else ""
     of_other_model = active is not None and not _is_of(found, active)
     if of_other_model and state not in LOST_HISTORY | {Drift.OTHER_LOG}:
         state = Drift.OTHER_MODEL
     return GenerationStatus(
         generation=found.folder.name,
-        model=found.model,
+        model=model,
         fingerprint=tag.fingerprint if tag else found.prefix,
         recipe=tag.recipe if tag else "",
         state=state.value,
-        action=action_of(state, found.model),
-        covers=found.covers,
-        behind_events=max(0, head - found.covers),
+        action=action_of(state, model),
+        covers=covers,
+        behind_events=max(0, head - covers),
         vectors=sum(manifest.vectors for manifest in used),
         segments=len(found.chain),
         bytes=size_of(found.folder),

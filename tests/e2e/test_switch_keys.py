@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mnemolog import MemoryStore
+from mnemolog.cli.sessions import tree
 from mnemolog.domain import errors
 from mnemolog.domain.session import session_stream
-from mnemolog.projections.history.session_tree import tree
 from tests.support import summary
 
 

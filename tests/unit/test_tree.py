@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemolog.projections.history.session_tree import LEVELS_MAX, tree
+from mnemolog.cli.sessions import LEVELS_MAX, tree
 from mnemolog.projections.read_models import SessionSummary
 
 

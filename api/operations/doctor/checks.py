@@ -227,14 +227,14 @@ def _decrypt_one(log: EventLog, stream: str, series: int) -> None:
 
 def missing_keys(log: EventLog) -> errors.KeysMissing | None:
     """Return why the content of the log cannot be decrypted, None if it can."""
-    if log.keyring is None:
+    if (keyring := log.keyring) is None:
         return None
     try:
-        log.keyring.secret()
+        keyring.secret()
     except errors.KeysMissing as error:
         return error
     except errors.LogUnreachable as error:  # The keys may be in another database than the log.
-        missing = log.keyring.engine.missing(str(error))
+        missing = keyring.engine.missing(str(error))
         missing.hint = error.hint
         return missing
     return None
