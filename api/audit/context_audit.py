@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from msgspec.structs import replace
 
 from mnemolog.audit.receipt_audit import (
-    NO_ANSWER,
     AuditedReceipt,
     Gone,
     ReceiptAudit,
     Verdict,
     audited_receipts,
     listed,
-    no_vectors_today,
-    other_reranker,
-    why_no_answer,
+    repeated,
+    with_today,
 )
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import ContextServed, RecordedEvent
@@ -27,6 +26,7 @@ from mnemolog.projections.context.rendering import FORMAT
 from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.context.token_counting import Counter
 from mnemolog.projections.ports import Progress
+from mnemolog.projections.recall.answer import Recall
 
 
 class AuditedContext(AuditedReceipt, frozen=True, kw_only=True):
@@ -87,10 +87,23 @@ def _audited(
     if (why := _why_not(served, counters)) is not None:
         return replace(found, why=why, today=why)
     counter = counters[served.counted_by]
-    verdict, why = _built_again(contexts, served, counter)
+
+    def again() -> tuple[Recall, str]:
+        built, recall = contexts.again(served, counter)
+        if digest_of(built) == served.digest:
+            return recall, ""
+        if list(built.positions) == served.turns:
+            return recall, "the same turns, in another text"
+        return recall, f"other turns: {listed(built.positions)} instead of {listed(served.turns)}"
+
+    def today() -> tuple[Recall, Sequence[Position], bool]:
+        now, recall = contexts.today(served, counter)
+        return recall, now.positions, digest_of(now) != served.digest
+
+    verdict, why = repeated(served.recall, again)
     if verdict is Verdict.DIFFERS and gone.first is not None and gone.first <= served.recall.head:
         verdict, why = Verdict.UNKNOWN, f"content that it was built from was forgotten since: {why}"
-    return _compared_with_today(contexts, served, counter, replace(found, verdict=verdict, why=why))
+    return with_today(replace(found, verdict=verdict, why=why), served.recall, served.turns, today)
 
 
 def _why_not(served: ContextServed, counters: dict[str, Counter]) -> str | None:
@@ -100,38 +113,3 @@ def _why_not(served: ContextServed, counters: dict[str, Counter]) -> str | None:
     if served.counted_by not in counters:
         return f"{served.counted_by} counted its tokens: pass that function to store.audit.contexts(tokenizer=...)"
     return None
-
-
-def _built_again(contexts: Contexts, served: ContextServed, counter: Counter) -> tuple[Verdict, str]:
-    try:
-        again, recall = contexts.again(served, counter)
-    except NO_ANSWER as error:
-        return Verdict.UNKNOWN, why_no_answer(error)
-    if digest_of(again) == served.digest:
-        return Verdict.REPRODUCES, ""
-    difference = "the same turns, in another text"
-    if list(again.positions) != served.turns:
-        difference = f"other turns: {listed(again.positions)} instead of {listed(served.turns)}"
-    if other := other_reranker(served.recall, recall):
-        return Verdict.UNKNOWN, f"{other}: {difference}"
-    return Verdict.DIFFERS, difference
-
-
-def _compared_with_today(
-    contexts: Contexts, served: ContextServed, counter: Counter, found: AuditedContext
-) -> AuditedContext:
-    """Add today's text. The answer to a question with `as_of` never changes."""
-    if served.recall.as_of:
-        return replace(found, would_differ_today=False)
-    try:
-        now, recall = contexts.today(served, counter)
-    except NO_ANSWER as error:
-        return replace(found, today=str(error))
-    if why := no_vectors_today(served.recall, recall):
-        return replace(found, today=why)
-    return replace(
-        found,
-        would_differ_today=digest_of(now) != served.digest,
-        came=tuple(position for position in now.positions if position not in found.turns),
-        went=tuple(position for position in found.turns if position not in now.positions),
-    )

@@ -6,26 +6,22 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from msgspec.structs import replace
-
 from mnemolog.audit.receipt_audit import (
-    NO_ANSWER,
     AuditedReceipt,
     Gone,
     ReceiptAudit,
     Verdict,
     audited_receipts,
     listed,
-    no_vectors_today,
-    other_reranker,
-    why_no_answer,
+    repeated,
+    with_today,
 )
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import Forgotten, RecallServed, RecordedEvent
 from mnemolog.domain.position import Micros, Position
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.recall.answer import Hit
+from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.ranking import Page
 from mnemolog.projections.recall.receipts import question_of, question_today
 from mnemolog.projections.recall.service import Basis, Recalls, basis_of
@@ -70,7 +66,17 @@ def audit_recalls(
 def _audited(
     log: EventLog, recalls: Recalls, recorded: RecordedEvent, served: RecallServed, gone: Gone
 ) -> AuditedRecall:
-    verdict, why = _asked_again(recalls, served)
+    def again() -> tuple[Recall, str]:
+        answer = recalls.answer(question_of(served), basis_of(served))
+        return answer.recall, _difference(served, answer.recall.hits, answer.scores)
+
+    def today() -> tuple[Recall, list[Position], bool]:
+        page = Page(served.k, served.passed_over, served.candidates)
+        answer = recalls.answer(question_today(served), Basis(None, page)).recall
+        now = [hit.position for hit in answer.hits]
+        return answer, now, now != served.hits
+
+    verdict, why = repeated(served, again)
     if verdict is Verdict.DIFFERS and (lost := _lost(log, served, gone)):
         verdict, why = Verdict.UNKNOWN, f"{lost}: {why}"
     found = AuditedRecall(
@@ -84,7 +90,7 @@ def _audited(
         verdict=verdict,
         why=why,
     )
-    return _compared_with_today(recalls, served, found)
+    return with_today(found, served, served.hits, today)
 
 
 def _lost(log: EventLog, served: RecallServed, gone: Gone) -> str:
@@ -95,19 +101,6 @@ def _lost(log: EventLog, served: RecallServed, gone: Gone) -> str:
     if gone.first_turn is not None and gone.first_turn <= served.head:
         return "turns that it was ranked among were forgotten since"
     return ""
-
-
-def _asked_again(recalls: Recalls, served: RecallServed) -> tuple[Verdict, str]:
-    try:
-        answer = recalls.answer(question_of(served), basis_of(served))
-    except NO_ANSWER as error:
-        return Verdict.UNKNOWN, why_no_answer(error)
-    difference = _difference(served, answer.recall.hits, answer.scores)
-    if not difference:
-        return Verdict.REPRODUCES, ""
-    if other := other_reranker(served, answer.recall):
-        return Verdict.UNKNOWN, f"{other}: {difference}"
-    return Verdict.DIFFERS, difference
 
 
 def _difference(served: RecallServed, hits: Sequence[Hit], scores: Sequence[float]) -> str:
@@ -128,23 +121,3 @@ def _difference(served: RecallServed, hits: Sequence[Hit], scores: Sequence[floa
     tolerance = 0.0 if served.vectors_to is None else SCORES_DIFFER_MAX
     same = all(abs(one - other) <= tolerance for one, other in zip(scores, served.scores, strict=True))
     return "" if same else "the same turns, with other scores"
-
-
-def _compared_with_today(recalls: Recalls, served: RecallServed, found: AuditedRecall) -> AuditedRecall:
-    """Add today's answer. The answer to a question with `as_of` never changes."""
-    if served.as_of:
-        return replace(found, would_differ_today=False)
-    page = Page(served.k, served.passed_over, served.candidates)
-    try:
-        answer = recalls.answer(question_today(served), Basis(None, page)).recall
-    except NO_ANSWER as error:
-        return replace(found, today=str(error))
-    if why := no_vectors_today(served, answer):
-        return replace(found, today=why)
-    now = [hit.position for hit in answer.hits]
-    return replace(
-        found,
-        would_differ_today=now != served.hits,
-        came=tuple(position for position in now if position not in set(served.hits)),
-        went=tuple(position for position in found.hits if position not in set(now)),
-    )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import ContextServed, Event, RecallServed, RecordedEvent, TurnRecorded
@@ -130,28 +132,48 @@ def audited_receipts(
     }
 
 
-def why_no_answer(error: errors.MnemologError) -> str:
-    """Return in words why a receipt could not be repeated as of its head."""
-    match error:
-        case errors.InvalidInput():
-            return f"this mnemolog cannot ask its question: {error}"
-        case errors.SessionError():
-            return f"it asked about a session that the log did not have then: {error}"
-        case _:
-            return f"the vectors do not answer: {error}"
+def repeated(served: RecallServed, again: Callable[[], tuple[Recall, str]]) -> tuple[Verdict, str]:
+    """Return the verdict on a receipt, and why. `again` returns its answer now, and in words how it differs."""
+    try:
+        recall, difference = again()
+    except errors.InvalidInput as error:
+        return Verdict.UNKNOWN, f"this mnemolog cannot ask its question: {error}"
+    except errors.SessionError as error:
+        return Verdict.UNKNOWN, f"it asked about a session that the log did not have then: {error}"
+    except NO_ANSWER as error:
+        return Verdict.UNKNOWN, f"the vectors do not answer: {error}"
+    if not difference:
+        return Verdict.REPRODUCES, ""
+    before, now = served.reranker or "none", recall.reranker or "none"
+    if before != now:
+        return Verdict.UNKNOWN, f"the reranker was {before}, it is {now} now: {difference}"
+    return Verdict.DIFFERS, difference
 
 
-def other_reranker(served: RecallServed, again: Recall) -> str:
-    """Return in words that a recall was repeated with another reranker; empty if it was not."""
-    before, now = served.reranker or "none", again.reranker or "none"
-    return "" if before == now else f"the reranker was {before}, it is {now} now"
+def with_today(
+    found: Audited,
+    served: RecallServed,
+    turns: Sequence[int],
+    today: Callable[[], tuple[Recall, Sequence[Position], bool]],
+) -> Audited:
+    """Add today's answer: `today` returns it, its turns, and whether it differs. `turns` were in the answer then.
 
-
-def no_vectors_today(served: RecallServed, now: Recall) -> str:
-    """Return why the vectors, which answered then, do not answer today; empty if they do."""
-    if served.model is None or now.model is not None:
-        return ""
-    return now.unavailable_legs.get(VECTOR, "the vectors do not answer")
+    The answer to a question with `as_of` never changes.
+    """
+    if served.as_of:
+        return replace(found, would_differ_today=False)
+    try:
+        recall, now, differs = today()
+    except NO_ANSWER as error:
+        return replace(found, today=str(error))
+    if served.model is not None and recall.model is None:
+        return replace(found, today=recall.unavailable_legs.get(VECTOR, "the vectors do not answer"))
+    return replace(
+        found,
+        would_differ_today=differs,
+        came=tuple(position for position in now if position not in set(turns)),
+        went=tuple(Position(position) for position in turns if position not in set(now)),
+    )
 
 
 def listed(positions: Iterable[int]) -> str:
