@@ -37,7 +37,6 @@ from mnemolog.models.service import ModelService
 from mnemolog.observability.instrumentation import gauges_of, measure_appends, recall_timer
 from mnemolog.observability.telemetry import NO_TELEMETRY, Gauges, Telemetry
 from mnemolog.operations.backup import copy_projections
-from mnemolog.operations.maintenance import Maintenance
 from mnemolog.operations.nodes import Nodes
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.context.service import Contexts
@@ -85,7 +84,6 @@ class StoreParts(SharedParts, SessionParts):
     audit: AuditService
     models: ModelService
     admin: AdminService
-    maintenance: Maintenance
     session_list: SessionList
     is_part: bool
     """Whether these are parts of another store for one scope: closing them leaves what both share open."""
@@ -184,7 +182,7 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
 def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) -> StoreParts:
     """Return the parts of a store, with the services that answer within a boundary."""
     layout, log, snapshots, projections = shared.layout, shared.log, shared.snapshots, shared.projections
-    forgetting, telemetry, boundary = shared.forgetting, shared.telemetry, visible.boundary
+    forgetting, boundary = shared.forgetting, visible.boundary
     agents = Agents(visible)
     recalls, contexts = _answering(shared, visible)
     return StoreParts(
@@ -201,9 +199,6 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
         models=ModelService(layout, log, projections, boundary=boundary),
         admin=AdminService(
             layout, log, projections, snapshots, forgetting, shared.nodes, shared.tokens, boundary=boundary
-        ),
-        maintenance=Maintenance(
-            layout, log, projections, snapshots, shared.nodes, boundary=boundary, telemetry=telemetry
         ),
         session_list=SessionList(projections, visible, agents),
         is_part=is_part,

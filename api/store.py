@@ -26,10 +26,10 @@ from mnemolog.forgetting.plan import ForgetSelector
 from mnemolog.forgetting.results import ForgetReport
 from mnemolog.infra.runtime.fork_guard import OfOneProcess
 from mnemolog.infra.runtime.paths import local_path
-from mnemolog.operations.backup import BackupReport
+from mnemolog.operations.backup import BackupReport, make_backup
 from mnemolog.operations.known_backups import backup_witnesses
-from mnemolog.operations.rebuild import Rebuildable
-from mnemolog.operations.status import Status
+from mnemolog.operations.rebuild import Rebuildable, rebuild
+from mnemolog.operations.status import Status, store_status
 from mnemolog.projections.context.answer import Context
 from mnemolog.projections.context.service import TOKENS, wanted
 from mnemolog.projections.context.token_counting import Tokenizer
@@ -513,7 +513,9 @@ class MemoryStore(OfOneProcess):
 
     def status(self) -> Status:
         """Return the state of log, projections and projector. Fast, and read-only."""
-        return self.parts.maintenance.status()
+        parts = self.parts
+        parts.boundary.require_none("status")
+        return store_status(parts.layout, parts.log, parts.projections, parts.snapshots, parts.nodes)
 
     def backup(
         self,
@@ -534,9 +536,17 @@ class MemoryStore(OfOneProcess):
         Raises `LogDamaged` if the log or its keys are damaged, `BackupRefused`, `BackupUnusable` (the backup to
         replace), `StorageFull`, `StoreNotWritable`: no backup was made, and an earlier one is as it was.
         """
-        return self.parts.maintenance.backup(
-            target, keys=keys, with_projections=with_projections, replace=replace, progress=progress
-        )
+        self.parts.boundary.require_none("backup")
+        with self.parts.telemetry.span("mnemolog.backup", {}):
+            return make_backup(
+                self.parts.layout.folder,
+                self.parts.log,
+                local_path("target", target),
+                keys=None if keys is None else local_path("keys", keys),
+                with_projections=with_projections,
+                replace=replace,
+                progress=progress,
+            )
 
     def rebuild(
         self,
@@ -554,9 +564,21 @@ class MemoryStore(OfOneProcess):
         is skipped and listed in `status`. With `dry_run` nothing is built.
         Raises `ModelUnavailable`, `EncodingFailed` (naming the position), `IndexerBusy`, `UndecodableEvent`.
         """
-        return self.parts.maintenance.rebuild(
-            projection, dry_run=dry_run, from_scratch=from_scratch, skip_bad=skip_bad, progress=progress
-        )
+        parts = self.parts
+        parts.boundary.require_none("rebuild")
+        with parts.telemetry.span("mnemolog.rebuild", {"projection": projection}):
+            reports = rebuild(
+                projection,
+                parts.layout,
+                parts.log,
+                parts.projections,
+                parts.snapshots,
+                dry_run=dry_run,
+                from_scratch=from_scratch,
+                skip_bad=skip_bad,
+                progress=progress,
+            )
+        return Results(reports)
 
     def _handle(self, session_id: str, started: SessionStarted) -> Session:
         return Session(self.parts, session_id, started)

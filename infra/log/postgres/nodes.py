@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from mnemolog.infra.log.engine import NodeRow
 from mnemolog.infra.log.postgres.schema import SCHEMA
@@ -22,18 +22,11 @@ _SELECT: Final = (
 _REMOVE: Final = f"DELETE FROM {SCHEMA}.nodes WHERE log = %b AND node = %b"
 
 
-class Connects(Protocol):
-    """Gives a driver connection in autocommit mode, and maps its errors."""
-
-    def __call__(self) -> AbstractContextManager[Any]:
-        """See the class."""
-        ...
-
-
 class PostgresNodes:
     """Implements `NodeTable` for a log. `number` returns its number in the database of a connection."""
 
-    def __init__(self, number: Callable[[Any], int], connection: Connects) -> None:
+    def __init__(self, number: Callable[[Any], int], connection: Callable[[], AbstractContextManager[Any]]) -> None:
+        """`connection` gives a driver connection in autocommit mode, and maps its errors."""
         self._number, self._connection = number, connection
 
     def note(self, node: str, label: str, *, position: int | None, purged: int, opened: bool) -> None:
