@@ -17,6 +17,7 @@ from mnemolog import MemoryStore
 from mnemolog.application.commands import decide, record_turn
 from mnemolog.domain import errors
 from mnemolog.domain.events import SessionEnded
+from mnemolog.domain.scope import UNBOUNDED
 from mnemolog.domain.session import end, session_stream
 from mnemolog.domain.stream_fold import nothing_known
 from mnemolog.eventsourcing import LogApplicationRecorder
@@ -45,7 +46,7 @@ from tests.support import (
 CHILD = Path(__file__).parent.parent / "children" / "appending.py"
 
 
-FROM_THE_LOG = SimpleNamespace(known=nothing_known, is_inside=lambda _: True, is_outside=lambda _: False)
+FROM_THE_LOG = SimpleNamespace(known=nothing_known, boundary=UNBOUNDED)
 """States that nobody keeps."""
 
 
