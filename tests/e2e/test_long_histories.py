@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+
 import pytest
 
 from mnemolog import MemoryStore
@@ -64,10 +67,20 @@ def test_branches_that_restore_what_they_inherit_are_folded_once_each(open_again
         assert_like_a_fold_from_zero(store)
 
 
+@pytest.fixture
+def shallow():
+    """A stack with room for 300 more calls."""
+    was = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 300)
+    yield
+    sys.setrecursionlimit(was)
+
+
 @pytest.mark.timeout(60)
+@pytest.mark.usefixtures("shallow")
 def test_a_lineage_may_be_deeper_than_the_interpreters_stack(open_again):
-    """An agent whose context was compressed into a new session 1,200 times."""
-    generations = 1_200
+    """An agent whose context was compressed into a new session again and again."""
+    generations = 400
     with open_again() as store:
         first = store.start_session("c0", title="long")
         first.set("since", "the beginning")

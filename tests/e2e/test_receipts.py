@@ -130,7 +130,7 @@ QUERIES = st.sampled_from(["tea", "word1 number4", "ferry", "the", "?!", "number
             },
         ),
         min_size=1,
-        max_size=8,
+        max_size=5,
     ),
 )
 def test_a_receipt_of_any_question_reproduces(asked, tmp_path_factory):

@@ -82,7 +82,7 @@ class WholeStore(RuleBasedStateMachine):
 
 
 WholeStore.TestCase.settings = settings(
-    max_examples=20, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=10, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestWholeStore = WholeStore.TestCase
 
