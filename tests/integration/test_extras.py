@@ -8,8 +8,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from mnemolog import MnemologError
 from mnemolog.domain.errors import ExtraMissing
 from mnemolog.domain.extras import EXTRAS as REQUIRED
@@ -20,19 +18,23 @@ EXTRAS = {"hermes": "hermes_constants", "langgraph": "langgraph", "mcp": "mcp", 
 """The adapter's module, and what of its extra is the first to be missed. `watch` misses its own when it follows."""
 
 
-def without(module, script, *arguments):
-    """Run a script where a module cannot be found, whether it is installed or not."""
-    script = f"import sys; sys.modules[{module!r}] = None\n{script}"
+def run(script, *arguments):
     return subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("adapter", EXTRAS)
-def test_an_adapter_without_its_extra_says_which_one_to_install(adapter):
-    """As an ImportError, for who tries it, and as an error of ours with a hint."""
-    script = f"try: from mnemolog.adapters.{adapter} import *\nexcept ImportError as error: print(error)"
-    ran = without(EXTRAS[adapter], script)
-    extra = adapter.replace("_", "-")
-    assert ran.stdout == f"{EXTRAS[adapter]} is not installed: {install_command(extra)}\n", ran.stderr
+def test_an_adapter_without_its_extra_says_which_one_to_install():
+    """As an ImportError, for who tries it, and as an error of ours with a hint. Whether it is installed or not."""
+    script = (
+        "import sys\n"
+        f"for adapter, missed in {EXTRAS!r}.items():\n"
+        "    sys.modules[missed] = None\n"
+        "    try: exec(f'from mnemolog.adapters.{adapter} import *')\n"
+        "    except ImportError as error: print(error)"
+    )
+    told = {adapter: install_command(adapter.replace("_", "-")) for adapter in EXTRAS}
+    expected = [f"{EXTRAS[adapter]} is not installed: {command}" for adapter, command in told.items()]
+    ran = run(script)
+    assert ran.stdout.splitlines() == expected, ran.stderr
     assert issubclass(ExtraMissing, ImportError)
     assert issubclass(ExtraMissing, MnemologError)
 
@@ -47,7 +49,8 @@ def test_install_commands_name_the_packages_that_pyproject_names():
 
 def test_the_command_without_its_extra_says_so_and_creates_nothing(tmp_path):
     """One line, a hint, exit status 1."""
-    ran = without("mcp", "from mnemolog.cli import main; main()", "mcp", str(tmp_path / "memory"))
+    script = "import sys; sys.modules['mcp'] = None; from mnemolog.cli import main; main()"
+    ran = run(script, "mcp", str(tmp_path / "memory"))
     assert ran.returncode == 1
     assert ran.stderr.startswith(f"error: mcp is not installed: {install_command('mcp')}\nhint: ")
     assert not (tmp_path / "memory").exists()
@@ -58,8 +61,7 @@ def test_the_library_imports_no_adapter_and_nothing_of_the_other_sides():
     others = {*(f"mnemolog.adapters.{adapter}" for adapter in EXTRAS), *EXTRAS.values(), "langchain_core", "watchfiles"}
     shared = "mnemolog.adapters.support.store_access, mnemolog.adapters.importers.transcripts"
     script = f"import sys, mnemolog, {shared}; print(sorted({others!r} & set(sys.modules)))"
-    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert ran.stdout.strip() == "[]"
+    assert run(script).stdout.strip() == "[]"
 
 
 def test_the_library_imports_no_adapter_server_or_command():
