@@ -177,7 +177,7 @@ def test_readers_see_a_rewrite_all_at_once(store):
     done = threading.Event()
 
     def rewrite():
-        for number in range(1, 150):
+        for number in range(1, 60):
             sessions_of(store).rewrite("s", [turn("s", str(number)) for _ in range(3)])
         done.set()
 
@@ -191,4 +191,4 @@ def test_readers_see_a_rewrite_all_at_once(store):
         assert int(seen[0]) >= last
         last = int(seen[0])
     thread.join()
-    assert texts(store, "s") == ["149"] * 3
+    assert texts(store, "s") == ["59"] * 3

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemolog import MemoryStore, NewTurn
+from mnemolog.domain.errors import EncodingFailed
 from mnemolog.projections.sql.embeddings import content_hash
 from mnemolog.projections.sql.packed_vectors import pack, unpack, width_of
 from mnemolog.projections.sql.position_mask import PositionMask
@@ -316,6 +317,16 @@ def test_from_scratch_asks_the_model_for_every_text_again(folder):
         assert store.rebuild("vectors")[0].encoded_texts == 0
         assert store.rebuild("vectors", dry_run=True, from_scratch=True)[0].encoded_texts == 20
         assert store.rebuild("vectors", from_scratch=True)[0].encoded_texts == 20
+
+
+def test_a_model_that_refuses_everything_skips_nothing(folder):
+    """Then it is the model that is to blame, and no text."""
+    encoder = HashEncoder(dimension=8)
+    with MemoryStore.open(folder, model=encoder, background=False) as store:
+        record(store, "one", "two")
+        encoder.encode = lambda texts: 1 / 0
+        with pytest.raises(EncodingFailed):
+            store.rebuild("vectors", skip_bad=True)
 
 
 def test_planted_rows_vanish_in_a_rebuild(folder):
