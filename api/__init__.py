@@ -53,7 +53,7 @@ _HOMES = {
     "UnknownSession": "domain.errors",
     "Verification": "projections.health.verify",
     "Weights": "projections.recall.weights",
-    "acting_as": "domain.actor",
+    "acting_as": "domain.request",
     "connect": "server.client.connect",
     "connect_async": "server.client.connect",
     "copy_store": "operations.moving",

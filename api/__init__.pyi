@@ -4,7 +4,6 @@ from .aio.session import AsyncSession
 from .aio.store import AsyncMemoryStore
 from .audit.log_import import import_log
 from .domain import errors
-from .domain.actor import acting_as
 from .domain.errors import (
     DuplicateKey,
     InvalidInput,
@@ -23,6 +22,7 @@ from .domain.errors import (
 )
 from .domain.head import Head
 from .domain.limits import MemoryLimits
+from .domain.request import acting_as
 from .domain.values import MISSING
 from .forgetting.results import ForgetReport
 from .operations.moving import copy_store

@@ -11,11 +11,11 @@ from mnemolog.cli.app import AsCsv, AsJson, Group, Store, StoreCommand, app
 from mnemolog.cli.arguments import open_store
 from mnemolog.cli.output import answer, note, print_list
 from mnemolog.cli.times import given_duration
-from mnemolog.domain.actor import acting_as
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import checked_label
+from mnemolog.domain.request import acting_as
 from mnemolog.domain.tokens import VERBS, Token
 from mnemolog.infra.runtime.clock import SystemClock
 

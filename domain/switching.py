@@ -39,13 +39,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from mnemolog.domain import session
-from mnemolog.domain.actor import without_actor
 from mnemolog.domain.agent import AgentState, agent_stream
 from mnemolog.domain.errors import InvalidInput, OutsideSession, SessionExists, SwitchRefused
 from mnemolog.domain.events import Event, SessionEnded, SessionStarted, SessionSwitched
 from mnemolog.domain.lineage import rewind
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import Position
+from mnemolog.domain.request import without_actor
 from mnemolog.domain.state import SessionState
 
 

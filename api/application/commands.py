@@ -13,7 +13,6 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from mnemolog.domain import checkpoints, embedding_model, errors, lineage, pending_undo, session, switching
-from mnemolog.domain.actor import without_actor
 from mnemolog.domain.agent import AgentState, agent_stream, evolve_agent
 from mnemolog.domain.events import (
     Event,
@@ -28,6 +27,7 @@ from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, choose, 
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import ORIGIN, Position, Version
+from mnemolog.domain.request import without_actor
 from mnemolog.domain.scope import ROOT
 from mnemolog.domain.spans import Span
 from mnemolog.domain.state import CheckpointState, SessionState

@@ -14,11 +14,11 @@ from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors, session
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
-from mnemolog.domain.idempotency import current_request_key
 from mnemolog.domain.limits import INTEGER_MAX, LABEL_BYTES_MAX, TURNS_PER_CALL_MAX, MemoryLimits, checked_text
 from mnemolog.domain.message import EXAMPLE
 from mnemolog.domain.moments import Time
 from mnemolog.domain.position import Micros, Version
+from mnemolog.domain.request import current_request_key
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.state import SessionState
 from mnemolog.infra.log.transaction import Transaction

@@ -15,11 +15,11 @@ from mnemolog.domain import errors, pending_undo, session
 from mnemolog.domain.agent import AgentState, agent_stream
 from mnemolog.domain.checkpoints import find_checkpoint
 from mnemolog.domain.events import RecordedEvent, TurnRecorded, TurnsRewound
-from mnemolog.domain.idempotency import current_request_key
 from mnemolog.domain.limits import checked_label
 from mnemolog.domain.moments import When, position_at
 from mnemolog.domain.options import Option
 from mnemolog.domain.position import ORIGIN, Position, Version
+from mnemolog.domain.request import current_request_key
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.spans import cut
 from mnemolog.domain.state import SessionState

@@ -10,9 +10,9 @@ from typing import Final
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock, to_datetime, to_micros
 from mnemolog.domain.events import TokenRevoked
-from mnemolog.domain.idempotency import current_request_key
 from mnemolog.domain.limits import quoted
 from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.request import current_request_key
 from mnemolog.domain.stream_fold import FoldedState
 from mnemolog.domain.tokens import (
     ID_BYTES,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from mnemolog.domain import errors
-from mnemolog.domain.actor import current_actor
+from mnemolog.domain.request import current_actor
 from mnemolog.infra.log.engine import LogEngine
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.log.writer import LogWriter

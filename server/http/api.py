@@ -21,7 +21,7 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in, stopping
 from mnemolog.audit.service import AuditService
 from mnemolog.domain.errors import InvalidInput, MnemologError
-from mnemolog.domain.idempotency import request_key
+from mnemolog.domain.request import request_key
 from mnemolog.domain.session import checked_key
 from mnemolog.operations.service import AdminService
 from mnemolog.server.http.access import Caller

@@ -23,9 +23,9 @@ from mnemolog.adapters.support.store_access import clock_of, tokens_of
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_list import without_scope_warnings
-from mnemolog.domain.actor import acting_as
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import LimitExceeded, MnemologError
+from mnemolog.domain.request import acting_as
 from mnemolog.domain.scope import Scope, parse_scope
 from mnemolog.domain.tokens import KnownToken, Token, TokensState, digest_of_secret, id_of
 from mnemolog.infra.runtime.lru_cache import LruCache

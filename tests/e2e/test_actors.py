@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from mnemolog import AsyncMemoryStore, DuplicateKey, InvalidInput, MemoryStore, acting_as, import_log, restore_backup
-from mnemolog.domain.actor import current_actor
 from mnemolog.domain.events import EVENT_TYPES
+from mnemolog.domain.request import current_actor
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 
 pytestmark = pytest.mark.local

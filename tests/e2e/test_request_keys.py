@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnemolog.domain import errors
-from mnemolog.domain.idempotency import request_key
+from mnemolog.domain.request import request_key
 
 pytestmark = pytest.mark.local
 

@@ -12,7 +12,7 @@ import pytest
 from mnemolog import DuplicateKey, InvalidInput, LimitExceeded, MemoryStore, acting_as, import_log
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.idempotency import request_key
+from mnemolog.domain.request import request_key
 from mnemolog.domain.tokens import PREFIX, SCOPES_MAX, TOKENS_STREAM
 from mnemolog.server.http.authentication import find_token
 

@@ -1,4 +1,4 @@
-"""The actor: on whose behalf a thread or a task works. Each event has the name of the actor that appended it."""
+"""What every event that a thread or a task appends takes from its request: the actor, and an idempotency key."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from mnemolog.domain.limits import checked_label
 E = TypeVar("E", bound=Event)
 
 _ACTOR: Final[ContextVar[str]] = ContextVar("mnemolog_actor", default="")
+_KEY: Final[ContextVar[str | None]] = ContextVar("mnemolog_request_key", default=None)
 
 
 @contextmanager
@@ -39,3 +40,21 @@ def current_actor() -> str:
 def without_actor(event: E) -> E:
     """Return an event without its actor, to compare what happened: a retry may come from another actor."""
     return msgspec.structs.replace(event, actor="") if event.actor else event
+
+
+def current_request_key() -> str | None:
+    """Return the key of the request that is being answered; None outside of one, and for one without a key."""
+    return _KEY.get()
+
+
+@contextmanager
+def request_key(key: str | None) -> Iterator[None]:
+    """Give the writes of the block a key, so that a retry of the block with the same key writes nothing.
+
+    The key is stored with the event. A block makes one call that writes.
+    """
+    token = _KEY.set(key)
+    try:
+        yield
+    finally:
+        _KEY.reset(token)
