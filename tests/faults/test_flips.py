@@ -134,9 +134,10 @@ def test_keys_made_unwritable_by_their_header_have_to_be_restored(file):
         assert store.verify(contents=True).sound
 
 
-def test_every_letter_of_the_layout_in_the_other_case_is_noticed(file, tmp_path, record_property):
+def test_every_letter_of_the_layout_in_the_other_case_is_noticed(file, tmp_path, rng, scale, record_property):
     """SQLite reads names in either case, so that this bit of its first page changes what the file says and no more."""
     page = file.read_bytes()[:4096]
     bits = [8 * at + 5 for at, byte in enumerate(page) if at >= 100 and chr(byte).isalpha()]
+    bits = bits if scale == "nightly" else rng.sample(bits, 200)
     assert undetected(file, tmp_path / "flipped", bits) < len(bits) / 10
     record_property("tried", len(bits))

@@ -51,15 +51,20 @@ def record(store, text, count):
 
 
 @pytest.fixture
-def node(server, tmp_path):
-    """A node of a new log."""
-    return Node(server, uuid.uuid4().hex, tmp_path / "node")
+def new_node(server, tmp_path):
+    """Make nodes of one new log, by name."""
+    log = uuid.uuid4().hex
+    return lambda name: Node(server, log, tmp_path / name)
 
 
 @pytest.fixture
-def other(server, node, tmp_path):
-    """Another node of the same log."""
-    return Node(server, node._place["log"], tmp_path / "other")
+def node(new_node):
+    return new_node("node")
+
+
+@pytest.fixture
+def other(new_node):
+    return new_node("other")
 
 
 def set_back(server, store):
@@ -87,74 +92,74 @@ def assert_refused(store, message):
 
 
 @pytest.mark.parametrize("reused", [False, True], ids=["lost", "reused"])
-def test_a_running_node_stops_and_answers_nothing_from_lost_history(server, node, other, reused):
-    """Its next append and its next read raise: what it remembers may be lost."""
-    with node.open() as store:
-        store.recall("number1")
-        set_back(server, store)
-        if reused:
-            other.record("new", LOST + 3)
-        message = REUSED if reused else ENDS
-        for read in (lambda: store.recall("number1"), lambda: store.turns("trip"), store.head, store.status):
-            with pytest.raises(errors.StoreReplaced) as caught:
-                read()
-            assert str(caught.value) == message
-        with pytest.raises(errors.StoreReplaced) as caught:
-            store.session("trip")
-        assert str(caught.value) == message
-
-
-@pytest.mark.parametrize("reused", [False, True], ids=["lost", "reused"])
-def test_an_append_is_what_notices_if_nothing_is_read_before(server, node, other, reused):
-    """One that compares misses, one that locks looks: neither is written."""
-    with node.open() as store:
+def test_running_nodes_stop_and_neither_answer_from_lost_history_nor_append(server, node, other, new_node, reused):
+    """The next read or append of each raises: what it remembers may be lost."""
+    message, reading = REUSED if reused else ENDS, new_node("reading")
+    with node.open() as store, reading.open() as reader:
         session = store.session("trip")
-        set_back(server, store)
+        record(store, "kept", KEPT)
+        reader.recall("number1")
+        kept = server.base_backup()
+        record(store, "lost", LOST)
+        reader.head()
+        server.restore(kept)
         if reused:
             other.record("new", LOST + 3)
-        for _ in range(2):
+        for call in (
+            *[lambda: session.record("user", "into a log that lost events")] * 2,
+            lambda: reader.recall("number1"),
+            lambda: reader.turns("trip"),
+            reader.head,
+            reader.status,
+            lambda: reader.session("trip"),
+        ):
             with pytest.raises(errors.StoreReplaced) as caught:
-                session.record("user", "into a log that lost events")
-            assert str(caught.value) == (REUSED if reused else ENDS)
+                call()
+            assert str(caught.value) == message
     with other.open() as store:
         assert store.head().position == (14 if reused else 5)
         assert "into a log that lost events" not in {turn.text for turn in store.turns("trip")}
 
 
-@pytest.mark.parametrize("reads", ["never", "before", "after"])
 @pytest.mark.parametrize("reused", [False, True], ids=["lost", "reused"])
-def test_a_node_that_is_opened_later_stops_appends_and_reads_the_log_as_it_is(server, node, other, reads, reused):
-    """Whether its views are missing, behind the lost part or within it: no lost turn is served."""
-    with node.open() as store:
+def test_nodes_that_are_opened_later_stop_appends_and_read_the_log_as_it_is(server, other, new_node, reused):
+    """Whether their views are missing, behind the lost part or within it: no lost turn is served."""
+    nodes = {reads: new_node(reads) for reads in ("never", "before", "after")}
+    with nodes["never"].open() as store, nodes["before"].open() as before, nodes["after"].open() as after:
         record(store, "kept", KEPT)
-        if reads == "before":
-            store.recall("number1")
+        before.recall("number1")
         kept = server.base_backup()
         record(store, "lost", LOST)
-        if reads == "after":
-            store.recall("number1")
-            store.admin.catch_up_vectors()
+        before.head()
+        after.recall("number1")
+        after.admin.catch_up_vectors()
     server.restore(kept)
     if reused:
         other.record("new", LOST + 3)
+    for reads, node in nodes.items():
+        with node.open() as store:
+            check_opened_later(store, reads, reused)
+
+
+def check_opened_later(store, reads, reused):
+    """Appends are refused, the doctor names the lost turns where there are any, and reads are of the log."""
     message = REUSED if reused else ENDS
-    with node.open() as store:
-        assert_refused(store, message)
-        assert any(warning.startswith(message) for warning in store.status().warnings)
-        finding = store.admin.doctor().findings[0]
-        assert (finding.severity, finding.state, finding.why) == ("log", "diverged" if reused else "ahead", message)
-        has_them = "6 turns from position 6 to 11 are still in projections/views.db" in finding.matters
-        assert has_them == (reads == "after")
-        assert ("this node has no turns" in finding.matters) != has_them
-        for mode in ("text", "vector", "hybrid"):
-            found = {hit.text for hit in store.recall("number1", k=50, mode=mode).hits}
-            assert not [text for text in found if text.startswith("lost")]
-        texts = [turn.text for turn in store.turns("trip")]
-        assert texts == [f"kept number{n}" for n in range(KEPT)] + [f"new number{n}" for n in range(9 if reused else 0)]
-        assert_refused(store, message)
-        finding = store.admin.doctor().findings[0]
-        assert ("6 to 11 are still in projections/quarantine/views.db" in finding.matters) == has_them
-        assert not store.verify().sound
+    assert_refused(store, message)
+    assert any(warning.startswith(message) for warning in store.status().warnings)
+    finding = store.admin.doctor().findings[0]
+    assert (finding.severity, finding.state, finding.why) == ("log", "diverged" if reused else "ahead", message)
+    has_them = "6 turns from position 6 to 11 are still in projections/views.db" in finding.matters
+    assert has_them == (reads == "after")
+    assert ("this node has no turns" in finding.matters) != has_them
+    for mode in ("text", "vector", "hybrid"):
+        found = {hit.text for hit in store.recall("number1", k=50, mode=mode).hits}
+        assert not [text for text in found if text.startswith("lost")]
+    texts = [turn.text for turn in store.turns("trip")]
+    assert texts == [f"kept number{n}" for n in range(KEPT)] + [f"new number{n}" for n in range(9 if reused else 0)]
+    assert_refused(store, message)
+    finding = store.admin.doctor().findings[0]
+    assert ("6 to 11 are still in projections/quarantine/views.db" in finding.matters) == has_them
+    assert not store.verify().sound
 
 
 def test_a_node_resumes_after_doctor_fix_and_keeps_the_lost_turns(server, node):

@@ -136,10 +136,11 @@ def completed(folder, what, expected):
     ],
 )
 def test_a_kill_at_any_file_operation_leaves_the_old_or_the_new(stage, expected, processes, tmp_path, rng, tries, what):
-    """One operation after the other: the next process answers right without the model, and the next run completes."""
+    """From the first to the last: the next process answers right without the model, and the next run completes."""
     operations = told_by(processes, killed, str(shutil.copytree(stage, tmp_path / "count")), what, 0)
     assert operations > 20
-    points = [n % operations + 1 for n in range(tries)]
+    step = max(1, operations // tries)
+    points = [n * step % operations + 1 for n in range(tries)]
     folder = tmp_path / "killed"
     shutil.copytree(stage, folder)
     for n, at in enumerate(points):
