@@ -83,25 +83,23 @@ def messages_to_server(log, work, tmp_path):
     return [line[3] for line in lines if line[1] == "F"]
 
 
-@pytest.mark.parametrize("texts", [["one"], ["one", "two", "three"]])
-def test_an_append_is_exactly_one_statement_and_one_round_trip(log, tmp_path, texts):
-    """No BEGIN, no lock, no look before it, however many events it has."""
-    log.appends.transact(append("s", *texts))
-    sent = messages_to_server(log, append("s", *texts), tmp_path)
-    assert sorted(sent) == ["Bind", "Describe", "Execute", "Sync"]
+ONE_STATEMENT = ["Bind", "Describe", "Execute", "Sync"]
 
 
-def test_a_key_is_not_looked_up_before_its_append(log, tmp_path):
-    """The insert itself finds that it is used. Then it is looked up under the lock, and so are the next keys."""
+def test_an_append_is_exactly_one_statement_and_one_round_trip(log, tmp_path):
+    """No BEGIN, no lock, no look for a key before it, however many events it has."""
+    for texts in (["one"], ["one", "two", "three"]):
+        log.appends.transact(append("s", *texts))
+        assert sorted(messages_to_server(log, append("s", *texts), tmp_path)) == ONE_STATEMENT
     log.appends.transact(recorded("first"))
-    assert sorted(messages_to_server(log, recorded("one"), tmp_path)) == ["Bind", "Describe", "Execute", "Sync"]
-    again = log.appends.transact(recorded("one"))
-    assert (again.event.position, again.deduplicated) == (3, True)
+    assert sorted(messages_to_server(log, recorded("new"), tmp_path)) == ONE_STATEMENT
+    again = log.appends.transact(recorded("new"))  # The insert finds that the key is used; it is looked up then.
+    assert (again.event.position, again.deduplicated) == (11, True)
     assert log.appends.writer.connection.is_contended
-    assert log.head().position == 3
+    assert log.head().position == 11
     with pytest.raises(errors.DuplicateKey):
-        log.appends.transact(recorded("another text", key="one"))
-    assert log.appends.transact(recorded("two")).event.position == 4
+        log.appends.transact(recorded("another text", key="new"))
+    assert log.appends.transact(recorded("two")).event.position == 12
     assert verify(log).sound
 
 

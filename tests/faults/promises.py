@@ -55,7 +55,6 @@ PROMISES = {
     "P29": "PostgreSQL: a database that has lost events is found before anything is appended to it",
     "P30": "PostgreSQL: a network that fails leaves an append known or reported unknown, and a retry adds nothing",
     "P31": "PostgreSQL: two nodes with different models, changed while both answer",
-    "P32": "PostgreSQL: what was forgotten is not served by a node that was away",
     "P33": "The server: an answered turn survives its kill and its stop under load, and a retry adds nothing",
     "P34": "Over HTTP: a connection that is cut neither loses nor doubles what is written",
 }

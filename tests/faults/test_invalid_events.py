@@ -65,15 +65,8 @@ RECEIPT = {"query": "q", "k": 3, "mode": "text", "head": 1, "candidates": 1, "ra
 CHECKPOINT = {"id": "c", "checkpoint": {"kind": "k"}, "metadata": {"kind": "k"}}
 CONTEXT = {
     "recall": RECEIPT | {"scores": [1.0], "ranks": {}},
-    **{
-        "form": "context/1",
-        "budget": 9,
-        "tokens": 9,
-        "counted_by": "c",
-        "min_relevance": 0.1,
-        "moment": 0,
-        "digest": "",
-    },
+    **{"form": "context/1", "budget": 9, "tokens": 9, "counted_by": "c"},
+    **{"min_relevance": 0.1, "moment": 0, "digest": ""},
 }
 bad = partial(Crafted, "session/bad")
 new = partial(Crafted, "session/new", START)

@@ -148,22 +148,6 @@ def test_a_process_that_writes_without_reading_sees_what_others_wrote_in_between
             check_state(store)
 
 
-def test_a_decision_behind_a_restore_is_made_on_what_was_restored(folder):
-    """Before anybody reads: the writer has to know what its own restore brought back."""
-    with MemoryStore.open(folder, model=None) as store:
-        session = store.start_session("s")
-        session.set("a", 1)
-        session.set_task("first", step=1)
-        session.checkpoint("then")
-        session.clear()
-        session.set_task("second", step=7)
-        session.restore("then")
-        # First what leads to an event: a decision that changes nothing is made twice, and anew the second time.
-        assert session.update_task(status="done").description == "first"
-        assert session.delete("a")
-        check_state(store)
-
-
 @pytest.mark.timeout(60)
 def test_a_checkpoint_that_another_process_has_made_is_restored_by_one_who_does_not_know_it_yet(folder):
     """Its writer still takes a position before the checkpoint for free, where nothing can bring it back."""

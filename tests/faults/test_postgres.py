@@ -241,28 +241,3 @@ def test_two_nodes_change_the_model_under_readers_on_both(postgres_url, tmp_path
         assert answer.legs == ("text",)
         assert "half-1" in answer.unavailable_legs["vector"]
         assert answer.hits[0].text == "note number7 of one"
-
-
-@pytest.mark.promise("P32")
-def test_what_was_forgotten_is_not_served_by_a_node_that_was_away(postgres_url, tmp_path):
-    """It was closed while another node erased: after it returns, no leg finds it and no file of it holds the text."""
-    log, secret = uuid.uuid4().hex, "passport number 4711-secret"
-
-    def node(name):
-        return MemoryStore.open(postgres_url, log=log, local=tmp_path / name, model=HalfEncoder(0), background=False)
-
-    with node("one") as one:
-        one.session("trip").record("user", "the ferry leaves at noon")
-        one.session("private").record("user", secret)
-    with node("two") as two:
-        assert two.recall("passport").hits[0].text == secret
-        two.admin.catch_up_vectors()
-    with node("one") as one:
-        report = one.forget(session="private", reason="asked for")
-        assert report.counts
-    with node("two") as two:
-        for mode in ("text", "vector", "hybrid"):
-            assert secret not in {hit.text for hit in two.recall("passport number", k=10, mode=mode).hits}
-        assert not two.find("4711").__len__()
-    files = [path for path in (tmp_path / "two").rglob("*") if path.is_file()]
-    assert not [path for path in files if b"4711-secret" in path.read_bytes()]
