@@ -6,11 +6,9 @@ import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
 
-import msgspec
 import pytest
 
 from mnemolog import AsyncMemoryStore, DuplicateKey, InvalidInput, MemoryStore, acting_as, import_log, restore_backup
-from mnemolog.domain.events import EVENT_TYPES
 from mnemolog.domain.request import current_actor
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 
@@ -41,14 +39,6 @@ def test_every_event_has_the_name_of_who_appended_it(store):
     assert found[:6] == ["", "", "bob", "alice", "alice", ""]
     assert set(found[6:]) == {"carol"}
     assert current_actor() == ""
-
-
-def test_an_event_without_an_actor_is_stored_as_before(store):
-    """A default is not stored: bytes and digests of a store in which nobody is named are those of earlier versions."""
-    store.session("trip").record("user", "hello")
-    stored = [msgspec.msgpack.decode(store.audit.event(1).state)]
-    assert all("actor" not in fields for fields in stored)
-    assert all(kind.__struct_fields__[0] == "actor" and not kind.__struct_config__.gc for kind in EVENT_TYPES.values())
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "x" * 300, None])

@@ -12,7 +12,6 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.position import Micros
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
-from mnemolog.projections.history.event_descriptions import describe
 from tests.e2e.test_cli import refused
 from tests.faults.tamper import Tampering, copy_store
 from tests.golden.make_store import counted_ids, live
@@ -328,14 +327,3 @@ def test_export_and_import_go_round(memory, tmp_path, run):
     file.write_text(file.read_text().replace("trip", "trap", 1))
     assert "log.jsonl:" in refused(run("import", tmp_path / "other", file), 1)
     assert not (tmp_path / "other").exists()
-
-
-def test_an_event_without_a_description_is_shown_by_its_fields():
-    """A topic that is new to the timeline is no hole in it."""
-    from mnemolog.domain.events import Event
-
-    class CarWashed(Event, frozen=True, kw_only=True):
-        topic = "car.washed.v1"
-        colour: str
-
-    assert describe(CarWashed(colour="red")) == 'car.washed.v1 {"colour":"red"}'

@@ -81,6 +81,10 @@ def test_doctor_goes_from_one_to_zero(memory, run):
     assert fixed.returncode == 0, fixed.stdout
     assert "fixed: moved to quarantine as projections/quarantine/" in fixed.stdout
     assert not segment.exists()
+    shown = run("status", memory).stdout  # Of which model they are is still known, though they have yet to be made.
+    assert re.search(r"^vectors hash-words [0-9a-f]{8} +behind ", shown, re.M)
+    assert f"6 events behind: `mnemolog project {memory} --model hash-words`" in shown
+    assert f"`mnemolog project {memory} --model hash-words`" in run("doctor", memory).stdout
     again = run("doctor", "--deep", "--json", store=memory)
     assert again.returncode == 0
     assert json.loads(again.stdout)["healthy"]

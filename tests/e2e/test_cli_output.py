@@ -295,39 +295,22 @@ def test_forget_shows_what_would_be_forgotten_in_words(busy, run):
     assert again.stdout == "nothing to forget: no event matches, or all that match were forgotten before\n"
 
 
-def test_a_recall_says_how_many_turns_have_no_vector_and_what_embeds_them(folder, run, monkeypatch):
-    """Two percent of the turns were searched by meaning: that is worth a line."""
-    with MemoryStore.open(folder, model=None) as store:
+def test_recall_and_status_say_which_turns_have_no_vector_and_what_embeds_them(folder, run, monkeypatch):
+    """Two percent of the turns were searched by meaning: that is worth a line. In the cache they are not missing."""
+    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
+        assert f"no vectors yet: `mnemolog project {folder}` makes them" in run("status", folder).stdout
         session = store.start_session("s")
-        for n in range(200):
-            session.record("user", f"number {n}", key=str(n))
+        session.record("user", "number 0", key="0")
+        store.recall("number")
+        shown = run("status", folder).stdout
+        session.record_many([{"role": "user", "text": f"number {n}", "key": str(n)} for n in range(1, 200)])
+    assert f"no vectors on disk yet, only in the cache (embeddings.db): `mnemolog project {folder}` makes" in shown
     monkeypatch.setattr("mnemolog.cli.app.chosen_model", lambda _: HashEncoder())
     monkeypatch.setattr("mnemolog.cli.arguments.chosen_model", lambda _: HashEncoder())
     ran = run("recall", folder, "number")
-    assert f"note: 136 of 200 turns have no vector yet; `mnemolog project {folder}` makes them\n" in ran.stderr
+    assert f"note: 135 of 200 turns have no vector yet; `mnemolog project {folder}` makes them\n" in ran.stderr
     assert run("project", folder).returncode == 0
     assert "no vector yet" not in run("recall", folder, "number").stderr
-
-
-def test_status_says_that_vectors_are_in_the_cache_alone(folder, run):
-    """After a recall that embedded a few turns they are not on disk yet, but they are not missing."""
-    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
-        assert f"no vectors yet: `mnemolog project {folder}` makes them" in run("status", folder).stdout
-        store.start_session("s").record("user", "hello", key="k")
-        store.recall("hello")
-        shown = run("status", folder).stdout
-    assert f"no vectors on disk yet, only in the cache (embeddings.db): `mnemolog project {folder}` makes them" in shown
-
-
-@pytest.mark.log_file
-def test_status_says_that_the_keys_are_missing(folder, run):
-    """Nothing can be read or recorded without them, so it is no detail."""
-    with MemoryStore.open(folder, model=None) as store:
-        store.start_session("s").record("user", "hello", key="k")
-    (folder / "keys.db").unlink()
-    shown = run("status", folder).stdout
-    assert "WARNING" in shown
-    assert "keys.db" in shown
 
 
 def test_numbers_have_their_plural_and_thousands_separators():
@@ -355,21 +338,6 @@ def test_no_command_says_1_files_or_1_sessions(folder, tmp_path, run):
         )
     ]
     assert not [ran for ran in shown if re.search(r"(?<![\d,.])1 [a-z]+(?<!s)s\b", ran.stdout + ran.stderr)]
-
-
-def test_the_name_of_a_model_is_kept_where_its_vectors_were_damaged(folder, run):
-    """They are in quarantine and have yet to be made again; status and doctor still know of which model they are."""
-    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
-        store.start_session("s").record("user", "hello", key="k")
-        store.rebuild()
-    (vectors,) = folder.glob("projections/vectors/*/*/vectors.q12")
-    vectors.unlink()
-    assert run("doctor", folder, "--fix").returncode == 0
-    shown = run("status", folder).stdout
-    assert re.search(r"^vectors hash-words [0-9a-f]{8} +behind ", shown, re.M)
-    again = f"`mnemolog project {folder} --model hash-words`"
-    assert f"2 events behind: {again}" in shown
-    assert again in run("doctor", folder).stdout
 
 
 def test_a_file_cannot_steer_the_terminal_before_it_is_imported(folder, tmp_path, run, terminal):

@@ -198,22 +198,11 @@ def test_the_asyncio_store_of_a_client_has_the_same_methods(served):
             assert (await store.recall("tea")).hits[0].text == "tea in Porto"
             await session.prefetch("tea")
             assert (await session.prefetch_result(wait_s=30)).recall.hits[0].text == "tea in Porto"
+            assert (await session.prefetch_result()).reason == "none-asked", "it is handed out once"
             assert [event.position async for event in store.events()] == [1, 2]
             return repr(store)
 
     assert asyncio.run(use()) == f"AsyncMemoryStore({served.url!r})"
-
-
-def test_a_prefetched_answer_comes_from_the_server(store):
-    """Once, and not after a switch."""
-    session = store.switch("trip", reason="new")
-    session.record("user", "tea in Porto")
-    session.prefetch("tea", k=1)
-    assert session.prefetch_result(wait_s=30).recall.hits[0].text == "tea in Porto"
-    assert session.prefetch_result().reason == "none-asked"
-    session.prefetch("tea")
-    store.switch("other", reason="new")
-    assert session.prefetch_result(wait_s=30).recall is None
 
 
 def test_long_lists_are_fetched_page_by_page(store, monkeypatch):

@@ -62,9 +62,3 @@ def test_systemd_accepts_the_unit(tmp_path):
         check=False,
     )
     assert "mnemolog.service:" not in checked.stderr, checked.stderr
-
-
-def test_each_setting_of_the_unit_is_set_once():
-    """A second one would win in silence."""
-    names = re.findall(r"^(\w+)=", UNIT, re.MULTILINE)
-    assert len(names) == len(set(names))

@@ -165,7 +165,7 @@ def bars_of_a_scope(folder, *, others):
 
 
 def test_the_bar_of_a_scope_is_that_of_its_own_turns(tmp_path):
-    """It begins and ends with them, and is the same, however much others recorded before, between and after."""
+    """It begins and ends with them, and is the same, however much others recorded. Without turns there is none."""
     seen = bars_of_a_scope(tmp_path / "alone", others=False)
     assert bars_of_a_scope(tmp_path / "shared", others=True) == seen
     bars = [bar for bar, _ in seen]
@@ -174,14 +174,8 @@ def test_the_bar_of_a_scope_is_that_of_its_own_turns(tmp_path):
     assert [bar.count('class="bar later"') for bar in bars] == [0, 4, 3, 3, 1, 0, 4]
     assert "position " not in bars[0]
     assert [max((item["events"] for item in growth), default=0) for _, growth in seen] == [4, 0, 1, 1, 3, 4, 0]
-
-
-def test_a_scope_without_turns_has_no_bar(tmp_path):
-    """Only others have recorded something: the page is that of an empty memory."""
-    with MemoryStore.open(tmp_path / "store", model=None) as store:
-        store.session("northwind/order", scope="northwind").record("user", OTHERS)
-    token = token_for(tmp_path / "store", "acme")
-    with opened_server(tmp_path / "store") as browser:
+    token = token_for(tmp_path / "shared", "globex")
+    with opened_server(tmp_path / "shared") as browser:
         browser.log_in(token)
         page = browser.get("/?at=1").text
     assert not any(part in page for part in ('class="histogram"', "One turn", "One event"))

@@ -27,8 +27,13 @@ def test_recall_says_in_words_why_the_first_turn_is_the_first(reader):
     assert "The first turn answers best because it holds words of the question" in html
 
 
-def test_hits_show_the_parts_of_their_score_as_bars(reader):
-    """The longest bar is the largest part; where every turn starts has none."""
+def test_hits_show_the_parts_of_their_score_as_bars_and_mark_words_of_the_question(reader):
+    """The longest bar is the largest part; where every turn starts has none. Words are marked with any ending."""
+    marked = reader.json("/recall?q=drinking+teas")["hits"]
+    assert {piece["text"] for hit in marked for piece in hit["passage"] if piece["matches"]} >= {"drink", "tea"}
+    for hit in marked:
+        assert "".join(piece["text"] for piece in hit["passage"]) == hit["hit"]["passage"]["text"]
+    assert "<mark>drink</mark>" in reader.get("/recall?q=drinking+teas").text
     page = reader.json("/recall?q=tea+coffee")
     parts = [part for hit in page["hits"] for part in hit["parts"]]
     assert max(part["share"] for part in parts) == 1
@@ -37,16 +42,6 @@ def test_hits_show_the_parts_of_their_score_as_bars(reader):
         assert hit["score"] == pytest.approx(sum(part["value"] for part in hit["parts"]))
     drawn = reader.get("/recall?q=tea+coffee").text.count('<svg class="part-bar')
     assert drawn == sum(part["share"] > 0 for part in parts)
-
-
-def test_words_of_the_question_are_marked_with_any_ending(reader):
-    """In the passage of each hit, whose text is complete all the same."""
-    page = reader.json("/recall?q=drinking+teas")
-    marked = {piece["text"] for hit in page["hits"] for piece in hit["passage"] if piece["matches"]}
-    assert marked >= {"drink", "tea"}
-    for hit in page["hits"]:
-        assert "".join(piece["text"] for piece in hit["passage"]) == hit["hit"]["passage"]["text"]
-    assert "<mark>drink</mark>" in reader.get("/recall?q=drinking+teas").text
 
 
 def test_recall_says_which_search_answered_or_why_not(reader, made, clock, opened):
@@ -163,14 +158,10 @@ def test_moments_that_are_far_apart_are_compared_without_reading_every_turn(brow
         assert (far.turns_left_out, far.sessions_in_all, len(far.sessions), far.pages) == (103, 103, 100, 2)
         assert far.kinds["values set"] == 103
         assert far.kinds == event_words.in_words(usual.topics)
+        assert set(event_words.KINDS) == set(EVENT_TYPES), "every type of event has words of its own"
+        assert len(set(event_words.KINDS.values())) == len(EVENT_TYPES)
         assert [item.values for item in far.sessions] == [item.values for item in usual.sessions][:100]
         assert diff_page.compare(store, Position(0), head, scope=parse_scope("acme/1")).sessions_in_all == 51
         assert diff_page.compare(store.within("acme/0"), Position(0), head).sessions_in_all == 52
 
     browse(fill)
-
-
-def test_every_type_of_event_has_words_to_choose_it_by():
-    """Audit and Live can show who made tokens, and what graphs wrote."""
-    assert set(event_words.KINDS) == set(EVENT_TYPES)
-    assert len(set(event_words.KINDS.values())) == len(EVENT_TYPES)
