@@ -39,10 +39,10 @@ def spoken(tmp_path_factory):
         yield store
 
 
-@pytest.fixture
-def few(folder):
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
     """A store whose turns are all candidates at once."""
-    with filled(folder, 40) as store:
+    with filled(tmp_path_factory.mktemp("few") / "memory", 40) as store:
         yield store
 
 
@@ -166,16 +166,17 @@ def test_a_page_of_another_min_relevance_is_refused(few):
             few.recall("ferry", 2, after=first.next, **other)
 
 
-def test_a_receipt_has_the_min_relevance_and_is_repeated_with_it(few):
+def test_a_receipt_has_the_min_relevance_and_is_repeated_with_it(folder):
     """Today too; a receipt of a recall without one has none."""
-    least = between(few.recall("ferry", EVERYTHING))
-    strict = few.recall("ferry", 30, min_relevance=least, receipt=True)
-    few.recall("ferry", 30, receipt=True)
-    served = [event.event for event in few.events() if isinstance(event.event, RecallServed)]
-    assert [one.min_relevance for one in served] == [least, None]
-    assert len(served[0].hits) == len(strict) < 30
-    audit = few.audit.recalls()
-    assert (audit.reproduced, audit.changed_today) == (2, 0)
+    with filled(folder, 40) as few:
+        least = between(few.recall("ferry", EVERYTHING))
+        strict = few.recall("ferry", 30, min_relevance=least, receipt=True)
+        few.recall("ferry", 30, receipt=True)
+        served = [event.event for event in few.events() if isinstance(event.event, RecallServed)]
+        assert [one.min_relevance for one in served] == [least, None]
+        assert len(served[0].hits) == len(strict) < 30
+        audit = few.audit.recalls()
+        assert (audit.reproduced, audit.changed_today) == (2, 0)
 
 
 def test_a_session_and_a_prefetch_leave_out_the_same(few):
@@ -210,14 +211,14 @@ def test_a_reranker_orders_what_is_left(folder):
         assert [hit for page in pages(store, "ferry", k=3, min_relevance=least) for hit in page] == list(left)
 
 
-def test_an_explanation_and_the_command_line_say_how_many_were_left_out(few, folder, run):
+def test_an_explanation_and_the_command_line_say_how_many_were_left_out(folder, run):
     """And below what: `--min-relevance`, a number from 0 to 1."""
-    expected = few.recall("ferry", 40, mode="text", min_relevance=0.6)
-    assert expected.left_out > 1
-    assert "filters     min_relevance 0.6\n" in expected.explain()
-    assert f"left out    {expected.left_out} turns below 0.6\n" in expected.explain()
-    assert "left out" not in few.recall("ferry", 40).explain()
-    few.close()
+    with filled(folder, 40) as few:
+        expected = few.recall("ferry", 40, mode="text", min_relevance=0.6)
+        assert expected.left_out > 1
+        assert "filters     min_relevance 0.6\n" in expected.explain()
+        assert f"left out    {expected.left_out} turns below 0.6\n" in expected.explain()
+        assert "left out" not in few.recall("ferry", 40).explain()
     asked = ("recall", folder, "ferry", "-k", "40", "--mode", "text", "--min-relevance", "0.6")
     assert f"; left out: {expected.left_out} below 0.6" in run(*asked).stdout
     found = run(*asked, "--json").json
