@@ -55,8 +55,10 @@ def returned_by(kind):
 
 
 def test_a_recall_can_be_iterated_counted_and_indexed(filled):
-    """As the sequence of hits that it is."""
+    """As the sequence of hits that it is: without any it is false."""
+    assert not filled.recall("submarine", mode="text")
     answer = filled.recall("dog", mode="text")
+    assert answer
     assert [hit.text for hit in answer] == [hit.text for hit in answer.hits]
     assert len(answer) == 5
     assert answer[0] == answer.hits[0]
@@ -65,12 +67,6 @@ def test_a_recall_can_be_iterated_counted_and_indexed(filled):
     assert answer.hits[3] in answer
     with pytest.raises(IndexError):
         answer[5]
-
-
-def test_a_recall_without_hits_is_false(filled):
-    """`if answer:` asks what it seems to ask."""
-    assert filled.recall("dog", mode="text")
-    assert not filled.recall("submarine", mode="text")
 
 
 @pytest.mark.parametrize(

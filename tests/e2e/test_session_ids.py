@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, errors
-from tests.pages import blocks, run_block
 
 
 @pytest.fixture
@@ -28,17 +27,6 @@ def test_a_session_of_the_same_id_is_found_again_after_a_restart(folder):
     with MemoryStore.open(folder, model=None) as store:
         assert [turn.text for turn in store.session("trip").turns()] == ["I moved to Lisbon.", "And then to Porto."]
         assert [item.session for item in store.sessions()] == ["trip"]
-
-
-def test_the_script_of_the_readme_can_be_run_twice(tmp_path, monkeypatch):
-    """Its session and its keys are the same in each run, and so is the log."""
-    monkeypatch.chdir(tmp_path)
-    heads = []
-    for _ in range(2):
-        run_block("README.md", blocks("README.md")[0], compare=False)
-        with MemoryStore.open(tmp_path / "memory", model=None) as store:
-            heads.append(store.head())
-    assert heads[0] == heads[1]
 
 
 def test_what_was_started_with_an_id_is_found_by_that_id(store):

@@ -53,7 +53,7 @@ def texts(turns):
     return [turn.text for turn in turns]
 
 
-def test_position_at_is_that_of_the_last_event_recorded_by_then(store, trip):
+def test_position_at_is_that_of_the_last_event_recorded_by_then(store, trip, tmp_path):
     """0 before the first event, the head for any time after the last; events at that very moment included."""
     assert [store.position_at(NOON + hours * HOUR) for hours in range(7)] == [1, 2, 3, 4, 5, 6, 6]
     assert store.position_at(NOON - timedelta(microseconds=1)) == 0
@@ -61,11 +61,8 @@ def test_position_at_is_that_of_the_last_event_recorded_by_then(store, trip):
     assert store.position_at("2999-01-01") == 6
     assert store.position_at("2026-03-16T15:30") == store.position_at("2026-03-16T14:30Z") == 3
     assert (store.position_at(date(2026, 3, 16)), store.position_at("2026-03-17")) == (0, 6)
-
-
-def test_position_at_in_an_empty_store_is_zero(store):
-    """Nothing was recorded by any time."""
-    assert store.position_at("2026-03-16") == 0
+    with MemoryStore.open(tmp_path / "empty", model=None) as empty:
+        assert empty.position_at("2026-03-16") == 0
 
 
 @pytest.mark.log_file

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mnemolog.adapters.watch import Watcher
+from tests.e2e.conftest import run
 from tests.e2e.transcripts.conftest import memory, projects, rollouts
 
-__all__ = ["memory", "projects", "read", "rollouts"]
+__all__ = ["memory", "projects", "read", "rollouts", "run"]
 
 
 @pytest.fixture

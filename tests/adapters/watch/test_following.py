@@ -129,22 +129,17 @@ def command(*arguments, **options):
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
-def test_once_records_and_ends(folder, projects):
+def test_once_records_and_ends(folder, projects, run):
     """It prints what it recorded, as JSON too. A dry run creates no store."""
     Claude(projects, A).say("Hello.")
-    ran = command(folder, projects, "--dry-run")
-    assert ran.communicate(timeout=60)[1].startswith("error: ")
+    assert run("watch", folder, projects, "--dry-run").stderr.startswith("error: ")
     assert not folder.exists()
-    ran = command(folder, projects, "--once")
-    out, _ = ran.communicate(timeout=60)
-    assert (ran.returncode, out) == (0, "recorded 1 turn, 1 session started, switches: 1 new, 1 file read\n")
-    ran = command(folder, projects, "--once", "--json")
-    out, _ = ran.communicate(timeout=60)
-    assert (ran.returncode, json.loads(out)["recorded"]) == (0, 0)
+    ran = run("watch", folder, projects, "--once")
+    assert (ran.returncode, ran.stdout) == (0, "recorded 1 turn, 1 session started, switches: 1 new, 1 file read\n")
+    assert run("watch", folder, projects, "--once", "--json").json["recorded"] == 0
     Claude(projects, B).say("Hello.")
-    ran = command(folder, projects, "--dry-run")
-    out, _ = ran.communicate(timeout=60)
-    assert (ran.returncode, out) == (0, "would record 1 turn, 1 session started, 1 file read\n")
+    ran = run("watch", folder, projects, "--dry-run")
+    assert (ran.returncode, ran.stdout) == (0, "would record 1 turn, 1 session started, 1 file read\n")
 
 
 def waited_for_a_cpu(pid):
