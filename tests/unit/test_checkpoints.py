@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemolog.domain import errors, session
+from mnemolog.domain import errors
 from mnemolog.domain.checkpoints import (
     checkpoints,
     create_checkpoint,
@@ -183,18 +183,3 @@ def test_a_restore_of_a_checkpoint_that_is_not_there_changes_nothing(log):
     for event in (CheckpointRestored(id="x", position=1), CheckpointRestored(id="#c", position=1)):
         log.append("session/s", event)
         assert log["s"] == before
-
-
-def test_unknown_and_ended_sessions_are_refused(log):
-    """All three decisions."""
-    mark(log, "c")
-    log.do(session.end, "s", reason="done")
-    for decide in (
-        lambda state: create_checkpoint("s", state, checkpoint_id="i", name="n"),
-        lambda state: delete_checkpoint("s", state, "c"),
-        lambda state: restore_checkpoint("s", state, "c"),
-    ):
-        with pytest.raises(errors.UnknownSession):
-            decide(None)
-        with pytest.raises(errors.SessionAlreadyEnded):
-            decide(log["s"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemolog.domain import errors, session, spans
+from mnemolog.domain import errors, spans
 from mnemolog.domain.events import TurnsRewound
 from mnemolog.domain.lineage import lineage, rewind
 from mnemolog.domain.spans import Span
@@ -116,15 +116,6 @@ def test_a_rewind_to_where_the_session_sees_nothing_is_refused(log):
         with pytest.raises(errors.InvalidInput):
             back(log, "late", to)
     assert log.turns_seen("late") == [one, three]
-
-
-def test_unknown_and_ended_sessions_are_refused(log):
-    """Like every decision but `end` and `resume`."""
-    with pytest.raises(errors.UnknownSession):
-        rewind("nobody", None, to=1, head=1)
-    log.do(session.end, "s", reason="done")
-    with pytest.raises(errors.SessionAlreadyEnded):
-        back(log, "s", 1)
 
 
 def test_cutting_leaves_no_empty_and_no_open_span():

@@ -1,17 +1,21 @@
-"""Task and scratchpad of a session."""
+"""Task and scratchpad of a session, and what every decision about one refuses."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 
 from mnemolog.domain import errors, session
+from mnemolog.domain.checkpoints import create_checkpoint, delete_checkpoint, restore_checkpoint
 from mnemolog.domain.events import NotesCleared, SessionResumed, TaskChanged
 from mnemolog.domain.limits import TASK_BYTES_MAX, MemoryLimits
+from mnemolog.domain.lineage import rewind
 from mnemolog.domain.notes import add_note, clear_notes, notes
 from mnemolog.domain.state import TaskState
 from mnemolog.domain.task import set_task, update_task
+from mnemolog.domain.values import clear_values, delete_value, set_value
 from tests.memory_log import MemoryLog
 
 
@@ -131,22 +135,33 @@ def test_a_note_is_text(log, text):
         log.do(add_note, "s", text)
 
 
-@pytest.mark.parametrize(
-    "decide",
-    [
-        lambda state: set_task("s", state, "Book"),
-        lambda state: update_task("s", state, step=1),
-        lambda state: add_note("s", state, "x"),
-        lambda state: clear_notes("s", state),
-    ],
-)
+DECISIONS = {
+    set_task: ("Book",),
+    update_task: (),
+    add_note: ("x",),
+    clear_notes: (),
+    partial(set_value, now=1): ("a", 1),
+    delete_value: ("a",),
+    clear_values: (),
+    partial(create_checkpoint, checkpoint_id="i", name="n"): (),
+    restore_checkpoint: ("c",),
+    delete_checkpoint: ("c",),
+    partial(rewind, to=1, head=1): (),
+}
+
+
+@pytest.mark.parametrize("decide", DECISIONS, ids=lambda decide: getattr(decide, "func", decide).__name__)
 def test_unknown_and_ended_sessions_are_refused(log, decide):
-    """Reading is no decision; all of these are."""
+    """Every decision but to end and to resume, even where nothing would change. A resumed session takes them."""
+    log.do(set_task, "s", "Book")
+    log.do(create_checkpoint, "s", checkpoint_id="c", name="c")
     with pytest.raises(errors.UnknownSession):
-        decide(None)
+        decide("s", None, *DECISIONS[decide])
     log.do(session.end, "s", reason="done")
     with pytest.raises(errors.SessionAlreadyEnded):
-        decide(log["s"])
+        decide("s", log["s"], *DECISIONS[decide])
+    log.do(session.resume, "s")
+    decide("s", log["s"], *DECISIONS[decide])
 
 
 def test_an_ended_session_can_be_resumed_and_ended_again(log):

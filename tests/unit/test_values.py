@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemolog.domain import errors, session
+from mnemolog.domain import errors
 from mnemolog.domain.events import ValueDeleted, ValuesCleared, ValueSet
 from mnemolog.domain.limits import VALUE_BYTES_MAX, MemoryLimits
 from mnemolog.domain.values import (
@@ -228,22 +228,3 @@ def test_expired_values_make_room_where_it_is_needed(log):
     assert [event.topic for event in put(log, "b", 3, limits=limits)] == ["value.set.v1"]
     assert put(log, "c", 3, limits=limits) == [ValueDeleted(key="a"), ValueSet(key="c", value=3)]
     assert all_values(log["s"], log.now) == {"b": 3, "c": 3}
-
-
-@pytest.mark.parametrize(
-    "decide",
-    [
-        lambda state: set_value("s", state, "a", 1, now=1),
-        lambda state: delete_value("s", state, "a"),
-        lambda state: clear_values("s", state),
-    ],
-)
-def test_unknown_and_ended_sessions_are_refused(log, decide):
-    """Even where nothing would change."""
-    with pytest.raises(errors.UnknownSession):
-        decide(None)
-    log.do(session.end, "s", reason="done")
-    with pytest.raises(errors.SessionAlreadyEnded):
-        decide(log["s"])
-    log.do(session.resume, "s")
-    decide(log["s"])
