@@ -1,4 +1,4 @@
-"""P13: no disk, no descriptors, no right to write: a clear error, nothing half written, and it works again later."""
+"""P13: no disk, no descriptors: a clear error, nothing half written, and it works again later."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import random
 import resource
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +26,6 @@ from tests.support import HashEncoder, open_files
 pytestmark = pytest.mark.promise("P13")
 
 TURNS = 60
-NOBODY = 65_534
 
 
 class Operation(NamedTuple):
@@ -261,45 +259,6 @@ def test_without_descriptors(copied, tmp_path, descriptor_limit, name, tries):
         return
     assert isinstance(outcomes[0], mnemolog.errors.OutOfDescriptors | mnemolog.errors.ProjectionError), outcomes[0]
     assert outcomes[0].hint
-
-
-@pytest.fixture
-def unprivileged(template):
-    """A copy of the template in a folder of which one may take the right to write; of another user, if this is root."""
-    folder = Path(tempfile.mkdtemp())
-    shutil.copytree(template, folder / "memory")
-    root = os.geteuid() == 0
-    if root:
-        for path in [folder, *folder.rglob("*")]:
-            os.chown(path, NOBODY, NOBODY)
-        gc.collect()  # Semaphores of earlier tests may only be removed by their owner.
-        os.seteuid(NOBODY)
-    yield folder / "memory"
-    if root:
-        os.seteuid(0)
-    for path in [folder, *folder.rglob("*")]:
-        path.chmod(0o700)
-    shutil.rmtree(folder)
-
-
-def set_modes(folder, *, folders, files):
-    for path in sorted([folder, *folder.rglob("*")], reverse=True):
-        path.chmod(folders if path.is_dir() else files)
-
-
-def test_without_the_right_to_write(unprivileged):
-    """Nothing is made, written or deleted in the folder, and no new store in it."""
-    set_modes(unprivileged, folders=0o500, files=0o400)
-    before = sorted(path.name for path in unprivileged.rglob("*"))
-    for folder in (unprivileged, unprivileged / "new" / "store"):
-        with pytest.raises(mnemolog.errors.StoreNotWritable) as caught:
-            MemoryStore.open(folder, model=HashEncoder(), background=False)
-        assert caught.value.hint
-        assert sorted(path.name for path in unprivileged.rglob("*")) == before
-    set_modes(unprivileged, folders=0o700, files=0o600)
-    with MemoryStore.open(unprivileged, model=HashEncoder(), background=False) as store:
-        assert store.verify().sound
-        assert len(store.turns("trip")) == TURNS
 
 
 def test_an_import_that_fills_the_disk_reports_the_recorded_turns_and_can_resume(folder, tmp_path, file_limit):

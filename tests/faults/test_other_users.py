@@ -15,7 +15,6 @@ import pytest
 import mnemolog
 from mnemolog import MemoryStore
 from mnemolog.cli.entry import run
-from mnemolog.infra.runtime.paths import is_writable
 
 pytestmark = pytest.mark.promise("P13")
 
@@ -174,11 +173,3 @@ def test_a_command_for_a_store_of_another_user_says_one_sentence_and_changes_not
     assert second.startswith("hint: ")
     assert not list(own.iterdir()), "nothing is half there"
     assert code == 1
-
-
-@needs_root
-def test_who_owns_nothing_may_not_write(foreign, as_nobody):
-    """The tests above try what they say they try."""
-    folder, own, _ = foreign
-    assert not as_nobody(lambda: is_writable(folder))
-    assert as_nobody(lambda: is_writable(own))
