@@ -359,6 +359,9 @@ def test_a_scope_covers_what_is_below_it_and_no_similar_name(folder, tmp_path):
     with MemoryStore.open(folder, model=None, scope="acme/al") as store:
         assert store.sessions() == []
         assert store.find_session("alice") is None
+        with pytest.raises(errors.SessionExists, match="outside of the scope") as refused:
+            store.session("bob")
+        assert refused.value.hint == "nothing was written; choose another id", "`session(id)` cannot return it"
     for invalid in ("/acme", "acme//alice", "acme/*"):
         with pytest.raises(errors.InvalidInput, match="scope"):
             MemoryStore.open(tmp_path / "new", model=None, scope=invalid)
@@ -405,16 +408,6 @@ def test_a_part_for_asyncio_is_made_at_once_and_leaves_the_store_open(folder):
             return await store.sessions()
 
     assert len(asyncio.run(talk())) == 4
-
-
-def test_an_id_that_is_taken_outside_is_refused_without_advice_that_cannot_work(folder):
-    """`session(id)` cannot return that session, so another id is all that helps."""
-    with (
-        MemoryStore.open(folder, model=None, scope=ALICE) as store,
-        pytest.raises(errors.SessionExists, match="outside of the scope") as refused,
-    ):
-        store.session("bob")
-    assert refused.value.hint == "nothing was written; choose another id"
 
 
 @pytest.mark.parametrize("mode", ["text", "hybrid"])

@@ -166,16 +166,6 @@ def test_a_folder_that_is_given_wins_over_the_environment(memory, tmp_path, run)
     assert run("show", "trip-1", store=memory).returncode == 0
 
 
-def test_an_export_and_a_backup_are_replaced_with_the_same_option(memory, tmp_path, run):
-    """And each error names it."""
-    for command, target in (("export", tmp_path / "log.jsonl"), ("backup", tmp_path / "copy")):
-        assert run(command, memory, target).returncode == 0
-        ran = run(command, memory, target)
-        assert ran.returncode == 1
-        assert "--replace" in ran.stderr
-        assert run(command, memory, target, "--replace").returncode == 0
-
-
 COMPLETED = {
     "mnemolog reb": ["rebuild"],
     "mnemolog checkpoint cr": ["create"],

@@ -12,7 +12,6 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.cli import every_command
 from mnemolog.domain import events
 from mnemolog.domain.agent import agent_stream
-from mnemolog.domain.display import counted
 from mnemolog.domain.language import LANGUAGE_STREAM
 from mnemolog.domain.session import session_stream
 from tests.support import HashEncoder
@@ -311,12 +310,6 @@ def test_recall_and_status_say_which_turns_have_no_vector_and_what_embeds_them(f
     assert f"note: 135 of 200 turns have no vector yet; `mnemolog project {folder}` makes them\n" in ran.stderr
     assert run("project", folder).returncode == 0
     assert "no vector yet" not in run("recall", folder, "number").stderr
-
-
-def test_numbers_have_their_plural_and_thousands_separators():
-    """1 turn, 2 turns, 2,965 turns, 1 witness, 2 witnesses."""
-    assert [counted(n, "turn") for n in (0, 1, 2, 2_965)] == ["0 turns", "1 turn", "2 turns", "2,965 turns"]
-    assert [counted(n, "witness", "witnesses") for n in (1, 2)] == ["1 witness", "2 witnesses"]
 
 
 def test_no_command_says_1_files_or_1_sessions(folder, tmp_path, run):

@@ -253,14 +253,10 @@ def test_operations_shows_the_table_of_states_and_actions_as_the_code_has_it():
     assert f"{ITEMS_MAX} items (`ITEMS_MAX`) or {BYTES_MAX >> 30} GiB (`BYTES_MAX`)" in " ".join(page.split())
 
 
-def test_the_example_of_sessions_runs(capsys):
-    """It needs no model and cleans up behind itself."""
+def test_the_examples_of_sessions_and_of_an_agent_run(capsys, monkeypatch):
+    """Without a model and without a provider's key; the agent in eighty lines."""
     run_example("sessions.py")
     assert "assistant is in" in capsys.readouterr().out
-
-
-def test_the_example_of_an_agent_runs(capsys, monkeypatch):
-    """In eighty lines, without a model and without a provider's key."""
     monkeypatch.setattr("sys.argv", ["agent.py"])
     run_example("agent.py")
     printed = capsys.readouterr().out

@@ -104,7 +104,15 @@ def test_templates_mark_no_stored_text_as_html():
 
 
 def test_an_impossible_moment_or_position_is_refused_in_words(reader):
-    """The page says where the log ends; it is no failure of the server."""
+    """The page says where the log ends; it is no failure of the server. What is unknown is a page with the menu."""
+    for path, words in (("/nowhere", "no such page"), ("/session?id=none", "no such session")):
+        page = reader.get(path)
+        assert page.status_code == 404
+        assert words in page.text
+        assert 'href="/sessions"' in page.text
+        problem = reader.get(path, Accept="application/json")
+        assert problem.headers["content-type"] == "application/problem+json"
+        assert problem.json()["status"] == 404
     page = reader.get("/?at=99")
     assert page.status_code == 400
     assert "ends at 12" in page.text
@@ -114,26 +122,10 @@ def test_an_impossible_moment_or_position_is_refused_in_words(reader):
             assert reader.get(f"{path}/{position}").status_code in (400, 404), (path, position[:10])
 
 
-def test_an_unknown_page_or_session_is_a_page_with_the_menu(reader):
-    """As JSON it is a problem."""
-    for path, words in (("/nowhere", "no such page"), ("/session?id=none", "no such session")):
-        page = reader.get(path)
-        assert page.status_code == 404
-        assert words in page.text
-        assert 'href="/sessions"' in page.text
-        problem = reader.get(path, Accept="application/json")
-        assert problem.headers["content-type"] == "application/problem+json"
-        assert problem.json()["status"] == 404
-
-
-def test_every_page_says_whether_the_console_may_write(reader, writer):
-    """The console, not the server: the API takes what a token allows."""
+def test_a_form_sets_the_theme_and_redirects_to_no_other_site(reader, writer):
+    """In a cookie. Where to go after a form is a path of this server. Pages say whether the console may write."""
     assert "The console is read-only: start the server with" in reader.get("/").text
     assert "Changes are allowed in the console." in writer.get("/").text
-
-
-def test_a_form_sets_the_theme_and_redirects_to_no_other_site(reader):
-    """In a cookie. Where to go after a form is a path of this server."""
     assert reader.submit("/theme", {"theme": "dark"}).status_code == 303
     assert 'data-theme="dark"' in reader.get("/").text
     for target in ("https://evil.example/", "//evil.example", "/\\evil.example", "\\\\evil.example", "//[", "/\\["):

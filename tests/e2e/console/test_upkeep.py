@@ -112,7 +112,7 @@ def test_long_work_shows_its_progress_and_recalls_are_answered_meanwhile(made, c
 
 
 def test_a_job_that_fails_is_shown_on_its_page_and_logged_at_once(reader, monkeypatch, caplog):
-    """An unexpected error is logged by its class and place; its message, which may hold content, is not shown."""
+    """An unexpected error is logged by its class and place, without its message. Only so many jobs run at once."""
 
     async def fail(**_):
         raise KeyError(HOSTILE)
@@ -125,10 +125,6 @@ def test_a_job_that_fails_is_shown_on_its_page_and_logged_at_once(reader, monkey
     assert (logged.event, logged.facts["job"], logged.facts["error"]) == ("console.job_failed", job["id"], "KeyError")
     assert logged.facts["file"] == __file__
     assert HOSTILE not in caplog.text
-
-
-def test_only_so_many_jobs_run_at_once(reader, monkeypatch):
-    """The next one is refused until one has ended."""
     monkeypatch.setattr(jobs, "RUNNING_MAX", 0)
     assert reader.submit("/audit/verify", {}).status_code == 503
 

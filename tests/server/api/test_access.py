@@ -93,14 +93,6 @@ def test_a_request_without_a_valid_token_is_refused(serve):
         assert sent.partition(" ")[2].strip() not in answer.text or len(sent) < 10
 
 
-def test_a_token_lets_its_holder_in_and_its_actor_is_in_every_event(serve, store, token):
-    """Whoever sends it: the store knows in whose name the turn was recorded."""
-    server, alice = serve(), token("alice")
-    assert server("PUT", "/sessions/trip", json={}, headers=alice).status_code == 200
-    assert server("POST", "/sessions/trip/turns", json={"role": "user", "text": "hi"}, headers=alice).status_code == 200
-    assert [event.event.actor for event in store.events()][1:] == ["alice", "alice"]
-
-
 def test_a_token_that_lacks_the_verb_is_refused(serve, store, token):
     """403 names the verb; nothing is written."""
     store.session("trip")
@@ -133,11 +125,13 @@ def test_a_revoked_or_expired_token_is_refused_from_the_next_request_on(serve, s
 
 
 def test_on_loopback_a_request_without_a_token_is_the_local_user(serve, store, token):
-    """Who may do everything. A token that is sent counts, and must be valid."""
+    """Who may do everything. A token that is sent counts, and must be valid; its actor is in every event."""
     server = serve(needs_token=False)
     assert server("PUT", "/sessions/trip", json={}).status_code == 200
     assert server("PUT", "/sessions/work", json={}, headers=token("alice")).status_code == 200
-    assert [event.event.actor for event in store.events()] == ["local", "", "alice"]
+    turn = {"role": "user", "text": "hi"}
+    assert server("POST", "/sessions/trip/turns", json=turn, headers=token("bob")).status_code == 200
+    assert [event.event.actor for event in store.events()] == ["local", "", "alice", "", "bob"]
     assert server("GET", "/head", headers={"authorization": "Bearer x"}).status_code == 401
 
 
@@ -249,21 +243,8 @@ def test_a_token_for_several_scopes_works_within_the_one_that_a_request_is_about
     assert server("GET", "/sessions/none/turns", headers=both).status_code == 404
 
 
-def test_an_argument_that_names_no_session_chooses_no_scope(serve, token):
-    """A time, or an agent that both scopes may have: the caller has to say which."""
-    server, both = serve(), token(scopes=[ALICE, BOB])
-    for path, query in (
-        ("/replay", {"to": "2026-01-01"}),
-        ("/sessions", {"agent": "helper"}),
-        ("/agents/helper/session", {}),
-    ):
-        answer = server("GET", path, params=query, headers=both)
-        assert (answer.status_code, answer.json().get("field")) == (400, "scope"), path
-        assert f"{ALICE}, {BOB}" in answer.json()["detail"]
-
-
 def test_the_beginning_of_a_name_chooses_the_scope(serve, store, token):
-    """Of an agent, and of a new session."""
+    """Of an agent, and of a new session. A time, or an agent that both scopes may have, chooses none."""
     store.session("acme/bob/trip", scope=BOB, agent="acme/bob/helper")
     store.switch("acme/bob/trip", reason="resume", agent="acme/bob/helper")
     server, both = serve(), token(scopes=[ALICE, BOB])
@@ -272,6 +253,11 @@ def test_the_beginning_of_a_name_chooses_the_scope(serve, store, token):
     assert server("GET", "/agents/acme%2Fbob%2Fhelper/session", headers=both).json()["id"] == "acme/bob/trip"
     assert server("POST", "/sessions", json={"id": "acme/bob/new"}, headers=both).json()["scope"] == BOB
     assert server("POST", "/sessions", json={"id": "new"}, headers=both).status_code == 400
+    unclear = {"/replay": {"to": "2026-01-01"}, "/sessions": {"agent": "helper"}, "/agents/helper/session": {}}
+    for path, query in unclear.items():
+        answer = server("GET", path, params=query, headers=both)
+        assert (answer.status_code, answer.json().get("field")) == (400, "scope"), path
+        assert f"{ALICE}, {BOB}" in answer.json()["detail"]
 
 
 def test_mcp_needs_the_scope_of_a_token_with_several(serve, store, token):
