@@ -40,6 +40,7 @@ class Processes:
             process.join()
             process.close()
             receiving.close()
+        self._started.clear()
 
 
 @pytest.fixture(scope="session")

@@ -256,8 +256,10 @@ READERS = {
     "messages": lambda store, path, out: messages_in(path),
     "settings": lambda store, path, out: config.read(path),
     "a model": lambda store, path, out: make_encoder(_model(path, out), recipe="any").dimension,
-    "a backup": lambda store, path, out: restore_backup(_backup(path, out), out / "restored"),
-    "keys": lambda store, path, out: restore_backup(store.path.parent / "backup", out / "r", keys=_keys(path, out)),
+    "a backup": lambda store, path, out: restore_backup(_alone(path, out, "backup.json"), out / "r"),
+    "keys": lambda store, path, out: restore_backup(
+        store.path.parent / "backup", out / "r", keys=_alone(path, out, "keys.json")
+    ),
 }
 
 
@@ -269,16 +271,10 @@ def _model(path: Path, out: Path) -> Path:
     return out / "model"
 
 
-def _backup(path: Path, out: Path) -> Path:
-    (out / "copy").mkdir()
-    path.rename(out / "copy" / "backup.json")
-    return out / "copy"
-
-
-def _keys(path: Path, out: Path) -> Path:
-    (out / "copied").mkdir()
-    path.rename(out / "copied" / "keys.json")
-    return out / "copied"
+def _alone(path: Path, out: Path, name: str) -> Path:
+    (out / "alone").mkdir()
+    path.rename(out / "alone" / name)
+    return out / "alone"
 
 
 KINDS = ("pipe", "socket", "folder", "deep", "noise", "huge", "zero", "number")

@@ -9,8 +9,8 @@ import pytest
 
 from mnemolog import MemoryStore, ModelUnavailable
 from mnemolog.domain.errors import ProjectionBehind
-from tests.e2e.test_projector import PROMPT_S, Failing, Refusing, Stuck, record
-from tests.support import WAIT_S, HashEncoder, in_thread
+from tests.e2e.test_projector import PROMPT_S, Failing, Stuck, record
+from tests.support import WAIT_S, HashEncoder, Picky, in_thread
 
 pytestmark = pytest.mark.promise("P11")
 THREADS = 4
@@ -77,22 +77,19 @@ def test_without_a_model_there_is_nothing_to_wait_for(folder):
 @pytest.mark.parametrize("mode", ["hybrid", "vector"])
 def test_what_is_in_the_way_is_raised_at_once_with_the_distance(folder, mode):
     """Not after the time is over; what comes before the position does not matter behind it."""
-    with MemoryStore.open(folder, model=Refusing(), background=False) as store:
+    with MemoryStore.open(folder, model=Picky(), background=False) as store:
         good, bad = record(store, "tea", "poison")
         assert store.recall("tea", mode=mode, min_position=good).vectors_cover >= good
-        with pytest.raises(ProjectionBehind, match="I do not like this") as caught:
+        with pytest.raises(ProjectionBehind, match="not this") as caught:
             store.recall("tea", mode=mode, min_position=bad, timeout_s=WAIT_S)
         assert caught.value.behind_events == bad - good
         assert f"position {bad}: " in caught.value.why
-
-
-def test_a_model_that_fails_altogether_is_raised_with_the_distance(folder):
-    """Nothing is covered then."""
-    with MemoryStore.open(folder, model=Failing(RuntimeError("out of luck")), background=False) as store:
+    failing = Failing(RuntimeError("out of luck"))
+    with MemoryStore.open(folder.with_name("failing"), model=failing, background=False) as store:
         (position,) = record(store, "tea")
         with pytest.raises(ProjectionBehind, match="out of luck") as caught:
-            store.recall("tea", min_position=position)
-        assert caught.value.behind_events == position
+            store.recall("tea", mode=mode, min_position=position)
+        assert caught.value.behind_events == position, "nothing is covered then"
 
 
 def test_a_projector_that_is_stuck_is_not_waited_for_beyond_the_time(folder):

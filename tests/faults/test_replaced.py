@@ -212,7 +212,6 @@ def test_every_acknowledged_turn_keeps_its_position_or_its_writer_gets_an_error(
                 assert all("may be lost" in message for _, message in refusals), (case, refusals)
                 told += 1  # The newest keys are gone.
                 processes.end()
-                processes._started.clear()
                 continue
             held = texts_in(answer, where)
             if lost := {text for _, _, text in turns} - set(held):
@@ -225,7 +224,6 @@ def test_every_acknowledged_turn_keeps_its_position_or_its_writer_gets_an_error(
             if where != folder:
                 assert not {text for _, _, text in turns} & set(in_place), case
         processes.end()
-        processes._started.clear()
         shutil.rmtree(aside)
     record_property("acknowledged", acknowledged)
     record_property("told", told)
