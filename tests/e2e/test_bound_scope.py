@@ -60,10 +60,10 @@ def folder(template, tmp_path):
 def bound(folder, way):
     """The store for Alice: opened for her, or a part of one that was opened for everybody."""
     if way == "opened":
-        with MemoryStore.open(folder, model=None, scope=ALICE) as store:
+        with MemoryStore.open(folder, model=None, synchronous="NORMAL", scope=ALICE) as store:
             yield store
     else:
-        with MemoryStore.open(folder, model=None) as whole:
+        with MemoryStore.open(folder, model=None, synchronous="NORMAL") as whole:
             yield whole.within("acme").within(ALICE, own_names=way == "own-names")
 
 
@@ -227,7 +227,7 @@ def test_no_call_reads_or_writes_outside(template, tmp_path, kind, way):
 def require_unchanged(folder, *, own_names):
     """Fail if anything of Bob's has changed, or anything was made outside of Alice's scope."""
     assert [path.name for path in folder.parent.iterdir()] == ["memory"], folder
-    with MemoryStore.open(folder, model=None) as store:
+    with MemoryStore.open(folder, model=None, synchronous="NORMAL") as store:
         assert [event.version for event in store.events() if event.stream == "session/bob"] == list(range(1, 7))
         assert [event.version for event in store.events() if event.stream == "session/foreign"] == [1]
         made = [item for item in store.sessions() if item.session not in ("alice", "bob", "foreign", "trip")]
