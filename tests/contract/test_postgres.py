@@ -141,19 +141,6 @@ def test_a_missed_comparison_writes_nothing(log, other, database):
     assert verify(other).sound
 
 
-def test_after_a_miss_the_lock_comes_first_for_a_while(log, other):
-    """Where several processes append, comparing fails often: they queue for the lock instead, then try again."""
-    log.appends.transact(append("s", "mine"))
-    other.appends.transact(append("s", "theirs"))
-    assert not log.appends.writer.connection.is_contended
-    for n in range(LOCKED_APPENDS):
-        assert log.appends.transact(append("s", str(n))) == [4 + n]
-        assert log.appends.writer.connection.is_contended == (n < LOCKED_APPENDS - 1)
-    log.appends.transact(append("s", "alone again"))
-    assert not log.appends.writer.connection.is_contended
-    assert verify(log).sound
-
-
 @pytest.mark.parametrize("way", ["compared", "locked"])
 def test_a_stopped_writer_does_not_stop_the_others(folder, log, way):
     """One that compares holds no lock while it stages; one that locked loses its session to the server's timeout."""

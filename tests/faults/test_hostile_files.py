@@ -175,22 +175,6 @@ def scene(sound, tmp_path):
     return made
 
 
-def test_a_manifest_that_names_the_keys_copies_nothing_into_a_backup(scene):
-    """Names in a manifest come from the fixed set that is written: nothing outside is read or written."""
-    secrets, before = secrets_of(scene.store), scene.sentinels()
-    for seed in range(12):
-        hostile.manifest_name(Random(seed), scene, scene.store)
-    with opened(scene.store) as store:
-        made = store.backup(scene.out / "backup", keys=scene.keys, with_projections=True)
-        assert len(made.left_out) == 2
-        assert all("manifest.json" in line and "names a file that no segment has" in line for line in made.left_out)
-        assert store.recall("tea").hits
-        assert store.status().quarantined == 1 + 2
-    assert sorted(path.name for path in (scene.out / "backup").iterdir()) == ["backup.json", "log.db", "projections"]
-    assert leaked(scene, secrets) == []
-    assert scene.sentinels() == before
-
-
 def test_a_backup_that_names_a_file_outside_of_itself_restores_nothing(scene):
     """It is refused before any file is read or written."""
     named = scene.backup / "backup.json"
