@@ -348,10 +348,10 @@ def test_options_are_parameters_as_python_has_them(store):
     for number in range(4):
         session.record("user", f"tea {number}")
     assert len(store.recall("tea", 2).hits) == len(session.recall("tea", 2).hits) == 2
-    for name in ("recall", "find", "context", "preview_switch"):
+    for name, how in {"recall": {}, "find": {}, "context": {}, "preview_switch": {"reason": "new"}}.items():
         unexpected = rf"^MemoryStore\.{name}\(\) got an unexpected keyword argument 'limits'$"
         with pytest.raises(TypeError, match=unexpected):
-            getattr(store, name)("tea", limits=2)
+            getattr(store, name)("tea", limits=2, **how)
     for name in ("switch", "preview_switch"):
         with pytest.raises(TypeError, match=rf"^MemoryStore\.{name}\(\) missing .* argument: 'reason'$"):
             getattr(store, name)("trip")
