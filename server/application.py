@@ -20,6 +20,7 @@ from mnemolog.observability.telemetry import NO_TELEMETRY, Telemetry
 from mnemolog.server.http.access import SCOPE_HEADER
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import Authentication, Callers
+from mnemolog.server.http.bodies import Bodies
 from mnemolog.server.http.config import ServerConfig
 from mnemolog.server.http.guard import Guard, RequestLimit
 from mnemolog.server.http.live_events import TAIL, Followers
@@ -66,7 +67,8 @@ async def application(
 ) -> AsyncIterator[Starlette]:
     """Return what answers requests, while the model is loaded in the background."""
     memory, callers = Memory(store, agent=config.agent, read_only=read_only), Callers(store)
-    routes = [metrics_route(metrics), _mcp_route(memory, config)]
+    bodies = Bodies(config.body_max)
+    routes = [metrics_route(metrics), _mcp_route(memory, config, bodies)]
     pages: dict[str, Any] = {}
     if not config.mcp_only:
         console, pages = _console(store, config, callers, read_only=read_only)
@@ -82,6 +84,7 @@ async def application(
             store,
             folders=config.folders,
             followers=followers,
+            bodies=bodies,
             routes=routes,
             middleware=middleware,
             with_api=not config.mcp_only,
@@ -118,12 +121,12 @@ def _console(
     return routes, {"cookie": LOGIN_COOKIE, "public": PUBLIC, "login": LOGIN}
 
 
-def _mcp_route(memory: Memory, config: ServerConfig) -> BaseRoute:
+def _mcp_route(memory: Memory, config: ServerConfig, bodies: Bodies) -> BaseRoute:
     if find_spec("mcp") is None:
         return Route(MCP_PATH, _no_mcp, methods=["GET", "POST", "DELETE"])
     from mnemolog.server.mcp_route import mcp_route
 
-    return mcp_route(memory, tools=config.tools)
+    return mcp_route(memory, bodies, tools=config.tools)
 
 
 async def _no_mcp(_: Any) -> Response:

@@ -16,24 +16,25 @@ from mnemolog.adapters.mcp.server import make_server
 from mnemolog.adapters.support.agent_tools import Memory, Toolset
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.authentication import until_refusal_s
+from mnemolog.server.http.bodies import Bodies
 from mnemolog.server.http.operation_table import MCP_PATH
 from mnemolog.server.http.problems import RequestRefused
 
 FOLDER: Final = Path("DIR")
 
 
-def mcp_route(served: Memory, *, tools: Toolset = "core") -> Route:
+def mcp_route(served: Memory, bodies: Bodies, *, tools: Toolset = "core") -> Route:
     """Return the route of MCP, for an application that sets `request.state.caller`.
 
     A caller gets those of `tools` that its verbs allow, on its part of the memory; `?tools=full` offers all of them.
     There are no sessions, so that a stream (GET) would be silent, and there is none to end (DELETE): both are 405.
     """
-    return Route(MCP_PATH, endpoint=_Endpoint(served, tools), methods=["GET", "POST", "DELETE"])
+    return Route(MCP_PATH, endpoint=_Endpoint(served, bodies, tools), methods=["GET", "POST", "DELETE"])
 
 
 class _Endpoint:
-    def __init__(self, served: Memory, tools: Toolset) -> None:
-        self._served, self._tools = served, tools
+    def __init__(self, served: Memory, bodies: Bodies, tools: Toolset) -> None:
+        self._served, self._bodies, self._tools = served, bodies, tools
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request = Request(scope, receive)
@@ -48,8 +49,13 @@ class _Endpoint:
         tools: Toolset = "full" if request.query_params.get("tools") == "full" else self._tools
         # One for each request: whatever it keeps ends with it.
         manager = StreamableHTTPSessionManager(make_server(memory, tools=tools), stateless=True)
-        async with manager.run():
-            await manager.handle_request(scope, receive, send)
+        async with self._bodies.read(request, caller, large=True) as body, manager.run():
+            read: Any = iter([{"type": "http.request", "body": bytes(body), "more_body": False}])
+
+            async def again() -> Any:
+                return next(read, None) or await receive()
+
+            await manager.handle_request(scope, again, send)
 
 
 class _Part(Memory):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterable, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NoReturn, Protocol
 from urllib.parse import unquote_to_bytes
@@ -26,6 +27,7 @@ from mnemolog.domain.session import checked_key
 from mnemolog.operations.service import AdminService
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.authentication import Authentication, Callers
+from mnemolog.server.http.bodies import Bodies, in_thread_if_large
 from mnemolog.server.http.connections import RUNNING
 from mnemolog.server.http.execution import (
     CallResult,
@@ -64,6 +66,7 @@ def make_app(
     *,
     folders: Folders | None = None,
     followers: Followers | None = None,
+    bodies: Bodies | None = None,
     routes: Sequence[BaseRoute] = (),
     middleware: Sequence[Middleware] | None = None,
     with_api: bool = True,
@@ -72,7 +75,7 @@ def make_app(
 
     `middleware` sets `request.state.caller` and refuses what may not come in; by default everybody is the local user.
     """
-    api = Mount(PREFIX, app=_Api(folders or Folders(), followers or Followers(store)))
+    api = Mount(PREFIX, app=_Api(folders or Folders(), followers or Followers(store), bodies or Bodies()))
     app = Starlette(
         routes=[api, *routes] if with_api else routes,
         middleware=[Middleware(Authentication, callers=Callers(store), store=store)]
@@ -126,8 +129,8 @@ class Endpoint(Protocol):
 class _Api(Router):
     """Finds endpoints by the path as it was sent, percent-encoded: an argument in it may hold a slash."""
 
-    def __init__(self, folders: Folders, followers: Followers) -> None:
-        endpoints: list[Endpoint] = [OperationEndpoint(operation, folders) for operation in OPERATIONS]
+    def __init__(self, folders: Folders, followers: Followers, bodies: Bodies) -> None:
+        endpoints: list[Endpoint] = [OperationEndpoint(operation, folders, bodies) for operation in OPERATIONS]
         endpoints += FollowEndpoint(followers), DocumentEndpoint()
         by_path: dict[str, list[Endpoint]] = {}
         for endpoint in endpoints:
@@ -166,8 +169,8 @@ class _Path:
 class OperationEndpoint:
     """Answers the requests to a method of the store. Everything that does not depend on the request is made once."""
 
-    def __init__(self, operation: Operation, folders: Folders) -> None:
-        self.operation = operation
+    def __init__(self, operation: Operation, folders: Folders, bodies: Bodies) -> None:
+        self.operation, self._bodies = operation, bodies
         self._arguments, self._answers = Arguments(operation), Answers(operation)
         self._call, self._pool = call_for(operation, folders), pool_for(operation)
         self._reports = reports_progress(operation)
@@ -180,8 +183,16 @@ class OperationEndpoint:
 
     async def respond(self, request: Request) -> Response:
         """Return the answer to a request."""
-        body = await _json_body(request) if self._arguments.in_body else b""
-        arguments = self._arguments.read(_path_arguments(request), request.scope["query_string"], body)
+        if not self._arguments.in_body:
+            return await self._answer(request, b"")
+        async with self._bodies.read(request, request.state.caller, large=self.operation.has_large_body) as body:
+            if body and request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+                raise InvalidInput("content-type", "is not application/json")
+            return await self._answer(request, body)
+
+    async def _answer(self, request: Request, body: bytes | bytearray) -> Response:
+        read = partial(self._arguments.read, _path_arguments(request), request.scope["query_string"])
+        arguments = await in_thread_if_large(read, body)
         require_short_waits(arguments)
         caller: Caller = await request.state.caller.for_call(arguments, self._arguments.sessions_in(arguments))
         key = self._key(request, body)
@@ -206,7 +217,7 @@ class OperationEndpoint:
         written = self._answers.write(outcome.result, more=outcome.next)
         return Response(written, 204 if written is None else 200, headers, None if written is None else JSON)
 
-    def _key(self, request: Request, body: bytes) -> str | None:
+    def _key(self, request: Request, body: bytes | bytearray) -> str | None:
         """Return the key of the request's event. A turn or a switch is compared with the one under that key.
 
         A second token is refused. Other events are not compared: their key names the request, so that another one with
@@ -244,10 +255,3 @@ def _path_arguments(request: Request) -> list[str]:
         return [unquote_to_bytes(argument).decode() for argument in request.path_params.values()]
     except UnicodeDecodeError as error:
         raise InvalidInput("path", "is not UTF-8, percent-encoded") from error
-
-
-async def _json_body(request: Request) -> bytes:
-    body: bytes = await request.body()
-    if body and request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
-        raise InvalidInput("content-type", "is not application/json")
-    return body

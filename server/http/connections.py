@@ -25,7 +25,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mnemolog.domain.display import visible
 
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What stops a server. SIGHUP is what a closed terminal sends, or who renews a certificate."""
 PLACES_MIN: Final = 4
 RUNNING: Final = "running"
 """The name in the state of a scope of what learns that its client has hung up."""
@@ -83,7 +84,7 @@ class Connections:
         return len(self._open)
 
     async def serve(self, server: uvicorn.Server, listening: socket.socket, *, started: Callable[[], object]) -> None:
-        """Run `server` until SIGINT or SIGTERM, with the connections of a listening socket.
+        """Run `server` until one of `SIGNALS`, with the connections of a listening socket.
 
         `started` is called once clients can connect. Afterwards the program has its own handlers of signals again.
         """
@@ -93,7 +94,8 @@ class Connections:
 
         # uvicorn takes signals once it runs. When it has stopped, it raises the signal again, which would keep the
         # store from being closed.
-        before = {number: signal.signal(number, stop) for number in SIGNALS}
+        heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # As `nohup` sets it.
+        before = {number: signal.signal(number, stop) for number in heard}
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._accepting = tasks.create_task(self._accept(listening, server))

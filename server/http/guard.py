@@ -27,6 +27,11 @@ App = Callable[[Any, Receive, Send], Awaitable[None]]
 
 HUNG_UP: Final = 499
 """The status in metrics and logs of a request whose client hung up before it was answered."""
+SMALL_BODY_MAX: Final = 1 << 20
+"""Bytes of the body of a request, where what reads it allows no more."""
+BYTES: Final = "bytes (see --body-max)"
+ONCE: Final = frozenset((b"authorization", b"content-length", b"host", b"mnemolog-scope", b"transfer-encoding"))
+"""Headers of which a proxy might read another one than the server does, if there are two."""
 SAFE: Final = frozenset(("GET", "HEAD"))
 METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 SECURITY: Final[Mapping[bytes, bytes]] = {
@@ -77,7 +82,11 @@ class Guard:
 
     def refusal(self, scope: Any) -> dict[str, Any] | None:
         """Return why a request is refused, as a problem. None if it is not."""
-        headers = dict(scope["headers"])
+        names, headers = [name for name, _ in scope["headers"]], dict(scope["headers"])
+        twice = {name for name in names if name in ONCE and names.count(name) > 1}
+        if twice or (b"content-length" in headers and b"transfer-encoding" in headers):
+            named = ", ".join(sorted(name.decode() for name in twice)) or "both content-length and transfer-encoding"
+            return problem("InvalidHeaders", 400, f"the request has {named}: send each header once", "")
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if not self._is_own(host):
             return problem("HostNotAllowed", 421, "this server does not answer to that host", "see --allow-host")
@@ -144,7 +153,7 @@ class _GuardedRequest:
 
     __slots__ = (
         "_began", "_complete", "_guard", "_has_hung_up", "_receive", "_send", "_size", "_status", "_task",
-        "can_stop", "scope",
+        "body_max", "can_stop", "scope",
     )  # fmt: skip
 
     def __init__(self, guard: Guard, scope: Any, receive: Receive, send: Send) -> None:
@@ -154,6 +163,8 @@ class _GuardedRequest:
         self._task = asyncio.current_task()
         self.can_stop = scope["method"] in SAFE
         """Whether the request is dropped when its client hangs up: it changes nothing, or ends at its next step."""
+        self.body_max = min(SMALL_BODY_MAX, guard.body_max)
+        """Bytes of its body; what reads the body may allow more."""
 
     async def answer(self) -> None:
         guard = self._guard
@@ -176,7 +187,8 @@ class _GuardedRequest:
             if (probe := guard.probes.get(self.scope["path"])) is not None:
                 await probe(self.scope, self.receive, self.send)
             elif (refused := guard.refusal(self.scope)) is not None:
-                await send_problem(self.send, refused)
+                # What follows on the connection may be what a proxy has taken for the body of this request.
+                await send_problem(self.send, refused, (b"connection", b"close"))
             else:
                 await guard.app(self.scope, self.receive, self.send)
         except asyncio.CancelledError:
@@ -202,8 +214,8 @@ class _GuardedRequest:
         message = await self._receive()
         if message["type"] == "http.request":
             self._size += len(message.get("body", b""))
-            if self._size > (most := self._guard.body_max):
-                raise LimitExceeded("body", limit=most, actual=self._size, unit="bytes (see --body-max)")
+            if self._size > self.body_max:
+                raise LimitExceeded("body", limit=self.body_max, actual=self._size, unit=BYTES)
         return message
 
     async def send(self, message: Any) -> None:

@@ -62,6 +62,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return OWNERS[self.owner] + self.method.__name__
 
     @property
+    def has_large_body(self) -> bool:
+        """Whether a request may have a body of more than `SMALL_BODY_MAX` bytes: it carries turns, or a long list."""
+        return self.method in (MemoryStore.record, MemoryStore.record_many, AdminService.reapply_erasures)
+
+    @property
     def takes_key(self) -> bool:
         """Whether a request with an `Idempotency-Key` writes nothing when it is sent again."""
         return self.verb == "record" or self.method is AdminService.create_token

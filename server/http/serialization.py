@@ -222,7 +222,7 @@ class Arguments:
         self.struct = msgspec.defstruct(f"{title}Arguments", fields, kw_only=True, forbid_unknown_fields=True)
         self._decoder = msgspec.json.Decoder(self.struct)
 
-    def read(self, path: Sequence[str], query_string: bytes, body: bytes) -> dict[str, Any]:
+    def read(self, path: Sequence[str], query_string: bytes, body: bytes | bytearray) -> dict[str, Any]:
         """Return the arguments by name, those that were given. Raises `InvalidInput`."""
         query = _query(query_string)
         try:
