@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -80,6 +81,9 @@ class Bodies:
             else:
                 async with self._dense:
                     yield body
+        except Exception as error:
+            traceback.clear_frames(error.__traceback__)  # They keep what was decoded.
+            raise
         finally:
             await self._give_back(caller, taken)
 
