@@ -12,6 +12,7 @@ whatever else an answer holds. `make fit-recall` writes the coefficients (docs/r
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -203,19 +204,19 @@ def _words(
 def frequencies_in(text: str, ends: NDArray[np.int64], terms: Sequence[str]) -> Column:
     """Return how often each row, concatenated in `text`, contains each term. Shape (rows, terms)."""
     places = [_find(text, f" {term} ") for term in terms]
-    rows = np.searchsorted(ends, np.array([at for some in places for at in some], dtype=np.int64), "right")
+    rows = np.searchsorted(ends, np.concatenate([np.empty(0, np.int64), *places]), "right")
     columns = np.repeat(np.arange(len(terms)), [len(some) for some in places])
     counted = np.bincount(rows * len(terms) + columns, minlength=len(ends) * len(terms))
     return counted.reshape(len(ends), len(terms)).astype(np.float64)
 
 
-def _find(text: str, word: str) -> list[int]:
+def _find(text: str, word: str) -> NDArray[np.int64]:
     """Return every place of a word, with one pass in C for all rows instead of one per row."""
-    found, at = list[int](), text.find(word)
+    found, at = array("q"), text.find(word)  # Not a list: a long text may have millions.
     while at >= 0:
         found.append(at)
         at = text.find(word, at + len(word) - 1)
-    return found
+    return np.frombuffer(found, np.int64)
 
 
 def nearness_in_time(at: Column, dates: Dates, *, days: float) -> Column:
