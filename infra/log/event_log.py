@@ -23,9 +23,9 @@ from mnemolog.infra.log.stream_reader import last_turns, read_not_turns
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
 
-FIRST_PAGE: Final = 16
+FIRST_PAGE: Final = 4
 """Events of the first page of a read: as many as may be large."""
-PAGE_BYTES: Final = 2 << 20
+PAGE_BYTES: Final = 1 << 20
 """About how many bytes of content the later pages have."""
 FASTER: Final = 8
 """How many times as many events the next page may have."""

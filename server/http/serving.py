@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import resource
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 
 from mnemolog.domain import structured_log
+from mnemolog.server.http.bodies import LARGE
 from mnemolog.server.http.config import ServerConfig, bracketed
 from mnemolog.server.http.connections import Connections, descriptors_left, quieten
 from mnemolog.server.http.guard import Guard
+
+M_MMAP_THRESHOLD: Final = -3
 
 
 async def serve(
@@ -30,6 +34,7 @@ async def serve(
     """
     quieten()
     _open_more_files()
+    _return_memory()
     with config.listen() as listening:
         connections = Connections(
             config.limits, descriptors=descriptors_left(listening.fileno()), token=config.needs_token, tls=config.tls()
@@ -84,3 +89,12 @@ def _open_more_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # Some systems refuse what they name as the limit.
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
+
+
+def _return_memory() -> None:
+    """Let glibc give large blocks back to the system. By default each thread comes to keep those of old requests.
+
+    See mallopt(3): without a set `M_MMAP_THRESHOLD`, the size from which blocks are given back grows up to 32 MiB.
+    """
+    with suppress(OSError, AttributeError):  # Another libc.
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
