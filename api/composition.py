@@ -169,7 +169,7 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
         projections=projections,
         nodes=nodes,
         forgetting=Forgetting(layout, log, projections, snapshots, nodes=nodes.all, purged=nodes.purged),
-        tokens=Tokens(log, clock),
+        tokens=Tokens(log, clock, uses=layout.projections / "token-uses.json"),
         wal_keeper=WalKeeper(log.path, log),
         telemetry=telemetry or NO_TELEMETRY,
         gauges=gauges_of(layout, log, projections),

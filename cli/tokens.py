@@ -16,7 +16,7 @@ from mnemolog.domain.display import counted, dated
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import checked_label
 from mnemolog.domain.request import acting_as
-from mnemolog.domain.tokens import VERBS, Token
+from mnemolog.domain.tokens import VALID_FOR, VERBS, Token
 from mnemolog.infra.runtime.clock import SystemClock
 
 UNKNOWN_USER: Final = "local"
@@ -46,9 +46,9 @@ def create(
         ),
     ] = None,
     expires: Annotated[
-        str | None,
-        typer.Option("--expires", metavar="AGE", help="When it ends, such as 12h, 30d or 8w. Never by default."),
-    ] = None,
+        str,
+        typer.Option("--expires", metavar="AGE", help="When it ends, such as 12h, 30d or 8w, or `never`."),
+    ] = f"{VALID_FOR.days}d",
     as_json: AsJson = False,
 ) -> None:
     """Create a token and print it. It is shown once: the store keeps only a digest of it.
@@ -60,7 +60,7 @@ def create(
             actor,
             verbs=verb or ("read", "record"),
             scopes=scope or (),
-            expires_in=None if expires is None else given_duration(expires),
+            expires_in=None if expires == "never" else given_duration(expires),
         )
     answer(created, created.secret, as_json=as_json)
     if not as_json:
@@ -82,6 +82,7 @@ def list_(store: Store, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
         "verbs": lambda item: ", ".join(item.verbs),
         "scopes": lambda item: ", ".join(item.scopes) or "everywhere",
         "created": lambda item: dated(item.created_at),
+        "last used": lambda item: "never" if item.last_used_at is None else dated(item.last_used_at),
         "expires": lambda item: "never" if item.expires_at is None else dated(item.expires_at),
         "state": lambda item: "revoked" if item.revoked_at else "valid" if item.is_valid(now) else "expired",
     }

@@ -7,7 +7,7 @@ so no slow hash is needed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import ClassVar, Final, Literal, get_args
 
@@ -31,15 +31,19 @@ SECRET_BYTES: Final = 32
 SCOPES_MAX: Final = 100
 """Scopes that one token may have."""
 
-Verb = Literal["read", "record", "forget", "admin"]
-"""What a token may do: read; append turns, values and sessions; erase; all that concerns the whole store."""
+VALID_FOR: Final = timedelta(days=90)
+"""How long a token is valid, unless another time is given."""
+
+Verb = Literal["read", "record", "forget", "admin", "metrics"]
+"""What a token may do: read; append turns, values and sessions; erase; all that concerns the whole store; read the
+measurements of a server, which hold no content."""
 VERBS: Final[tuple[Verb, ...]] = get_args(Verb)
 
 
 class Token(Result, frozen=True, kw_only=True):
     """A token, without its secret, which only its holder has."""
 
-    _columns: ClassVar[tuple[str, ...]] = ("id", "actor", "verbs", "scopes", "created_at", "expires_at", "revoked_at")
+    _columns: ClassVar[tuple[str, ...]] = ("id", "actor", "verbs", "scopes", "last_used_at", "expires_at", "revoked_at")
 
     id: str
     """The part that is no secret."""
@@ -54,6 +58,8 @@ class Token(Result, frozen=True, kw_only=True):
     expires_at: datetime | None
     revoked_at: datetime | None = None
     revoked_by: str = ""
+    last_used_at: datetime | None = None
+    """When a server last saw it, to about a minute; None if it was never used, or its folder does not say."""
 
     def is_valid(self, now: datetime) -> bool:
         """Return whether it allows anything at a time."""

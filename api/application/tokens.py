@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from datetime import timedelta
+from contextlib import suppress
+from datetime import datetime, timedelta
+from math import inf
+from pathlib import Path
+from time import monotonic
 from typing import Final
+
+import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock, to_datetime, to_micros
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.events import TokenRevoked
 from mnemolog.domain.limits import quoted
 from mnemolog.domain.position import Micros, Position
@@ -29,6 +36,7 @@ from mnemolog.domain.tokens import (
 )
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
+from mnemolog.infra.runtime.atomic_files import make_folder, write_unsynced
 
 
 def _already_created(key: str, position: Position) -> errors.DuplicateKey:
@@ -41,18 +49,45 @@ def _already_created(key: str, position: Position) -> errors.DuplicateKey:
 
 
 _NONE: Final[TokensState] = TokensState()
+SAVED_EVERY_S: Final = 60.0
 
 
 class Tokens:
     """The tokens of one log. Safe for many threads; sees what other processes have created and revoked."""
 
-    def __init__(self, log: EventLog, clock: Clock) -> None:
-        self._log, self._clock = log, clock
+    def __init__(self, log: EventLog, clock: Clock, *, uses: Path) -> None:
+        """`uses` is a file that notes when tokens were last used; it can be deleted at any time."""
+        self._log, self._clock, self._file = log, clock, uses
+        self._uses: dict[str, datetime] = {}
+        """Those that are not in the file yet."""
+        self._saved = -inf
         self._folded: FoldedState[TokensState] | None = None
 
     def all(self) -> list[Token]:
         """Return all tokens in the order of their creation, also those that are no longer valid."""
-        return sorted((item.token for item in self.known().values()), key=lambda token: (token.created_at, token.id))
+        used = self._saved_uses() | self._uses
+        tokens = (msgspec.structs.replace(i.token, last_used_at=used.get(id)) for id, i in self.known().items())
+        return sorted(tokens, key=lambda token: (token.created_at, token.id))
+
+    def note_use(self, id: str, now: datetime) -> None:
+        """Note that a token was used. `save_uses` writes it down."""
+        self._uses[id] = now
+
+    def save_uses(self) -> None:
+        """Write the uses of tokens down, at most once a minute; one that cannot be written is left out."""
+        now = monotonic()
+        if not self._uses or now - self._saved < SAVED_EVERY_S:
+            return
+        self._saved, noted, self._uses = now, self._uses, {}
+        with suppress(OSError):
+            make_folder(self._file.parent)
+            write_unsynced(self._file, to_json(self._saved_uses() | noted))
+
+    def _saved_uses(self) -> dict[str, datetime]:
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, datetime])
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return {}
 
     def create(
         self, actor: str, *, verbs: Sequence[str], scopes: Sequence[str], expires_in: timedelta | None

@@ -14,7 +14,7 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.domain.tokens import CreatedToken, Token
+from mnemolog.domain.tokens import VALID_FOR, CreatedToken, Token
 from mnemolog.forgetting.results import Erasure, NodeStatus, ReapplyReport
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog
@@ -105,13 +105,14 @@ class AdminService:
         *,
         verbs: Sequence[str] = ("read", "record"),
         scopes: Sequence[str] = (),
-        expires_in: timedelta | None = None,
+        expires_in: timedelta | None = VALID_FOR,
     ) -> CreatedToken:
         """Create a token for a server of this store. `CreatedToken.secret` is what its holder sends; it is shown once.
 
         `actor` is recorded in every event that its holder appends, `verbs` are what it allows: `read`, `record`,
-        `forget`, `admin`. With `scopes` it allows that within these only (docs/server.md). The creation is an event;
-        the log has only a digest of the token. Raises `InvalidInput`, `LimitExceeded`.
+        `forget`, `admin`, `metrics`. With `scopes` it allows that within these only (docs/server.md). It expires after
+        90 days unless `expires_in` says otherwise; None for never. The creation is an event; the log has only a
+        digest of the token. Raises `InvalidInput`, `LimitExceeded`.
         """
         self._boundary.require_none("admin.create_token")
         return self._tokens.create(actor, verbs=verbs, scopes=scopes, expires_in=expires_in)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from mnemolog.adapters.support.store_access import clock_of, read
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.result import Result
-from mnemolog.domain.tokens import VERBS, Token, Verb
+from mnemolog.domain.tokens import VALID_FOR, VERBS, Token, Verb
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, page, redirect
 from mnemolog.server.console.parameters import lines, text, whole
@@ -70,10 +70,12 @@ def _state(token: Token, now: datetime) -> State:
 @action("/tokens", title="A new token", verb="admin", template="token_made.html", whole=True)
 async def create(_request: Request, caller: Caller, form: QueryParams) -> NewToken:
     """Make a token, and show its secret once."""
-    days = whole(form, "days", 0, most=DAYS_MAX)
+    days = whole(form, "days", VALID_FOR.days, most=DAYS_MAX)
+    verbs = [str(verb) for verb in form.getlist("verb")]
+    caller.require_all(verb for verb in VERBS if verb in verbs)
     made = await caller.store.admin.create_token(
         text(form, "actor"),
-        verbs=[str(verb) for verb in form.getlist("verb")],
+        verbs=verbs,
         scopes=lines(form, "scopes"),
         expires_in=timedelta(days=days) if days else None,
     )
@@ -92,4 +94,5 @@ _WORDS: Final[dict[Verb, str]] = {
     "record": "add turns, values and sessions",
     "forget": "erase content for good",
     "admin": "what concerns the whole store, tokens among it",
+    "metrics": "read the measurements of this server, which hold no content",
 }

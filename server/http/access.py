@@ -53,6 +53,11 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
             why = f"this caller may not {verb}, which {what} needs"
             raise RequestRefused("Forbidden", 403, why, "use a token with that verb")
 
+    def require_all(self, verbs: Iterable[Verb]) -> None:
+        """Raise `RequestRefused` unless this caller may do all that a token is to allow."""
+        for verb in verbs:
+            self.require(verb, f"making a token that may {verb}")
+
     def require_within(self, scope: Scope) -> None:
         """Raise `OutsideScope` unless this caller may see all of a scope."""
         if self.scopes and not any(covers(own, scope) for own in self.scopes):

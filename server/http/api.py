@@ -48,6 +48,7 @@ from mnemolog.server.http.problems import (
     problem_of,
     problem_response,
     to_body,
+    without_content_of_others,
 )
 from mnemolog.server.http.serialization import Answers, Arguments, reports_progress
 from mnemolog.server.http.streaming import export_response, progress_response
@@ -93,7 +94,10 @@ def make_app(
     return app
 
 
-async def _problem(_: Request, error: Any) -> Response:
+async def _problem(request: Request, error: Any) -> Response:
+    caller: Caller | None = getattr(request.state, "caller", None)
+    if caller is not None and not caller.may("read"):
+        error = without_content_of_others(error)
     return problem_response(problem_of(error))
 
 
@@ -196,6 +200,10 @@ class OperationEndpoint:
         require_short_waits(arguments)
         caller: Caller = await request.state.caller.for_call(arguments, self._arguments.sessions_in(arguments))
         key = self._key(request, body)
+        if self.operation.method is AdminService.create_token:
+            caller.require_all(arguments.get("verbs", ("read", "record")))
+        if self.operation.verb == "record" and arguments.get("dry_run"):
+            caller.require("read", f"a preview of {self.operation.name}")
         if arguments.get("receipt"):
             caller.require("record", f"{self.operation.name} with a receipt")
         if arguments.get("regex"):
@@ -214,7 +222,7 @@ class OperationEndpoint:
         headers = NO_STORE if outcome.etag is None else REVALIDATED | {"etag": outcome.etag}
         if outcome.is_unchanged:
             return Response(status_code=304, headers=headers)
-        written = self._answers.write(outcome.result, more=outcome.next)
+        written = self._answers.write(outcome.result, more=outcome.next, with_content=caller.may("read"))
         return Response(written, 204 if written is None else 200, headers, None if written is None else JSON)
 
     def _key(self, request: Request, body: bytes | bytearray) -> str | None:

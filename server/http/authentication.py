@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, quote
 from starlette.requests import cookie_parser
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import clock_of, tokens_of
+from mnemolog.adapters.support.store_access import clock_of, tokens_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_list import without_scope_warnings
@@ -57,7 +57,7 @@ class Callers:
     """Finds the holders of tokens. A token that was revoked by any process is not found from then on."""
 
     def __init__(self, store: AsyncMemoryStore) -> None:
-        self._store = store
+        self._store, self._tokens = store, tokens_of(with_pools(store)[0])
         self._parts: LruCache[tuple[Scope, bool], AsyncMemoryStore] = LruCache(PARTS_MAX)
         self._reading: asyncio.Task[Known] | None = None
         self._next: asyncio.Task[Known] | None = None
@@ -68,6 +68,7 @@ class Callers:
         token = find_token(known, secret, now=now)
         if token is None:
             return None
+        self._tokens.note_use(token.id, now)
         return token_caller(self._store, token, [await self._part(scope, own_names=True) for scope in token.scopes])
 
     async def within(self, caller: Caller, scope: str) -> Caller:
@@ -129,7 +130,9 @@ _NO_DIGEST: Final = bytes(32)
 
 
 def _known(store: MemoryStore) -> Known:
-    return tokens_of(store).known(), to_datetime(clock_of(store).now())
+    tokens = tokens_of(store)
+    tokens.save_uses()
+    return tokens.known(), to_datetime(clock_of(store).now())
 
 
 class Authentication:

@@ -113,7 +113,7 @@ _STORE: Final = (
     _on(MemoryStore, "GET", "/agents", MemoryStore.agents, of_log_alone=True),
     _on(MemoryStore, "GET", "/agents/{agent}/session", MemoryStore.current, of_log_alone=True),
     _on(MemoryStore, "POST", "/switch", MemoryStore.switch, "record"),
-    _on(MemoryStore, "POST", "/switch/preview", MemoryStore.preview_switch, "record"),
+    _on(MemoryStore, "POST", "/switch/preview", MemoryStore.preview_switch),
     _on(MemoryStore, "POST", "/recall", MemoryStore.recall),
     _on(MemoryStore, "POST", "/context", MemoryStore.context),
     _on(MemoryStore, "POST", "/find", MemoryStore.find),

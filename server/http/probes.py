@@ -12,7 +12,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.domain.errors import MnemologError
+from mnemolog.domain.errors import MnemologError, OutsideScope
+from mnemolog.server.http.access import Caller
 from mnemolog.server.http.guard import App
 from mnemolog.server.http.metrics import CONTENT_TYPE, Metrics
 from mnemolog.server.http.problems import problem, problem_response
@@ -29,10 +30,13 @@ def probes(store: AsyncMemoryStore) -> dict[str, App]:
 
 
 def metrics_route(metrics: Metrics) -> Route:
-    """Return the route of the metrics, for callers who may `admin`."""
+    """Return the route of the metrics, for callers who may read those of the whole server."""
 
     async def answer(request: Request) -> Response:
-        request.state.caller.require("admin", "/metrics")
+        caller: Caller = request.state.caller
+        caller.require("metrics", "/metrics")
+        if caller.scopes:
+            raise OutsideScope("the metrics are those of the whole server", scope=", ".join(caller.scopes))
         return Response(await asyncio.to_thread(metrics.text), media_type=CONTENT_TYPE)
 
     return Route("/metrics", answer)

@@ -106,6 +106,16 @@ def problem_of(error: MnemologError) -> dict[str, Any]:
     }
 
 
+def without_content_of_others(error: MnemologError) -> MnemologError:
+    """Return an error for a caller who may not read: without ids that resemble an unknown one, or recorded titles."""
+    match error:
+        case errors.UnknownSession():
+            return errors.UnknownSession(error.session)
+        case errors.SessionDiffers():
+            return errors.SessionExists(error.session)
+    return error
+
+
 def problem(title: str, status: int, detail: str, hint: str = "") -> dict[str, Any]:
     """Return the members of a problem that is no error of the store."""
     return {"type": TYPES + title, "title": title, "status": status, "detail": detail, "hint": hint}

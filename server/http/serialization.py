@@ -333,11 +333,31 @@ class Answers:
         self.types = answer_types(Session if operation.name == "find_session" else hint)  # Not null: a status of 404.
         """What the JSON of an answer fits, one of them; none for no content."""
 
-    def write(self, result: Any, *, more: int | None = None) -> bytes | None:
+    def write(self, result: Any, *, more: int | None = None, with_content: bool = True) -> bytes | None:
         """Return the body of the answer, None for no content."""
         if not self.types:
             return None
-        return to_printable_json(answer_of(result, self.types[0], more), enc_hook=as_plain)
+        answer = answer_of(result, self.types[0], more)
+        return to_printable_json(answer if with_content else without_content(answer), enc_hook=as_plain)
+
+
+CONTENT: Final[dict[str, Any]] = {
+    **dict.fromkeys(("title", "text", "name", "description", "status", "query"), ""),
+    **dict.fromkeys(("speaker", "step", "total", "percent", "task_before", "task_after")),
+    **dict.fromkeys(("tool_calls", "values", "notes_removed", "notes_added"), ()),
+    "metadata": {},
+}
+"""The fields of answers to writes that are content, and what a caller who may not read gets in their place."""
+
+
+def without_content(answer: Any) -> Any:
+    """Return the answer to a write without content: ids, places, times and numbers."""
+    if isinstance(answer, list):
+        return [without_content(item) for item in answer]
+    if not isinstance(answer, msgspec.Struct):
+        return answer
+    fields = {name: CONTENT.get(name, getattr(answer, name)) for name in answer.__struct_fields__}
+    return msgspec.structs.replace(answer, **{name: without_content(value) for name, value in fields.items()})
 
 
 _RESULT_TYPES: Final[dict[Any, Any]] = {

@@ -35,7 +35,8 @@ def test_a_token_is_created_shown_once_and_found_by_its_secret(store):
     (token,) = store.admin.tokens()
     assert token == created.token == holder(store, created.secret)
     assert (token.actor, token.verbs, token.scopes) == ("alice", ("read", "record"), ("acme/alice",))
-    assert (token.created_by, token.expires_at, token.revoked_at) == ("root", None, None)
+    assert (token.created_by, token.revoked_at, token.last_used_at) == ("root", None, None)
+    assert timedelta(days=89) < token.expires_at - token.created_at <= timedelta(days=90)
 
 
 def test_an_invalid_token_or_a_part_of_one_finds_no_holder(store):
@@ -179,7 +180,7 @@ def test_the_secret_is_in_no_file_no_repr_no_export_and_no_event(store, folder, 
 @pytest.mark.log_file
 def test_an_import_has_the_tokens_of_the_export(store, tmp_path):
     """Whoever had a token of the log has one of its copy."""
-    created = store.admin.create_token("alice")
+    created = store.admin.create_token("alice", expires_in=None)
     store.audit.export(tmp_path / "log.jsonl")
     import_log(tmp_path / "log.jsonl", tmp_path / "copy")
     with MemoryStore.open(tmp_path / "copy", model=None) as copy:

@@ -36,7 +36,7 @@ def guarded(tmp_path_factory):
     """A server that needs tokens, and two of them: one that may do everything, one that may read."""
     folder = tmp_path_factory.mktemp("guarded") / "memory"
     with MemoryStore.open(folder, model=None) as store:
-        everything = store.admin.create_token("ops", verbs=["read", "record", "forget", "admin"])
+        everything = store.admin.create_token("ops", verbs=["read", "record", "forget", "admin", "metrics"])
         tokens = {"ops": everything, "ann": store.admin.create_token("ann", verbs=["read"])}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MNEMOLOG_LOG", "debug:json")
@@ -255,7 +255,7 @@ def test_forwarded_headers_are_trusted_from_a_known_proxy_only(folder, guarded):
     assert ask(guarded[0], headers=forwarded | own).json()["title"] == "OriginNotAllowed"
 
 
-def test_the_log_names_the_token_of_a_request_by_its_id_and_metrics_need_one_that_may_admin(guarded):
+def test_the_log_names_the_token_of_a_request_by_its_id_and_metrics_need_one_that_may_read_them(guarded):
     """Never by its secret; also not that of a wrong one. Without a token 401, with one that may not 403."""
     url, process, tokens = guarded
     secrets = ("4711", tokens["ann"].secret, tokens["ops"].secret)
