@@ -95,7 +95,9 @@ EXAMPLES: Final[dict[str, Example]] = {
     "admin.set_language": Example("/language", {"language": "de"}),
     "admin.nodes": Example("/nodes"),
     "admin.remove_node": Example("/nodes/0123"),
-    "admin.create_token": Example("/tokens", {"actor": "alice", "verbs": ["admin"], "scopes": ["acme"], "expires_in": 86_400}),
+    "admin.create_token": Example(
+        "/tokens", {"actor": "al", "verbs": ["admin"], "scopes": ["acme"], "expires_in": 86_400}
+    ),
     "admin.tokens": Example("/tokens"),
     "admin.revoke_token": Example("/tokens/{token}"),
     "admin.reapply_erasures": Example("/erasures", {"erasures": []}),
