@@ -37,6 +37,7 @@ from mnemolog.domain.tokens import (
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.atomic_files import make_folder, write_unsynced
+from mnemolog.infra.runtime.regular_files import read_file
 
 
 def _already_created(key: str, position: Position) -> errors.DuplicateKey:
@@ -85,7 +86,7 @@ class Tokens:
 
     def _saved_uses(self) -> dict[str, datetime]:
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, datetime])
+            return msgspec.json.decode(read_file(self._file), type=dict[str, datetime])
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return {}
 
