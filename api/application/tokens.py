@@ -51,6 +51,7 @@ def _already_created(key: str, position: Position) -> errors.DuplicateKey:
 
 _NONE: Final[TokensState] = TokensState()
 SAVED_EVERY_S: Final = 60.0
+_USES: Final = msgspec.json.Decoder(dict[str, datetime])
 
 
 class Tokens:
@@ -86,7 +87,7 @@ class Tokens:
 
     def _saved_uses(self) -> dict[str, datetime]:
         try:
-            return msgspec.json.decode(read_file(self._file), type=dict[str, datetime])
+            return _USES.decode(read_file(self._file))
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return {}
 
