@@ -32,3 +32,5 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
     actor: str = ""
     """Who appended it (`mnemolog.acting_as`); empty if none was given."""
+    request: str = ""
+    """Digest of the request that its key is of. Only in events that are encrypted as a whole: it tells of content."""

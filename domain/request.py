@@ -1,4 +1,4 @@
-"""What every event that a thread or a task appends takes from its request: the actor, and an idempotency key."""
+"""What events that a thread or a task appends take from its request: the actor, its idempotency key and its digest."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from mnemolog.domain.encrypted_content import SEALED_TOPICS
 from mnemolog.domain.event import Event
 from mnemolog.domain.limits import checked_label
 
@@ -16,6 +17,7 @@ E = TypeVar("E", bound=Event)
 
 _ACTOR: Final[ContextVar[str]] = ContextVar("mnemolog_actor", default="")
 _KEY: Final[ContextVar[str | None]] = ContextVar("mnemolog_request_key", default=None)
+_DIGEST: Final[ContextVar[str]] = ContextVar("mnemolog_request_digest", default="")
 
 
 @contextmanager
@@ -42,19 +44,32 @@ def without_actor(event: E) -> E:
     return msgspec.structs.replace(event, actor="") if event.actor else event
 
 
+def with_request(event: E) -> E:
+    """Return an event with the digest of the request, if it is encrypted as a whole."""
+    digest = _DIGEST.get() if event.topic in SEALED_TOPICS else ""
+    return msgspec.structs.replace(event, request=digest) if digest else event
+
+
+def is_of_other_request(event: Event) -> bool:
+    """Whether an event was made for a request that differs from this one, though it has the same key."""
+    return bool(event.request) and bool(_DIGEST.get()) and event.request != _DIGEST.get()
+
+
 def current_request_key() -> str | None:
     """Return the key of the request that is being answered; None outside of one, and for one without a key."""
     return _KEY.get()
 
 
 @contextmanager
-def request_key(key: str | None) -> Iterator[None]:
+def request_key(key: str | None, digest: str = "") -> Iterator[None]:
     """Give the writes of the block a key, so that a retry of the block with the same key writes nothing.
 
-    The key is stored with the event. A block makes one call that writes.
+    The key is stored with the event, in the clear. With the `digest` of a request, another request with that key is
+    refused where the event is encrypted as a whole. A block makes one call that writes.
     """
-    token = _KEY.set(key)
+    tokens = _KEY.set(key), _DIGEST.set(digest)
     try:
         yield
     finally:
-        _KEY.reset(token)
+        _KEY.reset(tokens[0])
+        _DIGEST.reset(tokens[1])

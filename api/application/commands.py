@@ -27,7 +27,7 @@ from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, choose, 
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import ORIGIN, Position, Version
-from mnemolog.domain.request import without_actor
+from mnemolog.domain.request import is_of_other_request, with_request, without_actor
 from mnemolog.domain.scope import ROOT
 from mnemolog.domain.spans import Span
 from mnemolog.domain.state import CheckpointState, SessionState
@@ -64,12 +64,17 @@ def decide(
 ) -> list[RecordedEvent]:
     """Append the events that `decision` returns for the state of a session, the last one under `key`.
 
-    If there is an event with that key, it is a retry: that event is returned, and nothing is decided.
+    If there is an event with that key, it is a retry: that event is returned, and nothing is decided. Raises
+    `DuplicateKey` if it was made for another request.
     """
     stream, state = session.session_stream(session_id), state_in(tx, session_id, states)
     if key is not None and (made := tx.find(stream, key)) is not None:
+        if is_of_other_request(made.event):
+            raise errors.DuplicateKey(stream=stream, key=key, position=made.position)
         return [made]
     events = decision(state)
+    if events and key is not None:
+        events = [*events[:-1], with_request(events[-1])]
     return [tx.append(stream, event, key=key if event is events[-1] else None) for event in events]
 
 
@@ -356,7 +361,11 @@ def branch(tx: Transaction, asked: SwitchRequest, states: SessionStates, *, key:
     """Start a session as a branch of another; the agent stays where it is. A retry finds the start by its `key`."""
     old, new = _if_inside(tx, asked.from_ or "", states), new_state_in(tx, asked.to, states)
     appended: list[RecordedEvent] = []
-    if key is None or tx.find(session.session_stream(asked.to), key) is None:
+    made = None if key is None else tx.find(session.session_stream(asked.to), key)
+    if key is not None and made is not None:
+        if not isinstance(made.event, SessionStarted) or made.event.parent != asked.from_:
+            raise errors.DuplicateKey(stream=session.session_stream(asked.to), key=key, position=made.position)
+    else:
         decided = switching.branch(asked, old=old, new=new, head=tx.head)
         appended = [
             tx.append(stream, event, key=key if isinstance(event, SessionStarted) else None)

@@ -62,7 +62,14 @@ class Sessions:
         def start(tx: Transaction) -> SessionStarted:
             state = commands.new_state_in(tx, chosen, self._states)
             if state is not None and key is not None and tx.find(stream, key) is not None:
-                return state.started
+                return session.agreeing(
+                    chosen,
+                    state.started,
+                    title=started.title or None,
+                    agent=started.agent,
+                    scope=started.scope,
+                    parent=started.parent,
+                )
             for event in session.start(chosen, state, started=started):
                 tx.append(stream, event, key=key)
             return started

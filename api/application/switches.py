@@ -19,7 +19,7 @@ from mnemolog.domain.limits import checked_label
 from mnemolog.domain.moments import When, position_at
 from mnemolog.domain.options import Option
 from mnemolog.domain.position import ORIGIN, Position, Version
-from mnemolog.domain.request import current_request_key
+from mnemolog.domain.request import current_actor, current_request_key
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.spans import cut
 from mnemolog.domain.state import SessionState
@@ -76,10 +76,10 @@ class Agents:
 
     def new_session_id(self) -> str:
         """Return an id for a session: a random one, or for a request with a key one that a retry gets again."""
-        key = current_request_key()
-        return self._boundary.own(
-            secrets.token_hex(8) if key is None else hashlib.sha256(key.encode()).hexdigest()[:16]
-        )
+        if (key := current_request_key()) is None:
+            return self._boundary.own(secrets.token_hex(8))
+        of_caller = "\0".join((key, current_actor(), self._boundary.scope))  # Others may use the same key.
+        return self._boundary.own(hashlib.sha256(of_caller.encode()).hexdigest()[:16])
 
     def generation(self, session_id: str) -> Position:
         """Return the position of the last event that changed what a session sees, or of a switch from or to it.

@@ -225,28 +225,32 @@ class OperationEndpoint:
         written = self._answers.write(outcome.result, more=outcome.next, with_content=caller.may("read"))
         return Response(written, 204 if written is None else 200, headers, None if written is None else JSON)
 
-    def _key(self, request: Request, body: bytes | bytearray) -> str | None:
-        """Return the key of the request's event. A turn or a switch is compared with the one under that key.
+    def _key(self, request: Request, body: bytes | bytearray) -> tuple[str | None, str]:
+        """Return the key of the request's event, and a digest that tells it from another request with that key.
 
-        A second token is refused. Other events are not compared: their key names the request, so that another one with
-        the same key is no retry. Raises `InvalidInput` where the key of a request would be ignored.
+        A turn, a switch or a token is compared with the one under that key: those have no digest. Raises `InvalidInput`
+        where the key of a request would be ignored.
         """
         given = request.headers.get(KEY_HEADER)
         if given and self.operation.http == "POST" and self.operation.verb != "read" and not self.operation.takes_key:
             why = f"is not for {self.operation.name}: sent again, it is carried out again; leave it out"
             raise InvalidInput(KEY_HEADER, why)
         if not given or self._compares:
-            return checked_key(given) if given else None
-        asked = b"\n".join((request.scope["raw_path"], request.scope["query_string"], body))
-        return checked_key(f"{given}#{hashlib.sha256(asked).hexdigest()[:16]}")
+            return (checked_key(given) if given else None), ""
+        scope = request.scope
+        asked = hashlib.sha256(b"\n".join((scope["method"].encode(), scope["raw_path"], scope["query_string"], b"")))
+        asked.update(body)
+        return checked_key(given), asked.hexdigest()[:32]
 
-    async def _made(self, caller: Caller, arguments: dict[str, Any], key: str | None, known: str | None) -> CallResult:
+    async def _made(
+        self, caller: Caller, arguments: dict[str, Any], key: tuple[str | None, str], known: str | None
+    ) -> CallResult:
         if self.operation.method is Session.prefetch_result:
             return await prefetch_result(caller.store, arguments)
         pool = "read" if self._pool == "recall" and arguments.get("mode") == "text" else self._pool
         if self._reports:  # Without a listener, too: a call whose caller has hung up ends at its next step.
             arguments = {"progress": stopping(None)} | arguments
-        with request_key(key):
+        with request_key(*key):
             return await run_in(pool, caller.store, lambda store: self._call(store, arguments, known))
 
     def _last_event(self, call: asyncio.Future[Any]) -> tuple[str, bytes]:
