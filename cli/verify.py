@@ -74,6 +74,9 @@ def _show_verification(answer: Verification) -> None:
     verdict = ("sound", "green") if answer.sound else ("DAMAGED" if answer.damaged else "NOT SOUND", "red")
     if answer.unfit:
         out.line(f"{counted(answer.unfit, 'event')} of this log did not come from mnemolog")
+    if answer.confirmable:
+        keys = counted(answer.confirmable, "idempotency key")
+        out.line(f"{keys} of an earlier server tell of content: a guess can be confirmed, also after it is forgotten")
     looked = f"{counted(answer.events, 'event')} in {counted(answer.streams, 'stream')}"
     out.line(verdict, f": {looked}, {counted(answer.witnesses, 'witness', 'witnesses')} checked")
     out.line(f"head {answer.head}:{answer.digest}")

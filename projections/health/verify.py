@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
@@ -39,6 +40,8 @@ FINDINGS_MAX: Final = 1_000
 
 _DECODERS: Final = {topic.encode(): msgspec.msgpack.Decoder(kind) for topic, kind in EVENT_TYPES.items()}
 
+CONFIRMABLE_KEY: Final = re.compile(rb"#[0-9a-f]{16}\Z")
+"""The end of a key that has an unkeyed digest of a request."""
 _FOREIGN: Final = FOREIGN_STREAMS.encode()
 _SEALED: Final = bytes((SEALED,))
 _SEALED_TOPICS: Final = frozenset(topic.encode() for topic in SEALED_TOPICS)
@@ -65,6 +68,8 @@ class Verification(Result, frozen=True, kw_only=True):
     """Whether what is encrypted was opened as well. The chain is over what is stored, and needs no keys."""
     forgotten: int
     """Events whose content is forgotten. No finding: their digests stand."""
+    confirmable: int = 0
+    """Idempotency keys that a server of an earlier form wrote: who guesses a value can confirm it with one."""
     unfit: int = 0
     """Events that do not fit what comes before them. Each is a finding."""
     moved_to: str = ""
@@ -125,6 +130,7 @@ def verification(
         sealed=events.sealed,
         opened=events.opens,
         forgotten=events.forgotten(),
+        confirmable=events.confirmable,
         unfit=events.unfit,
         findings=tuple(listed),
         findings_left_out=count - len(listed),
@@ -208,7 +214,7 @@ class EventChecker:
         Of a part of a log what comes before is not known, so whether its events fit is not checked.
         """
         self._decode, self._opaque, self.opens = decode, opaque, decode is not None
-        self.sealed = self.unfit = 0
+        self.sealed = self.unfit = self.confirmable = 0
         self.history: History | None = None if is_part else History()
         """What the events so far say; None where events may be missing."""
         self._requested: dict[str, int] = {}
@@ -222,7 +228,9 @@ class EventChecker:
 
     def check(self, row: Row) -> Finding | None:
         """Take the next event. Return what is wrong with it. Raises `KeysMissing`."""
-        _, stream, _, topic, state, _, recorded_at, _ = row
+        _, stream, _, topic, state, key, recorded_at, _ = row
+        if key is not None and CONFIRMABLE_KEY.search(key):
+            self.confirmable += 1
         decoder = _DECODERS.get(topic)
         if decoder is None:
             is_foreign = stream.startswith(_FOREIGN)  # Of another library, whose topics mnemolog does not know.

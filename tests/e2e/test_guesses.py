@@ -1,0 +1,114 @@
+"""What was forgotten cannot be guessed and confirmed: nothing that outlives its key is a digest of content."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+
+import httpx2
+import pytest
+
+from mnemolog import MemoryStore
+from mnemolog.adapters.support.store_access import log_of
+from tests.server.serving import server
+
+PIN = "4711"
+PATH = "/v1/sessions/caller"
+WRITES = [
+    ("POST", "/v1/sessions", {"id": "caller", "title": PIN, "scope": "acme/caller"}),
+    ("POST", "/v1/sessions", {"title": PIN, "scope": "acme/caller"}),
+    ("PUT", f"{PATH}/values/pin", {"value": PIN}),
+    ("PUT", f"{PATH}/values/{PIN}", {"value": 1}),
+    ("DELETE", f"{PATH}/values/{PIN}", None),
+    ("PUT", f"{PATH}/task", {"description": PIN}),
+    ("PATCH", f"{PATH}/task", {"status": PIN}),
+    ("POST", f"{PATH}/notes", {"text": PIN}),
+    ("POST", f"{PATH}/checkpoints", {"name": PIN}),
+    ("POST", f"{PATH}/checkpoints/{PIN}/restore", {}),
+    ("DELETE", f"{PATH}/checkpoints/{PIN}", None),
+    ("POST", f"{PATH}/branch", {"to": "branch", "title": PIN}),
+    ("POST", f"{PATH}/turns", {"role": "user", "text": PIN, "speaker": PIN, "metadata": {"pin": PIN}}),
+    ("POST", "/v1/turns", {"messages": [{"session": "caller", "role": "user", "content": PIN}]}),
+    ("POST", "/v1/switch", {"reason": "new", "title": PIN, "scope": "acme/caller"}),
+]
+
+
+def digests_of(guess):
+    """Digests of a text in the usual ways, as the shortest hexadecimal text that would be kept of one."""
+    for name in ("sha256", "sha1", "md5", "sha512", "blake2b", "blake2s"):
+        yield hashlib.new(name, guess).hexdigest()[:12]
+    for size in (8, 12, 16, 20, 32):
+        yield hashlib.blake2b(guess, digest_size=size).hexdigest()[:12]
+
+
+def test_no_digest_of_a_forgotten_request_is_left(folder):
+    """Of every write over HTTP with an idempotency key: neither in the database nor in what is read of the log."""
+    asked = []
+    with MemoryStore.open(folder, model=None):
+        pass
+    with server(folder) as (url, _), httpx2.Client(base_url=url, trust_env=False, timeout=60) as client:
+        for number, (method, path, body) in enumerate(WRITES):
+            content = b"" if body is None else json.dumps(body).encode()
+            headers = {"idempotency-key": f"k{number}"} | ({"content-type": "application/json"} if content else {})
+            for _ in range(2):  # A retry writes nothing.
+                answer = client.request(method, path, content=content, headers=headers)
+                assert answer.status_code < 300, (method, path, answer.text)
+            asked.append((method.encode(), path.encode(), b"", content))
+    with MemoryStore.open(folder, model=None) as store:
+        assert len([event for event in store.events() if event.key]) == len(WRITES)
+        sessions = [session.id for session in store.sessions()]
+        assert store.forget(scope="acme/caller").complete
+        head = store.head()
+        stored = "\n".join(
+            str(value)
+            for rows in log_of(store).stored_rows(after=0, upto=head.position, batch_max=500)
+            for row in rows
+            for value in row
+        )
+        assert sorted(sessions) == sorted(session.id for session in store.sessions())
+    files = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    left = set(re.findall(r"(?=([0-9a-f]{12}))", stored + files.decode("latin-1")))
+    guesses = {
+        joint.join(parts)
+        for request in asked
+        for count in range(1, 5)
+        for parts in itertools.combinations(request, count)
+        for joint in (b"", b"\n", b" ", b"\0", b"/")
+    } | {PIN.encode()}
+    assert not {digest for guess in guesses for digest in digests_of(guess)} & left
+    for digest in {bytes.fromhex(digest) for guess in guesses for digest in digests_of(guess)}:
+        assert digest not in files
+
+
+def test_another_request_with_the_same_key_is_refused_and_a_retry_is_not(folder):
+    """Where the event is encrypted the requests are compared; in the clear is the key of the caller alone."""
+    MemoryStore.open(folder, model=None).close()
+    with server(folder) as (url, _), httpx2.Client(base_url=url, trust_env=False, timeout=60) as client:
+
+        def put(path, body, key):
+            return client.put(path, json=body, headers={"idempotency-key": key}).status_code
+
+        assert client.put(PATH, json={}).status_code == 200
+        assert [put(f"{PATH}/values/pin", {"value": 1}, "a") for _ in range(2)] == [204, 204]
+        assert put(f"{PATH}/values/pin", {"value": 2}, "a") == 409
+        assert put(f"{PATH}/values/pan", {"value": 1}, "a") == 409
+        assert put(f"{PATH}/task", {"description": "book"}, "a") == 409
+        assert client.get(f"{PATH}/values/pin").json() == {"value": 1}
+        keys = [event["key"] for event in client.get("/v1/events").json()["items"]]
+        assert keys == [None, "a"]
+        started = [
+            client.post("/v1/sessions", json={"title": title}, headers={"idempotency-key": "s"}) for title in "xxy"
+        ]
+        assert [answer.status_code for answer in started] == [200, 200, 409]
+        assert started[0].json() == started[1].json()
+
+
+@pytest.mark.parametrize(("keys", "found"), [(("a", "b#1", None), 0), (("a#0123456789abcdef", "b"), 1)])
+def test_keys_that_tell_of_content_are_counted(folder, keys, found):
+    """Servers of an earlier form wrote them; they are in the chain, so they cannot be removed."""
+    with MemoryStore.open(folder, model=None) as store:
+        for key in keys:
+            store.record("trip", "user", "hello", key=key)
+        assert store.verify().confirmable == found
