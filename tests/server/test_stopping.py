@@ -8,6 +8,7 @@ import threading
 from contextlib import suppress
 
 import httpx2
+import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.server.application import serve_store
@@ -67,12 +68,13 @@ def test_a_stop_accepts_no_new_connection_and_ends_idle_ones(folder):
             raise AssertionError(idle.get(f"{url}/v1/head").status_code)
 
 
-def test_streams_of_followers_end_with_a_comment_at_a_stop(folder):
-    """Their streams end whole, with a last comment; the server does not wait for them."""
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_streams_of_followers_end_with_a_comment_at_a_stop(folder, number):
+    """Whatever the signal is. Their streams end whole, with a last comment; the server does not wait for them."""
     with server(folder) as (url, process), httpx2.Client(timeout=WAIT_S) as client:
         with client.stream("GET", f"{url}/v1/tail") as followed:
             assert followed.status_code == 200
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(number)
             assert b"".join(followed.iter_bytes()).endswith(b": the server stops\n\n")
         assert process.wait(WAIT_S) == 0
         assert "Traceback" not in process.errors()
