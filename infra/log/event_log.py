@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock, within_calendar
@@ -22,13 +22,6 @@ from mnemolog.infra.log.followers import Followers
 from mnemolog.infra.log.stream_reader import last_turns, read_not_turns
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
-
-FIRST_PAGE: Final = 4
-"""Events of the first page of a read: as many as may be large."""
-PAGE_BYTES: Final = 1 << 20
-"""About how many bytes of content the later pages have."""
-FASTER: Final = 8
-"""How many times as many events the next page may have."""
 
 Result = TypeVar("Result")
 
@@ -138,20 +131,19 @@ class EventLog(fork_guard.OfOneProcess):
         return None if found is None else _digest(found, position=position)
 
     def read(self, *, after: Position, upto: Position, batch_max: int = 500) -> Iterator[list[RecordedEvent]]:
-        """Yield events of `(after, upto]` in order, in batches of at most `batch_max`.
+        """Yield events of `(after, upto]` in order, in batches of at most `batch_max`, and of a few MiB.
 
         Raises `UndecodableEvent`, naming the position.
         """
         # Each page is a read transaction of its own, so that a long read does not hold the WAL.
-        limit = min(batch_max, FIRST_PAGE)
         while after < upto:
             with self._reading() as reads:
-                rows = reads.events(after=after, upto=upto, limit=limit)
+                rows = reads.events(after=after, upto=upto, limit=batch_max)
                 events = self._codec.recorded_events(rows)
             if not rows:
                 return
             yield events
-            after, limit = self._last_of(rows, after), _next_limit(limit, rows, batch_max)
+            after = self._last_of(rows, after)
 
     def read_at(self, positions: Sequence[int]) -> list[RecordedEvent]:
         """Return the events at these positions, in order. Raises `UndecodableEvent`."""
@@ -165,14 +157,13 @@ class EventLog(fork_guard.OfOneProcess):
 
     def stored_rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows of `(after, upto]` undecoded: every column, texts as bytes."""
-        limit = min(batch_max, FIRST_PAGE)
         while after < upto:
             with self._reading() as reads:
-                rows = reads.stored(after=after, upto=upto, limit=limit)
+                rows = reads.stored(after=after, upto=upto, limit=batch_max)
             if not rows:
                 return
             yield rows
-            after, limit = self._last_of(rows, after), _next_limit(limit, rows, batch_max)
+            after = self._last_of(rows, after)
 
     def _last_of(self, rows: Sequence[EventRow], after: Position) -> Position:
         """Return the position of the last row. Raises `LogDamaged` if reading on from there would never end."""
@@ -189,17 +180,16 @@ class EventLog(fork_guard.OfOneProcess):
         self, stream: str, *, after: Version = NO_STREAM, upto: Position, batch_max: int = 500
     ) -> Iterator[list[RecordedEvent]]:
         """Yield events of one stream after version `after`, up to position `upto`, in batches."""
-        limit = min(batch_max, FIRST_PAGE)
         while True:
             with self._reading() as reads:
-                rows = reads.stream(stream, after=after, upto=upto, limit=limit)
+                rows = reads.stream(stream, after=after, upto=upto, limit=batch_max)
                 events = self._codec.recorded_events(rows)
             if not rows:
                 return
             yield events
             if rows[-1][2] <= after:
                 raise errors.LogDamaged(f"{self.path}: its index leads back to version {rows[-1][2]} of {stream!r}")
-            after, limit = Version(rows[-1][2]), _next_limit(limit, rows, batch_max)
+            after = Version(rows[-1][2])
 
     def first_event(self, stream: str) -> RecordedEvent | None:
         """Return the first event of a stream, None if nothing was appended to it."""
@@ -368,9 +358,3 @@ def _digest(stored: object, *, position: int) -> bytes:
     if not isinstance(stored, bytes):
         raise errors.LogDamaged("its digest is damaged", position=position)
     return stored
-
-
-def _next_limit(limit: int, rows: Sequence[EventRow], most: int) -> int:
-    """Return how many events the page after `rows`, read with `limit`, may have so that it fits into memory."""
-    size = sum(len(row[4] or b"") for row in rows)
-    return max(1, min(most, FASTER * limit, limit * PAGE_BYTES // max(1, size)))

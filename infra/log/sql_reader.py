@@ -10,6 +10,8 @@ from mnemolog.domain.events import TurnRecorded
 COLUMNS: Final = "position, stream, version, topic, state, key, recorded_at"
 STATE: Final = "stream, version, topic, state"
 SELECT: Final = f"SELECT {COLUMNS} FROM events"
+PAGE_BYTES: Final = 4 << 20
+"""Bytes of content after which a page of events ends, however few they are: texts may have a mebibyte each."""
 NOT_A_TURN: Final = f"topic <> '{TurnRecorded.topic}'"
 HAS_PREFIX: Final = "substr(stream, 1, length(?)) = ?"
 OF_TURNS: Final = (
@@ -61,6 +63,10 @@ class SqlReader:
         """Return all rows."""
         raise NotImplementedError
 
+    def _page(self, query: str, parameters: tuple[Any, ...]) -> list[Any]:
+        """Return the first rows whose states, the fifth column, have up to `PAGE_BYTES` and what the last one has."""
+        raise NotImplementedError
+
     def _value(self, query: str, parameters: tuple[Any, ...]) -> Any:
         """Return the first column of the first row, None if there is none."""
         found = self._one(query, parameters)
@@ -77,7 +83,7 @@ class SqlReader:
 
     def events(self, *, after: int, upto: int, limit: int) -> list[Any]:
         """See `LogReader`."""
-        return self._all(_SELECT_RANGE, (after, upto, limit))
+        return self._page(_SELECT_RANGE, (after, upto, limit))
 
     def events_at(self, positions: Sequence[int]) -> list[Any]:
         """See `LogReader`."""
@@ -94,7 +100,7 @@ class SqlReader:
 
     def stream(self, stream: str, *, after: int, upto: int, limit: int) -> list[Any]:
         """See `LogReader`."""
-        return self._all(_SELECT_STREAM, (stream, after, upto, limit))
+        return self._page(_SELECT_STREAM, (stream, after, upto, limit))
 
     def event_at(self, position: int) -> Any:
         """See `LogReader`."""

@@ -58,7 +58,7 @@ def test_no_digest_of_a_forgotten_request_is_left(folder):
             asked.append((method.encode(), path.encode(), b"", content))
     with MemoryStore.open(folder, model=None) as store:
         assert len([event for event in store.events() if event.key]) == len(WRITES)
-        sessions = [session.id for session in store.sessions()]
+        sessions = [session.session for session in store.sessions()]
         assert store.forget(scope="acme/caller").complete
         head = store.head()
         stored = "\n".join(
@@ -67,7 +67,7 @@ def test_no_digest_of_a_forgotten_request_is_left(folder):
             for row in rows
             for value in row
         )
-        assert sorted(sessions) == sorted(session.id for session in store.sessions())
+        assert sorted(sessions) == sorted(session.session for session in store.sessions())
     files = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     left = set(re.findall(r"(?=([0-9a-f]{12}))", stored + files.decode("latin-1")))
     guesses = {
@@ -110,5 +110,5 @@ def test_keys_that_tell_of_content_are_counted(folder, keys, found):
     """Servers of an earlier form wrote them; they are in the chain, so they cannot be removed."""
     with MemoryStore.open(folder, model=None) as store:
         for key in keys:
-            store.record("trip", "user", "hello", key=key)
+            store.session("trip").record("user", "hello", key=key)
         assert store.verify().confirmable == found

@@ -18,7 +18,7 @@ from mnemolog.server.http.bodies import DENSE, PARTS_MAX, parts_in
 from tests.server.serving import server
 
 CLIENTS = 16
-LARGEST = 15 << 20
+LARGEST = 12 << 20
 MIB = 1 << 20
 HEADERS = {"content-type": "application/json"}
 

@@ -32,7 +32,7 @@ def secrets(folder):
     with MemoryStore.open(folder, model=None) as store:
         store.session("trip", scope="acme").record("user", "The train to Porto leaves at nine.")
         create = store.admin.create_token
-        everything = create("ops", verbs=["read", "record", "forget", "admin"])
+        everything = create("ops", verbs=["read", "record", "forget", "admin", "metrics"])
         found = {"ops": everything, "ann": create("ann", verbs=["read"]), "bob": create("bob", verbs=["read"])}
     return {name: created.secret for name, created in found.items()}
 

@@ -27,7 +27,15 @@ from mnemolog.infra.log.postgres import schema
 from mnemolog.infra.log.postgres.heads import LogHeads
 from mnemolog.infra.log.postgres.nodes import PostgresNodes
 from mnemolog.infra.log.postgres.seen_head import NOTHING, Known, SeenHead, contradiction, noted_head
-from mnemolog.infra.log.sql_reader import NOT_A_TURN, SELECT, SELECT_TURN_HEADS, SELECT_TURNS, STATE, SqlReader
+from mnemolog.infra.log.sql_reader import (
+    NOT_A_TURN,
+    PAGE_BYTES,
+    SELECT,
+    SELECT_TURN_HEADS,
+    SELECT_TURNS,
+    STATE,
+    SqlReader,
+)
 from mnemolog.infra.log.sqlite.log_file import write_copy
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
 
@@ -52,6 +60,10 @@ _SELECT_HEAD: Final = (
 _SELECT_BYTES: Final = (
     "SELECT position, convert_to(stream, 'UTF8'), version, convert_to(topic, 'UTF8'), state, convert_to(key, 'UTF8'), "
     "recorded_at, digest FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
+)
+_WITHIN_PAGE: Final = (
+    "SELECT * FROM (SELECT page.*, sum(octet_length(state)) OVER (ROWS UNBOUNDED PRECEDING) - octet_length(state) "
+    f"AS before FROM ({{}}) page) counted WHERE before < {PAGE_BYTES} ORDER BY position"
 )
 _SELECT_STAGED: Final = (
     "SELECT position, stream, version, topic, state, recorded_at, digest, key FROM events "
@@ -176,7 +188,7 @@ class PostgresReader(SqlReader):
 
     def stored(self, *, after: int, upto: int, limit: int) -> list[Any]:
         """See `LogReader`."""
-        return self._all(_SELECT_BYTES, (after, upto, limit))
+        return self._page(_SELECT_BYTES, (after, upto, limit))
 
     def not_turns(self, stream: str, *, after: int) -> RowCursor:
         """See `LogReader`. There is an index that holds no turns."""
@@ -236,6 +248,9 @@ class PostgresReader(SqlReader):
 
     def _all(self, query: str, parameters: tuple[Any, ...]) -> list[Any]:
         return self._run(_translated(query), (self.log, *parameters)).fetchall()
+
+    def _page(self, query: str, parameters: tuple[Any, ...]) -> list[Any]:
+        return [row[:-1] for row in self._all(_WITHIN_PAGE.format(query), parameters)]
 
     def _run(self, query: str, parameters: tuple[Any, ...]) -> psycopg.Cursor[Any]:
         for _ in range(LOST_TRIES):

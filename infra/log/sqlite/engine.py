@@ -17,7 +17,15 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra import sqlite
 from mnemolog.infra.copy_database import copy_database
 from mnemolog.infra.log.engine import RowCursor, StagedRow, altered_triggers, moved
-from mnemolog.infra.log.sql_reader import NOT_A_TURN, SELECT, SELECT_TURN_HEADS, SELECT_TURNS, STATE, SqlReader
+from mnemolog.infra.log.sql_reader import (
+    NOT_A_TURN,
+    PAGE_BYTES,
+    SELECT,
+    SELECT_TURN_HEADS,
+    SELECT_TURNS,
+    STATE,
+    SqlReader,
+)
 from mnemolog.infra.log.sqlite import integrity, wal_checkpointer
 from mnemolog.infra.log.sqlite.schema import (
     APPEND_ONLY_TRIGGERS,
@@ -81,7 +89,7 @@ class SqliteReader(SqlReader):
 
     def stored(self, *, after: int, upto: int, limit: int) -> list[Any]:
         """See `LogReader`."""
-        return self._all(_SELECT_BYTES, (after, upto, limit))
+        return self._page(_SELECT_BYTES, (after, upto, limit))
 
     def not_turns(self, stream: str, *, after: int) -> RowCursor:
         """See `LogReader`. Reads an index that holds no turns."""
@@ -127,6 +135,15 @@ class SqliteReader(SqlReader):
 
     def _all(self, query: str, parameters: tuple[Any, ...]) -> list[Any]:
         found: list[Any] = self.driver.execute(query, parameters).fetchall()
+        return found
+
+    def _page(self, query: str, parameters: tuple[Any, ...]) -> list[Any]:
+        found, size = list[Any](), 0
+        for row in self.driver.execute(query, parameters):
+            found.append(row)
+            size += len(row[4] or b"")
+            if size >= PAGE_BYTES:
+                break
         return found
 
 
