@@ -32,5 +32,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
     actor: str = ""
     """Who appended it (`mnemolog.acting_as`); empty if none was given."""
+
+
+class RequestedEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A write to the memory of a session. It is encrypted as a whole, so it may hold what tells of its content."""
+
     request: str = ""
-    """Digest of the request that its key is of. Only in events that are encrypted as a whole: it tells of content."""
+    """Digest of the request over HTTP that its key is of: another request with that key is refused. Empty for none."""

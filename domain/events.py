@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from mnemolog.domain.event import Count, Moment, Ordinal, Share
+from mnemolog.domain.event import Count, Moment, Ordinal, RequestedEvent, Share
 from mnemolog.domain.event import Event as Event
 from mnemolog.domain.item_events import ITEM_EVENTS
 from mnemolog.domain.position import Micros, Position, Version
@@ -69,7 +69,7 @@ class SessionResumed(Event, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
 
 
-class ValueSet(Event, frozen=True, kw_only=True, omit_defaults=True):
+class ValueSet(RequestedEvent, frozen=True, kw_only=True, omit_defaults=True):
     """A key of the session's working memory was given a value, `None` included."""
 
     topic: ClassVar[str] = "value.set.v1"
@@ -81,7 +81,7 @@ class ValueSet(Event, frozen=True, kw_only=True, omit_defaults=True):
     """When the value expires, in microseconds since the Unix epoch; None for never."""
 
 
-class ValueDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
+class ValueDeleted(RequestedEvent, frozen=True, kw_only=True, omit_defaults=True):
     """A key of the session's working memory was removed."""
 
     topic: ClassVar[str] = "value.deleted.v1"
@@ -95,7 +95,7 @@ class ValuesCleared(Event, frozen=True, kw_only=True, omit_defaults=True):
     topic: ClassVar[str] = "values.cleared.v1"
 
 
-class TaskChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
+class TaskChanged(RequestedEvent, frozen=True, kw_only=True, omit_defaults=True):
     """What the session is working on, as a whole, after the change."""
 
     topic: ClassVar[str] = "task.changed.v1"
@@ -108,7 +108,7 @@ class TaskChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
     status: str = "active"
 
 
-class NoteAdded(Event, frozen=True, kw_only=True, omit_defaults=True):
+class NoteAdded(RequestedEvent, frozen=True, kw_only=True, omit_defaults=True):
     """A note was put at the end of the session's scratchpad."""
 
     topic: ClassVar[str] = "note.added.v1"
@@ -122,7 +122,7 @@ class NotesCleared(Event, frozen=True, kw_only=True, omit_defaults=True):
     topic: ClassVar[str] = "notes.cleared.v1"
 
 
-class CheckpointCreated(Event, frozen=True, kw_only=True, omit_defaults=True):
+class CheckpointCreated(RequestedEvent, frozen=True, kw_only=True, omit_defaults=True):
     """A moment was named. It copies nothing: its state is that of the session at this event's position."""
 
     topic: ClassVar[str] = "checkpoint.created.v1"

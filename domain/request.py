@@ -9,8 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from mnemolog.domain.encrypted_content import SEALED_TOPICS
-from mnemolog.domain.event import Event
+from mnemolog.domain.event import Event, RequestedEvent
 from mnemolog.domain.limits import checked_label
 
 E = TypeVar("E", bound=Event)
@@ -45,14 +44,15 @@ def without_actor(event: E) -> E:
 
 
 def with_request(event: E) -> E:
-    """Return an event with the digest of the request, if it is encrypted as a whole."""
-    digest = _DIGEST.get() if event.topic in SEALED_TOPICS else ""
+    """Return an event with the digest of the request, if it may hold one."""
+    digest = _DIGEST.get() if isinstance(event, RequestedEvent) else ""
     return msgspec.structs.replace(event, request=digest) if digest else event
 
 
 def is_of_other_request(event: Event) -> bool:
     """Whether an event was made for a request that differs from this one, though it has the same key."""
-    return bool(event.request) and bool(_DIGEST.get()) and event.request != _DIGEST.get()
+    made_for = event.request if isinstance(event, RequestedEvent) else ""
+    return bool(made_for and _DIGEST.get()) and made_for != _DIGEST.get()
 
 
 def current_request_key() -> str | None:
