@@ -31,7 +31,7 @@ from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.runtime.atomic_files import make_folder, temporary_folder, write_synced
 from mnemolog.infra.version import this_version
 from mnemolog.operations import backup_manifest as manifests
-from mnemolog.operations.backup_keys import copied_keys, publish_keys, require_keys_folder
+from mnemolog.operations.backup_keys import KeysCopy, copied_keys, publish_keys, require_keys_folder
 from mnemolog.operations.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
 from mnemolog.operations.copied_log import opened_copy, verify_copy
 from mnemolog.operations.known_backups import KnownBackup, backup_witnesses, remember_backup
@@ -121,20 +121,24 @@ def make_backup(
         with temporary_folder(_TEMPORARY, target) as temporary:
             total = size_of(store) if with_projections else log.size_bytes()
             made = _Backup(store, temporary, progress, total=total)
+            epoch = log.epoch()
             if with_projections:
                 made.copy_projections()
             witnesses += backup_witnesses(store, log_id)
             witnesses += witnesses_of(store, log)  # Before the copy, which may be older than what comes after.
             log.copy_to(temporary / LOG_FILE, moved=made.moved)
+            if with_projections and log.epoch() != epoch:  # The copied log may record it as purged.
+                made.remove_projections("something was forgotten while they were copied")
             manifest, kept = _checked(made, log, keys, witnesses)
             manifests.publish(temporary, target.absolute(), of=log_id if replace else None)
     except errors.MnemologError as error:
         structured_log.error("backup.failed", target=target, error=error)
         raise
     head = Head(position=manifest.head, digest=manifest.digest, log_id=log_id)
-    known = None if kept is None else str(kept.parent.absolute())
+    known = None if kept is None else str(kept.path.parent.absolute())
     made_now = KnownBackup(path=str(target.absolute()), keys=known, created_at=manifest.created_at, head=head)
     remember_backup(store, made_now)
+    kept = None if kept is None else kept.caught_up()  # Last, so that it holds nothing forgotten before this returns.
     report = BackupReport(
         target=str(target),
         log_id=log_id,
@@ -145,7 +149,7 @@ def make_backup(
         bytes=sum(item.size_bytes for item in manifest.files),
         with_projections=with_projections,
         left_out=tuple(made.left_out),
-        keys=None if kept is None else str(kept),
+        keys=None if kept is None else str(kept.path),
         notes=_notes(manifest, kept),
         seconds=perf_counter() - began,
     )
@@ -191,7 +195,7 @@ def copy_projections(store: Path, target: Path) -> None:
 
 def _checked(
     made: _Backup, log: EventLog, keys: Path | None, witnesses: list[Witness]
-) -> tuple[BackupManifest, Path | None]:
+) -> tuple[BackupManifest, KeysCopy | None]:
     """Check what was copied, write the manifest, and put the copy of the keys in place of the earlier one.
 
     The keys are copied after the log, so that no key it needs is missing, and get their name before the backup gets
@@ -212,23 +216,23 @@ def _checked(
                     progress=made.verified,
                 )
             manifest = made.finish(verified, log)
-            kept = None if keys is None or copied is None else publish_keys(copied, keys, log_id=log.log_id)
+            kept = None if copied is None else publish_keys(copied)
     except errors.KeysMissing as error:
         raise errors.LogDamaged(f"{error}; {_NOT_MADE}") from error
     return manifest, kept
 
 
-def _opening(own: KeysEngine | None, copied: Path | None) -> KeysEngine | None:
+def _opening(own: KeysEngine | None, copied: KeysCopy | None) -> KeysEngine | None:
     """Return the keys to check a backup with: their copy, or the store's own; None where there are none."""
     if own is None or (copied is None and not own.is_there()):
         return None
     if copied is not None:
-        return SqliteKeys(copied, log_id=own.log_id)
+        return SqliteKeys(copied.path, log_id=own.log_id)
     check(own.another())
     return own
 
 
-def _notes(manifest: BackupManifest, kept: Path | None) -> tuple[str, ...]:
+def _notes(manifest: BackupManifest, kept: KeysCopy | None) -> tuple[str, ...]:
     if not manifest.needs_keys:
         return ()
     notes = [] if kept is not None else [_NO_KEYS]
@@ -254,6 +258,11 @@ class _Backup:
                 copied = [self._copy(path) for path in projection.backup_paths(layout)]
                 if all(copied):
                     break
+
+    def remove_projections(self, why: str) -> None:
+        """Leave out all projections."""
+        shutil.rmtree(self.folder / PROJECTIONS_FOLDER, ignore_errors=True)
+        self._leave_out(PROJECTIONS_FOLDER, why)
 
     def finish(self, verified: Verification, log: EventLog) -> BackupManifest:
         """Write the manifest of everything that was copied."""
@@ -310,7 +319,7 @@ class _Backup:
             self._leave_out(part.relative_to(self.store).as_posix(), error)
         return True
 
-    def _leave_out(self, name: str, why: Exception) -> None:
+    def _leave_out(self, name: str, why: Exception | str) -> None:
         structured_log.warning("backup.left_out", name=name, error=why)
         if (line := f"{name}: {why}") not in self.left_out:
             self.left_out.append(line)

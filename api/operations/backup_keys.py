@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from mnemolog.domain import errors
 from mnemolog.infra.keys import keys_file
-from mnemolog.infra.keys.engine import KeysEngine
+from mnemolog.infra.keys.engine import KeyErasure, KeysEngine
 from mnemolog.infra.keys.keyring import CheckedKeys, check
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
@@ -30,6 +30,28 @@ from mnemolog.projections.sql import checked_json
 _COPIES: Final = "keys-*.db"
 
 
+class KeysCopy(NamedTuple):
+    """A copy of the keys of a store, in the folder for it."""
+
+    path: Path
+    source: KeysEngine
+    last_erasure: KeyErasure | None
+    """The last request to forget when the copy was begun, which has none of the keys that it destroyed."""
+
+    def caught_up(self) -> KeysCopy:
+        """Return this copy, or if the store has forgotten something since, a newer one in its place."""
+        copy = self
+        while copy.is_overtaken():
+            with copied_keys(self.source.another(), self.path.parent) as newer:
+                copy = publish_keys(newer)
+        return copy
+
+    def is_overtaken(self) -> bool:
+        """Whether the store has forgotten something since."""
+        with closing(self.source.another()) as now:
+            return now.last_request() != self.last_erasure
+
+
 def require_keys_folder(folder: Path, log_id: str) -> None:
     """Raise `BackupRefused` unless the folder is new, empty, or has the keys of this log."""
     with mapped_to_store_errors(folder):
@@ -40,11 +62,11 @@ def require_keys_folder(folder: Path, log_id: str) -> None:
 
 
 @contextmanager
-def copied_keys(keys: KeysEngine, folder: Path) -> Iterator[Path]:
+def copied_keys(keys: KeysEngine, folder: Path) -> Iterator[KeysCopy]:
     """Give a copy of the keys of a store in `folder` that has no name yet. What it holds is checked.
 
-    Raises `KeysMissing`, also where the copy lacks keys that the earlier copy in `folder` has: another backup may need
-    them.
+    Keys that the store has destroyed, but not wiped from its file yet, are wiped from the copy. Raises
+    `KeysMissing`, also where the copy lacks keys that the earlier copy in `folder` has: another backup may need them.
     """
     if not keys.is_there():
         check(keys)  # The error says why.
@@ -53,8 +75,11 @@ def copied_keys(keys: KeysEngine, folder: Path) -> Iterator[Path]:
     try:
         try:
             with closing(keys):
+                last = keys.last_request()
                 keys.copy_to(temporary)
             found = check(SqliteKeys(temporary, log_id=keys.log_id))
+            with closing(SqliteKeys(temporary, log_id=keys.log_id)) as copy:
+                copy.wipe()  # After the check: rewriting a damaged file could hide what is wrong with it.
         except errors.KeysMissing as error:
             raise keys.missing(error.why) from error
         except errors.LogDamaged as error:
@@ -62,25 +87,28 @@ def copied_keys(keys: KeysEngine, folder: Path) -> Iterator[Path]:
         earlier = _earlier_copy(folder, log_id=keys.log_id)
         if earlier is not None and not (earlier.secret == found.secret and earlier.trees <= found.trees):
             raise keys.missing(f"it lacks keys that the copy in {folder} has; name another folder for them")
-        yield temporary
+        yield KeysCopy(temporary, keys, last)
     finally:
         for part in keys_file.PARTS:
             temporary.with_name(temporary.name + part).unlink(missing_ok=True)
 
 
-def publish_keys(copied: Path, folder: Path, *, log_id: str) -> Path:
-    """Give a copy of keys in `folder` its name, in place of the earlier copy, and return its path.
+def publish_keys(copied: KeysCopy) -> KeysCopy:
+    """Give a copy of keys its name, in place of the earlier copy in its folder. See `KeysCopy.caught_up`.
 
     The note beside it names the file and is replaced in one step: after a crash at any point, one copy is complete.
     """
-    keys = manifests.described(folder, copied)
-    final = folder / f"keys-{keys.sha256[:16]}.db"
-    copied.rename(final)
+    if copied.is_overtaken():
+        return copied.caught_up()
+    folder = copied.path.parent
+    described = manifests.described(folder, copied.path)
+    final = folder / f"keys-{described.sha256[:16]}.db"
+    copied.path.rename(final)
     said = KeysNote(
         format=FORMAT,
-        log_id=log_id,
+        log_id=copied.source.log_id,
         created_at=datetime.now(UTC),
-        keys=manifests.BackupFile(path=final.name, size_bytes=keys.size_bytes, sha256=keys.sha256),
+        keys=manifests.BackupFile(path=final.name, size_bytes=described.size_bytes, sha256=described.sha256),
     )
     sync(folder)  # The keys are in place before the note names them.
     replace_file(folder / KEYS_NOTE_FILE, checked_json.encode(said), prefix="note", synced=True)
@@ -89,7 +117,7 @@ def publish_keys(copied: Path, folder: Path, *, log_id: str) -> Path:
         if path != final:
             with suppress(OSError):  # The next copy tries again.
                 path.unlink()
-    return final
+    return copied._replace(path=final)
 
 
 def newest_copy(folder: Path) -> Path | None:
