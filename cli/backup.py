@@ -59,8 +59,9 @@ def restore(
     keys: Keys = None,
     erasures: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Requests to forget made since: `mnemolog forgotten DIR --erasures`."),
+        typer.Option(metavar="FILE", help="What was forgotten and revoked since: `mnemolog forgotten DIR --erasures`."),
     ] = None,
+    revoke_tokens: Annotated[bool, typer.Option("--revoke-tokens", help="Revoke all tokens of a server.")] = False,
     check: Annotated[
         Any,
         typer.Option(metavar="full|quick", parser=str, help="Verify every link of the history, or only its ends."),
@@ -77,7 +78,14 @@ def restore(
     with bar("restoring") as progress:
         known = () if erasures is None else read_erasures(erasures)
         report = restore_backup(
-            backup, store, keys=keys, erasures=known, check=check, dry_run=dry_run, progress=progress
+            backup,
+            store,
+            keys=keys,
+            erasures=known,
+            revoke_tokens=revoke_tokens,
+            check=check,
+            dry_run=dry_run,
+            progress=progress,
         )
     answer(report, _show_restore, as_json=as_json)
 
@@ -112,6 +120,10 @@ def _show_restore(report: RestoreReport) -> None:
     out.line(f"{done}: log {report.log_id} up to {report.head}, check {report.check}; {size}")
     if report.erasures:
         out.line(f"forgotten again: {counted(report.erasures, 'request')}")
+    if report.revoked:
+        out.line(f"revoked: {counted(report.revoked, 'token')}")
+    for token in report.tokens:
+        out.line(f"valid: token {token.id} of {token.actor}")
     out.line(f"head {report.head}:{report.digest}, as of {dated(report.created_at)}")
     for note in report.notes:
         out.line(note, style="bold red")

@@ -111,7 +111,7 @@ def forgotten(
     store: Store,
     erasures: Annotated[
         bool,
-        typer.Option("--erasures", help="Print the requests as JSON, to keep elsewhere for `mnemolog restore`."),
+        typer.Option("--erasures", help="Print requests and revoked tokens as JSON, to keep for `mnemolog restore`."),
     ] = False,
     pending: Annotated[
         bool, typer.Option("--pending", help="List the requests that not every node has confirmed, with these nodes.")

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from math import inf
 from pathlib import Path
 from time import monotonic
@@ -47,6 +48,21 @@ def _already_created(key: str, position: Position) -> errors.DuplicateKey:
     )
     error.hint = "revoke that token, and create another one with a new key"
     return error
+
+
+def revoke(tx: Transaction, ids: Sequence[str]) -> list[str]:
+    """Revoke tokens. Return the ids of those that are known and were not revoked before."""
+    state = tx.fold(TOKENS_STREAM, evolve_tokens) or _NONE
+    doomed = [id for id in ids if (known := state.get(id)) is not None and known.token.revoked_at is None]
+    for id in doomed:
+        tx.append(TOKENS_STREAM, TokenRevoked(id=id))
+    return doomed
+
+
+def tokens_of(log: EventLog) -> list[Token]:
+    """Return the tokens of a log in the order of their creation, also those that are no longer valid."""
+    state = log.fold(TOKENS_STREAM, evolve_tokens).state or _NONE
+    return sorted((known.token for known in state.values()), key=lambda token: (token.created_at, token.id))
 
 
 _NONE: Final[TokensState] = TokensState()
@@ -117,12 +133,7 @@ class Tokens:
             shown = "that was given" if token.startswith(PREFIX) else quoted(id)
             raise errors.InvalidInput("token", f"no token has the id {shown}; the list of tokens has their ids")
 
-        def revoke(tx: Transaction) -> None:
-            state = tx.fold(TOKENS_STREAM, evolve_tokens)
-            if state is not None and state[id].token.revoked_at is None:
-                tx.append(TOKENS_STREAM, TokenRevoked(id=id))
-
-        self._log.appends.transact(revoke)
+        self._log.appends.transact(partial(revoke, ids=[id]))
         return self.known()[id].token
 
     def known(self) -> TokensState:

@@ -262,7 +262,10 @@ class AuditService:
         return Results(forgetting_history.forgotten(self._log))
 
     def erasures(self) -> Results[Erasure]:
-        """Return all requests to forget. Keep them apart from backups of log and keys. They hold no content."""
+        """Return all requests to forget, and all revoked tokens. They hold no content and no secret.
+
+        Keep them apart from backups of log and keys, and pass them to `restore_backup`.
+        """
         self._visible.boundary.require_none("audit.erasures")
         return Results(self._forgetting.erasures())
 

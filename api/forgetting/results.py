@@ -81,14 +81,18 @@ class ForgottenEvent(Result, frozen=True, kw_only=True):
 
 
 class Erasure(Result, frozen=True, kw_only=True):
-    """A request to forget, to apply again to a store restored from an older backup."""
+    """A request to forget, or a revoked token: to apply again to a store restored from an older backup."""
 
     request: str
+    """Empty for a token."""
     requested_at: datetime
+    """For a token, when it was revoked."""
     reason: str
     actor: str = ""
     """Who requested it; empty if none was given. A store that applies it again records its own actor."""
     targets: tuple[ForgetTarget, ...]
+    token: str = ""
+    """The id of a token that was revoked; empty for a request to forget."""
 
 
 # Made at import: `mnemolog.projections.sql.checked_json` has the reason.
@@ -117,6 +121,8 @@ class ReapplyReport(Result, frozen=True, kw_only=True):
     erasures: int
     requested: int
     """Requests that its log did not have."""
+    revoked: int = 0
+    """Tokens that were revoked again."""
     pending: str | None = None
     """What is not done yet, and why."""
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
+from mnemolog.application.tokens import revoke, tokens_of
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested, ForgetTarget
@@ -116,13 +118,16 @@ class Forgetting:
 
     def reapply(self, erasures: Sequence[Erasure], *, progress: Progress | None = None) -> ReapplyReport:
         """See `AdminService.reapply_erasures`."""
-        self._keys()
+        asked, tokens = [item for item in erasures if not item.token], [item.token for item in erasures if item.token]
+        if asked:
+            self._keys()
         with purging.alone(self._layout, wait_s=LOCK_WAIT_S):
-            requests = [ForgetRequested(id=e.request, targets=list(e.targets), reason=e.reason) for e in erasures]
+            requests = [ForgetRequested(id=e.request, targets=list(e.targets), reason=e.reason) for e in asked]
             self._renew_keys(requests)
             count = self._append_lacking([KeyErasure(event.id, 0, 0, encode(event)) for event in requests])
-            pending = self._complete(progress)
-        return ReapplyReport(erasures=len(erasures), requested=count, pending=pending)
+            revoked = self._log.appends.transact(partial(revoke, ids=tokens))
+            pending = self._complete(progress) if asked else None
+        return ReapplyReport(erasures=len(erasures), requested=count, revoked=len(revoked), pending=pending)
 
     def _renew_keys(self, requests: Iterable[ForgetRequested]) -> None:
         """Start a new series of keys for streams of which these requests name versions that do not exist yet.
@@ -153,7 +158,7 @@ class Forgetting:
 
     def erasures(self) -> list[Erasure]:
         """See `AuditService.erasures`."""
-        return [
+        requests = [
             Erasure(
                 request=request.event.id,
                 requested_at=to_datetime(request.recorded.recorded_at),
@@ -162,6 +167,11 @@ class Forgetting:
                 targets=tuple(request.event.targets),
             )
             for request in forgetting_record.requests(self._log)
+        ]
+        return requests + [
+            Erasure(request="", requested_at=at, reason="", actor=token.revoked_by, targets=(), token=token.id)
+            for token in tokens_of(self._log)
+            if (at := token.revoked_at) is not None
         ]
 
     def _with_nodes(self, report: ForgetReport) -> ForgetReport:

@@ -8,16 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Final, Literal, get_args
 
+from mnemolog.application.tokens import revoke, tokens_of
 from mnemolog.domain import errors, structured_log
+from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.head import Head
-from mnemolog.domain.hints import Hint, remedy
+from mnemolog.domain.hints import Hint, again, remedy
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.tokens import Token
 from mnemolog.forgetting.results import Erasure, ReapplyReport
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.embedding import make_encoder
@@ -51,6 +55,11 @@ _NO_KEYS: Final = (
     f"The content of this log is encrypted, and its keys are not restored: put {KEYS_FILE} into the folder, or restore "
     "with `keys`, the folder that has them. Until then no content can be read and nothing can be recorded."
 )
+_TOKENS: Final = Hint(
+    "Tokens that were revoked after the backup was made are valid again. Revoke them, restore with the erasures kept "
+    "elsewhere, or revoke all: ",
+    again(revoke_tokens=True),
+)
 
 
 class RestoreReport(Result, frozen=True, kw_only=True):
@@ -72,6 +81,11 @@ class RestoreReport(Result, frozen=True, kw_only=True):
     """Whether content keys were restored with it."""
     erasures: int
     """How many of the given requests to forget the backup did not have: their content is forgotten again."""
+    tokens: tuple[Token, ...]
+    """Tokens that are valid in the restored store. One that was revoked after the backup was made is valid again,
+    unless it is in the given erasures."""
+    revoked: int
+    """How many tokens were revoked, of those in the given erasures or with `revoke_tokens` of all."""
     notes: tuple[str, ...]
     seconds: float
 
@@ -82,6 +96,7 @@ def restore_backup(
     *,
     keys: str | Path | None = None,
     erasures: Sequence[Erasure] = (),
+    revoke_tokens: bool = False,
     check: Check = "full",
     dry_run: bool = False,
     allow_network_filesystem: bool = False,
@@ -93,8 +108,9 @@ def restore_backup(
     verifies every digest and page, and with `keys` opens all content; `quick` looks at both ends, and the report
     names what it did not look at. The manifests of the segments and `backup.json` are witnesses. `keys` is the folder
     of the content keys (`MemoryStore.backup`), or that of the store which has them. `erasures` are the requests to
-    forget since the backup (`store.audit.erasures`), kept elsewhere: they are carried out before the store can be
-    opened, and need the keys. `dry_run` does everything but the last rename, and needs as much disk space.
+    forget and the revoked tokens since the backup (`store.audit.erasures`), kept elsewhere: they are carried out before
+    the store can be opened, and requests need the keys. `revoke_tokens` revokes all tokens of a server. `dry_run` does
+    everything but the last rename, and needs as much disk space.
 
     Raises `BackupUnusable` for missing or changed files, `LogDamaged` if the history does not verify,
     `BackupRefused` if `path` exists and is not empty, `NetworkFilesystem`, `StoreNotWritable`,
@@ -102,7 +118,7 @@ def restore_backup(
     """
     if check not in CHECKS:
         raise errors.InvalidInput("check", f"{check!r} is none of {', '.join(CHECKS)}")
-    if erasures and keys is None:
+    if keys is None and not all(item.token for item in erasures):
         raise errors.InvalidInput("erasures", "`erasures` needs `keys`: content is erased by destroying its keys")
     began, source, folder = perf_counter(), local_path("backup", backup), local_path("path", path)
     require_local(folder, allowed=allow_network_filesystem)
@@ -114,7 +130,8 @@ def restore_backup(
             if keys is not None:
                 restore_keys(local_path("keys", keys), temporary / KEYS_FILE, log_id=manifest.log_id)
             notes = _settle(temporary, manifest, check=check, keys=keys is not None, progress=progress)
-            again = _forget_again(temporary, erasures)
+            repeated = _forget_again(temporary, erasures)
+            tokens, revoked = _settle_tokens(temporary, revoke_all=revoke_tokens)
             if not dry_run:
                 manifests.publish(temporary, folder.absolute())
     except errors.MnemologError as error:
@@ -132,8 +149,14 @@ def restore_backup(
         files=len(manifest.files),
         bytes=sum(item.size_bytes for item in manifest.files),
         keys=keys is not None,
-        erasures=again.requested,
-        notes=(*notes, *((_NO_KEYS,) if manifest.needs_keys and keys is None else ())),
+        erasures=repeated.requested,
+        tokens=tokens,
+        revoked=repeated.revoked + revoked,
+        notes=(
+            *notes,
+            *((_NO_KEYS,) if manifest.needs_keys and keys is None else ()),
+            *((_TOKENS,) if tokens and not erasures else ()),
+        ),
         seconds=perf_counter() - began,
     )
     structured_log.info("restore.done", backup=source, path=folder, head=report.head, check=check, dry_run=dry_run)
@@ -201,7 +224,17 @@ def _forget_again(folder: Path, erasures: Sequence[Erasure]) -> ReapplyReport:
     ):
         forgetting = Forgetting(layout, log, projections, snapshots, nodes=list, purged=lambda _: None)
         forgetting.resume()
-        again = forgetting.reapply(erasures)
-    if again.pending is not None:
-        raise errors.BackupUnusable(folder, f"the erasures could not be carried out: {again.pending}")
-    return again
+        repeated = forgetting.reapply(erasures)
+    if repeated.pending is not None:
+        raise errors.BackupUnusable(folder, f"the erasures could not be carried out: {repeated.pending}")
+    return repeated
+
+
+def _settle_tokens(folder: Path, *, revoke_all: bool) -> tuple[tuple[Token, ...], int]:
+    """Return the tokens that are valid, and how many were revoked."""
+    now = to_datetime(SystemClock().now())
+    with closing(open_log(folder, clock=SystemClock(), create=False)) as log:
+        valid = tuple(token for token in tokens_of(log) if token.is_valid(now))
+        if not revoke_all or not valid:
+            return valid, 0
+        return (), len(log.appends.transact(partial(revoke, ids=[token.id for token in valid])))

@@ -160,8 +160,8 @@ class AdminService:
     def reapply_erasures(self, erasures: Sequence[Erasure], *, progress: Progress | None = None) -> ReapplyReport:
         """Repeat what was forgotten after the backup was made that this store was restored from.
 
-        Where only the log or only the keys are older, opening the store does this. Known erasures are skipped.
-        Raises as `MemoryStore.forget` does.
+        Tokens among them are revoked. Where only the log or only the keys are older, opening the store repeats the
+        forgetting. Known erasures are skipped. Raises as `MemoryStore.forget` does.
         """
         self._boundary.require_none("admin.reapply_erasures")
         return self._forgetting.reapply(erasures, progress=progress)

@@ -202,6 +202,8 @@ class OperationEndpoint:
         key = self._key(request, body)
         if self.operation.method is AdminService.create_token:
             caller.require_all(arguments.get("verbs", ("read", "record")))
+        if any(erasure.token for erasure in arguments.get("erasures", ())):
+            caller.require("admin", "revoking tokens again")
         if self.operation.verb == "record" and arguments.get("dry_run"):
             caller.require("read", f"a preview of {self.operation.name}")
         if arguments.get("receipt"):

@@ -15,6 +15,7 @@ from pysqlite3 import dbapi2
 import mnemolog
 from mnemolog import MemoryStore, restore_backup
 from mnemolog.adapters.support.store_access import log_of
+from mnemolog.forgetting.results import read_erasures
 from mnemolog.infra import copy_database as copying
 from mnemolog.infra.keys import sqlite_keys
 from mnemolog.infra.log.event_log import EventLog
@@ -384,6 +385,49 @@ def test_what_was_forgotten_since_is_forgotten_in_what_is_restored(tmp_path, run
     (tmp_path / "erasures.json").write_text("no json")
     wrong = run("restore", tmp_path / "backup", tmp_path / "no", *options)
     assert (wrong.returncode, "does not hold erasures" in wrong.stderr, (tmp_path / "no").exists()) == (1, True, False)
+
+
+def test_a_token_that_was_revoked_since_the_backup_stays_revoked(tmp_path, run):
+    """With the erasures; else the restore names the tokens that are valid again, and revokes them on request.
+
+    Also for a store without encryption, and by a file of erasures as it was before tokens were in it.
+    """
+    for name, encrypt in (("sealed", True), ("plain", False)):
+        here = tmp_path / name
+        with MemoryStore.open(here / "store", model=None, encrypt=encrypt) as store:
+            store.session("trip").record("user", "this stays")
+            kept, stolen = (store.admin.create_token(actor).token for actor in ("alice", "mallory"))
+            store.backup(here / "backup", keys=here / "keys" if encrypt else None)
+            store.admin.revoke_token(stolen.id)
+            late = store.admin.create_token("late").token.id
+            store.admin.revoke_token(late)
+            told = store.audit.erasures()
+        assert [(item.token, item.targets) for item in told] == [(stolen.id, ()), (late, ())]
+        (here / "erasures.json").write_text(run("forgotten", here / "store", "--erasures").stdout)
+        assert read_erasures(here / "erasures.json") == told
+        keys = ("--keys", here / "keys") if encrypt else ()
+        for number, (given, valid, revoked) in enumerate(
+            (
+                ((), [kept, stolen], 0),
+                (("--erasures", here / "erasures.json"), [kept], 1),
+                (("--revoke-tokens",), [], 2),
+                (("--revoke-tokens", "--erasures", here / "erasures.json"), [], 2),
+            )
+        ):
+            place = here / f"r{number}"
+            shown = run("restore", here / "backup", place, *keys, *given, "--dry-run")
+            assert all(f"valid: token {token.id} of {token.actor}" in shown.stdout for token in valid), shown.stdout
+            assert ("valid again" in shown.stdout) == (given == ())
+            said = json.loads(run("restore", here / "backup", place, *keys, *given, "--json").stdout)
+            assert ([token["id"] for token in said["tokens"]], said["revoked"]) == ([t.id for t in valid], revoked)
+            with MemoryStore.open(place, model=None) as again:
+                assert [token.id for token in again.admin.tokens() if not token.revoked_at] == [t.id for t in valid]
+                assert again.verify().sound
+                if not given:
+                    assert again.admin.reapply_erasures(told).revoked == 1
+    earlier = json.dumps([{"request": "1", "requested_at": "2026-03-16T09:30:00Z", "reason": "", "targets": []}])
+    (tmp_path / "earlier.json").write_text(earlier)
+    assert [(item.request, item.token) for item in read_erasures(tmp_path / "earlier.json")] == [("1", "")]
 
 
 STEPS = (
