@@ -113,6 +113,17 @@ def test_a_token_that_lacks_the_verb_is_refused(serve, store, token):
     assert store.head() == head
 
 
+def test_who_may_forget_and_not_administer_revokes_no_token_with_erasures(serve, store, token):
+    """A file of erasures also has revoked tokens."""
+    server, may_forget, root = serve(), token(verbs=["forget"]), token(verbs=["forget", "admin"])
+    revoked = store.admin.create_token("bob").token.id
+    erasure = {"request": "", "requested_at": "2026-03-16T09:30:00Z", "reason": "", "targets": [], "token": revoked}
+    assert server("POST", "/erasures", json={"erasures": []}, headers=may_forget).json()["revoked"] == 0
+    refused = server("POST", "/erasures", json={"erasures": [erasure]}, headers=may_forget)
+    assert (refused.status_code, "admin" in refused.json()["detail"]) == (403, True)
+    assert server("POST", "/erasures", json={"erasures": [erasure]}, headers=root).json()["revoked"] == 1
+
+
 def test_a_revoked_or_expired_token_is_refused_from_the_next_request_on(serve, store, clock):
     """Also one that was revoked by another process."""
     server = serve()
