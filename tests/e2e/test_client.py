@@ -107,7 +107,10 @@ CALLS = {
 
 
 def without_key(event):
-    """An event or a moment without its key: a client gives one to each write."""
+    """An event or a moment without key and digest of its request: a client gives each write a key."""
+    written = getattr(event, "event", None)
+    if hasattr(written, "request"):
+        event = msgspec.structs.replace(event, event=msgspec.structs.replace(written, request=""))
     return msgspec.structs.replace(event, key=None)
 
 
