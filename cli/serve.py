@@ -57,6 +57,9 @@ BackupKeys = Annotated[
     Path | None,
     typer.Option("--backup-keys", metavar="FOLDER", help="Copy the keys of the content there with each backup."),
 ]
+NoKeys = Annotated[
+    bool, typer.Option("--no-keys", help="Make backups without keys, which nobody can read without a copy of them.")
+]
 OpenTelemetry = Annotated[
     bool, typer.Option("--opentelemetry", help="Report spans and metrics to OpenTelemetry (extra 'otel').")
 ]
@@ -85,6 +88,7 @@ def serve(
     model: ModelName = DEFAULT_MODEL,
     backups: Backups = None,
     backup_keys: BackupKeys = None,
+    no_keys: NoKeys = False,
     opentelemetry: OpenTelemetry = False,
     body_max: BodyMax = BODY_MAX,
 ) -> None:
@@ -100,6 +104,8 @@ def serve(
     """
     if write and read_only:
         raise UsageError("use --write without --read-only")
+    if backup_keys is not None and no_keys:
+        raise UsageError("use --backup-keys without --no-keys")
     require("server", *PACKAGES)
     from mnemolog.server.application import serve_store
     from mnemolog.server.http.config import LOOPBACK_ADDRESSES, ServerConfig
@@ -116,7 +122,7 @@ def serve(
         hosts=tuple(allow_host or ()),
         origins=tuple(allow_origin or ()),
         write=write,
-        folders=Folders(backups=backups, backup_keys=backup_keys),
+        folders=Folders(backups=backups, backup_keys=backup_keys, without_keys=no_keys),
         body_max=body_max,
     )
     logging.basicConfig(level=logging.WARNING)

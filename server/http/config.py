@@ -73,7 +73,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return "http" if self.tls_cert is None else "https"
 
     def check(self) -> None:
-        """Raise `InvalidInput` for an address beyond loopback without TLS, or for files or proxies that are not."""
+        """Raise `InvalidInput` for an address beyond loopback without TLS, backups without keys, or unusable files."""
         if (self.tls_cert is None) != (self.tls_key is None):
             missing = "tls_cert" if self.tls_cert is None else "tls_key"
             raise InvalidInput(missing, "TLS needs both: a certificate (--tls-cert) and its key (--tls-key)")
@@ -81,6 +81,12 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
             why = f"{self.host or 'this'} is not a loopback address, and tokens must not cross a network in the clear"
             raise InvalidInput(
                 "host", f"{why}: pass --tls-cert and --tls-key, or --behind-proxy if a proxy terminates TLS"
+            )
+        folders = self.folders
+        if folders.backups is not None and folders.backup_keys is None and not folders.without_keys:
+            why = "nobody can read backups without a copy of the content keys"
+            raise InvalidInput(
+                "backups", f"{why}: pass --backup-keys FOLDER, or --no-keys if you copy the keys yourself"
             )
         for proxy in self.proxies:
             _check_network(proxy)

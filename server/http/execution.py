@@ -69,7 +69,9 @@ class Folders(msgspec.Struct, frozen=True, kw_only=True):
     backups: Path | None = None
     """Each backup is a new folder in here. None: the server makes no backups."""
     backup_keys: Path | None = None
-    """The folder that the keys of the content are copied to, apart from the backups. None: they are not copied."""
+    """The folder that the keys of the content are copied to, apart from the backups."""
+    without_keys: bool = False
+    """Whether backups may be made without a copy of the keys, which are kept in another way."""
 
 
 class CallResult(msgspec.Struct, frozen=True):

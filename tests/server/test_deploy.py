@@ -10,13 +10,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx2
 import pytest
 
+from mnemolog import MemoryStore, restore_backup
 from mnemolog.cli.app import loaded
+from mnemolog.server.http.config import ServerConfig
+from mnemolog.server.http.execution import Folders
+from tests.server.serving import server
 from tests.support import WAIT_S
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
-UNIT, CONTAINER = (DEPLOY / "mnemolog.service").read_text(), (DEPLOY / "Containerfile").read_text()
+UNIT, BACKUP, CONTAINER = (
+    (DEPLOY / name).read_text() for name in ("mnemolog.service", "mnemolog-backup.service", "Containerfile")
+)
 
 
 def options(command):
@@ -31,12 +38,48 @@ def listed(instruction):
     return json.loads(re.search(rf"^{instruction} (\[.*\])$", CONTAINER, re.MULTILINE)[1])
 
 
+def started_by(unit):
+    """The command line that a unit of systemd starts."""
+    return shlex.split(re.search(r"^ExecStart=(.*)$", unit, re.MULTILINE)[1])
+
+
 def test_the_unit_starts_the_server_with_options_that_it_has():
     """Behind a proxy on the same machine."""
-    found = options(shlex.split(re.search(r"^ExecStart=(.*)$", UNIT, re.MULTILINE)[1]))
+    found = options(started_by(UNIT))
     assert found["behind_proxy"]
     assert found["host"] == "127.0.0.1"
     assert found["store"] == "/var/lib/mnemolog/memory"
+
+
+def test_backups_of_the_deployment_can_be_restored_and_read(tmp_path):
+    """One of the timer, while the server runs, and one that a caller asks for: keys are where the units put them."""
+    placed = [part.replace("/var/lib/mnemolog", str(tmp_path)) for part in started_by(UNIT)]
+    daily = [part.replace("/var/lib/mnemolog", str(tmp_path)) for part in started_by(BACKUP)]
+    with MemoryStore.open(tmp_path / "memory", model=None) as store:
+        store.session("trip").record("user", "The train leaves at nine.")
+        bearer = {"authorization": f"Bearer {store.admin.create_token('ops', verbs=['admin']).secret}"}
+    with server(placed[2], *placed[3:]) as (url, _):
+        httpx2.post(f"{url}/v1/backup", json={}, headers=bearer, timeout=WAIT_S).raise_for_status()
+        for _ in range(2):
+            subprocess.run([sys.executable, "-m", "mnemolog", *daily[1:]], check=True, timeout=WAIT_S)
+    made = list((tmp_path / "backups").iterdir())
+    assert len(made) == 2
+    for backup in made:
+        restore_backup(backup, tmp_path / "restored" / backup.name, keys=tmp_path / "keys")
+        with MemoryStore.open(tmp_path / "restored" / backup.name, model=None) as store:
+            assert [turn.text for turn in store.turns("trip")] == ["The train leaves at nine."]
+
+
+def test_a_server_that_would_make_unreadable_backups_does_not_start(tmp_path, run):
+    """Unless it is told that the keys are kept in another way."""
+    refused = run("serve", tmp_path / "memory", "--backups", tmp_path / "backups")
+    assert (refused.returncode, (tmp_path / "memory").exists()) == (1, False)
+    assert refused.stderr.startswith("error: --backups: ")
+    assert "--backup-keys" in refused.stderr
+    for folders in (Folders(backups=tmp_path, without_keys=True), Folders(backups=tmp_path, backup_keys=tmp_path)):
+        ServerConfig(folders=folders).check()
+    with server(tmp_path / "memory", "--backups", tmp_path / "backups", "--no-keys"):
+        pass
 
 
 def test_the_container_starts_the_server_with_options_that_it_has():
@@ -52,13 +95,17 @@ def test_the_container_starts_the_server_with_options_that_it_has():
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_accepts_the_unit(tmp_path):
     """With a program that is there in place of the one of the example."""
-    unit = tmp_path / "mnemolog.service"
-    unit.write_text(re.sub(r"ExecStart=\S+", f"ExecStart={sys.executable}", UNIT).replace("User=mnemolog", "User=root"))
+    units = [tmp_path / path.name for path in DEPLOY.glob("mnemolog*")]
+    for unit in units:
+        text = (DEPLOY / unit.name).read_text()
+        unit.write_text(
+            re.sub(r"ExecStart=\S+", f"ExecStart={sys.executable}", text).replace("User=mnemolog", "User=root")
+        )
     checked = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(unit)],
+        ["systemd-analyze", "verify", "--man=no", *map(str, units)],
         capture_output=True,
         text=True,
         timeout=WAIT_S,
         check=False,
     )
-    assert "mnemolog.service:" not in checked.stderr, checked.stderr
+    assert not [unit.name for unit in units if f"{unit.name}:" in checked.stderr], checked.stderr
