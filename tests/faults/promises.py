@@ -57,6 +57,8 @@ PROMISES = {
     "P31": "PostgreSQL: two nodes with different models, changed while both answer",
     "P33": "The server: an answered turn survives its kill and its stop under load, and a retry adds nothing",
     "P34": "Over HTTP: a connection that is cut neither loses nor doubles what is written",
+    "P35": "After a forget nothing that is left confirms a guess of the content",
+    "P36": "No caller fills the memory of a server with requests",
 }
 
 NUMBERS: dict[str, dict[str, Number]] = {
@@ -102,6 +104,7 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P31": {"turns of each node": Number(40, 1_000)},
     "P33": {"kills and stops": Number(3, 200)},
     "P34": {"cuts": Number(60, 5_000)},
+    "P36": {"clients": Number(16, 64)},
 }
 
 

@@ -14,6 +14,8 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from tests.server.serving import server
 
+pytestmark = pytest.mark.promise("P35")
+
 PIN = "4711"
 PATH = "/v1/sessions/caller"
 WRITES = [
