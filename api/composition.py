@@ -100,6 +100,7 @@ class StoreParts(SharedParts, SessionParts):
         background = self.projections.projector is not None
         structured_log.info("store.opened", path=self.layout.folder, log_id=self.log.log_id, background=background)
         self.forgetting.resume()
+        self.projections.watch(look=self.forgetting.look)
 
     def within(self, scope: Scope, *, own_names: bool) -> StoreParts:
         """Return parts for one scope that share log, projections and snapshots with these. Raises `OutsideScope`."""

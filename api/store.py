@@ -470,11 +470,14 @@ class MemoryStore(OfOneProcess):
         What was said and kept there becomes unreadable in every file of the store, hidden turns included; for sessions
         and scopes also the receipts of recalls within them. Ids, scopes, agents, idempotency keys, times and `reason`
         are labels and stay (docs/forgetting.md). The events stay countable, and `verify` still proves the history.
-        With `dry_run` nothing is written. The keys are destroyed first. If a later step cannot be done now, `pending`
-        has the reason; the next `open` or `forget` completes it.
+        With `dry_run` nothing is written. The keys are destroyed first: when the call returns, no process that reaches
+        the log answers with the content. What has to wait, such as rewriting a file that another process reads, is in
+        `pending`; every process that has the store open tries it again.
 
         Raises `UnknownSession`, `InvalidInput` (also for a store without encryption), `KeysMissing`, and `LogBusy` if
-        another process is still forgetting: nothing was written.
+        another process is still forgetting: nothing was written. `LogBusy` and `StorageFull` may also mean that the
+        keys could not be destroyed: the request is recorded then and tried again, and the content can be read until
+        that has succeeded.
         """
         selector = ForgetSelector.of(session, positions, scope, within=self.parts.boundary)
         self.parts.visible.require(selector.sessions, selector.positions)

@@ -187,7 +187,7 @@ def _show_pending(pending: Sequence[PendingErasure]) -> None:
         reason = f": {item.reason}" if item.reason else ""
         out.line((f"request {item.request}", "bold"), f" of {dated(item.requested_at)}{_by(item.actor)}{reason}")
         if not item.complete:
-            out.line("not done yet: opening the store resumes it")
+            out.line("not done yet: every process that has the store open tries again")
         print_table(item.waiting_for, NODE_COLUMNS)
     out.line(f"{counted(len(pending), 'request')} pending")
 

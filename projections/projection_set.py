@@ -66,7 +66,8 @@ class ProjectionSet:
         """Extends them in the background, if that was requested and there is a model."""
         if background and model is not None:
             self.projector = Projector(layout.projections, log, self.indexing)
-        self._look: Callable[[Position], None] = lambda _: None
+            self.projector.look = self._look
+        self._looks: list[Callable[[Position], None]] = []
         self._reached: Callable[[Position], None] = lambda _: None
 
     def views(self) -> Views:
@@ -168,14 +169,17 @@ class ProjectionSet:
             return self.projector.status()
         return read_status(self._layout.projections, now=datetime.now(UTC))
 
-    def watch(self, *, look: Callable[[Position], None], reached: Callable[[Position], None]) -> None:
-        """Set two callbacks. `look` gets the head, from the projector, or before a read if there is no projector.
+    def watch(self, *, look: Callable[[Position], None], reached: Callable[[Position], None] | None = None) -> None:
+        """Add a callback that gets the head, from the projector, or before a read if there is no projector.
 
         `reached` gets the position of the views after a read.
         """
-        self._look, self._reached = look, reached
-        if self.projector is not None:
-            self.projector.look = look
+        self._looks.append(look)
+        self._reached = reached or self._reached
+
+    def _look(self, head: Position) -> None:
+        for look in self._looks:
+            look(head)
 
     def poke(self) -> None:
         """Let the projector retry now, because the cause of a failure may be gone."""

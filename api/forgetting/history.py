@@ -34,7 +34,7 @@ class Request(NamedTuple):
     erased_last: Position | None
     """The last one: a request is carried out again if older keys were restored."""
     completed_at: Position | None
-    """Position of the event that records it as completed."""
+    """Position of the event that records it as completed, since its content was erased last."""
 
     def not_confirmed_by(self, nodes: Sequence[NodeStatus]) -> list[NodeStatus]:
         """Return the nodes that have not confirmed that its content is gone from their projections."""
@@ -57,6 +57,7 @@ def requests(log: EventLog) -> list[Request]:
                 case ContentErased(request=request):
                     erased.setdefault(request, recorded.position)
                     erased_last[request] = recorded.position
+                    completed.pop(request, None)
                 case ForgetCompleted(requests=done):
                     completed.update(dict.fromkeys(set(done) - completed.keys(), recorded.position))
     return [

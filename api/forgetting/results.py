@@ -55,7 +55,8 @@ class ForgetReport(Result, frozen=True, kw_only=True):
     """How many of the events were not named but depend on named ones: later checkpoints and writes of threads, which
     cannot be read without them."""
     pending: str | None = None
-    """What is not done yet, and why. The next `open` or `forget` resumes it."""
+    """What had to wait, and why: rewriting the keys' files, or the projections'. No answer has the content any more.
+    Every process that has the store open tries again, about once a minute, and so does the next `open`."""
     confirmed_by: tuple[NodeStatus, ...] = ()
     """Nodes of a log in PostgreSQL whose files have none of it any more, this one among them."""
     waiting_for: tuple[NodeStatus, ...] = ()
@@ -110,7 +111,7 @@ class PendingErasure(Result, frozen=True, kw_only=True):
     actor: str
     """Who requested it; empty if none was given."""
     complete: bool
-    """Whether the node that carried it out has done so. If not, opening the store resumes it."""
+    """Whether the node that carried it out has done so. If not, every process that has the store open tries again."""
     waiting_for: tuple[NodeStatus, ...]
     """Nodes of a log in PostgreSQL that have not confirmed it."""
 

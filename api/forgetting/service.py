@@ -1,11 +1,13 @@
-"""The forgetting service: record the request, destroy the keys, purge every projection, record completion.
+"""The forgetting service: record the request, destroy the keys, record that, wipe them, purge every projection.
 
-Each step can be repeated. An interrupted request is resumed when the store is opened next, or by the next request.
+Each step can be repeated. Once the keys are destroyed and that is recorded no process answers with the content, so
+what comes after may wait. It is tried again by every process that has the store open, and when it is opened next.
 """
 
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
@@ -18,7 +20,7 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested, ForgetTarget
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
-from mnemolog.domain.position import Position, Version
+from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.forgetting import purge as purging
@@ -33,10 +35,13 @@ from mnemolog.infra.log.stream_reader import version_at
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.projector import RETRY_S_MAX, retry_delay_s
 from mnemolog.projections.sql.snapshots import SnapshotStore
 
 LOCK_WAIT_S: Final = 30.0
-STEPS: Final = ("requested", "destroyed", "wiped", "recorded", "purged", "completed")
+RETRY_WAIT_S: Final = 0.2
+"""How long a process that tries again waits for readers of the keys: an answer may be waiting for it."""
+STEPS: Final = ("requested", "destroyed", "recorded", "wiped", "purged", "completed")
 """The steps of a request, in order; tests kill the process between them."""
 
 _NOT_NOW: Final = (
@@ -69,6 +74,9 @@ class Forgetting:
         """`nodes` returns the nodes of the log; `purged` notes up to where this one is purged."""
         self._layout, self._log, self._projections, self._snapshots = layout, log, projections, snapshots
         self._nodes, self._purged = nodes, purged
+        self._clean: set[str] = set()
+        """Requests whose content this process has purged. It is not done again while the keys wait to be wiped."""
+        self._looked, self._settled, self._tries, self._retry_at = ORIGIN, 0, 0, 0.0
 
     def forget(
         self, selector: ForgetSelector, *, reason: str, dry_run: bool, progress: Progress | None
@@ -96,25 +104,44 @@ class Forgetting:
 
             plan, position = self._log.appends.transact(work)
             self.reached("requested")
+            self._tries, self._retry_at = 1, 0.0
             pending = self._complete(progress)
         report = _report(plan, request=None if position is None else request, position=position, pending=pending)
         return self._with_nodes(report)
 
-    def resume(self) -> None:
-        """Resume interrupted requests, and repeat those undone by restoring a file. Fast if there are none.
+    def resume(self, *, carry_on: bool = True) -> bool:
+        """Resume what was interrupted or had to wait, and repeat what restoring a file has undone. Fast if nothing was.
 
-        If that fails, the next opening tries again, and `status` lists the requests.
+        Return whether nothing is left. With `carry_on=False` only look. If it fails, it is tried again later, and
+        `status` lists the requests.
         """
         if self._log.keyring is None or self._log.appends.is_read_only:
-            return
+            return True
         try:
             if self._is_settled():
-                return
+                return True
+            if not carry_on:
+                return False
+            self._tries = max(1, self._tries)
             with purging.alone(self._layout, wait_s=0):
                 self._append_lacking(self._keys().erasures())
-                self._complete(None)
-        except (errors.MnemologError, OSError):  # Opening must not fail for this.
+                return self._complete(None, wait_s=RETRY_WAIT_S) is None
+        except (errors.MnemologError, OSError):  # Neither opening nor an answer must fail for this.
+            return False
+
+    def look(self, head: Position) -> None:
+        """Try again what had to wait, ever less often. One short query for a new head while nothing waits.
+
+        What another process has begun is left to it for `RETRY_S_MAX`.
+        """
+        if head == self._looked or time.monotonic() < self._retry_at:
             return
+        epoch = self._log.epoch()
+        if epoch == self._settled or self.resume(carry_on=self._tries > 0):
+            self._looked, self._settled, self._tries = head, epoch, 0
+            return
+        self._tries += 1
+        self._retry_at = time.monotonic() + (RETRY_S_MAX if self._tries == 1 else retry_delay_s(self._tries))
 
     def reapply(self, erasures: Sequence[Erasure], *, progress: Progress | None = None) -> ReapplyReport:
         """See `AdminService.reapply_erasures`."""
@@ -210,40 +237,61 @@ class Forgetting:
 
         return self._log.appends.transact(work)
 
-    def _complete(self, progress: Progress | None) -> str | None:
-        """Complete every request. Return the step that failed, and why; None if all succeeded."""
-        step = "destroying the keys"
+    def _complete(self, progress: Progress | None, *, wait_s: float | None = None) -> str | None:
+        """Complete every request. Return what has to wait, and why; None if nothing has.
+
+        Raises what prevents that the keys are destroyed and that this is recorded: the content can be read until then.
+        `wait_s`: how long to wait for readers of the keys; None: as long as for any lock.
+        """
+        keyring, found = self._keys(), forgetting_record.requests(self._log)
+        undone = [item for item in found if item.completed_at is None or not keyring.has_erasure(item.event.id)]
+        if not undone:
+            return None
+        lacking = [item for item in undone if item.erased_at is None or not keyring.has_erasure(item.event.id)]
+        for request in lacking:
+            self._destroy(request)
+        self.reached("destroyed")
+        for request in lacking:
+            self._log.appends.transact(_recorded(request))
+        self.reached("recorded")
+        self._clean.difference_update(request.event.id for request in lacking)
+        done = ForgetCompleted(requests=[request.event.id for request in undone])
+        left = (
+            self._tried("wiping the keys", "wiped", partial(self._wipe, wait_s)),
+            self._tried("purging the projections", "purged", partial(self._purge, done.requests, progress)),
+        )
+        if any(left):
+            return "; ".join(filter(None, left))
         try:
-            found = forgetting_record.requests(self._log)
-            keyring = self._keys()
-            undone = [item for item in found if item.completed_at is None or not keyring.has_erasure(item.event.id)]
-            if not undone:
-                return None
-            for request in undone:
-                self._destroy(request)
-            self.reached("destroyed")
-            step = "wiping them"
-            if not keyring.wipe():
-                return f"{step}: another process is reading the keys"
-            self.reached("wiped")
-            step = "recording it"
-            for request in undone:
-                self._log.appends.transact(_recorded(request))
-            self.reached("recorded")
-            step = "purging the projections"
-            upto = self._log.head()
-            left = purging.purge(self._layout, self._log, self._projections, self._snapshots, progress=progress)
-            if left:
-                return f"{step}: {left}"
-            self._purged(upto)
-            self.reached("purged")
-            step = "recording that it is done"
-            done = ForgetCompleted(requests=[request.event.id for request in undone])
             self._log.appends.transact(lambda tx: tx.append(FORGETTING_STREAM, done))
-            self.reached("completed")
         except _NOT_NOW as error:
-            return f"{step}: {error}"
+            return f"recording that it is done: {error}"
+        self.reached("completed")
         return None
+
+    def _tried(self, step: str, reached: str, work: Callable[[], str]) -> str | None:
+        """Carry out a step that may wait. Return its name and why it has to; None if it is done."""
+        try:
+            why = work()
+        except _NOT_NOW as error:
+            why = str(error)
+        if why:
+            return f"{step}: {why}"
+        self.reached(reached)
+        return None
+
+    def _wipe(self, wait_s: float | None) -> str:
+        return "" if self._keys().wipe(wait_s=wait_s) else "another process is reading them"
+
+    def _purge(self, requests: Sequence[str], progress: Progress | None) -> str:
+        if self._clean.issuperset(requests):
+            return ""
+        upto = self._log.head()
+        left = purging.purge(self._layout, self._log, self._projections, self._snapshots, progress=progress)
+        if not left:
+            self._purged(upto)
+            self._clean.update(requests)
+        return left
 
     def _destroy(self, request: Request) -> None:
         event, recorded = request.event, request.recorded

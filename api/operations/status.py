@@ -248,7 +248,7 @@ def _warnings(
 ) -> Iterator[str]:
     if forgetting.pending:
         which = ", ".join(forgetting.pending)
-        yield f"requests to forget are not complete: {which}; opening the store resumes them"
+        yield f"requests to forget are not complete: {which}; any open store tries again"
     if views.state in LOST_HISTORY:
         yield f"the log has lost history: the views have read to {views.position}, the log ends at {head}"
     for item in vectors:

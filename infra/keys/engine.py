@@ -128,8 +128,8 @@ class KeysEngine(Protocol):
         """Replace the keys, or make them, by those of a file as `copy_to` writes it. The file is no longer needed."""
         ...
 
-    def another(self) -> KeysEngine:
-        """Return the same keys, to be opened again."""
+    def another(self, *, busy_timeout_s: float | None = None) -> KeysEngine:
+        """Return the same keys, to be opened again. `busy_timeout_s`: how long to wait for locks; None: as these do."""
         ...
 
     def close(self) -> None:

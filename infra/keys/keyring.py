@@ -188,13 +188,13 @@ class Keyring:
                 writer.note_change()
                 self._streams.clear()
 
-    def wipe(self) -> bool:
+    def wipe(self, *, wait_s: float | None = None) -> bool:
         """Rewrite what the keys are stored in, so that destroyed ones are no longer in it.
 
-        False where another process did not let it happen in time: then it is to be called again. Keys can be read
-        meanwhile.
+        False where another process did not let it happen within `wait_s` (None: as long as any lock is waited for):
+        then it is to be called again. Keys can be read meanwhile.
         """
-        with closing(self.engine.another()) as engine:
+        with closing(self.engine.another(busy_timeout_s=wait_s)) as engine:
             return engine.wipe()
 
     def erasures(self) -> list[KeyErasure]:

@@ -273,14 +273,14 @@ class PostgresKeys:
         if any(deleted):
             self.wipe()
 
-    def another(self) -> PostgresKeys:
+    def another(self, *, busy_timeout_s: float | None = None) -> PostgresKeys:
         """See `KeysEngine`."""
         return PostgresKeys(
             self._url,
             log_id=self.log_id,
             path=self._path,
             named=self._named,
-            busy_timeout_s=self._busy_timeout_s,
+            busy_timeout_s=self._busy_timeout_s if busy_timeout_s is None else busy_timeout_s,
             read_only=self._read_only,
         )
 

@@ -162,14 +162,20 @@ class SqliteKeys:
     def wipe(self) -> bool:
         """See `KeysEngine`. The write-ahead log is emptied as well."""
         with self._driver() as driver:
-            end = time.monotonic() + self._busy_timeout_s
+            if not self._emptied(driver):  # Rewriting would only make the write-ahead log larger, each time.
+                return False
             # Not by `secure_delete` alone: SQLite may have left copies of rows that it moved from page to page.
             driver.execute("VACUUM")
-            while driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
-                if time.monotonic() >= end:
-                    return False
-                time.sleep(CHECKPOINT_POLL_S)
-            return True
+            return self._emptied(driver)
+
+    def _emptied(self, driver: Any) -> bool:
+        """Empty the write-ahead log. False if others read from it for too long."""
+        end = time.monotonic() + self._busy_timeout_s
+        while driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(CHECKPOINT_POLL_S)
+        return True
 
     def copy_to(self, target: Path) -> None:
         """See `KeysEngine`."""
@@ -184,13 +190,13 @@ class SqliteKeys:
         copy.rename(self.path)
         sync(self.path.parent)
 
-    def another(self) -> SqliteKeys:
+    def another(self, *, busy_timeout_s: float | None = None) -> SqliteKeys:
         """See `KeysEngine`."""
         return SqliteKeys(
             self.path,
             log_id=self.log_id,
             files=self._files,
-            busy_timeout_s=self._busy_timeout_s,
+            busy_timeout_s=self._busy_timeout_s if busy_timeout_s is None else busy_timeout_s,
             read_only=self._read_only,
         )
 

@@ -318,13 +318,13 @@ def _certificate(store: MemoryStore, found: history.Request) -> Certificate:
 
 def _certified(erasure: PastErasure, *, is_erased: bool, pending: tuple[NodeStatus, ...]) -> Iterator[str]:
     if not is_erased:
-        yield "The request was recorded. Its content was not erased yet: opening the store resumes it."
+        yield "The request was recorded. Its content was not erased yet; it is tried again."
         return
     yield f"The keys of {counted(erasure.events, 'event')} were destroyed: nobody can read their content any more."
     if erasure.completed:
         yield "No file of this store holds any of it."
     else:
-        yield "Copies in the files of this store are still to be purged: opening the store resumes it."
+        yield "No answer has any of it. Files of keys or of projections still wait to be rewritten; it is tried again."
     if pending:
         yield f"{counted(len(pending), 'node has', 'nodes have')} not confirmed it yet; they serve nothing of it."
     yield "The events themselves stay in the chain of digests, so that the history can still be verified."

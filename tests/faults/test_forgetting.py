@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import shutil
+import subprocess
+import sys
 import threading
+from contextlib import contextmanager
 
+import msgspec
 import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore, NewTurn
+from mnemolog.domain.events import ContentErased
+from mnemolog.forgetting import service
 from mnemolog.forgetting.service import STEPS
 from mnemolog.infra.keys.key_tree import Node, leaves_near
+from mnemolog.infra.log.postgres.address import ADDRESS_FILE
 from mnemolog.projections.history import states
 from mnemolog.projections.sql.embeddings import content_hash
 from mnemolog.projections.sql.packed_vectors import pack
 from mnemolog.projections.vectors.text_hashes import CONTENT_BYTES
 from tests.children.forgetting import DIMENSION, forget_and_die, keep_open
-from tests.postgres import put_log_in_postgres
-from tests.support import WAIT_S, FakeClock, HashEncoder, in_thread
+from tests.postgres import connect, put_log_in_postgres
+from tests.support import WAIT_S, FakeClock, HashEncoder, in_thread, wait_until
 
 pytestmark = pytest.mark.promise("P15")
 
@@ -365,6 +373,83 @@ def test_a_reader_that_keeps_the_log_of_changes_is_waited_for_later(filled):
     reading.close()
     with reopened(filled) as store:
         assert store.status().forgetting.pending == ()
+    assert_forgotten(filled)
+
+
+HOLD = """
+import sys
+from pysqlite3 import dbapi2
+reading = dbapi2.connect(sys.argv[1], isolation_level=None)
+reading.execute("BEGIN")
+reading.execute("SELECT count(*) FROM nodes").fetchone()
+print("reading", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def reader_of_keys(folder, url):
+    """Another process that has begun to read the keys, in a file or in PostgreSQL, and does not end."""
+    if (folder / "keys.db").exists():
+        command = [sys.executable, "-c", HOLD, str(folder / "keys.db")]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            assert child.stdout.readline()
+            yield
+            child.stdin.close()
+    else:
+        with connect(url) as database:
+            database.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            database.execute("SELECT count(*) FROM mnemolog_keys.nodes").fetchone()
+            database.execute("SELECT count(*) FROM mnemolog_keys.meta").fetchone()
+            yield
+
+
+def all_answers(store):
+    """What every call that reads contents says, as text."""
+    bad = store.session("bad")
+    asked = " ".join(SECRETS)
+    said = [store.recall(asked, k=200, mode=mode).hits for mode in ("text", "vector", "hybrid")]
+    said += [store.context(asked, session="bad", tokens=4_000).blocks, bad.recall(asked, k=50).hits, bad.all()]
+    said += [store.turns("bad"), bad.turns(), bad.notes(), bad.task(), bad.checkpoints(), store.sessions()]
+    said += [store.find(word, hidden=True) for word in SECRETS]
+    said += [list(store.audit.timeline()), store.audit.recalls(), list(store.events()), store.replay()]
+    export = io.BytesIO()
+    store.audit.export(export)
+    return msgspec.json.encode(said, enc_hook=repr).decode() + export.getvalue().decode()
+
+
+@in_both
+@pytest.mark.parametrize("who", ["the store that forgot", "another one"])
+def test_keys_that_cannot_be_wiped_yet_delay_nothing_but_that(filled, tmp_path, monkeypatch, postgres_url, who):
+    """From the moment that the call returns no open store or node answers with it. The wipe is done without a restart
+    once the reader is gone, by whoever has the store open."""
+    monkeypatch.setattr(service, "retry_delay_s", lambda _: 0.0)
+    monkeypatch.setattr(service, "RETRY_S_MAX", 0.0)
+    beside = filled
+    if not (filled / "keys.db").exists():
+        beside = tmp_path / "node"
+        beside.mkdir()
+        shutil.copy(filled / ADDRESS_FILE, beside)
+    with reopened(filled, busy_timeout_s=0.2) as store, reopened(beside, busy_timeout_s=0.2) as other:
+        assert all(word in all_answers(each) for each in (store, other) for word in SECRETS)
+        with reader_of_keys(filled, postgres_url):
+            report = store.forget(session="bad")
+            assert report.pending == "wiping the keys: another process is reading them"
+            assert not report.complete
+            for each in (store, other):
+                answers = all_answers(each)
+                assert [word for word in SECRETS if word in answers.lower()] == []
+                assert each.status().forgetting.pending == (report.request,)
+                assert [item.complete for item in each.audit.pending_erasures()] == [False]
+        carrying_on = store if who == "the store that forgot" else other
+        if carrying_on is other:
+            store.close()
+        wait_until(
+            lambda: carrying_on.recall("x") is not None and not carrying_on.status().forgetting.pending, what="the wipe"
+        )
+        assert carrying_on.verify(contents=True).sound
+        erased = [item for item in carrying_on.events() if isinstance(item.event, ContentErased)]
+        assert len(erased) == 3  # Trying again adds none: of the session, of its receipt, of the request.
     assert_forgotten(filled)
 
 

@@ -165,7 +165,7 @@ def test_readers_never_meet_what_is_half_forgotten(threads, store):
 
     store.parts.forgetting.reached = look
     store.forget(positions=[threads.positions("t")[4]])
-    steps = ["requested", "destroyed", "wiped", "recorded", "purged", "completed"]
+    steps = ["requested", "destroyed", "recorded", "wiped", "purged", "completed"]
     assert seen_then == dict.fromkeys(steps, [["0000", "0001"]] * 2)
     assert [item.id for item in found] == ["0001", "0000"]
 
