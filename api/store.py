@@ -461,6 +461,7 @@ class MemoryStore(OfOneProcess):
         session: SessionLike | Sequence[SessionLike] = (),
         positions: int | Iterable[int] = (),
         scope: str | Sequence[str] = (),
+        questions: bool = True,
         reason: str = "",
         dry_run: bool = False,
         progress: Progress | None = None,
@@ -468,7 +469,9 @@ class MemoryStore(OfOneProcess):
         """Erase content permanently: of sessions, of all sessions in scopes, or of single events by position.
 
         What was said and kept there becomes unreadable in every file of the store, hidden turns included; for sessions
-        and scopes also the receipts of recalls within them. Ids, scopes, agents, idempotency keys, times and `reason`
+        and scopes also the receipts of recalls within them. Receipts whose hits lie in it go as well. So do, unless
+        `questions` is False, the receipts of questions that were asked in scopes that cover it, because they may quote
+        it: `dry_run` lists them. Ids, scopes, agents, idempotency keys, times and `reason`
         are labels and stay (docs/forgetting.md). The events stay countable, and `verify` still proves the history.
         With `dry_run` nothing is written. The keys are destroyed first: when the call returns, no process that reaches
         the log answers with the content. What has to wait, such as rewriting a file that another process reads, is in
@@ -479,7 +482,7 @@ class MemoryStore(OfOneProcess):
         keys could not be destroyed: the request is recorded then and tried again, and the content can be read until
         that has succeeded.
         """
-        selector = ForgetSelector.of(session, positions, scope, within=self.parts.boundary)
+        selector = ForgetSelector.of(session, positions, scope, questions=questions, within=self.parts.boundary)
         self.parts.visible.require(selector.sessions, selector.positions)
         if reason:
             checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)

@@ -65,6 +65,10 @@ def forget(
     session: Sessions = None,
     position: Positions = None,
     scope: Scopes = None,
+    keep_questions: Annotated[
+        bool,
+        typer.Option("--keep-questions", help="Keep receipts of questions asked above or beside; they may quote it."),
+    ] = False,
     reason: Annotated[str, typer.Option(help="The reason; it stays readable.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be forgotten; change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it nothing is changed.")] = False,
@@ -83,6 +87,7 @@ def forget(
             session=chosen,
             positions=position or (),
             scope=scope or (),
+            questions=not keep_questions,
             reason=reason,
             dry_run=rehearsal,
             progress=progress,
@@ -161,10 +166,22 @@ def _show_report(report: ForgetReport, *, preview: Preview) -> None:
     if report.dependents:
         why = "they depend on events that were, and are forgotten with them"
         out.line(f"{report.dependents} of them were not named: {why}")
+    _show_questions(report)
     if report.waiting_for:
         out.line(f"{counted(len(report.confirmed_by), 'node')} confirmed; {_unconfirmed(report.waiting_for)}")
     if report.pending is not None:
         print(f"not done yet: {visible(report.pending)}", file=sys.stderr)
+
+
+def _show_questions(report: ForgetReport) -> None:
+    """Print the questions asked above or beside what is forgotten."""
+    out = console()
+    for number, what in ((report.questions, "go along (--keep-questions keeps them)"), (report.questions_left, "stay")):
+        if number:
+            out.line(f"{counted(number, 'question')} asked above or beside may quote it: they {what}")
+    for item in report.asked[:PREVIEWED_MAX]:
+        where = f"in {item.scope or 'all scopes'}" if item.session is None else f"by session {item.session}"
+        out.line(f"    @{item.position} {dated(item.asked_at)} {where}: {one_line(item.query)}", style="dim")
 
 
 def _kind(topic: str, number: int) -> str:

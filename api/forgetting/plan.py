@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from mnemolog.domain import errors
+from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED
 from mnemolog.domain.events import (
     ContextServed,
@@ -25,12 +26,13 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.forgetting import ranges_of
 from mnemolog.domain.moments import checked_position
-from mnemolog.domain.position import Version
-from mnemolog.domain.scope import Boundary, Scope, parse_scope
+from mnemolog.domain.position import Position, Version
+from mnemolog.domain.scope import ROOT, UNBOUNDED, Boundary, Scope, covers, parse_scope
 from mnemolog.domain.session import SessionLike, session_id_of, session_of, session_stream
 from mnemolog.domain.thread_dependencies import copied_from, with_what_is_built_on
 from mnemolog.domain.thread_events import ThreadCopied
 from mnemolog.domain.threads import thread_of, thread_stream
+from mnemolog.forgetting.results import AskedQuestion
 from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log.engine import RowCursor, StagedRow
 from mnemolog.infra.log.event_log import EventLog
@@ -40,6 +42,10 @@ from mnemolog.projections.recall.receipts import RECALLS_STREAM
 Receipt = TypeVar("Receipt", bound=Event)
 
 
+ASKED_MAX: Final = 100
+"""How many questions a preview lists; the others are counted."""
+
+
 class ForgetSelector(NamedTuple):
     """What a caller wants to forget."""
 
@@ -47,6 +53,10 @@ class ForgetSelector(NamedTuple):
     scopes: tuple[Scope, ...] = ()
     """Including all scopes below them."""
     positions: frozenset[int] = frozenset()
+    questions: bool = True
+    """Whether receipts of questions asked above or beside it, which may quote it, go along."""
+    boundary: Boundary = UNBOUNDED
+    """The scope that the caller is bound to. Questions asked outside of it stay."""
 
     @classmethod
     def of(
@@ -55,6 +65,7 @@ class ForgetSelector(NamedTuple):
         positions: int | Iterable[int],
         scope: str | Sequence[str],
         *,
+        questions: bool,
         within: Boundary,
     ) -> ForgetSelector:
         """Return a selector, given one or several of each. Raises `InvalidInput`, `OutsideScope`."""
@@ -65,6 +76,8 @@ class ForgetSelector(NamedTuple):
             sessions=frozenset(session_id_of(item) for item in sessions),
             scopes=tuple(within.narrow(parse_scope(item)) for item in scopes),
             positions=frozenset(checked_position("positions", item) for item in places),
+            questions=questions,
+            boundary=within,
         )
 
     def holds_scope(self, scope: str) -> bool:
@@ -80,6 +93,11 @@ class Plan(NamedTuple):
     """Sessions that are erased entirely."""
     dependents: int = 0
     """Events that were not named, but depend on erased ones."""
+    asked: tuple[AskedQuestion, ...] = ()
+    """The first questions asked above or beside the content, `ASKED_MAX` at most."""
+    questions: int = 0
+    """How many of them are erased."""
+    questions_left: int = 0
 
     @property
     def counts(self) -> Counter[str]:
@@ -87,11 +105,41 @@ class Plan(NamedTuple):
         return sum((Counter(target.counts) for target in self.targets), Counter())
 
 
+class _Question(NamedTuple):
+    """A receipt of a question that may quote what is to be forgotten."""
+
+    version: Version
+    scope: Scope
+    session: str | None
+    query: str
+    stays: bool
+
+
+class _Positions:
+    """A set of positions up to the head, one bit each: a session may have any number of events."""
+
+    def __init__(self, head: Position) -> None:
+        self._bits = bytearray((head >> 3) + 1)
+
+    def add(self, position: int) -> None:
+        """Add a position that is not behind the head."""
+        self._bits[position >> 3] |= 1 << (position & 7)
+
+    def __contains__(self, position: int) -> bool:
+        return position >> 3 < len(self._bits) and bool(self._bits[position >> 3] & 1 << (position & 7))
+
+
+def _recall_of(receipt: RecallServed | ContextServed) -> RecallServed:
+    return receipt.recall if isinstance(receipt, ContextServed) else receipt
+
+
 class Planner:
     """Plans within a transaction, so that nothing changes between plan and request."""
 
     def __init__(self, log: EventLog, keyring: Keyring, tx: Transaction) -> None:
         self._log, self._keyring, self._tx = log, keyring, tx
+        self._scopes: dict[str, Scope] = {}
+        """Of sessions, as far as they were needed."""
 
     def plan(self, selector: ForgetSelector) -> Plan:
         """Return the plan for a selector.
@@ -104,19 +152,26 @@ class Planner:
                 raise errors.UnknownSession(session)
         if selector.scopes:
             sessions |= {session for session, started in self._starts() if selector.holds_scope(started.scope)}
-        targets = [self._whole(session_stream(session)) for session in sorted(sessions)]
+        gone = _Positions(self._log.head().position)
+        targets = [self._whole(session_stream(session), gone) for session in sorted(sessions)]
         singled = self._singled(selector, sessions)
+        for position in selector.positions:
+            gone.add(position)
+        asked, questions = self._add_receipts(selector, sessions, gone, singled)
         dependents = self._add_built_on(selector, singled)
         for stream, versions in sorted(singled.items()):
             targets.append(self._target(stream, ranges_of(versions), Counter(versions.values())))
         whole = {target.stream for target in targets if target.counts}
         named = tuple(session for session in sorted(sessions) if session_stream(session) in whole)
-        return Plan([target for target in targets if target.counts], named, dependents)
+        targets = [target for target in targets if target.counts]
+        return Plan(targets, named, dependents, self._listed(asked), questions[True], questions[False])
 
-    def _whole(self, stream: str) -> ForgetTarget:
+    def _whole(self, stream: str, gone: _Positions) -> ForgetTarget:
+        """Return all content of a stream that is left, and add the positions of all that it ever had to `gone`."""
         counts: Counter[str] = Counter()
         with closing(self._tx.reads.state_heads(stream)) as rows:
             for position, version, topic, head in rows:
+                gone.add(position)
                 if topic in CONTENT_TOPICS and self._is_there(position, stream, version, topic, head):
                     counts[topic] += 1
         counts.update(row[3] for row in self._tx.rows if row[1] == stream and row[3] in CONTENT_TOPICS)
@@ -126,31 +181,89 @@ class Planner:
         return ForgetTarget(stream=stream, versions=versions, series=self._keyring.series(stream), counts=dict(counts))
 
     def _singled(self, selector: ForgetSelector, sessions: set[str]) -> dict[str, dict[int, str]]:
-        """Return the topics of single events to forget, by stream and version: those named, and receipts."""
+        """Return the topics of the single events that were named, by stream and version."""
         found: dict[str, dict[int, str]] = {}
         for position in sorted(selector.positions):
             row = self._tx.reads.state_head_at(position)
             stream, version, topic, head = self._checked(position, row)
             if session_of(stream) not in sessions and self._is_there(position, stream, version, topic, head):
                 found.setdefault(stream, {})[version] = topic
-        if sessions or selector.scopes:
-            for version, served in self._receipts(RecallServed):
-                if served.session in sessions or selector.holds_scope(served.scope):
-                    found.setdefault(RECALLS_STREAM, {})[version] = served.topic
-        for version, context in self._receipts(ContextServed):
-            if self._shows(context, selector, sessions):
-                found.setdefault(RECALLS_STREAM, {})[version] = context.topic
         return found
 
-    def _shows(self, context: ContextServed, selector: ForgetSelector, sessions: set[str]) -> bool:
-        """Whether a context names or shows what is to be forgotten. Its digest could be compared with guesses."""
-        recall = context.recall
-        if {recall.session, context.of, *context.sessions} & sessions or selector.holds_scope(recall.scope):
+    def _add_receipts(
+        self, selector: ForgetSelector, sessions: set[str], gone: _Positions, singled: dict[str, dict[int, str]]
+    ) -> tuple[list[_Question], Counter[bool]]:
+        """Add the receipts that go along to the single events.
+
+        Return those that may quote what is to be forgotten: the first, and how many go along (True) and stay (False).
+        """
+        first: list[_Question] = []
+        counts: Counter[bool] = Counter()
+        of = {self._scope_of(session) for session in (*sessions, *self._sessions_of(selector.positions))}
+        above = {scope[:end] for scope in of for end in (0, len(scope), *(i for i, c in enumerate(scope) if c == "/"))}
+        receipts: Iterator[tuple[Version, RecallServed | ContextServed]]
+        receipts = chain(self._receipts(RecallServed), self._receipts(ContextServed))
+        for version, receipt in receipts:
+            recall = _recall_of(receipt)
+            if version in singled.get(RECALLS_STREAM, {}):
+                continue
+            if not (goes := self._shows(receipt, selector, sessions, gone)):
+                scope = Scope(recall.scope) if recall.session is None else self._scope_of(recall.session)
+                if scope not in above:
+                    continue
+                is_inside = covers(selector.boundary.scope, scope)
+                goes = selector.questions and is_inside
+                counts[goes] += 1
+                if is_inside:
+                    first.append(_Question(version, scope, recall.session, recall.query, stays=not goes))
+                    first = heapq.nsmallest(ASKED_MAX, first) if len(first) > 2 * ASKED_MAX else first
+            if goes:
+                singled.setdefault(RECALLS_STREAM, {})[version] = receipt.topic
+        return heapq.nsmallest(ASKED_MAX, first), counts
+
+    def _shows(
+        self, receipt: RecallServed | ContextServed, selector: ForgetSelector, sessions: set[str], gone: _Positions
+    ) -> bool:
+        """Whether a receipt names or shows what is to be forgotten. Its digest could be compared with guesses."""
+        recall = _recall_of(receipt)
+        if recall.session in sessions or selector.holds_scope(recall.scope) or any(hit in gone for hit in recall.hits):
             return True
-        if selector.positions & set(context.turns):
+        if not isinstance(receipt, ContextServed):
+            return False
+        if {receipt.of, *receipt.sessions} & sessions or any(turn in gone for turn in receipt.turns):
             return True
         rows = (self._tx.reads.state_head_at(position) for position in selector.positions if position <= recall.head)
-        return any(session_of(row[0]) == context.of and row[2] != TurnRecorded.topic for row in rows if row is not None)
+        return any(session_of(row[0]) == receipt.of and row[2] != TurnRecorded.topic for row in rows if row is not None)
+
+    def _listed(self, questions: Sequence[_Question]) -> tuple[AskedQuestion, ...]:
+        """Return questions with their places and times."""
+        found = {item.version: item for item in questions}
+        with closing(self._tx.reads.state_heads(RECALLS_STREAM)) as rows:
+            places = [(Position(row[0]), found[row[1]]) for row in rows if row[1] in found] if found else []
+        return tuple(
+            AskedQuestion(
+                position=position,
+                asked_at=to_datetime(self._log.recorded_at(position)),
+                scope=item.scope,
+                session=item.session,
+                query=item.query,
+                stays=item.stays,
+            )
+            for position, item in places
+        )
+
+    def _sessions_of(self, positions: Iterable[int]) -> Iterator[str]:
+        for position in positions:
+            row = self._tx.reads.state_head_at(position)
+            if row is not None and (session := session_of(row[0])) is not None:
+                yield session
+
+    def _scope_of(self, session: str) -> Scope:
+        if session not in self._scopes:
+            first = self._log.first_event(session_stream(session))
+            started = None if first is None else first.event
+            self._scopes[session] = Scope(started.scope) if isinstance(started, SessionStarted) else ROOT
+        return self._scopes[session]
 
     def _add_built_on(self, selector: ForgetSelector, singled: dict[str, dict[int, str]]) -> int:
         """Add the events of threads that depend on the named ones. Return how many."""

@@ -37,6 +37,23 @@ class NodeStatus(Result, frozen=True, kw_only=True):
     """What was forgotten up to this position is gone from its projections."""
 
 
+class AskedQuestion(Result, frozen=True, kw_only=True):
+    """A recall or a context with a receipt, asked in a scope that covers what is forgotten: it may quote that."""
+
+    _columns = ("position", "asked_at", "scope", "session", "stays", "query")
+
+    position: Position
+    asked_at: datetime
+    scope: str
+    """The scope that was searched; of a question of a session, that of the session."""
+    session: str | None
+    """The session that asked; None if none did."""
+    query: str
+    """With `dry_run` only."""
+    stays: bool
+    """Whether it is kept."""
+
+
 class ForgetReport(Result, frozen=True, kw_only=True):
     """What was forgotten, or with `dry_run` would be."""
 
@@ -54,6 +71,12 @@ class ForgetReport(Result, frozen=True, kw_only=True):
     dependents: int = 0
     """How many of the events were not named but depend on named ones: later checkpoints and writes of threads, which
     cannot be read without them."""
+    questions: int = 0
+    """How many are receipts of questions that were asked above or beside the content, and may quote it."""
+    questions_left: int = 0
+    """How many of these stay: by choice, or because they are outside of the scope that the store was opened for."""
+    asked: tuple[AskedQuestion, ...] = ()
+    """The first of both, up to 100; none that are outside of that scope."""
     pending: str | None = None
     """What had to wait, and why: rewriting the keys' files, or the projections'. No answer has the content any more.
     Every process that has the store open tries again, about once a minute, and so does the next `open`."""

@@ -349,5 +349,8 @@ def _report(
         events=sum(counts.values()),
         counts=dict(sorted(counts.items())),
         dependents=plan.dependents,
+        questions=plan.questions,
+        questions_left=plan.questions_left,
+        asked=plan.asked if dry_run else tuple(replace(question, query="") for question in plan.asked),
         pending=pending,
     )

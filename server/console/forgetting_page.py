@@ -17,7 +17,7 @@ from mnemolog.adapters.support.store_access import events_of, known_session, rea
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.display import counted
+from mnemolog.domain.display import counted, dated
 from mnemolog.domain.events import ForgetRequested
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
@@ -25,7 +25,7 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT
 from mnemolog.domain.session import session_of
 from mnemolog.forgetting import history
-from mnemolog.forgetting.results import ForgetReport, NodeStatus
+from mnemolog.forgetting.results import AskedQuestion, ForgetReport, NodeStatus
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.ports import Progress
@@ -50,6 +50,8 @@ class Selection(Result, frozen=True, kw_only=True):
     sessions: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
     positions: tuple[int, ...] = ()
+    keep_questions: bool = False
+    """Whether questions asked above or beside it, which may quote it, stay."""
     reason: str = ""
 
     @classmethod
@@ -59,6 +61,7 @@ class Selection(Result, frozen=True, kw_only=True):
             sessions=parameters.lines(fields, "sessions"),
             scopes=parameters.lines(fields, "scopes"),
             positions=parameters.positions(fields, "positions"),
+            keep_questions=parameters.several(fields, "questions") == ("keep",),  # A box that is ticked adds a value.
             reason=parameters.text(fields, "reason"),
         )
 
@@ -67,7 +70,8 @@ class Selection(Result, frozen=True, kw_only=True):
 
     def call(self) -> dict[str, Any]:
         """Return the arguments of `MemoryStore.forget`."""
-        return {"session": self.sessions, "scope": self.scopes, "positions": self.positions, "reason": self.reason}
+        named = {"session": self.sessions, "scope": self.scopes, "positions": self.positions}
+        return {**named, "questions": not self.keep_questions, "reason": self.reason}
 
     @property
     def name(self) -> str:
@@ -81,7 +85,7 @@ class PreviewLine(Result, frozen=True, kw_only=True):
 
     position: Position | None
     kind: str
-    """`turn`, `value`, `task`, `note`, or `event`."""
+    """`turn`, `value`, `task`, `note`, `event`, `question`, or `stays` for a question that is kept."""
     who: str
     text: str
 
@@ -113,6 +117,8 @@ class ForgetPreview(Result, frozen=True, kw_only=True):
     sessions_more: int
     events: tuple[PreviewLine, ...]
     """Single events that were named."""
+    questions: tuple[PreviewLine, ...]
+    """Questions asked above or beside it, which may quote it."""
     confirm: tuple[str, ...]
     """What may be typed to confirm: the name, or the number of events."""
 
@@ -208,6 +214,7 @@ async def _preview(store: AsyncMemoryStore, selection: Selection, *, after: int)
         sessions=sessions,
         sessions_more=len(report.sessions) - len(shown),
         events=events,
+        questions=tuple(_question(item) for item in report.asked),
         confirm=tuple(filter(None, (selection.name, str(report.events)))),
     )
 
@@ -249,6 +256,14 @@ def _event(log: EventLog, position: int) -> PreviewLine:
     return PreviewLine(position=recorded.position, kind="event", who=session_of(recorded.stream) or "", text=what)
 
 
+def _question(item: AskedQuestion) -> PreviewLine:
+    kind, who = (
+        "stays" if item.stays else "question",
+        f"{item.session or item.scope or 'all scopes'}, {dated(item.asked_at)}",
+    )
+    return PreviewLine(position=item.position, kind=kind, who=who, text=excerpt(item.query))
+
+
 def _summary(report: ForgetReport) -> Iterator[str]:
     if not report.events:
         yield "There is nothing to forget: what was named holds no content, or was forgotten before."
@@ -260,6 +275,12 @@ def _summary(report: ForgetReport) -> Iterator[str]:
     if report.dependents:
         unnamed = counted(report.dependents, "event")
         yield f"{unnamed} of these were not named, but cannot be read without those that were."
+    if report.questions:
+        asked = counted(report.questions, "question was", "questions were")
+        yield f"{asked} asked above or beside it. They may quote it, and become unreadable as well."
+    if report.questions_left:
+        left = counted(report.questions_left, "question")
+        yield f"{left} asked above or beside it may quote it, and will stay readable."
     yield "That something was there stays visible: ids, scopes, agents, times, and how many events there were."
 
 

@@ -352,7 +352,7 @@ CONTENT: Final[dict[str, Any]] = {
 
 def without_content(answer: Any) -> Any:
     """Return the answer to a write without content: ids, places, times and numbers."""
-    if isinstance(answer, list):
+    if isinstance(answer, (list, tuple)):
         return [without_content(item) for item in answer]
     if not isinstance(answer, msgspec.Struct):
         return answer

@@ -235,6 +235,7 @@ def test_forgetting_what_a_context_showed_forgets_its_receipt(folder, tmp_path):
         with MemoryStore.open(shutil.copytree(folder, tmp_path / str(number)), model=None) as store:
             (store if wish != {"positions": value} else store.session("trip")).context("ferry", receipt=True)
             store.session("other").context("ferry", receipt=True)
+            wish["questions"] = False
             assert store.forget(**wish, dry_run=True).counts["context.served.v1"] == 1, wish
             store.forget(**wish)
             audit = store.audit.contexts()
@@ -246,7 +247,7 @@ def test_an_unrelated_turn_that_is_forgotten_leaves_the_receipt(store, trip):
     """What then differs cannot be told from what was forgotten."""
     extra = trip.record("user", "Nothing to do with it.").position
     trip.context("ferry", roles=["assistant"], receipt=True)
-    store.forget(positions=[extra])
+    store.forget(positions=[extra], questions=False)
     audit = store.audit.contexts()
     assert audit.forgotten == 0
     assert verdicts(audit)[0] in ("reproduces", "cannot-be-told")

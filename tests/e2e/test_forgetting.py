@@ -61,7 +61,7 @@ def test_a_forgotten_session_keeps_its_structure_and_nothing_else(told):
     report = told.forget(session="a", reason="asked for")
     assert report.complete
     assert report.sessions == ("a",)
-    assert report.events == 6 + 1 + 4 + 1
+    assert report.events == 6 + 1 + 4 + 2
     assert (a.turns(), a.all(), a.notes(), a.task(), a.checkpoints()) == ([], {}, [], None, [])
     summary = told.sessions()[0]
     assert (summary.title, summary.scope, summary.turns, summary.forgotten_turns) == ("", "acme/a", 0, 6)
@@ -71,7 +71,7 @@ def test_a_forgotten_session_keeps_its_structure_and_nothing_else(told):
     assert told.verify(expect_head=str(before), contents=True).sound
     assert told.verify().forgotten == report.events
     audit = told.audit.recalls()
-    assert (audit.forgotten, len(audit.recalls)) == (1, 1)
+    assert (audit.forgotten, len(audit.recalls)) == (2, 0)
     assert told.admin.doctor(deep=True).healthy
 
 
@@ -308,14 +308,92 @@ def test_a_prefetched_answer_is_not_handed_out_after_forgetting(told):
     assert a.prefetch_result().reason == "forgotten"
 
 
-def test_a_receipt_whose_turns_are_forgotten_says_so(told):
+def test_a_receipt_of_an_answer_ranked_among_forgotten_turns_says_so(told):
     """It does not reproduce, and that is no fault of the log."""
-    told.recall("quokka", scope="other", k=3, mode="text", receipt=True)
-    told.forget(positions=[positions(told, "c")[0]])
+    found = told.recall("quokka", scope="other", k=3, mode="text", receipt=True)
+    gone = next(position for position in positions(told, "c") if position not in {hit.position for hit in found})
+    told.forget(positions=[gone], questions=False)
     audit = told.audit.recalls()
-    assert (audit.differing, audit.unknown) == (0, 1)
-    assert audit.recalls[0].verdict is Verdict.UNKNOWN
-    assert "forgotten since" in audit.recalls[0].why
+    assert (audit.differing, audit.forgotten) == (0, 0)
+    assert audit.recalls[0].verdict in (Verdict.UNKNOWN, Verdict.REPRODUCES)
+
+
+SAID = "555-0175"
+
+
+@pytest.fixture
+def questioned(store):
+    """A person's session with one turn, and questions that quote it: by name, whether they go anyhow."""
+    alice = store.start_session("alice", scope="acme/support/alice")
+    turn = alice.record("user", f"my number is {SAID}", metadata={"caller": "alice"}).position
+    for session, scope in (("desk", "acme/support"), ("next", "acme/sales")):
+        store.start_session(session, scope=scope).record("user", "the ferry leaves at noon")
+    asks = {
+        "within, by hits": lambda: store.recall(f"number {SAID}", session="alice", receipt=True),
+        "above, by hits": lambda: store.recall(f"number {SAID}", scope="acme/support", receipt=True),
+        "a context above, by hits": lambda: store.context(f"number {SAID}", scope="acme", receipt=True),
+        "by metadata": lambda: store.recall(SAID, metadata={"caller": "alice"}, receipt=True),
+        "above": lambda: store.recall(f"{SAID}", scope="acme/support", roles=["tool"], receipt=True),
+        "at the root": lambda: store.recall(SAID, roles=["tool"], receipt=True),
+        "beside": lambda: store.session("desk").recall(SAID, receipt=True),
+        "a context beside": lambda: store.context(SAID, session="desk", scope="acme/support", receipt=True),
+        "elsewhere": lambda: store.recall("ferry", scope="acme/sales", receipt=True),
+        "elsewhere, by a session": lambda: store.session("next").recall("ferry", receipt=True),
+    }
+    return store, turn, {name: ask().receipt for name, ask in asks.items()}
+
+
+@pytest.mark.parametrize("named", [{"session": "alice"}, {"scope": "acme/support/alice"}, {"positions": ...}])
+def test_questions_that_may_quote_what_is_forgotten_go_along_unless_they_are_kept(questioned, named):
+    """Receipts with hits in it go in any case. Those asked in scopes that cover it are listed first; the report names
+    those that stay. What was asked elsewhere stays."""
+    store, turn, asked = questioned
+    named = {"positions": turn} if "positions" in named else named
+    quoting = [asked[name] for name in ("above", "at the root", "beside", "a context beside")]
+    hits = [asked[name] for name in ("within, by hits", "above, by hits", "a context above, by hits", "by metadata")]
+    would = store.forget(**named, dry_run=True)
+    assert (would.questions, would.questions_left) == (4, 0)
+    assert [(item.position, item.query, item.stays) for item in would.asked] == [(at, SAID, False) for at in quoting]
+    assert [(item.scope, item.session) for item in would.asked] == [
+        *(("acme/support", None), ("", None)),
+        *[("acme/support", "desk")] * 2,
+    ]
+    kept = store.forget(**named, questions=False)
+    assert (kept.questions, kept.questions_left) == (0, 4)
+    assert [(item.position, item.query, item.stays) for item in kept.asked] == [(at, "", True) for at in quoting]
+    assert {item.position for item in store.audit.forgotten()} >= {turn, *hits}
+    assert not {item.position for item in store.audit.forgotten()} & {*quoting}
+    done = store.forget(**named if "positions" not in named else {"session": "alice"})
+    assert (done.questions, done.questions_left, done.complete) == (4, 0, True)
+    left = {item.position for item in store.events()} - {item.position for item in store.audit.forgotten()}
+    assert {asked["elsewhere"], asked["elsewhere, by a session"]} <= left
+    assert SAID not in "".join(repr(item.event) for item in store.events())
+    assert store.verify(contents=True).sound
+
+
+def test_who_is_bound_to_a_scope_takes_along_what_was_asked_within_it(questioned):
+    """The others are counted, and neither listed nor changed."""
+    store, _, asked = questioned
+    with store.within("acme/support") as bound:
+        would = bound.forget(session="alice", dry_run=True)
+        assert (would.questions, would.questions_left) == (3, 1)
+        assert [item.position for item in would.asked] == [asked[n] for n in ("above", "beside", "a context beside")]
+        bound.forget(session="alice")
+    gone = {item.position for item in store.audit.forgotten()}
+    assert gone >= {asked["by metadata"], asked["above"]}
+    assert asked["at the root"] not in gone
+
+
+def test_commands_list_questions_and_may_keep_them(questioned, run):
+    """With their texts while they can be read; `--keep-questions` leaves them, and says so."""
+    store, _, asked = questioned
+    shown = run("forget", store.path, "--session", "alice", "--dry-run").stdout
+    assert "4 questions asked above or beside may quote it: they go along (--keep-questions keeps them)" in shown
+    assert f"@{asked['beside']} " in shown
+    assert f"by session desk: {SAID}" in shown
+    kept = run("forget", store.path, "--session", "alice", "--keep-questions", "--yes").stdout
+    assert "4 questions asked above or beside may quote it: they stay" in kept
+    assert SAID not in kept
 
 
 def test_vectors_of_what_is_left_answer_as_before(folder, clock):

@@ -104,17 +104,18 @@ def test_a_judgement_changes_no_recall_and_no_audit(store, talk):
 
 def test_a_judgement_of_a_forgotten_question_says_that_it_has_lost_its_use(store, talk):
     """So does one whose right answer was forgotten; neither shows what was forgotten."""
-    asked, other = (store.recall(query, receipt=True) for query in ("tea", "ferry"))
+    asked, other = (store.recall(query, k=1, receipt=True) for query in ("tea", "ferry"))
     store.audit.judge(asked.receipt, good=[asked[0].position])
-    store.audit.judge(other.receipt, good=[other[0].position])
-    store.forget(positions=[asked.receipt, other[0].position])
+    right = next(turn.position for turn in talk.turns() if turn.position not in {hit.position for hit in other})
+    store.audit.judge(other.receipt, good=[right])
+    store.forget(positions=[asked.receipt, right], questions=False)
     lost, answerless = store.audit.judgements()
     assert (lost.receipt, lost.query, lost.unusable) == (asked.receipt, "", "its question was forgotten")
-    assert answerless.unusable == f"right answers were forgotten: {other[0].position}"
+    assert answerless.unusable == f"right answers were forgotten: {right}"
     with pytest.raises(InvalidInput, match="was forgotten"):
         store.audit.judge(asked.receipt, nothing=True)
     with pytest.raises(InvalidInput, match="a turn that was forgotten"):
-        store.audit.judge(other.receipt, good=[other[0].position])
+        store.audit.judge(other.receipt, good=[right])
 
 
 @pytest.mark.local

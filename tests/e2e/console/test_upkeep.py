@@ -216,6 +216,21 @@ def test_a_preview_names_what_would_become_unreadable_line_by_line(reader):
     assert reader.get("/forgetting?sessions=nobody").status_code == 404
 
 
+def test_questions_that_may_quote_it_are_ticked_at_first(writer):
+    """And are listed. Without the tick they stay, and the page says so."""
+    asked = writer.run(writer.store.recall("what does Alice drink", roles=["tool"], receipt=True)).receipt
+    page = writer.json("/forgetting?sessions=trip")
+    (line,) = [item for item in page["preview"]["questions"] if item["position"] == asked]
+    assert (line["kind"], line["text"]) == ("question", "what does Alice drink")
+    assert 'value="forget" checked' in writer.get("/forgetting?sessions=trip").text
+    unticked = "sessions=trip&questions=keep"
+    assert {item["kind"] for item in writer.json(f"/forgetting?{unticked}")["preview"]["questions"]} == {"stays"}
+    assert 'value="forget" checked' not in writer.get(f"/forgetting?{unticked}").text
+    fields = {"sessions": "trip", "questions": "keep", "events": events_of(writer, unticked), "confirm": "trip"}
+    writer.follow(writer.submit("/forgetting", fields))
+    assert writer.json(f"/forgetting?{unticked}")["preview"]["report"]["questions_left"] >= 1
+
+
 @pytest.mark.parametrize("typed", ["trip ", "number"])
 def test_forgetting_is_confirmed_in_writing_and_answered_with_a_certificate(writer, typed):
     """The name or the number of events; the certificate has what, when, by whom, and the heads before and after."""
@@ -236,8 +251,8 @@ def test_forgetting_is_confirmed_in_writing_and_answered_with_a_certificate(writ
     assert "nobody can read their content any more" in html
     assert writer.json("/forgetting")["erasures"] == [erasure]
     assert "I drink tea" not in writer.get("/recall?q=drink+tea").text
-    assert writer.json("/audit")["actors"] == [{"actor": "ada", "events": 4}]
-    assert len(writer.json("/audit?actor=ada")["events"]) == 4
+    assert writer.json("/audit")["actors"] == [{"actor": "ada", "events": 5}]
+    assert len(writer.json("/audit?actor=ada")["events"]) == 5
 
 
 def test_forgetting_without_confirmation_or_right_forgets_nothing(writer, reader):

@@ -94,10 +94,19 @@ class Accidents(Conversations, Questions):
             self.refused(InvalidInput, lambda: self.store.forget(**wish))
             return
         sessions = {self.model.journal[position - 1].session for position in gone}
+        wish["questions"] = (
+            how % 2 == 0 and not self.model.adopted
+        )  # All are asked at the root, which covers everything.
+        ever = {at for at, fact in enumerate(self.model.journal, 1) if fact.session == then.name}
+        lost = [it for it in self.receipts if wish["questions"] or {*it[1]} & (ever if "session" in wish else gone)]
         self._note_states()  # Writers that have not noticed yet still know them with what is forgotten here.
         self.before.append(read_all(log_of(self.store)))
-        report = self.append(lambda: self.store.forget(**wish), *[self.model.noticed] * (3 + len(sessions)))
-        agree((report.pending, report.events), (None, len(gone)), "what was forgotten")
+        report = self.append(
+            lambda: self.store.forget(**wish), *[self.model.noticed] * (3 + len(sessions) + bool(lost))
+        )
+        agree((report.pending, report.events), (None, len(gone) + len(lost)), "what was forgotten")
+        self.receipts = [it for it in self.receipts if it not in lost]
+        self.unanswerable |= {receipt for receipt, _ in lost}
         self.model.forget(gone)
 
     def doctor(self, what: int, *_: int) -> None:

@@ -205,7 +205,9 @@ class Questions(World):
         last = {item.receipt: item for item in self.store.audit.judgements() if item.receipt > self.model.adopted}
         found = {receipt: ([*item.good], [*item.bad], item.nothing) for receipt, item in last.items()}
         agree(found, self.judged, "judgements")
-        lost = {receipt for receipt, (good, *_) in self.judged.items() if {*good} & self.model.forgotten}
+        lost = {receipt for receipt, (good, *_) in self.judged.items() if {*good} & self.model.forgotten} | (
+            self.unanswerable & self.judged.keys()
+        )
         agree({receipt for receipt, item in last.items() if item.unusable}, lost, "judgements whose answers are gone")
 
 

@@ -80,6 +80,8 @@ class World:
         """Receipts that scripts asked for, each with its hits."""
         self.judged: dict[int, tuple[list[int], list[int], bool]] = {}
         """By receipt, what was judged last: good, bad, and whether nothing answers it."""
+        self.unanswerable: set[int] = set()
+        """Receipts that are forgotten."""
         self.open()
 
     def open(self) -> None:
