@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mnemolog.domain.limits import BLOB_BYTES_MAX
+
 COPY_BYTES_MIN: Final = 24
 """A shorter copy costs as much as its bytes."""
 COPIES_MAX: Final = 64
@@ -48,7 +50,12 @@ def splice(base: bytes, new: bytes) -> tuple[list[int], bytes]:
 
 
 def spliced(base: bytes, plan: list[int], between: bytes) -> bytes:
-    """Return the bytes that `splice` made the plan of. Raises `ValueError` for a plan that does not fit."""
+    """Return the bytes that `splice` made the plan of.
+
+    Raises `ValueError` for a plan that does not fit, or one of more than `BLOB_BYTES_MAX`: it may copy the base often.
+    """
+    if sum(plan[::3]) + sum(plan[2::3]) > BLOB_BYTES_MAX:
+        raise ValueError("larger than any that is stored")
     parts: list[bytes] = []
     place = 0
     for taken, offset, length in zip(plan[::3], plan[1::3], plan[2::3], strict=True):

@@ -23,6 +23,10 @@ HEAD_BYTES: Final = 1 << 20
 HEAD_LINES: Final = 100
 _PROGRESS_BYTES: Final = 1 << 20
 _BUFFER_BYTES: Final = 1 << 20
+UNPACKED_TIMES_MAX: Final = 50
+"""How many times its size a gzip file may unpack to: conversations do to some 10, logs to 30."""
+UNPACKED_BYTES_MIN: Final = 4 << 20
+"""To so much any gzip file may unpack."""
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 UTF8_BOM: Final = b"\xef\xbb\xbf"
 _OTHER_BOMS: Final = {
@@ -31,6 +35,22 @@ _OTHER_BOMS: Final = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
+
+
+class _Unpacked(gzip.GzipFile):
+    """The content of a gzip file. Raises `OSError` beyond `bytes_max`: what is small on disk is not to fill memory."""
+
+    def __init__(self, file: io.BufferedReader, *, bytes_max: int) -> None:
+        super().__init__(fileobj=file, mode="rb")
+        self._bytes_max = bytes_max
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return the next bytes, a buffer full at most, however many are asked for."""
+        data = super().read(_BUFFER_BYTES if size is None or size < 0 else min(size, _BUFFER_BYTES))
+        if self.tell() > self._bytes_max:
+            why = f"it unpacks to more than {self._bytes_max:,} bytes, {UNPACKED_TIMES_MAX} times its size"
+            raise OSError(errno.EFBIG, f"{why}; if you know what is in it, unpack it with gunzip and import that")
+        return data
 
 
 class TextSource:
@@ -90,7 +110,7 @@ class TextSource:
             is_gzip = self._raw.peek(2)[:2] == _GZIP_MAGIC
         if not is_gzip:
             return self._raw, False
-        unpacked: Any = gzip.GzipFile(fileobj=self._raw, mode="rb")
+        unpacked: Any = _Unpacked(self._raw, bytes_max=max(UNPACKED_BYTES_MIN, UNPACKED_TIMES_MAX * self.size))
         return io.BufferedReader(unpacked, _BUFFER_BYTES), True
 
     def _read_head(self) -> list[bytes]:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import gzip
 import os
+import tracemalloc
+from functools import partial
 
 import pytest
 
-from mnemolog.adapters.importers import detect_format, read_turns, source
+from mnemolog import MnemologError, import_log
+from mnemolog.adapters.importers import FORMATS, detect_format, read_turns, source
+from mnemolog.adapters.importers.preview import preview_files
+from mnemolog.audit.verification import verify_export
 from mnemolog.domain.errors import ImportRefused
 from mnemolog.infra import text_file
+from mnemolog.infra.text_file import UNPACKED_BYTES_MIN
 
 THREE = b'{"text": "one"}\n{"text": "two"}\n{"text": "three"}\n'
 
@@ -41,6 +47,46 @@ def test_a_gzip_file_is_detected_from_its_content(file):
     """The name does not matter."""
     assert texts(file(gzip.compress(THREE), "talk.txt")) == ["one", "two", "three"]
     assert texts(file(THREE, "talk.jsonl.gz")) == ["one", "two", "three"]
+
+
+BOMBS = {
+    name: gzip.compress(begin + unit * ((60 << 20) // len(unit)))
+    for name, begin, unit in (
+        ("array", b"[", b"{},"),
+        ("document", b'{"messages": [', b"{},"),
+        ("line", b"", b"a"),
+        ("lines", b"", b'{"text": "' + b"a" * 100_000 + b'"}\n'),
+    )
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_gzip_file_that_unpacks_a_hundredfold_is_refused_before_it_fills_memory(file, tmp_path, bomb):
+    """By every importer, by a preview, and as an export. The error says how to import it all the same."""
+    path, refusals = file(BOMBS[bomb], "talk.gz"), []
+    forms = (None, *(form for form in FORMATS if form != "chroma"))
+    reads = [partial(texts, path, format=form, on_refused=lambda _: None) for form in forms]
+    reads += [partial(preview_files, [path]), partial(import_log, path, tmp_path / "r"), partial(verify_export, path)]
+    for read in reads:
+        tracemalloc.start()
+        try:
+            with pytest.raises(MnemologError) as refused:
+                read()
+            assert tracemalloc.get_traced_memory()[1] < 40 << 20
+        finally:
+            tracemalloc.stop()
+        refusals.append("50 times its size; if you know what is in it, unpack it with gunzip" in str(refused.value))
+    assert sum(refusals) >= len(forms), refusals
+
+
+@pytest.mark.parametrize(("repeated", "times"), [(3, 10), (15, 30)])
+def test_a_gzip_file_of_conversations_or_of_logs_is_imported(file, rng, repeated, times):
+    """They unpack to some 10 or 30 times their size."""
+    lines = [b'{"text": "%s%010x"}\n' % (b"GET /healthz 200 " * repeated, rng.getrandbits(40)) for _ in range(80_000)]
+    packed, size = gzip.compress(b"".join(lines)), sum(map(len, lines))
+    assert size > UNPACKED_BYTES_MIN
+    assert times * 0.8 < size / len(packed) < times * 1.2
+    assert len(texts(file(packed))) == len(lines)
 
 
 @pytest.mark.parametrize("data", [b"\xef\xbb\xbf" + THREE, THREE.replace(b"\n", b"\r\n\r\n"), THREE[:-1]])

@@ -87,6 +87,12 @@ def test_a_plan_that_reaches_beyond_the_bytes_is_refused(plan):
         spliced(b"12345", plan, b"abc")
 
 
+def test_a_plan_that_copies_its_base_too_often_is_refused_before_it_fills_memory():
+    """A few bytes of an export would unpack to any number."""
+    with pytest.raises(ValueError, match="larger than any"):
+        spliced(bytes(1 << 20), [0, 0, 1 << 20] * 65, b"")
+
+
 def test_the_way_back_to_a_whole_value_is_short_and_leads_through_what_came_before():
     """A value is told by one that the value before it is told by as well, so no other has to be looked for."""
 
