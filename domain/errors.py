@@ -428,12 +428,12 @@ class ContentForgotten(AppendError):
 
 
 class LogBusy(AppendError):
-    """Other processes held the write lock for the whole waiting time."""
+    """Other processes held the write lock of the log or of its keys for the whole waiting time."""
 
     _hint = "nothing was written; it is safe to retry"
 
-    def __init__(self, *, waited_s: float) -> None:
-        super().__init__(f"the log was locked by another process for {waited_s:g} s")
+    def __init__(self, *, waited_s: float, what: str = "the log was") -> None:
+        super().__init__(f"{what} locked by another process for {waited_s:g} s")
         self.waited_s = waited_s
 
 

@@ -167,7 +167,8 @@ def error_of(error: BaseException, path: Path, *, busy_timeout_s: float) -> erro
         case "53100":  # disk_full
             return errors.StorageFull(path)
         case "42501" | "25006":  # insufficient_privilege, read_only_sql_transaction
-            refused = errors.StoreNotWritable(path, f"PostgreSQL says: {said}")
+            refused = errors.StoreNotWritable(path, said)
+            refused.args = (f"the database that {path} names refuses this: {said}",)
             refused.hint = (
                 "use a user whose roles allow it (docs/postgres.md, Roles), on a server that is not a standby"
             )

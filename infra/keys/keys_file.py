@@ -21,6 +21,7 @@ KEYS_FILE: Final = "keys.db"
 KEYS_FORMAT: Final = 1
 SECRET_BYTES: Final = 32
 MODE: Final = 0o600
+LOCKED: Final = "the keys of the log were"
 PARTS: Final = ("", "-wal", "-shm", "-journal")
 """Suffixes of the files that the database consists of."""
 
@@ -237,10 +238,12 @@ def _damage_in(driver: Any) -> str | None:
 
 @contextmanager
 def mapped_errors(path: Path, *, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S) -> Iterator[None]:
-    """As `sqlite.mapped_errors`, but damage is `KeysMissing`: it is not the log that is damaged."""
+    """As `sqlite.mapped_errors`, but damage is `KeysMissing`, and the keys are locked: it is not the log."""
     try:
         with sqlite.mapped_errors(path, busy_timeout_s=busy_timeout_s):
             yield
+    except errors.LogBusy as error:
+        raise errors.LogBusy(waited_s=error.waited_s, what=LOCKED) from error
     except errors.LogDamaged as error:
         raise errors.KeysMissing(path, f"it cannot be used: {error}") from error
 

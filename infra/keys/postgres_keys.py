@@ -312,7 +312,10 @@ class PostgresKeys:
         except (psycopg.Error, UnicodeEncodeError, OverflowError) as error:
             if getattr(error, "sqlstate", None) in _MISSING:
                 raise self.missing(f"it was not prepared for keys ({_said(error)})") from error
-            raise error_of(error, self._path, busy_timeout_s=self._busy_timeout_s) from error
+            meaning = error_of(error, self._path, busy_timeout_s=self._busy_timeout_s)
+            if isinstance(meaning, errors.LogBusy):
+                meaning = errors.LogBusy(waited_s=meaning.waited_s, what=keys_file.LOCKED)
+            raise meaning from error
 
     def _connect(self) -> None:
         driver, newest = self._settings.connect_again(), keys_file.KEYS_FORMAT

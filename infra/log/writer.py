@@ -155,6 +155,11 @@ class LogWriter:
         """Run the group's work in order. An error undoes the work that raised it, no other; then return False."""
         transaction, clean = self._transaction, True
         for request in group:
+            if isinstance(
+                request.error, errors.LogBusy
+            ):  # Not again under the lock: others would wait for the keys, too.
+                clean = False
+                continue
             count, head, head_digest = len(transaction.rows), transaction.head, transaction.head_digest
             try:
                 request.result = request.work(transaction)

@@ -80,12 +80,17 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         if (scope := _first(arguments.get("scope"))) is not None:
             return self._part_of(parse_scope(scope))
         own_parts = list(zip(self.scopes, self.parts, strict=True))
-        for session in sessions:
+        found = dict[Scope, str]()
+        for session in dict.fromkeys(sessions):
             for own, part in own_parts:
                 if session.startswith(f"{own}/") or await read(part, partial(_has, session=session)):
-                    return part
-        if sessions:
-            return self.store  # Unknown to all of them: it does not matter which one says so.
+                    found.setdefault(own, session)
+                    break
+        if len(found) > 1:
+            which = " and ".join(f"{session!r} is in {own}" for own, session in found.items())
+            raise InvalidInput("session", f"a request works within one scope: {which}; send one request for each scope")
+        if sessions:  # Unknown to all of them: it does not matter which one says so.
+            return next((part for own, part in own_parts if own in found), self.store)
         for name in (arguments.get("id"), arguments.get("agent")):  # Of a new session, and of an agent.
             for own, part in own_parts:
                 if name is not None and name.startswith(f"{own}/"):

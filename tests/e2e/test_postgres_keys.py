@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import uuid
 from pathlib import Path
 from urllib.parse import quote
@@ -208,6 +209,31 @@ def test_an_agent_needs_both_roles_and_one_without_that_of_keys_reads_no_content
     assert "Grant the role mnemolog_keys" in " ".join(ran.stdout.split())
     assert "keys.db" not in ran.stdout
     assert "grant the role mnemolog_keys" in " ".join(run("status", tmp_path / "auditor").stdout.split())
+
+
+def test_a_user_without_rights_is_told_what_the_database_refuses(node, user):
+    """Nothing was to be written, and the file that names the database is not to blame."""
+    node("a").close()
+    with pytest.raises(
+        errors.StoreNotWritable, match=r"^the database that .* names refuses this: permission den"
+    ) as no:
+        node("b", url=user(ROLE))
+    assert "docs/postgres.md" in no.value.hint
+
+
+def test_keys_that_are_locked_are_waited_for_once_and_named(node, postgres_url):
+    """Not again under the lock of the log, which all others wait for. Sessions whose keys are known continue."""
+    with node("a", busy_timeout_s=1.0) as store, connect(postgres_url) as database:
+        store.session("trip").record("user", "the ferry leaves at noon")
+        database.execute("BEGIN")
+        database.execute("SELECT * FROM mnemolog_keys.meta WHERE log_id = %s FOR UPDATE", (log_id_of(store),))
+        began = time.monotonic()
+        with pytest.raises(errors.LogBusy, match="the keys of the log were locked by another process for 1 s"):
+            store.session("new", title="plans")
+        assert 1.0 <= time.monotonic() - began < 2.0
+        store.session("trip").record("user", "and comes back at six")
+        database.execute("ROLLBACK")
+        store.session("new", title="plans")
 
 
 def test_a_user_without_the_role_of_keys_creates_no_encrypted_log(node, user):

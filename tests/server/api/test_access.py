@@ -241,7 +241,11 @@ def test_a_token_for_several_scopes_works_within_the_one_that_a_request_is_about
     assert recalled({}, **{"mnemolog-scope": BOB}) == {"his"}
     assert server("GET", "/sessions/his/turns", headers=both).json()["items"][0]["text"].endswith("his")
     assert server("PUT", "/sessions/acme%2Fbob%2Fnew", json={}, headers=both).json()["scope"] == BOB
-    assert server("POST", "/turns", json={"messages": [{"session": "his", "role": "user", "text": "x"}]}, headers=both)
+    of_both = [{"session": session, "role": "user", "text": "x"} for session in ("his", "hers")]
+    assert server("POST", "/turns", json={"messages": of_both[:1]}, headers=both).status_code == 200
+    mixed, head = server("POST", "/turns", json={"messages": of_both}, headers=both), store.head()
+    assert (mixed.status_code, store.head()) == (400, head)
+    assert "works within one scope: 'his' is in acme/bob and 'hers' is in acme/alice" in mixed.json()["detail"]
     asked = server("GET", "/sessions", headers=both)
     assert asked.status_code == 400
     assert ALICE in asked.json()["detail"]
