@@ -65,6 +65,18 @@ def record_one(pipe: Connection, folder: str, text: str) -> None:
         pipe.send([turn.text for turn in store.turns("trip")])
 
 
+def record_and_cut_shared_memory(pipe: Connection, folder: str, name: str) -> None:
+    """Record a turn, cut a `-shm` to 0 bytes, and continue."""
+    with MemoryStore.open(folder, model=None, background=False) as store:
+        store.session("trip").record("user", "acknowledged")
+        store.recall("acknowledged")
+        pipe.send("recorded")
+        os.truncate(Path(folder, f"{name}-shm"), 0)
+        while True:
+            store.session("trip").record("user", "later")
+            store.recall("later")
+
+
 def append_until_killed(pipe: Connection, folder: str, label: str, seed: int, keyed: bool) -> None:
     """Append batches of 1 to 50 turns for ever; after each return tell label, size and positions."""
     rng = random.Random(seed)

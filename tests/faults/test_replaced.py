@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import time
 from contextlib import suppress
 
@@ -12,6 +13,7 @@ import pytest
 from mnemolog import MemoryStore, errors, restore_backup
 from mnemolog.adapters.support.store_access import log_of
 from tests.children.recording import read_sessions, record_some, record_until_refused
+from tests.children.workers import record_and_cut_shared_memory
 from tests.support import WAIT_S, HashEncoder, in_thread, turn, wait_until
 
 pytestmark = pytest.mark.promise("P22")
@@ -397,3 +399,16 @@ def test_what_leaves_the_files_in_place_is_no_reason_to_refuse(recorded, answer,
     assert answer(record_some, str(folder), "another", 3)
     session.record("user", "at last")
     assert store.verify().sound
+
+
+@pytest.mark.parametrize("name", ["log.db", "keys.db", "projections/views.db"])
+def test_a_shm_that_is_cut_ends_the_process_and_loses_nothing(folder, processes, name):
+    """By SIGBUS: SQLite has the file mapped. What was acknowledged is there when the store is opened again."""
+    process, pipe = processes.start(record_and_cut_shared_memory, str(folder), name)
+    assert pipe.poll(WAIT_S)
+    assert pipe.recv() == "recorded"
+    process.join(WAIT_S)
+    assert process.exitcode == -signal.SIGBUS
+    with MemoryStore.open(folder, model=None) as store:
+        assert store.turns("trip")[0].text == "acknowledged"
+        assert store.verify(contents=True).sound
