@@ -34,6 +34,9 @@ WAITING_MAX: Final = 64
 REMEMBERED_MAX: Final = 256
 """Maximum number of sessions with an unfetched prefetch, finished or not. Beyond it, the oldest is dropped."""
 
+REMEMBERED_CHARACTERS_MAX: Final = 8 << 20
+"""Characters of the hits of all unfetched answers. Beyond them the oldest answers are dropped."""
+
 CLOSE_TIMEOUT_S: Final = 1.0
 
 EXIT_TIMEOUT_S: Final = 1.0
@@ -180,6 +183,18 @@ class Prefetcher:
             del self._newest[session]
             first.give_up(PrefetchReason.REPLACED)
 
+    def _drop_oldest_answers(self) -> None:
+        """Keep `REMEMBERED_CHARACTERS_MAX`, but the newest answer in any case."""
+        answers = [ticket for ticket in self._newest.values() if ticket.outcome and ticket.outcome.recall]
+        room = REMEMBERED_CHARACTERS_MAX
+        for ticket in sorted(answers, key=lambda ticket: ticket.id, reverse=True):
+            outcome = ticket.outcome
+            if room < 0:
+                del self._newest[ticket.stamp.session]
+                ticket.give_up(PrefetchReason.REPLACED)
+            elif outcome is not None and outcome.recall is not None:
+                room -= sum(len(hit.text) for hit in outcome.recall.hits)
+
     def _waits(self, ticket: Ticket) -> bool:
         return not ticket.done and ticket is not self._running
 
@@ -189,6 +204,7 @@ class Prefetcher:
             with self._lock:
                 if self._newest.get(ticket.stamp.session) is ticket and not ticket.done:
                     ticket.settle(outcome)
+                    self._drop_oldest_answers()
                 run, self._running, self._run = self._run, None, None
             if run is not None:
                 run.set_result(None)

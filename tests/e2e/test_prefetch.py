@@ -160,3 +160,15 @@ def test_closing_abandons_a_prefetch_that_is_stuck(tmp_path, encoder):
     store.close()
     assert ticket.reason is PrefetchReason.CLOSED
     encoder.free.set()
+
+
+def test_unfetched_answers_take_no_more_than_their_room(store, monkeypatch):
+    """The oldest go first; the newest is kept, however large it is."""
+    monkeypatch.setattr("mnemolog.projections.recall.prefetch.REMEMBERED_CHARACTERS_MAX", 250)
+    sessions = [store.session(name) for name in "abc"]
+    for session in sessions:
+        session.record("user", "tea " * 50)
+        assert session.prefetch("tea").wait(WAIT_S)
+    a, b, c = (session.prefetch_result() for session in sessions)
+    assert (a.reason, b.reason) == (PrefetchReason.NONE_ASKED, None)
+    assert texts(b.recall) == texts(c.recall) == {"tea " * 50}
