@@ -371,6 +371,7 @@ def test_questions_that_may_quote_what_is_forgotten_go_along_unless_they_are_kep
     assert store.verify(contents=True).sound
 
 
+@pytest.mark.local
 def test_who_is_bound_to_a_scope_takes_along_what_was_asked_within_it(questioned):
     """The others are counted, and neither listed nor changed."""
     store, _, asked = questioned
