@@ -29,7 +29,7 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres.address import LogAddress, answers_alone, place_of
 from mnemolog.infra.log.sqlite.wal_checkpointer import WalKeeper
-from mnemolog.infra.runtime.atomic_files import ScratchFolder
+from mnemolog.infra.runtime.atomic_files import ScratchFolder, sweep_scratch
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.paths import is_writable
 from mnemolog.infra.runtime.regular_files import require_folder
@@ -99,6 +99,7 @@ class StoreParts(SharedParts, SessionParts):
         self.projections.start()
         background = self.projections.projector is not None
         structured_log.info("store.opened", path=self.layout.folder, log_id=self.log.log_id, background=background)
+        sweep_scratch()
         self.forgetting.resume()
         self.projections.watch(look=self.forgetting.look)
 

@@ -14,7 +14,7 @@ from mnemolog.domain.store_layout import PROJECTIONS as FOLDER
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.history import forgotten_turns
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.runtime.atomic_files import lock_file, make_folder
+from mnemolog.infra.runtime.atomic_files import lock_file, make_folder, sweep_scratch
 from mnemolog.infra.runtime.os_errors import as_store_error
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.maintenance.context import StoreContext
@@ -67,6 +67,10 @@ def purge(
     _purge_quarantine(context.quarantine, log)
     for path in (layout.projections / PROJECTORS).glob("*.json"):
         path.unlink(missing_ok=True)  # It may quote a model's report about a text.
+    for abandoned in stale_files.abandoned_in(layout.folder):
+        if abandoned.path.name.startswith(".keys."):  # Of an import or a copy of the store that was killed.
+            stale_files.remove(abandoned.path)
+    sweep_scratch()
     projections.poke()
     return "; ".join(left)
 

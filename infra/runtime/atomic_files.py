@@ -6,7 +6,9 @@ Everything is written under a temporary name, made durable and then renamed. Onl
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -28,6 +30,7 @@ FOLDER_MODE: Final = 0o700
 
 LOCK_POLL_S: Final = 0.01
 _REMOVED: Final = "removed"
+_SCRATCH: Final = "mnemolog"
 _TAKEN: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
@@ -154,32 +157,68 @@ def make_folder(folder: Path, *, root: str = "") -> None:
 def temporary_folder(prefix: str, final: Path) -> Iterator[Path]:
     """Give a new folder beside `final`, to build it in. If it is not published when the block ends, it is deleted.
 
-    Raises `StoreNotWritable`, `StorageFull`, `OutOfDescriptors`.
+    Folders of this prefix that killed processes left there are deleted, because they hold content. Raises
+    `StoreNotWritable`, `StorageFull`, `OutOfDescriptors`.
     """
     temporary = final.absolute().with_name(temporary_name(prefix))
     with mapped_to_store_errors(final):
+        sweep(temporary.parent, prefix)
         spare = os.open(os.devnull, os.O_RDONLY)  # Deleting takes a descriptor: by then none may be left.
+        lock = None
         try:
             make_folder(temporary)
+            lock = _locked(temporary)
             yield temporary
         finally:
             os.close(spare)
             _delete(temporary)
+            if lock is not None:
+                os.close(lock)
 
 
 class ScratchFolder:
     """A folder that exists as long as this object, outside of every store."""
 
     def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="mnemolog-"))
+        self.path = Path(tempfile.gettempdir(), temporary_name(_SCRATCH))
+        self.path.mkdir(mode=FOLDER_MODE)
         # Not a TemporaryDirectory: the child of a fork would delete the folder of its parent.
-        self.close = weakref.finalize(self, _delete_own, self.path, os.getpid())
+        self.close = weakref.finalize(self, _delete_own, self.path, _locked(self.path), os.getpid())
         """Deletes the folder."""
 
 
-def _delete_own(folder: Path, made_by: int) -> None:
+def _delete_own(folder: Path, lock: int | None, made_by: int) -> None:
     if os.getpid() == made_by:
         shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def sweep_scratch() -> None:
+    """Delete the scratch folders of processes that were killed. What cannot be deleted is left to the next sweep."""
+    with suppress(OSError):
+        sweep(Path(tempfile.gettempdir()), _SCRATCH)
+
+
+def sweep(folder: Path, prefix: str) -> None:
+    """Delete this user's temporary folders in `folder` whose process was killed. A running one has its own locked."""
+    name = re.compile(rf"\.{re.escape(prefix)}\.\d+\.[0-9a-f]{{8}}")
+    for path in folder.glob(f".{prefix}.*"):
+        if name.fullmatch(path.name) and (lock := _locked(path)) is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+
+
+def _locked(folder: Path) -> int | None:
+    """Return a descriptor with a lock on a folder of this user; None if it is locked, or its disk has no locks."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_uid == os.geteuid():
+                return descriptor
+        os.close(descriptor)
+    return None
 
 
 def publish_folder(temporary: Path, final: Path, *, replace: bool = False) -> None:

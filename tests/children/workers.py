@@ -23,6 +23,7 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain import errors
 from mnemolog.domain.events import SessionStarted, TurnRecorded
 from mnemolog.domain.position import NO_STREAM, Version
+from mnemolog.operations import backup, moving, restore
 from mnemolog.projections.history import states
 from tests.golden.make_store import encoder
 from tests.interrupts import Interrupt
@@ -75,6 +76,27 @@ def record_and_cut_shared_memory(pipe: Connection, folder: str, name: str) -> No
         while True:
             store.session("trip").record("user", "later")
             store.recall("later")
+
+
+def wait_within(pipe: Connection, folder: str, work: str, temporary: str) -> None:
+    """Begin to read, back up, restore or copy a store, and wait where that has written content elsewhere."""
+    tempfile.tempdir = temporary
+
+    def wait(*_: object, **__: object) -> None:
+        pipe.send("there")
+        signal.pause()
+
+    if work == "restore":
+        restore._settle = wait  # type: ignore[assignment]
+        restore.restore_backup(f"{folder}-backup", f"{folder}-restored", keys=f"{folder}-keys")
+    elif work == "copy":
+        moving.check = wait  # type: ignore[assignment]
+        moving.copy_store(folder, f"{folder}-copy")
+    with MemoryStore.open(folder, model=None, read_only=work == "read") as store:
+        if work == "backup":
+            backup.verify_copy = wait  # type: ignore[assignment]
+            store.backup(f"{folder}-new", with_projections=True)
+        wait()
 
 
 def append_until_killed(pipe: Connection, folder: str, label: str, seed: int, keyed: bool) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import contextmanager
+from functools import partial
 
 import msgspec
 import pytest
 from pysqlite3 import dbapi2
 
-from mnemolog import MemoryStore, NewTurn
+from mnemolog import MemoryStore, NewTurn, copy_store, restore_backup
 from mnemolog.domain.events import ContentErased
 from mnemolog.forgetting import service
 from mnemolog.forgetting.service import STEPS
@@ -24,6 +27,7 @@ from mnemolog.projections.sql.embeddings import content_hash
 from mnemolog.projections.sql.packed_vectors import pack
 from mnemolog.projections.vectors.text_hashes import CONTENT_BYTES
 from tests.children.forgetting import DIMENSION, forget_and_die, keep_open
+from tests.children.workers import wait_within
 from tests.postgres import connect, put_log_in_postgres
 from tests.support import WAIT_S, FakeClock, HashEncoder, in_thread, wait_until
 
@@ -487,3 +491,36 @@ def test_many_random_wishes_against_a_list(tmp_path, rng):
     assert store.verify(contents=True).sound
     assert store.admin.doctor(deep=True).healthy
     store.close()
+
+
+def of_processes(folder):
+    """What is under a temporary name of a process, in folders and in files."""
+    return [path for path in folder.rglob(".*") if re.fullmatch(r"\.[a-z]+\.\d+\.[0-9a-f]{8}", path.name)]
+
+
+@pytest.mark.parametrize("work", ["read", "backup", "restore", "copy"])
+def test_content_that_a_killed_process_left_elsewhere_is_deleted(filled, tmp_path, processes, monkeypatch, work):
+    """By the next one that does the same, or by a forgetting. What a running process has stays."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    place = partial("{}-{}".format, filled)
+    with reopened(filled) as store:
+        store.backup(place("backup"), keys=place("keys"))
+    (killed, _), (running, _) = [
+        (process, pipe)
+        for process, pipe in (processes.start(wait_within, str(filled), work, tempfile.tempdir) for _ in range(2))
+        if pipe.poll(WAIT_S) and pipe.recv() == "there"
+    ]
+    left = of_processes(tmp_path)
+    assert len(left) == 2, left
+    killed.kill()
+    killed.join()
+    if work == "restore":
+        restore_backup(place("backup"), place("next"), keys=place("keys"))
+    elif work == "copy":
+        copy_store(filled, place("copy"))
+    with reopened(place("copy") if work == "copy" else filled) as store:
+        if work == "backup":
+            store.backup(place("next"))
+        assert store.forget(session="bad").complete
+    assert [path.name.split(".")[2] for path in of_processes(tmp_path)] == [str(running.pid)]
