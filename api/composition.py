@@ -37,6 +37,7 @@ from mnemolog.models.service import ModelService
 from mnemolog.observability.instrumentation import gauges_of, measure_appends, recall_timer
 from mnemolog.observability.telemetry import NO_TELEMETRY, Gauges, Telemetry
 from mnemolog.operations.backup import copy_projections
+from mnemolog.operations.known_backups import copies_of_keys
 from mnemolog.operations.nodes import Nodes
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.context.service import Contexts
@@ -170,7 +171,15 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
         snapshots=snapshots,
         projections=projections,
         nodes=nodes,
-        forgetting=Forgetting(layout, log, projections, snapshots, nodes=nodes.all, purged=nodes.purged),
+        forgetting=Forgetting(
+            layout,
+            log,
+            projections,
+            snapshots,
+            nodes=nodes.all,
+            purged=nodes.purged,
+            copies_of_keys=partial(copies_of_keys, layout.folder),
+        ),
         tokens=Tokens(log, clock, uses=layout.projections / "token-uses.json"),
         wal_keeper=WalKeeper(log.path, log),
         telemetry=telemetry or NO_TELEMETRY,

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 import typer
@@ -16,9 +17,10 @@ from mnemolog.cli.arguments import open_store, session_called
 from mnemolog.cli.nodes import NODE_COLUMNS
 from mnemolog.cli.output import console, print_table
 from mnemolog.cli.progress import bar
-from mnemolog.domain import events
+from mnemolog.domain import errors, events
 from mnemolog.domain.display import counted, dated, named, one_line, visible
 from mnemolog.forgetting.results import ForgetReport, ForgottenEvent, NodeStatus, PendingErasure
+from mnemolog.infra.runtime.atomic_files import new_file
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.store import MemoryStore
@@ -70,6 +72,10 @@ def forget(
         typer.Option("--keep-questions", help="Keep receipts of questions asked above or beside; they may quote it."),
     ] = False,
     reason: Annotated[str, typer.Option(help="The reason; it stays readable.")] = "",
+    certificate: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write what was forgotten and what remains into a new file, as JSON."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be forgotten; change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it nothing is changed.")] = False,
     as_json: AsJson = False,
@@ -79,6 +85,8 @@ def forget(
     Example: mnemolog forget memory/ --scope acme/support/alice --reason "asked for on 3 May" --yes
     """
     rehearsal = dry_run or not yes
+    if certificate is not None and certificate.exists():
+        raise errors.InvalidInput("certificate", f"{certificate} exists; nothing was forgotten")
     with open_store(store, create=False) as opened, bar("forgetting") as progress:
         chosen = [session_called(opened, given).id for given in session or ()]
         for given in scope or ():
@@ -93,6 +101,9 @@ def forget(
             progress=progress,
         )
         preview = _preview(opened, report, position or ())
+    if certificate is not None and report.certificate is not None:
+        with new_file(certificate) as file:
+            file.write(report.certificate.to_json(indent=2).encode() + b"\n")
     output.answer(report, partial(_show_report, preview=preview), as_json=as_json)
     if rehearsal and not dry_run and report.events:
         remark("nothing was forgotten", hint="add --yes to do it")
@@ -167,6 +178,9 @@ def _show_report(report: ForgetReport, *, preview: Preview) -> None:
         why = "they depend on events that were, and are forgotten with them"
         out.line(f"{report.dependents} of them were not named: {why}")
     _show_questions(report)
+    for item in report.certificate.remains if report.certificate is not None else ():
+        if item.kind == "keys":
+            out.line(f"remains: {item.says}: {', '.join(item.items)}")
     if report.waiting_for:
         out.line(f"{counted(len(report.confirmed_by), 'node')} confirmed; {_unconfirmed(report.waiting_for)}")
     if report.pending is not None:

@@ -15,7 +15,7 @@ from mnemolog.domain.events import (
     RecordedEvent,
     TurnRecorded,
 )
-from mnemolog.domain.forgetting import FORGETTING_STREAM
+from mnemolog.domain.forgetting import FORGETTING_STREAM, Positions
 from mnemolog.domain.position import Position
 from mnemolog.forgetting.results import ForgettingStatus, ForgottenEvent, NodeStatus
 from mnemolog.infra.log.event_log import EventLog
@@ -85,6 +85,16 @@ def forgotten(log: EventLog, *, topic: str | None = None) -> Iterator[ForgottenE
                         reason=request.event.reason,
                         actor=request.event.actor,
                     )
+
+
+def positions_of(log: EventLog, request: Request) -> Positions:
+    """Return the positions of all events whose content a request concerns."""
+    before = request.erased_at or request.recorded.position
+    found = Positions(before)
+    for target in request.event.targets:
+        for position, _ in _content(log, target, before=before):
+            found.add(position)
+    return found
 
 
 def forgotten_turns(log: EventLog) -> list[Position]:

@@ -24,9 +24,9 @@ from mnemolog.domain.events import (
     TurnRecorded,
     ValueDeleted,
 )
-from mnemolog.domain.forgetting import ranges_of
+from mnemolog.domain.forgetting import Positions, ranges_of
 from mnemolog.domain.moments import checked_position
-from mnemolog.domain.position import Position, Version
+from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.scope import ROOT, UNBOUNDED, Boundary, Scope, covers, parse_scope
 from mnemolog.domain.session import SessionLike, session_id_of, session_of, session_stream
 from mnemolog.domain.thread_dependencies import copied_from, with_what_is_built_on
@@ -115,20 +115,6 @@ class _Question(NamedTuple):
     stays: bool
 
 
-class _Positions:
-    """A set of positions up to the head, one bit each: a session may have any number of events."""
-
-    def __init__(self, head: Position) -> None:
-        self._bits = bytearray((head >> 3) + 1)
-
-    def add(self, position: int) -> None:
-        """Add a position that is not behind the head."""
-        self._bits[position >> 3] |= 1 << (position & 7)
-
-    def __contains__(self, position: int) -> bool:
-        return position >> 3 < len(self._bits) and bool(self._bits[position >> 3] & 1 << (position & 7))
-
-
 def _recall_of(receipt: RecallServed | ContextServed) -> RecallServed:
     return receipt.recall if isinstance(receipt, ContextServed) else receipt
 
@@ -152,7 +138,7 @@ class Planner:
                 raise errors.UnknownSession(session)
         if selector.scopes:
             sessions |= {session for session, started in self._starts() if selector.holds_scope(started.scope)}
-        gone = _Positions(self._log.head().position)
+        gone = Positions(self._log.head().position)
         targets = [self._whole(session_stream(session), gone) for session in sorted(sessions)]
         singled = self._singled(selector, sessions)
         for position in selector.positions:
@@ -166,7 +152,13 @@ class Planner:
         targets = [target for target in targets if target.counts]
         return Plan(targets, named, dependents, self._listed(asked), questions[True], questions[False])
 
-    def _whole(self, stream: str, gone: _Positions) -> ForgetTarget:
+    def asked_above(self, sessions: set[str], boundary: Boundary) -> tuple[list[AskedQuestion], int]:
+        """Return the first questions that are left and may quote what was in these sessions, and how many there are."""
+        selector = ForgetSelector(sessions=frozenset(sessions), questions=False, boundary=boundary)
+        asked, counts = self._add_receipts(selector, sessions, Positions(ORIGIN), {})
+        return list(self._listed(asked)), counts[False]
+
+    def _whole(self, stream: str, gone: Positions) -> ForgetTarget:
         """Return all content of a stream that is left, and add the positions of all that it ever had to `gone`."""
         counts: Counter[str] = Counter()
         with closing(self._tx.reads.state_heads(stream)) as rows:
@@ -191,7 +183,7 @@ class Planner:
         return found
 
     def _add_receipts(
-        self, selector: ForgetSelector, sessions: set[str], gone: _Positions, singled: dict[str, dict[int, str]]
+        self, selector: ForgetSelector, sessions: set[str], gone: Positions, singled: dict[str, dict[int, str]]
     ) -> tuple[list[_Question], Counter[bool]]:
         """Add the receipts that go along to the single events.
 
@@ -222,7 +214,7 @@ class Planner:
         return heapq.nsmallest(ASKED_MAX, first), counts
 
     def _shows(
-        self, receipt: RecallServed | ContextServed, selector: ForgetSelector, sessions: set[str], gone: _Positions
+        self, receipt: RecallServed | ContextServed, selector: ForgetSelector, sessions: set[str], gone: Positions
     ) -> bool:
         """Whether a receipt names or shows what is to be forgotten. Its digest could be compared with guesses."""
         recall = _recall_of(receipt)

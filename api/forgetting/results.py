@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.events import ForgetTarget
+from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.infra.runtime.regular_files import read_file
@@ -35,6 +36,58 @@ class NodeStatus(Result, frozen=True, kw_only=True):
     behind_events: int
     purged: Position
     """What was forgotten up to this position is gone from its projections."""
+
+
+Kind = Literal["names", "questions", "keys", "files", "nodes"]
+
+
+class Remainder(Result, frozen=True, kw_only=True):
+    """Something of what was forgotten, or about it, that is known to remain."""
+
+    kind: Kind
+    says: str
+    items: tuple[str, ...] = ()
+    """The first of them, up to 100."""
+
+
+class Statements(Result, frozen=True, kw_only=True):
+    """What the store says. No export of the log can prove it."""
+
+    keys_destroyed: int
+    """Events whose keys were destroyed."""
+    complete: bool
+    """Whether keys and projections of the node that did it were rewritten without them."""
+    confirmed_by: tuple[str, ...]
+    """Nodes of a log in PostgreSQL whose projections have none of it."""
+    waiting_for: tuple[str, ...]
+    """Nodes that have not confirmed it."""
+
+
+class Certificate(Result, frozen=True, kw_only=True):
+    """What a request to forget took. An export of the log proves all but `statements` (docs/verify_export.py)."""
+
+    format: str = "mnemolog-certificate"
+    version: int = 1
+    log_id: str
+    request: str
+    requested_at: datetime
+    reason: str
+    actor: str
+    asked: tuple[ForgetTarget, ...]
+    """What was asked, as it is in the log: versions of streams, and how many events with content these are."""
+    positions: tuple[tuple[int, int], ...]
+    """The positions of these events, as ranges with both ends: the first 1,000. `asked` has all."""
+    before: Head
+    """The head of the log before the request."""
+    requested: Head
+    """Position and digest of `forget.requested`."""
+    erased: Head | None
+    """Position and digest of the `content.forgotten` that ends the request; None if its keys are still there."""
+    after: Head
+    """Of `forget.completed`; if it is not complete, of the last of these events."""
+    statements: Statements
+    remains: tuple[Remainder, ...]
+    """What is known to remain."""
 
 
 class AskedQuestion(Result, frozen=True, kw_only=True):
@@ -84,6 +137,8 @@ class ForgetReport(Result, frozen=True, kw_only=True):
     """Nodes of a log in PostgreSQL whose files have none of it any more, this one among them."""
     waiting_for: tuple[NodeStatus, ...] = ()
     """The other nodes. They serve nothing of it either; `store.audit.pending_erasures` lists who has not confirmed."""
+    certificate: Certificate | None = None
+    """What to keep of it. None if there was no request."""
 
     @property
     def complete(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -21,12 +22,15 @@ from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequest
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position, Version
+from mnemolog.domain.scope import ROOT, Boundary
+from mnemolog.domain.session import session_of
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.forgetting import purge as purging
+from mnemolog.forgetting.certificate import Known, certificate_of
 from mnemolog.forgetting.history import Request
 from mnemolog.forgetting.plan import ForgetSelector, Plan, Planner
-from mnemolog.forgetting.results import Erasure, ForgetReport, NodeStatus, PendingErasure, ReapplyReport
+from mnemolog.forgetting.results import Certificate, Erasure, ForgetReport, NodeStatus, PendingErasure, ReapplyReport
 from mnemolog.infra.keys.engine import KeyErasure
 from mnemolog.infra.keys.keyring import Keyring, LeafRange
 from mnemolog.infra.log.event_codec import decode, encode
@@ -70,12 +74,18 @@ class Forgetting:
         *,
         nodes: Callable[[], list[NodeStatus]],
         purged: Callable[[Head], None],
+        copies_of_keys: Callable[[int], list[str]],
     ) -> None:
-        """`nodes` returns the nodes of the log; `purged` notes up to where this one is purged."""
+        """`nodes` returns the nodes of the log; `purged` notes up to where this one is purged.
+
+        `copies_of_keys` returns where copies of the keys are known to be that are older than a position.
+        """
         self._layout, self._log, self._projections, self._snapshots = layout, log, projections, snapshots
-        self._nodes, self._purged = nodes, purged
+        self._nodes, self._purged, self._copies_of_keys = nodes, purged, copies_of_keys
         self._clean: set[str] = set()
         """Requests whose content this process has purged. It is not done again while the keys wait to be wiped."""
+        self._waits: str | None = None
+        """What had to wait when it was tried last."""
         self._looked, self._settled, self._tries, self._retry_at = ORIGIN, 0, 0, 0.0
 
     def forget(
@@ -105,9 +115,9 @@ class Forgetting:
             plan, position = self._log.appends.transact(work)
             self.reached("requested")
             self._tries, self._retry_at = 1, 0.0
-            pending = self._complete(progress)
-        report = _report(plan, request=None if position is None else request, position=position, pending=pending)
-        return self._with_nodes(report)
+            self._waits = self._complete(progress)
+        report = _report(plan, request=None if position is None else request, position=position, pending=self._waits)
+        return self._certified(report, selector.boundary)
 
     def resume(self, *, carry_on: bool = True) -> bool:
         """Resume what was interrupted or had to wait, and repeat what restoring a file has undone. Fast if nothing was.
@@ -125,7 +135,8 @@ class Forgetting:
             self._tries = max(1, self._tries)
             with purging.alone(self._layout, wait_s=0):
                 self._append_lacking(self._keys().erasures())
-                return self._complete(None, wait_s=RETRY_WAIT_S) is None
+                self._waits = self._complete(None, wait_s=RETRY_WAIT_S)
+                return self._waits is None
         except (errors.MnemologError, OSError):  # Neither opening nor an answer must fail for this.
             return False
 
@@ -201,14 +212,44 @@ class Forgetting:
             if (at := token.revoked_at) is not None
         ]
 
-    def _with_nodes(self, report: ForgetReport) -> ForgetReport:
-        """Return a report with the nodes that have confirmed it, and those that have not."""
-        if report.request is None or not (nodes := self._nodes()):
+    def certificate(self, request: str, boundary: Boundary) -> Certificate | None:
+        """Return the certificate of a request for a caller bound to a scope; None if the log has no such request."""
+        found = next((item for item in forgetting_record.requests(self._log) if item.event.id == request), None)
+        return None if found is None else self._certificate(found, self._nodes(), boundary)
+
+    def _certificate(self, found: Request, nodes: list[NodeStatus], boundary: Boundary) -> Certificate:
+        sessions = {session for target in found.event.targets if (session := session_of(target.stream)) is not None}
+        keyring, questions = self._keys(), None
+        with suppress(errors.KeysMissing, errors.StoreNotWritable):  # Without them they cannot be counted.
+            asked, left = self._log.appends.rehearse(
+                lambda tx: Planner(self._log, keyring, tx).asked_above(sessions, boundary)
+            )
+            questions = left, [item.position for item in asked]
+
+        def copies(before: Position) -> Iterable[str]:
+            found = self._copies_of_keys(before)
+            return found if boundary.scope == ROOT else (f"copy {number}" for number, _ in enumerate(found, 1))
+
+        known = Known(
+            pending=self._waits,
+            questions=questions,
+            copies_of_keys=copies,
+            nodes=nodes,
+        )
+        return certificate_of(self._log, found, known)
+
+    def _certified(self, report: ForgetReport, boundary: Boundary) -> ForgetReport:
+        """Return a report with its certificate, the nodes that have confirmed it, and those that have not."""
+        if report.request is None:
             return report
+        nodes = self._nodes()
         (request,) = (item for item in forgetting_record.requests(self._log) if item.event.id == report.request)
         waiting = request.not_confirmed_by(nodes)
         return replace(
-            report, confirmed_by=tuple(node for node in nodes if node not in waiting), waiting_for=tuple(waiting)
+            report,
+            confirmed_by=tuple(node for node in nodes if node not in waiting),
+            waiting_for=tuple(waiting),
+            certificate=self._certificate(request, nodes, boundary),
         )
 
     def _is_settled(self) -> bool:

@@ -53,6 +53,12 @@ def last_keys(store: Path) -> Path | None:
     return next((folder for folder in folders if (folder / KEYS_NOTE_FILE).is_file()), None)
 
 
+def copies_of_keys(store: Path, before: int) -> list[str]:
+    """Return the folders of all known copies of the keys made when the log was shorter than `before`, newest first."""
+    found = [Path(known.keys) for known in _known(store) if known.keys is not None and known.head.position < before]
+    return [str(at) if (at / KEYS_NOTE_FILE).is_file() else f"{at} (not there now)" for at in found]
+
+
 def backup_witnesses(store: Path, log_id: str) -> list[Witness]:
     """Return the newest known backup of a log as a witness of its history."""
     known = last_backup(store)

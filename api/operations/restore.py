@@ -222,7 +222,9 @@ def _forget_again(folder: Path, erasures: Sequence[Erasure]) -> ReapplyReport:
         closing(ProjectionSet(layout, log, None, make_encoder=make_encoder)) as projections,
         closing(open_snapshots(layout, log, busy_timeout_s=log.busy_timeout_s)) as snapshots,
     ):
-        forgetting = Forgetting(layout, log, projections, snapshots, nodes=list, purged=lambda _: None)
+        forgetting = Forgetting(
+            layout, log, projections, snapshots, nodes=list, purged=lambda _: None, copies_of_keys=lambda _: []
+        )
         forgetting.resume()
         repeated = forgetting.reapply(erasures)
     if repeated.pending is not None:

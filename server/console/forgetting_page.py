@@ -25,7 +25,7 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT
 from mnemolog.domain.session import session_of
 from mnemolog.forgetting import history
-from mnemolog.forgetting.results import AskedQuestion, ForgetReport, NodeStatus
+from mnemolog.forgetting.results import AskedQuestion, Certificate, ForgetReport, NodeStatus
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.ports import Progress
@@ -150,8 +150,11 @@ class ForgettingPage(Result, frozen=True, kw_only=True):
     erasures_more: int
 
 
-class Certificate(Result, frozen=True, kw_only=True):
-    """What an erasure took: made from the log, so it is the same for every reader."""
+class CertificatePage(Result, frozen=True, kw_only=True):
+    """What an erasure took, and what remains."""
+
+    certificate: Certificate
+    """To keep, and to check with an export of the log."""
 
     erasure: PastErasure
     log_id: str
@@ -308,10 +311,10 @@ def certificate_path(report: ForgetReport) -> str:
 
 
 @page("/forgetting/{request}", title="Certificate of an erasure", template="certificate.html")
-async def certificate(request: Request, caller: Caller, _at: AsOf) -> Certificate:
+async def certificate(request: Request, caller: Caller, _at: AsOf) -> CertificatePage:
     """Show the certificate of an erasure."""
 
-    def look(store: MemoryStore) -> Certificate:
+    def look(store: MemoryStore) -> CertificatePage:
         for found in _visible(store, None):
             if found.event.id == request.path_params["request"]:
                 return _certificate(store, found)
@@ -320,10 +323,14 @@ async def certificate(request: Request, caller: Caller, _at: AsOf) -> Certificat
     return await read(caller.store, look)
 
 
-def _certificate(store: MemoryStore, found: history.Request) -> Certificate:
+def _certificate(store: MemoryStore, found: history.Request) -> CertificatePage:
     log, recorded, done = events_of(store), found.recorded, found.completed_at
     erasure, pending = _past(found), _pending_nodes(store, found.event.id)
-    return Certificate(
+    made = store.parts.forgetting.certificate(found.event.id, visible_of(store).boundary)
+    if made is None:
+        raise Refused(_NO_ERASURE)
+    return CertificatePage(
+        certificate=made,
         erasure=erasure,
         log_id=log.log_id,
         says=tuple(_certified(erasure, is_erased=found.erased_at is not None, pending=pending)),
@@ -343,7 +350,7 @@ def _certified(erasure: PastErasure, *, is_erased: bool, pending: tuple[NodeStat
         return
     yield f"The keys of {counted(erasure.events, 'event')} were destroyed: nobody can read their content any more."
     if erasure.completed:
-        yield "No file of this store holds any of it."
+        yield "No file of this store holds any of it, apart from what is listed below as remaining."
     else:
         yield "No answer has any of it. Files of keys or of projections still wait to be rewritten; it is tried again."
     if pending:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
+from unittest.mock import ANY
 
 import msgspec
 import pytest
@@ -321,6 +325,17 @@ def test_a_receipt_of_an_answer_ranked_among_forgotten_turns_says_so(told):
 SAID = "555-0175"
 
 
+SCRIPT = Path(__file__).parents[2] / "docs" / "verify_export.py"
+
+
+def checked(folder, certificate):
+    """Exit status and output of the script that checks a certificate with an export, without store and keys."""
+    (folder / "certificate.json").write_text(json.dumps(certificate))
+    command = [sys.executable, "-I", SCRIPT, "log.jsonl", "--certificate", "certificate.json"]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return ran.returncode, ran.stdout
+
+
 @pytest.fixture
 def questioned(store):
     """A person's session with one turn, and questions that quote it: by name, whether they go anyhow."""
@@ -383,6 +398,50 @@ def test_who_is_bound_to_a_scope_takes_along_what_was_asked_within_it(questioned
     gone = {item.position for item in store.audit.forgotten()}
     assert gone >= {asked["by metadata"], asked["above"]}
     assert asked["at the root"] not in gone
+
+
+def test_a_certificate_says_what_went_and_what_remains_and_a_stranger_checks_it(questioned, run, tmp_path):
+    """It names the request and the record of its end, heads before and after, copies of the keys from before, names in
+    clear text and the questions that stay. A change to any of its positions, digests or names is seen in an export."""
+    store, turn, asked = questioned
+    store.backup(tmp_path / "backup", keys=tmp_path / "keys")
+    before, file = store.head(), tmp_path / "kept.json"
+    command = ("forget", store.path, "--session", "alice", "--keep-questions", "--certificate", file)
+    assert run(*command, "--dry-run").returncode == 0
+    assert not file.exists()
+    done = run(*command, "--reason", "asked for", "--yes")
+    assert done.returncode == 0
+    assert (
+        f"remains: copies of the keys from before, with which any copy of the log can be read: {tmp_path}"
+        in done.stdout
+    )
+    assert "exists; nothing was forgotten" in run(*command, "--yes").stderr.replace("\n", " ")
+    made = json.loads(file.read_text())
+    assert SAID not in file.read_text()
+    assert (made["before"], made["after"]["position"]) == (
+        {"position": before.position, "digest": before.digest},
+        store.head().position,
+    )
+    assert (made["requested"]["position"], made["reason"]) == (before.position + 1, "asked for")
+    assert any(first <= turn <= last for first, last in made["positions"])
+    assert made["statements"] == {"keys_destroyed": 5, "complete": True, "confirmed_by": ANY, "waiting_for": []}
+    remains = {item["kind"]: item["items"] for item in made["remains"]}
+    assert remains.keys() == {"names", "questions", "keys"}
+    assert {"session alice", "scope acme/support/alice"} <= {*remains["names"]}
+    assert remains["questions"] == [
+        f"position {asked[name]}" for name in ("above", "at the root", "beside", "a context beside")
+    ]
+    assert remains["keys"] == [str(tmp_path / "keys")]
+    store.record("desk", "user", "later")
+    store.audit.export(tmp_path / "log.jsonl")
+    code, said = checked(tmp_path, made)
+    assert (code, f"request is at position {before.position + 1}" in said) == (0, True), said
+    assert "proved by no export" in said
+    wrong = [made | {"log_id": "0" * 32}, made | {"request": "0" * 16}]
+    for end in ("before", "requested", "erased", "after"):
+        wrong += [made | {end: made[end] | {"digest": "0" * 64}}, made | {end: made[end] | {"position": 2}}]
+    wrong += [made | {"requested": made["erased"]}, made | {"asked": [{**made["asked"][0], "stream": "session/bob"}]}]
+    assert [checked(tmp_path, certificate)[0] for certificate in wrong] == [3] * len(wrong)
 
 
 def test_commands_list_questions_and_may_keep_them(questioned, run):

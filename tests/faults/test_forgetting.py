@@ -440,6 +440,8 @@ def test_keys_that_cannot_be_wiped_yet_delay_nothing_but_that(filled, tmp_path, 
             report = store.forget(session="bad")
             assert report.pending == "wiping the keys: another process is reading them"
             assert not report.complete
+            (says,) = (item.says for item in report.certificate.remains if item.kind == "files")
+            assert report.pending in says
             for each in (store, other):
                 answers = all_answers(each)
                 assert [word for word in SECRETS if word in answers.lower()] == []

@@ -123,5 +123,5 @@ def filled(store: MemoryStore) -> dict[str, Any]:
     receipt = store.recall("train", receipt=True, mode="text").receipt
     store.context("train", receipt=True)
     store.audit.judge(int(receipt), good=[trip.turns()[0].position])
-    store.forget(positions=[other.turns()[0].position], reason="asked for")
+    store.forget(positions=[other.turns()[0].position], questions=False, reason="asked for")
     return {"receipt": receipt, "token": store.admin.create_token("bob").token.id}
