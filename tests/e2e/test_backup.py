@@ -18,12 +18,10 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.forgetting.results import read_erasures
 from mnemolog.infra import copy_database as copying
 from mnemolog.infra.keys import sqlite_keys
-from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite import engine as log_engine
-from mnemolog.operations import backup, backup_keys, backup_manifest, restore
+from mnemolog.operations import backup, backup_manifest, restore
 from mnemolog.operations.known_backups import last_backup
 from mnemolog.projections.sql import checked_json
-from tests.postgres import put_log_in_postgres
 from tests.support import HashEncoder
 
 pytestmark = pytest.mark.local
@@ -428,64 +426,6 @@ def test_a_token_that_was_revoked_since_the_backup_stays_revoked(tmp_path, run):
     earlier = json.dumps([{"request": "1", "requested_at": "2026-03-16T09:30:00Z", "reason": "", "targets": []}])
     (tmp_path / "earlier.json").write_text(earlier)
     assert [(item.request, item.token) for item in read_erasures(tmp_path / "earlier.json")] == [("1", "")]
-
-
-STEPS = (
-    *((backup._Backup, name) for name in ("copy_projections", "finish")),
-    *((backup, name) for name in ("verify_copy", "publish_keys", "remember_backup")),
-    *((backup_keys, name) for name in ("check", "replace_file")),
-    *((EventLog, "copy_to"), (sqlite_keys.SqliteKeys, "wipe"), (backup_manifest, "publish")),
-)
-"""Functions that a backup calls, with keys to copy."""
-
-
-@pytest.mark.parametrize("where", ["a folder", "PostgreSQL"])
-def test_what_is_forgotten_before_a_backup_ends_cannot_be_read_from_it(folder, tmp_path, monkeypatch, request, where):
-    """Another handle forgets a session before and after every step, and again when the keys are copied again."""
-    if where == "PostgreSQL":
-        put_log_in_postgres(folder, request.getfixturevalue("postgres_url"))
-    with MemoryStore.open(folder, model=None) as store, MemoryStore.open(folder, model=None) as other:
-        left = [f"s{number}" for number in range(4 * len(STEPS))]
-        for session in [*left, "stays"]:
-            store.session(session).record("user", f"the quokka of {session} sleeps")
-        gone = []
-
-        def forget(times):
-            if times:
-                times.pop()
-                gone.append(left.pop())
-                assert other.forget(session=gone[-1]).complete
-
-        def between(real):
-            before, after = [1, 2], [1, 2]
-
-            def step(*given, **options):
-                if given and getattr(given[0], "path", None) == folder / "keys.db":  # A step of `forget` itself.
-                    return real(*given, **options)
-                forget(before)
-                try:
-                    return real(*given, **options)
-                finally:
-                    forget(after)
-
-            return step
-
-        for of, name in STEPS:
-            monkeypatch.setattr(of, name, between(getattr(of, name)))
-        made = store.backup(tmp_path / "b", keys=tmp_path / "keys", with_projections=True)
-        monkeypatch.undo()
-    assert len(gone) >= 2 * len(STEPS)
-    assert made.left_out == ("projections: something was forgotten while they were copied",)
-    assert [path.name for path in (tmp_path / "keys").glob("*.db")] == [Path(made.keys).name]
-    restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys")
-    with MemoryStore.open(tmp_path / "r", model=None) as again:
-        assert {session: len(again.turns(session)) for session in gone} == dict.fromkeys(gone, 0)
-        assert [len(again.turns(session)) for session in ("stays", *left)] == [1] * (1 + len(left))
-        assert again.verify(contents=True).sound
-    found = b"".join(path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file())
-    assert [f"the quokka of {session} sleeps".encode() in found for session in ("stays", *gone)] == [True] + [
-        False
-    ] * len(gone)
 
 
 def test_a_store_knows_its_newest_backup_that_is_still_there(filled, tmp_path):
