@@ -52,6 +52,8 @@ class ProjectionSet:
         self._views: Views | None = None
         self._unproved = False
         """Whether the views were opened while the log did not answer."""
+        self._was_alone = False
+        """Whether the last answer was given while the log did not answer: much may have been forgotten since."""
         self.models = Models(
             layout,
             log,
@@ -90,7 +92,7 @@ class ProjectionSet:
         except errors.LogUnreachable as error:
             if not self._answers_alone:
                 raise
-            views = self._views_alone(error)
+            views, self._was_alone = self._views_alone(error), True
             with views.database.reading() as connection:
                 position, newest = tracked(connection, VIEWS).position, queries.last_recorded_at(connection)
             return views, position, Stale(position=position, recorded_at=newest, why=str(error))
@@ -109,8 +111,9 @@ class ProjectionSet:
     def caught_up(self, progress: Progress | None = None) -> tuple[Views, Position]:
         """Return the views, up to date with the log, and their position."""
         head = self.log.head().position
-        if self.projector is None:
+        if self.projector is None or self._was_alone:
             self._look(head)
+            self._was_alone = False
         views = self.views()
         reached = catch_up(self.log, views, upto=head, progress=progress)
         self._reached(reached)

@@ -6,12 +6,15 @@ import os
 import shutil
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from mnemolog.adapters.support.items import Items
 from mnemolog.forgetting import purge as purging
 from mnemolog.forgetting.service import STEPS
+from mnemolog.infra import postgres
 from mnemolog.projections.quarantine import Quarantine
 from tests.children.forking import in_child
+from tests.postgres import connect
 from tests.support import wait_until
 
 pytestmark = pytest.mark.local
@@ -124,6 +127,40 @@ def test_a_node_with_a_projector_confirms_without_being_read(opened):
         wait_until(lambda: not waiting(one), what="the confirmation")
         assert not files_with_it(two.path)
         two.close()
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_node_that_is_cut_off_says_so_and_purges_before_its_first_answer_after_that(
+    opened, postgres_url, tmp_path, monkeypatch, background
+):
+    """Its answers are marked as stale; report and certificate name it, until it is back."""
+    host = conninfo_to_dict(postgres_url)["host"]
+    if not os.path.isdir(host):  # noqa: PTH112
+        pytest.skip("the server has no socket here")
+    monkeypatch.setattr(postgres, "RECONNECT_S", 0.3)
+    way = tmp_path / "way"
+    way.symlink_to(host)
+    through = postgres_url.replace(host, str(way))
+    with opened("one") as one, opened("two", url=through, background=background) as two:
+        told(one)
+        read_all(two)
+        assert files_with_it(two.path)
+        way.unlink()
+        with connect(postgres_url) as database:
+            database.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        assert two.recall(SECRET).stale is not None
+        report = one.forget(session="secret")
+        label = f"{os.uname().nodename}:{two.path}"
+        assert [node.label for node in report.waiting_for] == [*report.certificate.statements.waiting_for] == [label]
+        assert {item.kind: item.items for item in report.certificate.remains}["nodes"] == (label,)
+        assert two.recall(SECRET).stale is not None
+        way.symlink_to(host)
+        answer = two.recall(f"{SECRET} ferry")
+        assert (answer.stale, [hit.text for hit in answer.hits]) == (None, ["the ferry leaves at noon"])
+        wait_until(lambda: not files_with_it(two.path) and not waiting(one), what="the purge") if background else None
+        assert not files_with_it(two.path)
+        assert waiting(one) == []
+        assert serves_nothing(two)
 
 
 def test_a_purge_that_fails_is_tried_again_and_serves_nothing_meanwhile(opened, monkeypatch):
