@@ -5,6 +5,7 @@ sealed = 0xC1 ‖ format 1 ‖ series ‖ nonce (12) ‖ ciphertext ‖ tag (16)
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from mnemolog.domain.events import (
@@ -39,6 +40,11 @@ SEALED_TOPICS: Final = frozenset(
 """Events that are encrypted as a whole. All others describe where content is, and stay readable."""
 CONTENT_TOPICS: Final = SEALED_TOPICS | {SessionStarted.topic}
 """Events with content: also the start of a session, whose name is encrypted."""
+
+REQUEST_DIGEST: Final = re.compile(rb"#[0-9a-f]{16}\Z")
+"""The end of an idempotency key with an unkeyed digest of a request, as servers of an earlier form wrote it."""
+IMPORTED_KEY: Final = re.compile(rb"[0-9a-f]{24}(-[0-9]+)?")
+"""An idempotency key that `import` or `watch` made from a text with the secret of the store."""
 
 
 def why_invalid(state: bytes | bytearray) -> str | None:

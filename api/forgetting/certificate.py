@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted
+from mnemolog.domain.encrypted_content import IMPORTED_KEY, REQUEST_DIGEST
 from mnemolog.domain.events import SessionStarted
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
@@ -98,6 +99,16 @@ def _copies(_log: EventLog, found: Request, known: Known) -> Iterator[Remainder]
         yield Remainder(kind="keys", says=says, items=copies)
 
 
+def _digests(log: EventLog, found: Request, _known: Known) -> Iterator[Remainder]:
+    keys = [key.encode() for target in found.event.targets for _, key in log.keys(target.stream)]
+    if count := sum(map(bool, map(REQUEST_DIGEST.search, keys))):
+        says = f"{counted(count, 'key')} that an earlier server wrote: whoever guesses the content can confirm it"
+        yield Remainder(kind="digests", says=says)
+    if count := sum(map(bool, map(IMPORTED_KEY.fullmatch, keys))):
+        says = f"{counted(count, 'key')} that an import made from texts: who has the keys' file can confirm a guess"
+        yield Remainder(kind="digests", says=says)
+
+
 def _questions(_log: EventLog, _found: Request, known: Known) -> Iterator[Remainder]:
     count, places = known.questions or (0, ())
     if known.questions is None:
@@ -120,6 +131,7 @@ def _first(items: Iterable[str]) -> tuple[str, ...]:
 REMAINDERS: Final[tuple[Callable[[EventLog, Request, Known], Iterator[Remainder]], ...]] = (
     _files,
     _copies,
+    _digests,
     _questions,
     _nodes,
     _names,

@@ -38,7 +38,7 @@ class NodeStatus(Result, frozen=True, kw_only=True):
     """What was forgotten up to this position is gone from its projections."""
 
 
-Kind = Literal["names", "questions", "keys", "files", "nodes"]
+Kind = Literal["names", "questions", "keys", "files", "nodes", "digests"]
 
 
 class Remainder(Result, frozen=True, kw_only=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
@@ -14,7 +13,7 @@ from mnemolog.domain.chain import Chain, Finding, Kind, Row, finding_of, has_typ
 from mnemolog.domain.clock import is_in_calendar
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.display import counted
-from mnemolog.domain.encrypted_content import SEALED, SEALED_TOPICS, why_invalid
+from mnemolog.domain.encrypted_content import REQUEST_DIGEST, SEALED, SEALED_TOPICS, why_invalid
 from mnemolog.domain.events import (
     EVENT_TYPES,
     FOREIGN_STREAMS,
@@ -40,8 +39,6 @@ FINDINGS_MAX: Final = 1_000
 
 _DECODERS: Final = {topic.encode(): msgspec.msgpack.Decoder(kind) for topic, kind in EVENT_TYPES.items()}
 
-CONFIRMABLE_KEY: Final = re.compile(rb"#[0-9a-f]{16}\Z")
-"""The end of a key that has an unkeyed digest of a request."""
 _FOREIGN: Final = FOREIGN_STREAMS.encode()
 _SEALED: Final = bytes((SEALED,))
 _SEALED_TOPICS: Final = frozenset(topic.encode() for topic in SEALED_TOPICS)
@@ -229,7 +226,7 @@ class EventChecker:
     def check(self, row: Row) -> Finding | None:
         """Take the next event. Return what is wrong with it. Raises `KeysMissing`."""
         _, stream, _, topic, state, key, recorded_at, _ = row
-        if key is not None and CONFIRMABLE_KEY.search(key):
+        if key is not None and REQUEST_DIGEST.search(key):
             self.confirmable += 1
         decoder = _DECODERS.get(topic)
         if decoder is None:

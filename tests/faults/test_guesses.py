@@ -114,3 +114,5 @@ def test_keys_that_tell_of_content_are_counted(folder, keys, found):
         for key in keys:
             store.session("trip").record("user", "hello", key=key)
         assert store.verify().confirmable == found
+        certificate = store.forget(session="trip").certificate
+        assert sum(item.kind == "digests" for item in certificate.remains) == found
