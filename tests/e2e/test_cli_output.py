@@ -109,11 +109,10 @@ def evil(folder):
             ),
         ]
         log_of(store).appends.transact(lambda tx: [tx.append(stream, event) for stream, event in appended])
-        answer = store.recall(f"forged {EVIL}", mode="text", receipt=True)
-        good = next(hit.position for hit in answer if hit.position != 2)
-        judged = events.RecallJudged(receipt=answer.receipt, good=[good], by=EVIL)
-        log_of(store).appends.transact(lambda tx: tx.append("recalls", judged))
         store.forget(positions=[2], reason="a reason")
+        answer = store.recall(f"forged {EVIL}", mode="text", receipt=True)
+        judged = events.RecallJudged(receipt=answer.receipt, good=[answer.hits[0].position], by=EVIL)
+        log_of(store).appends.transact(lambda tx: tx.append("recalls", judged))
     return folder
 
 
