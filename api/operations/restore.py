@@ -56,8 +56,8 @@ _NO_KEYS: Final = (
     "with `keys`, the folder that has them. Until then no content can be read and nothing can be recorded."
 )
 _TOKENS: Final = Hint(
-    "Tokens that were revoked after the backup was made are valid again. Revoke them, restore with the erasures kept "
-    "elsewhere, or revoke all: ",
+    "Tokens that were revoked after the backup was made are valid again. Revoke them, or delete what was restored and "
+    "restore again, with the erasures kept elsewhere or with all tokens revoked: ",
     again(revoke_tokens=True),
 )
 
