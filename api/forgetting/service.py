@@ -289,12 +289,16 @@ class Forgetting:
         if not undone:
             return None
         lacking = [item for item in undone if item.erased_at is None or not keyring.has_erasure(item.event.id)]
-        for request in lacking:
-            self._destroy(request)
-        self.reached("destroyed")
-        for request in lacking:
-            self._log.appends.transact(_recorded(request))
-        self.reached("recorded")
+        try:
+            for request in lacking:
+                self._destroy(request)
+            self.reached("destroyed")
+            for request in lacking:
+                self._log.appends.transact(_recorded(request))
+            self.reached("recorded")
+        except errors.LogBusy as error:
+            error.hint = "the request is recorded and tried again; until it succeeds, the content can be read"
+            raise
         self._clean.difference_update(request.event.id for request in lacking)
         done = ForgetCompleted(requests=[request.event.id for request in undone])
         left = (

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from pysqlite3 import dbapi2
 
-from mnemolog import MemoryStore, NewTurn, copy_store, restore_backup
+from mnemolog import LogBusy, MemoryStore, NewTurn, copy_store, restore_backup
 from mnemolog.domain.events import ContentErased
 from mnemolog.forgetting import service
 from mnemolog.forgetting.service import STEPS
@@ -526,3 +526,20 @@ def test_content_that_a_killed_process_left_elsewhere_is_deleted(filled, tmp_pat
             store.backup(place("next"))
         assert store.forget(session="bad").complete
     assert [path.name.split(".")[2] for path in of_processes(tmp_path)] == [str(running.pid)]
+
+
+def test_keys_that_cannot_be_destroyed_are_an_error_and_tried_again(filled, monkeypatch):
+    """The call does not return as if it were done. Once they can be, the next read of an open store completes it."""
+    monkeypatch.setattr(service, "retry_delay_s", lambda _: 0.0)
+    writing = dbapi2.connect(filled / "keys.db", isolation_level=None)
+    writing.execute("BEGIN IMMEDIATE")
+    with reopened(filled, busy_timeout_s=0.2) as store:
+        with pytest.raises(LogBusy) as caught:
+            store.forget(session="bad")
+        assert "the request is recorded" in str(caught.value.hint)
+        assert store.status().forgetting.pending
+        writing.execute("ROLLBACK")
+        writing.close()
+        wait_until(lambda: store.recall("x") is not None and not store.status().forgetting.pending, what="the request")
+        assert store.session("bad").turns() == []
+    assert_forgotten(filled)
