@@ -175,7 +175,7 @@ class LogUnreachable(StoreError):
 
 
 class StoreReplaced(StoreError):
-    """A file of the open store was moved, deleted or replaced, or its database lost events.
+    """A file of the open store was moved, deleted, replaced or overwritten, or its database lost events.
 
     Every later call raises it too.
     """

@@ -1,17 +1,18 @@
-"""Notice when the files of an open database are moved, deleted or replaced under the process that has it open.
+"""Notice when the files of an open database are moved, deleted, replaced or overwritten under its process.
 
 SQLite keeps using the files that it has opened, even after they are renamed or deleted. It acknowledges commits into
 files that are gone (https://www.sqlite.org/howtocorrupt.html, section 4). Files are compared by device and inode. None
-is opened for that: closing it again would drop the locks of this process.
+is opened for that: closing it again would drop the locks of this process. ADR 50: files overwritten in place.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,8 @@ import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.infra.runtime import fork_guard
+from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
+from mnemolog.infra.sqlite_driver import driver
 
 SETTLED_NS: Final = 2_000_000_000
 """Age from which the time of a folder's last change is trusted: some file systems count it in steps of two seconds."""
@@ -32,7 +35,13 @@ _abandoned: Final[set[_Identity]] = set()
 _WAL: Final = "-wal"
 _BESIDE: Final = (_WAL, "-shm")
 """What SQLite keeps beside a database: its names end with these."""
-_SPLIT: Final = "it was deleted or replaced while this process had it open"
+_SPLIT: Final = "it was deleted, replaced or overwritten while this process had it open"
+_OVERWRITTEN: Final = "another program has overwritten it, and events may be lost; end every process that has it open"
+LOOK_EVERY_NS: Final = 5_000_000
+"""How often appends read files of the same size again, to find that they were overwritten."""
+LOOKS_MAX: Final = 100
+_SHM: Final = struct.Struct("=14xHI12x8s56xI28xI")
+"""Page size, frames of the `-wal`, their salts, how many are in the database, how many a checkpoint moves there."""
 
 
 class OpenedFiles:
@@ -43,11 +52,15 @@ class OpenedFiles:
         self._files: dict[str, _Identity] = {}
         """What was opened, by path: each database, and its `-wal` and `-shm` while it has connections."""
         self._connections = Counter[str]()
-        self._lock, self._origin = fork_guard.lock(), fork_guard.Origin()
+        self._lock, self._origin = fork_guard.rlock(), fork_guard.Origin()
         self._unchanged: tuple[int, int, int] | None = None
         """Device, inode and last change of the folder when every file was in its place."""
         self._replaced: tuple[Path, str] | None = None
         """The first path that had another file, or no file, and what that means; None while all are in place."""
+        self.log_id = ""
+        """If set, it is noticed that another program overwrites a database of that log, or a file beside it."""
+        self._contents: dict[str, _Contents] = {}
+        self._looked_ns, self._sizes = 0, list[int]()
 
     def add(self, name: str) -> None:
         """Note a connection that was just opened. Raises `StoreReplaced` if it has other files than the others.
@@ -61,6 +74,10 @@ class OpenedFiles:
                 raise errors.StoreReplaced(Path(paths[0]), f"{_SPLIT}; end this process, then open it again")
             self._compare(found)
             self.require_in_place()
+            if self.log_id and name not in self._contents:
+                with mapped_to_store_errors(Path(paths[0])):
+                    raw = driver.raw_descriptors(found[paths[0]], paths)
+                self._contents[name] = _Contents(paths, raw, self.log_id.encode())
             self._files, self._unchanged = self._files | found, None
             self._connections[name] += 1
 
@@ -69,6 +86,7 @@ class OpenedFiles:
         with self._lock:
             self._connections[name] -= 1
             if not self._connections[name]:
+                self._contents.pop(name, None)
                 beside = self._paths(name)[1:]
                 self._files = {path: file for path, file in self._files.items() if path not in beside}
 
@@ -92,10 +110,21 @@ class OpenedFiles:
         if self._replaced is not None:
             raise errors.StoreReplaced(*self._replaced)
 
+    def require_unchanged(self, *, every_ns: int = 0) -> None:
+        """As `require_in_place`, also for overwritten files. Those of the same size are read once in `every_ns`."""
+        with self._lock:
+            sizes = [os.lseek(raw, 0, os.SEEK_END) for each in self._contents.values() for raw in each.raw[:2]]
+            now = time.monotonic_ns()
+            if self._replaced is None and (sizes != self._sizes or now - self._looked_ns >= every_ns):
+                self._looked_ns, self._sizes = now, sizes
+                for path in filter(None, (each.overwritten() for each in self._contents.values())):
+                    self._replaced = Path(path), _OVERWRITTEN
+        self.require_in_place()
+
     def replaced(self) -> errors.StoreReplaced | None:
-        """Return what `require_in_place` raises, None if it does not."""
+        """Return what `require_unchanged` raises, None if it does not."""
         try:
-            self.require_in_place()
+            self.require_unchanged()
         except errors.StoreReplaced as error:
             return error
         return None
@@ -103,13 +132,14 @@ class OpenedFiles:
     def close(self, name: str, engine: sa.Engine) -> None:
         """Close the idle connections of an engine.
 
-        If `-wal` or `-shm` was deleted under them, they stay open until the process ends. When the last one closes,
-        SQLite would write what it remembers of the deleted file over what other processes committed since.
+        If a file was overwritten, or `-wal` or `-shm` deleted, they stay open until the process ends. When the last one
+        closes, SQLite would write what it remembers over what is there now, or what other processes committed since.
         """
         paths = self._paths(name)
         found = _identities(paths)
         opened = tuple(map(self._files.get, paths)) if self._origin.is_here and self._connections[name] else found
-        if found != opened and found[0] == opened[0]:
+        overwritten = name in self._contents and self._contents[name].overwritten()
+        if overwritten or (found != opened and found[0] == opened[0]):
             _abandoned.add(found[0])
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))  # Or the interpreter would close them.
         else:
@@ -143,3 +173,39 @@ def _identities(paths: Iterable[str]) -> tuple[_Identity, ...]:
         except OSError:
             found.append(None)
     return tuple(found)
+
+
+class _Contents:
+    """What a database, its `-wal` and its `-shm` hold, read past SQLite."""
+
+    def __init__(self, paths: Sequence[str], raw: Sequence[int], log_id: bytes) -> None:
+        self._paths, self.raw, self._log_id = paths, raw, log_id
+        self._changed_ns, self._held = 0, (False, False, 0)
+        self.overwritten()
+
+    def overwritten(self) -> str | None:
+        """Return the path of a file that another program has overwritten. Other processes commit during the look."""
+        for _ in range(LOOKS_MAX):
+            shm = os.pread(self.raw[2], _SHM.size, 0)
+            if (path := self._look(shm)) is None or os.pread(self.raw[2], _SHM.size, 0) == shm:
+                return path
+        return None
+
+    def _look(self, shm: bytes) -> str | None:
+        if len(shm) < _SHM.size:
+            return self._paths[2]
+        page, frames, salts, moved, moving = _SHM.unpack(shm)
+        page += (page & 1) * 0xFFFF  # 1 stands for 65,536.
+        last = os.pread(self.raw[1], 24 + page, 32 + (frames - 1) * (24 + page)) if frames else b""
+        if frames and shm[:48] == shm[48:96] and (len(last) < 24 + page or last[8:16] != salts):
+            return self._paths[1]
+        status = os.fstat(self.raw[0])
+        if status.st_ctime_ns != self._changed_ns:
+            first = os.pread(self.raw[0], 64 << 10, 0)
+            is_partly = moved != moving or moved not in (0, frames)  # Readers held a checkpoint up, or one runs.
+            has_all = is_partly or int.from_bytes(first[28:32]) * page <= status.st_size
+            held = has_all, self._log_id in first, int.from_bytes(first[24:32])  # Change counter and number of pages.
+            if any(map(int.__lt__, held, self._held)):
+                return self._paths[0]
+            self._changed_ns, self._held = status.st_ctime_ns, held
+        return None

@@ -22,7 +22,8 @@ import shutil
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
@@ -80,7 +81,15 @@ class _Library(NamedTuple):
 
 def _library(module: Any) -> _Library:
     class Connection(module.Connection):  # type: ignore[misc]
-        pass
+        file: Any = None
+
+        def close(self) -> None:
+            super().close()
+            with _opening:
+                file, self.file = self.file, None
+                if all(other.file != file for other in list(_connections)):
+                    for descriptor in _raw.pop(file, ()):
+                        os.close(descriptor)
 
     class InheritedConnection(module.Connection):  # type: ignore[misc]
         def __getattribute__(self, name: str) -> Any:
@@ -99,6 +108,10 @@ def _do_nothing() -> None:
 
 _pools: Final[weakref.WeakSet[Pool]] = weakref.WeakSet()
 _connections: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+_raw: Final = defaultdict[Any, list[int]](list)
+"""Our own descriptors, by device and inode of a database. To close one drops all locks of this process on its file."""
+_opening: Final = fork_guard.rlock()
+"""Its holder may close a connection: the garbage collector does."""
 
 
 class _Driver:
@@ -131,16 +144,27 @@ class _Driver:
         library, database = self.library(), f"file:{quote(os.fsencode(path.absolute()))}?{parameters}"
         self._is_used = True  # Set first: another thread may fork during the call.
         options |= {"uri": True, "isolation_level": None, "factory": library.connection}
-        connection = library.dbapi2.connect(database, **options)
-        connection.opened_in = os.getpid()
-        _connections.add(connection)
+        with _opening:  # It takes no lock before it is counted.
+            connection = library.dbapi2.connect(database, **options)
+            connection.opened_in = os.getpid()
+            with suppress(OSError):
+                connection.file = (status := path.stat()).st_dev, status.st_ino
+            _connections.add(connection)
         return connection
+
+    def raw_descriptors(self, file: Any, paths: Sequence[str]) -> list[int]:
+        """Return descriptors of a database and the files beside it, until its last connection is closed."""
+        with _opening:
+            for path in paths[len(_raw[file]) :]:
+                _raw[file].append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            return _raw[file]
 
     def forked(self) -> None:
         for connection in list(_connections):
             connection.__class__ = self._library.inherited
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))  # Never freed, not even when the child ends.
         _connections.clear()
+        _raw.clear()  # They stay open, just as the connections.
         for pool in list(_pools):
             pool.__class__ = _InheritedPool
         _pools.clear()

@@ -127,7 +127,7 @@ class SqliteKeys:
     def writing(self) -> Iterator[SqliteWriter]:
         """See `KeysEngine`."""
         with self._driver() as driver:
-            self._files.require_in_place()
+            self._files.require_unchanged()
             driver.execute("BEGIN IMMEDIATE")
             try:
                 yield SqliteWriter(driver)
@@ -162,6 +162,7 @@ class SqliteKeys:
     def wipe(self) -> bool:
         """See `KeysEngine`. The write-ahead log is emptied as well."""
         with self._driver() as driver:
+            self._files.require_unchanged()
             if not self._emptied(driver):  # Rewriting would only make the write-ahead log larger, each time.
                 return False
             # Not by `secure_delete` alone: SQLite may have left copies of rows that it moved from page to page.

@@ -60,6 +60,7 @@ def open_log(
             identity = find_or_create(
                 folder, clock=clock, create=create, encrypt=encrypt, identity=identity, read_only=read_only
             )
+            files.log_id = identity.log_id
             engine = SqliteEngine(
                 path,
                 log_id=identity.log_id,

@@ -9,9 +9,12 @@ import random
 import threading
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from mnemolog import MemoryStore, MnemologError
+from mnemolog.adapters.support.store_access import log_of
+from mnemolog.infra.sqlite import driver
 from tests.support import HashEncoder, in_thread
 
 
@@ -76,3 +79,31 @@ def read_sessions(pipe: Connection, folder: str) -> None:
             pipe.send((found, store.verify(contents=True).sound))
     except MnemologError as error:
         pipe.send(repr(error))
+
+
+def change_until_told(pipe: Connection, folder: str, backup: str, rounds: int) -> None:
+    """Record, forget, which wipes the keys, checkpoint the log and, now and then, take a backup. Send `rounds`."""
+    with MemoryStore.open(folder, model=None) as store:
+        for number in range(rounds):
+            store.session(f"gone {number}").record("user", "to be forgotten" * 100)
+            if number % 3 == 0:
+                store.forget(session=f"gone {number}", reason="asked")
+            with log_of(store).engine.pool.connect() as connection:
+                connection.exec_driver_sql(f"PRAGMA wal_checkpoint({('PASSIVE', 'RESTART', 'TRUNCATE')[number % 3]})")
+            if number % 20 == 0:
+                store.backup(backup, keys=f"{backup}-keys", replace=True)
+    pipe.send(rounds)
+
+
+def try_to_lock(pipe: Connection, database: str) -> None:
+    """Send whether the lock to write a database is free, and the one to have it alone."""
+    said = []
+    for name, statement in (("writing", "BEGIN IMMEDIATE"), ("alone", "PRAGMA journal_mode=DELETE")):
+        connection = driver.connect(Path(database), timeout=0)
+        try:
+            connection.execute(statement).fetchall()
+            said.append(f"{name}: free")
+        except driver.dbapi2.OperationalError as error:
+            said.append(f"{name}: {str(error).split()[-1]}")
+        connection.close()
+    pipe.send(", ".join(said))

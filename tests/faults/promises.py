@@ -94,7 +94,7 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P19": {"kills while converting": Number(12, 100)},
     "P20": {"scripts": Number(40, 20_000), "scripts in PostgreSQL": Number(6, 500), "filters": Number(200, 10_000)},
     "P21": {"hostile backups and exports": Number(24, 600)},
-    "P22": {"stores replaced": Number(14, 200)},
+    "P22": {"stores replaced": Number(14, 200), "changes beside appends": Number(200, 10_000)},
     "P23": {"texts": Number(50, 2_000)},
     "P24": {"sources": Number(20, 300)},
     "P26": {"kills": Number(20, 2_000)},

@@ -35,7 +35,7 @@ from mnemolog.infra.log.sqlite.schema import (
     SELECT_TRIGGERS,
     forbid_rewriting,
 )
-from mnemolog.infra.opened_files import OpenedFiles
+from mnemolog.infra.opened_files import LOOK_EVERY_NS, OpenedFiles
 from mnemolog.infra.runtime.atomic_files import new_file
 from mnemolog.infra.runtime.os_errors import as_store_error
 from mnemolog.infra.runtime.regular_files import read_file
@@ -165,7 +165,7 @@ class SqliteConnection:
         does, with two statements less.
         """
         driver = self.driver
-        self._files.require_in_place()  # A commit into a file that is gone may damage the one in its place.
+        self._files.require_unchanged(every_ns=LOOK_EVERY_NS)  # A commit may damage the file in the place of one.
         try:
             if len(rows) <= ROWS_MAX:
                 self.insert(rows)
@@ -181,7 +181,7 @@ class SqliteConnection:
 
     def lock(self) -> tuple[int, bytes | None, int]:
         """See `LogConnection`."""
-        self._files.require_in_place()
+        self._files.require_unchanged(every_ns=LOOK_EVERY_NS)
         self.driver.execute("BEGIN IMMEDIATE")
         position, digest = self.reads.head() or (0, None)
         return position, digest, self.reads.last_given()
