@@ -114,9 +114,8 @@ class OpenedFiles:
         """As `require_in_place`, also for overwritten files. Those of the same size are read once in `every_ns`."""
         with self._lock:
             sizes = [os.lseek(raw, 0, os.SEEK_END) for each in self._contents.values() for raw in each.raw[:2]]
-            now = time.monotonic_ns()
-            if self._replaced is None and (sizes != self._sizes or now - self._looked_ns >= every_ns):
-                self._looked_ns, self._sizes = now, sizes
+            if self._replaced is None and (sizes != self._sizes or time.monotonic_ns() - self._looked_ns >= every_ns):
+                self._looked_ns, self._sizes = time.monotonic_ns(), sizes
                 for path in filter(None, (each.overwritten() for each in self._contents.values())):
                     self._replaced = Path(path), _OVERWRITTEN
         self.require_in_place()
@@ -202,10 +201,9 @@ class _Contents:
         status = os.fstat(self.raw[0])
         if status.st_ctime_ns != self._changed_ns:
             first = os.pread(self.raw[0], 64 << 10, 0)
-            is_partly = moved != moving or moved not in (0, frames)  # Readers held a checkpoint up, or one runs.
-            has_all = is_partly or int.from_bytes(first[28:32]) * page <= status.st_size
-            held = has_all, self._log_id in first, int.from_bytes(first[24:32])  # Change counter and number of pages.
-            if any(map(int.__lt__, held, self._held)):
+            pages = int.from_bytes(first[28:32]) if moved == moving and moved in (0, frames) else 0
+            held = pages * page <= status.st_size, self._log_id in first, int.from_bytes(first[24:32])
+            if any(map(int.__lt__, held, self._held)):  # The last is the change counter with the number of pages.
                 return self._paths[0]
             self._changed_ns, self._held = status.st_ctime_ns, held
         return None

@@ -110,8 +110,7 @@ _pools: Final[weakref.WeakSet[Pool]] = weakref.WeakSet()
 _connections: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 _raw: Final = defaultdict[Any, list[int]](list)
 """Our own descriptors, by device and inode of a database. To close one drops all locks of this process on its file."""
-_opening: Final = fork_guard.rlock()
-"""Its holder may close a connection: the garbage collector does."""
+_opening: Final = fork_guard.rlock()  # Its holder may close a connection: the garbage collector does.
 
 
 class _Driver:

@@ -403,12 +403,12 @@ def test_what_leaves_the_files_in_place_is_no_reason_to_refuse(recorded, answer,
 
 @pytest.mark.parametrize("name", ["log.db", "keys.db", "projections/views.db"])
 def test_a_shm_that_is_cut_ends_the_process_and_loses_nothing(folder, processes, name):
-    """By SIGBUS: SQLite has the file mapped. What was acknowledged is there when the store is opened again."""
+    """By SIGBUS: SQLite has the file mapped. Or an append that looks at it first is refused. Nothing is lost."""
     process, pipe = processes.start(record_and_cut_shared_memory, str(folder), name)
     assert pipe.poll(WAIT_S)
     assert pipe.recv() == "recorded"
     process.join(WAIT_S)
-    assert process.exitcode == -signal.SIGBUS
+    assert process.exitcode in (-signal.SIGBUS, 1)
     with MemoryStore.open(folder, model=None) as store:
         assert store.turns("trip")[0].text == "acknowledged"
         assert store.verify(contents=True).sound
