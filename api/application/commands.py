@@ -65,10 +65,12 @@ def decide(
     """Append the events that `decision` returns for the state of a session, the last one under `key`.
 
     If there is an event with that key, it is a retry: that event is returned, and nothing is decided. Raises
-    `DuplicateKey` if it was made for another request.
+    `DuplicateKey` if it was made for another request, `ContentForgotten` if it was forgotten.
     """
     stream, state = session.session_stream(session_id), state_in(tx, session_id, states)
     if key is not None and (made := tx.find(stream, key)) is not None:
+        if isinstance(made.event, Forgotten):
+            raise errors.ContentForgotten(stream=stream, key=key, position=made.position)
         if is_of_other_request(made.event):
             raise errors.DuplicateKey(stream=stream, key=key, position=made.position)
         return [made]

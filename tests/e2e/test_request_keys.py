@@ -88,3 +88,13 @@ def test_a_refused_write_takes_no_key(store, trip):
     trip.delete_checkpoint("booked")
     with request_key("r1"):
         assert trip.checkpoint("booked").name == "booked"
+
+
+@pytest.mark.parametrize("name", ["set", "set_task", "note", "checkpoint"])
+def test_a_retry_of_what_was_forgotten_is_refused(store, trip, name):
+    """It would be written again."""
+    with request_key("r1"):
+        WRITES[name](store, trip)
+    store.forget(session=trip)
+    with request_key("r1"), pytest.raises(errors.ContentForgotten):
+        WRITES[name](store, trip)
