@@ -124,7 +124,7 @@ class Planner:
 
     def __init__(self, log: EventLog, keyring: Keyring, tx: Transaction) -> None:
         self._log, self._keyring, self._tx = log, keyring, tx
-        self._scopes: dict[str, Scope] = {}
+        self._started: dict[str, SessionStarted | None] = {}
         """Of sessions, as far as they were needed."""
 
     def plan(self, selector: ForgetSelector) -> Plan:
@@ -143,7 +143,9 @@ class Planner:
         singled = self._singled(selector, sessions)
         for position in selector.positions:
             gone.add(position)
-        asked, questions = self._add_receipts(selector, sessions, gone, singled)
+        rows = map(self._tx.reads.state_head_at, selector.positions)
+        streams = {*map(session_stream, sessions), *(row[0] for row in rows if row is not None)}
+        asked, questions = self._add_receipts(selector, sessions, streams, gone, singled)
         dependents = self._add_built_on(selector, singled)
         for stream, versions in sorted(singled.items()):
             targets.append(self._target(stream, ranges_of(versions), Counter(versions.values())))
@@ -152,10 +154,10 @@ class Planner:
         targets = [target for target in targets if target.counts]
         return Plan(targets, named, dependents, self._listed(asked), questions[True], questions[False])
 
-    def asked_above(self, sessions: set[str], boundary: Boundary) -> tuple[list[AskedQuestion], int]:
-        """Return the first questions that are left and may quote what was in these sessions, and how many there are."""
-        selector = ForgetSelector(sessions=frozenset(sessions), questions=False, boundary=boundary)
-        asked, counts = self._add_receipts(selector, sessions, Positions(ORIGIN), {})
+    def asked_above(self, streams: set[str], boundary: Boundary) -> tuple[list[AskedQuestion], int]:
+        """Return the first questions that are left and may quote what was in these streams, and how many there are."""
+        selector = ForgetSelector(questions=False, boundary=boundary)
+        asked, counts = self._add_receipts(selector, set(), streams, Positions(ORIGIN), {})
         return list(self._listed(asked)), counts[False]
 
     def _whole(self, stream: str, gone: Positions) -> ForgetTarget:
@@ -183,7 +185,12 @@ class Planner:
         return found
 
     def _add_receipts(
-        self, selector: ForgetSelector, sessions: set[str], gone: Positions, singled: dict[str, dict[int, str]]
+        self,
+        selector: ForgetSelector,
+        sessions: set[str],
+        streams: set[str],
+        gone: Positions,
+        singled: dict[str, dict[int, str]],
     ) -> tuple[list[_Question], Counter[bool]]:
         """Add the receipts that go along to the single events.
 
@@ -191,7 +198,7 @@ class Planner:
         """
         first: list[_Question] = []
         counts: Counter[bool] = Counter()
-        of = {self._scope_of(session) for session in (*sessions, *self._sessions_of(selector.positions))}
+        of = {self._scope_of(session_of(stream)) for stream in streams if stream != RECALLS_STREAM}
         above = {scope[:end] for scope in of for end in (0, len(scope), *(i for i, c in enumerate(scope) if c == "/"))}
         receipts: Iterator[tuple[Version, RecallServed | ContextServed]]
         receipts = chain(self._receipts(RecallServed), self._receipts(ContextServed))
@@ -222,10 +229,25 @@ class Planner:
             return True
         if not isinstance(receipt, ContextServed):
             return False
-        if {receipt.of, *receipt.sessions} & sessions or any(turn in gone for turn in receipt.turns):
+        memory = self._lineage(receipt.of)
+        titles = memory | {*receipt.sessions}
+        if titles & sessions or any(turn in gone for turn in receipt.turns):
             return True
         rows = (self._tx.reads.state_head_at(position) for position in selector.positions if position <= recall.head)
-        return any(session_of(row[0]) == receipt.of and row[2] != TurnRecorded.topic for row in rows if row is not None)
+        return any(
+            session_of(row[0]) in (titles if row[2] == SessionStarted.topic else memory)
+            for row in rows
+            if row is not None and row[2] != TurnRecorded.topic
+        )
+
+    def _lineage(self, session: str | None) -> set[str]:
+        """Return a session and all whose working memory it inherits."""
+        found: set[str] = set()
+        while session is not None and session not in found:
+            found.add(session)
+            started = self._start_of(session)
+            session = None if started is None or started.branched_at is None else started.parent
+        return found
 
     def _listed(self, questions: Sequence[_Question]) -> tuple[AskedQuestion, ...]:
         """Return questions with their places and times."""
@@ -244,18 +266,17 @@ class Planner:
             for position, item in places
         )
 
-    def _sessions_of(self, positions: Iterable[int]) -> Iterator[str]:
-        for position in positions:
-            row = self._tx.reads.state_head_at(position)
-            if row is not None and (session := session_of(row[0])) is not None:
-                yield session
+    def _scope_of(self, session: str | None) -> Scope:
+        """Return a session's scope. What is in none, as items and threads, may be quoted by questions at the root."""
+        started = None if session is None else self._start_of(session)
+        return ROOT if started is None else Scope(started.scope)
 
-    def _scope_of(self, session: str) -> Scope:
-        if session not in self._scopes:
+    def _start_of(self, session: str) -> SessionStarted | None:
+        if session not in self._started:
             first = self._log.first_event(session_stream(session))
             started = None if first is None else first.event
-            self._scopes[session] = Scope(started.scope) if isinstance(started, SessionStarted) else ROOT
-        return self._scopes[session]
+            self._started[session] = started if isinstance(started, SessionStarted) else None
+        return self._started[session]
 
     def _add_built_on(self, selector: ForgetSelector, singled: dict[str, dict[int, str]]) -> int:
         """Add the events of threads that depend on the named ones. Return how many."""

@@ -23,7 +23,6 @@ from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.scope import ROOT, Boundary
-from mnemolog.domain.session import session_of
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.forgetting import purge as purging
@@ -218,11 +217,11 @@ class Forgetting:
         return None if found is None else self._certificate(found, self._nodes(), boundary)
 
     def _certificate(self, found: Request, nodes: list[NodeStatus], boundary: Boundary) -> Certificate:
-        sessions = {session for target in found.event.targets if (session := session_of(target.stream)) is not None}
+        streams = {target.stream for target in found.event.targets}
         keyring, questions = self._keys(), None
         with suppress(errors.KeysMissing, errors.StoreNotWritable):  # Without them they cannot be counted.
             asked, left = self._log.appends.rehearse(
-                lambda tx: Planner(self._log, keyring, tx).asked_above(sessions, boundary)
+                lambda tx: Planner(self._log, keyring, tx).asked_above(streams, boundary)
             )
             questions = left, [item.position for item in asked]
 

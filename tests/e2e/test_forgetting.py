@@ -14,6 +14,7 @@ import pytest
 
 from mnemolog import InvalidInput, MemoryStore, NewTurn, UnknownSession
 from mnemolog.adapters.importers import import_files
+from mnemolog.adapters.support.items import Items
 from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.audit.receipt_audit import Verdict
 from mnemolog.domain.errors import ContentForgotten, NoTask, UnknownCheckpoint
@@ -384,6 +385,42 @@ def test_questions_that_may_quote_what_is_forgotten_go_along_unless_they_are_kep
     assert {asked["elsewhere"], asked["elsewhere, by a session"]} <= left
     assert SAID not in "".join(repr(item.event) for item in store.events())
     assert store.verify(contents=True).sound
+
+
+@pytest.mark.parametrize("kind", ["session", "scope", "value", "title"])
+def test_contexts_that_showed_what_is_forgotten_go_whoever_asked(store, kind):
+    """Also where they showed memory that a branch in another scope inherited, or a title: the digest of their text
+    would confirm a guess. Those of sessions that inherit none of it stay."""
+    alice = store.session("alice", scope="acme/alice", title="of alice")
+    title = store.head().position
+    alice.record("user", "a ferry")
+    alice.set("phone", SAID)
+    value = store.head().position
+    store.switch("desk", reason="branch", session="alice", agent="one", scope="desk/one")
+    store.switch("further", reason="branch", session="desk", agent="two", scope="desk/two")
+    store.start_session("beside", scope="desk/one", title="beside").record("user", "a tram")
+    inherited = [store.session(name).context("ferry", 300, receipt=True).receipt for name in ("desk", "further")]
+    titled = store.context("ferry", 300, receipt=True).receipt
+    beside = store.session("beside").context("tram", 300, receipt=True).receipt
+    named = {"session": {"session": "alice"}, "scope": {"scope": "acme"}, "value": {"positions": value}}
+    store.forget(**named.get(kind, {"positions": title}), questions=False)
+    gone = {item.position for item in store.audit.forgotten()}
+    assert gone & {*inherited, titled, beside} == {*inherited, titled} - ({titled} if kind == "value" else set())
+
+
+def test_questions_at_the_root_may_quote_items_and_threads(store):
+    """They belong to no session: forgetting them by position counts and takes along such questions."""
+    items = Items(store)
+    with items.batch() as batch:
+        batch.put(("users", "alice"), "phone", {"text": SAID})
+    places = items.positions(("users", "alice"))
+    items.close()
+    asked = store.recall(f"is it {SAID}?", receipt=True).receipt
+    would = store.forget(positions=places, dry_run=True)
+    assert ([item.position for item in would.asked], would.questions) == ([asked], 1)
+    kept = store.forget(positions=places, questions=False)
+    assert kept.questions_left == 1
+    assert (f"position {asked}",) in [item.items for item in kept.certificate.remains]
 
 
 @pytest.mark.local
