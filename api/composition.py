@@ -38,7 +38,7 @@ from mnemolog.observability.instrumentation import gauges_of, measure_appends, r
 from mnemolog.observability.telemetry import NO_TELEMETRY, Gauges, Telemetry
 from mnemolog.operations.backup import copy_projections
 from mnemolog.operations.known_backups import copies_of_keys
-from mnemolog.operations.nodes import Nodes
+from mnemolog.operations.nodes import Nodes, note_copied
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.history.states import SessionStates
@@ -225,6 +225,7 @@ def _scratch(folder: Path, log: EventLog) -> ScratchFolder:
     """Return a temporary folder with copies of the projections of a store that is only read."""
     try:
         scratch = ScratchFolder()
+        note_copied(log, StoreLayout(folder, scratch.path).projections)
         copy_projections(folder, scratch.path)
     except BaseException:
         log.close()

@@ -111,7 +111,7 @@ class ProjectionSet:
     def caught_up(self, progress: Progress | None = None) -> tuple[Views, Position]:
         """Return the views, up to date with the log, and their position."""
         head = self.log.head().position
-        if self.projector is None or self._was_alone:
+        if self.projector is None or self._was_alone or self._layout.scratch is not None:
             self._look(head)
             self._was_alone = False
         views = self.views()
@@ -173,7 +173,7 @@ class ProjectionSet:
         return read_status(self._layout.projections, now=datetime.now(UTC))
 
     def watch(self, *, look: Callable[[Position], None], reached: Callable[[Position], None] | None = None) -> None:
-        """Add a callback that gets the head, from the projector, or before a read if there is no projector.
+        """Add a callback that gets the head: from the projector; before a read without one, or from a temporary folder.
 
         `reached` gets the position of the views after a read.
         """

@@ -67,7 +67,7 @@ def purge(
     _purge_quarantine(context.quarantine, log)
     for path in (layout.projections / PROJECTORS).glob("*.json"):
         path.unlink(missing_ok=True)  # It may quote a model's report about a text.
-    for abandoned in stale_files.abandoned_in(layout.folder):
+    for abandoned in stale_files.abandoned_in(layout.scratch or layout.folder):
         if abandoned.path.name.startswith(".keys."):  # Of an import or a copy of the store that was killed.
             stale_files.remove(abandoned.path)
     sweep_scratch()

@@ -2,7 +2,8 @@
 
 A node notes in the database how far it has read, and up to where its projections are purged of what was forgotten. It
 does so when it is opened and closed, after a purge, and else once a minute at most. What another node has forgotten
-is purged here when the store is opened, and else when a read or the projector finds that it was forgotten.
+is purged here when the store is opened, and else when a read or the projector finds that it was forgotten. So is the
+temporary copy of projections of a store that is only read.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import purge as purging
+from mnemolog.forgetting.history import status
 from mnemolog.forgetting.results import NodeStatus
 from mnemolog.infra.log.engine import NodeTable
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.infra.runtime.atomic_files import new_file
+from mnemolog.infra.runtime.atomic_files import make_folder, new_file
 from mnemolog.infra.runtime.regular_files import open_file, read_file
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.sql.snapshots import SnapshotStore
@@ -51,7 +53,7 @@ BUSY_S: Final = 0.5
 RETRY_S: Final = 5.0
 """How long a node waits after a purge that failed, before it tries again."""
 
-_NOT_NOW: Final = (errors.StorageFull, errors.ProjectionError, errors.StoreNotWritable, OSError)
+_NOT_NOW: Final = (errors.StorageFull, errors.ProjectionError, errors.StoreNotWritable, errors.KeysMissing, OSError)
 """Errors that keep a node from purging now, but perhaps not the next time."""
 
 
@@ -68,7 +70,7 @@ _DECODER: Final = msgspec.json.Decoder(_Identity)
 
 
 class Nodes:
-    """This node and the others. Safe for many threads. For a log in a folder there are none, and nothing is done."""
+    """This node and the others. Safe for many threads. For a log in a folder there are none."""
 
     def __init__(
         self, layout: StoreLayout, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore
@@ -87,8 +89,10 @@ class Nodes:
     def opened(self) -> None:
         """Register this node, and purge what was forgotten while it was away.
 
-        A store whose folder cannot be written has its projections in a temporary folder, and is no node.
+        A store with its projections in a temporary folder is no node, but purges those as well.
         """
+        if self._layout.scratch is not None:
+            self._projections.watch(look=self.look)
         if self._table is None or self._layout.scratch is not None:
             return
         self._node = _identify(self._layout.folder)
@@ -133,8 +137,9 @@ class Nodes:
 
     def purged(self, upto: Head) -> None:
         """Note that all that was forgotten up to a head is gone from the projections of this node."""
-        if self._node:
+        if self._node or self._layout.scratch is not None:
             _note_purged(self._layout.projections, replace(upto, log_id=self._log.log_id))
+        if self._node:
             self._note()
             self._retry_at = 0.0
 
@@ -236,6 +241,16 @@ def _purged_to(projections: Path) -> Head | None:
         return parse_head(PURGED_FILE, read_file(projections / PURGED_FILE).decode())
     except (OSError, UnicodeDecodeError, errors.InvalidInput):
         return None
+
+
+def note_copied(log: EventLog, projections: Path) -> None:
+    """Note of a folder, before projections are copied into it, that they are purged; unless that is not known."""
+    if log.engine.nodes is not None:
+        return
+    upto = log.head()
+    if not status(log).pending:
+        make_folder(projections)
+        _note_purged(projections, replace(upto, log_id=log.log_id))
 
 
 def _note_purged(projections: Path, upto: Head) -> None:

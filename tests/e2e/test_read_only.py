@@ -15,6 +15,7 @@ import pytest
 import mnemolog
 from mnemolog import MemoryStore, errors
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.forgetting import purge as purging
 from tests.support import HashEncoder, can_mount
 
 pytestmark = pytest.mark.local
@@ -222,6 +223,34 @@ def test_the_copies_of_projections_are_private_and_deleted_when_the_store_is_clo
         assert stat.S_IMODE(copies.stat().st_mode) == 0o700
         assert (copies / "projections" / "views.db").exists()
     assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_copy_of_projections_loses_what_another_store_forgets_at_its_next_read(tmp_path, monkeypatch, pending):
+    """Also what was in the copy because it was made before the store's own projections were purged."""
+    (temporary := tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    secret = TURNS[2].encode()
+
+    def left():
+        return [path.name for path in temporary.rglob("*") if path.is_file() and secret in path.read_bytes()]
+
+    with filled(tmp_path / "memory") as writer:
+        turn = writer.turns("trip")[2]
+        with monkeypatch.context() as patched:
+            if pending:
+                patched.setattr(purging, "purge", lambda *_, **__: "not now")
+                assert not writer.forget(positions=[turn.position]).complete
+            reader = MemoryStore.open(writer.path, model=HashEncoder(), read_only=True, background=False)
+        with reader:
+            if not pending:
+                assert reader.recall("heliotrope").hits[0].text == TURNS[2]
+                reader.find_session("trip").get("colour")
+                assert "views.db" in left()
+                assert writer.forget(positions=[turn.position]).complete
+            assert [turn.text for turn in reader.turns("trip")] == list(TURNS[:2])
+            assert left() == []
+            assert reader.recall("tea").hits[0].text == TURNS[0]
 
 
 def test_damaged_projections_are_rebuilt_in_the_copy_and_left_as_they_are_in_the_store(memory):
