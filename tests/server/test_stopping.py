@@ -71,6 +71,8 @@ def test_a_stop_accepts_no_new_connection_and_ends_idle_ones(folder):
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_streams_of_followers_end_with_a_comment_at_a_stop(folder, number):
     """Whatever the signal is. Their streams end whole, with a last comment; the server does not wait for them."""
+    if signal.getsignal(number) is signal.SIG_IGN:  # As under `nohup`, which the server would go on to ignore.
+        signal.signal(number, signal.SIG_DFL)
     with server(folder) as (url, process), httpx2.Client(timeout=WAIT_S) as client:
         with client.stream("GET", f"{url}/v1/tail") as followed:
             assert followed.status_code == 200
