@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 import shutil
+from contextlib import suppress
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
