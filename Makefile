@@ -42,7 +42,7 @@ unit: install  ## run the tests that need no store, thread, process or model
 # Tests run beside one another: more threads in each would wait for a core while they spin, and make all of them slower.
 test test-postgres test-server browser adapters: export OMP_NUM_THREADS = 1
 
-test: install  ## the gate: what every change has to pass, in under eight minutes on two cores
+test: install  ## the gate: what every change has to pass, in about twelve minutes on two cores
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --ignore tests/browser
 
 test-all: lint types test test-server test-postgres adapters browser docs  ## everything, before a release; runs for hours
