@@ -203,10 +203,11 @@ def sweep_scratch() -> None:
 def sweep(folder: Path, prefix: str) -> None:
     """Delete this user's temporary folders in `folder` whose process was killed. A running one has its own locked."""
     name = re.compile(rf"\.{re.escape(prefix)}\.\d+\.[0-9a-f]{{8}}")
-    for path in folder.glob(f".{prefix}.*"):
-        if name.fullmatch(path.name) and (lock := _locked(path)) is not None:
-            shutil.rmtree(path, ignore_errors=True)
-            os.close(lock)
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:  # `glob` is slow where others have thousands.
+        for entry in entries:
+            if name.fullmatch(entry.name) and (lock := _locked(folder / entry.name)) is not None:
+                shutil.rmtree(entry.path, ignore_errors=True)
+                os.close(lock)
 
 
 def _locked(folder: Path) -> int | None:
