@@ -120,6 +120,7 @@ class StoreParts(SharedParts, SessionParts):
         self.telemetry.unwatch(self.gauges)
         self.projections.stop()
         self.nodes.close()
+        self.tokens.save_uses()
         self.prefetcher.close()
         self.wal_keeper.close()
         self.log.close()

@@ -91,12 +91,16 @@ class Tokens:
         """Note that a token was used. `save_uses` writes it down."""
         self._uses[id] = now
 
+    @property
+    def uses_are_due(self) -> bool:
+        """Whether there are uses to write down, and it was not done within the last minute."""
+        return bool(self._uses) and monotonic() - self._saved >= SAVED_EVERY_S
+
     def save_uses(self) -> None:
-        """Write the uses of tokens down, at most once a minute; one that cannot be written is left out."""
-        now = monotonic()
-        if not self._uses or now - self._saved < SAVED_EVERY_S:
+        """Write the uses of tokens down, if there are any; one that cannot be written is left out."""
+        if not self._uses:
             return
-        self._saved, noted, self._uses = now, self._uses, {}
+        self._saved, noted, self._uses = monotonic(), self._uses, {}
         with suppress(OSError):
             make_folder(self._file.parent)
             write_unsynced(self._file, to_json(self._saved_uses() | noted))

@@ -69,6 +69,8 @@ class Callers:
         if token is None:
             return None
         self._tokens.note_use(token.id, now)
+        if self._tokens.uses_are_due:
+            await run_in("access", self._store, lambda _: self._tokens.save_uses())
         return token_caller(self._store, token, [await self._part(scope, own_names=True) for scope in token.scopes])
 
     async def within(self, caller: Caller, scope: str) -> Caller:
@@ -130,9 +132,7 @@ _NO_DIGEST: Final = bytes(32)
 
 
 def _known(store: MemoryStore) -> Known:
-    tokens = tokens_of(store)
-    tokens.save_uses()
-    return tokens.known(), to_datetime(clock_of(store).now())
+    return tokens_of(store).known(), to_datetime(clock_of(store).now())
 
 
 class Authentication:

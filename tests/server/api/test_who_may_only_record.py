@@ -118,11 +118,15 @@ def test_nobody_makes_a_token_that_may_do_more(folder, secrets):
 
 def test_a_token_ends_after_90_days_and_shows_when_it_was_last_used(folder, secrets):
     with server(folder, "--require-token") as (url, _):
-        headers = {"authorization": f"Bearer {secrets['metrics']}"}
-        for _ in range(2):
-            assert httpx2.get(f"{url}/metrics", headers=headers, trust_env=False).status_code == 200
-        with MemoryStore.open(folder, model=None) as store:
-            tokens = {token.actor: token for token in store.admin.tokens()}
+        for verb, status in (("metrics", 200), ("record", 403)):
+            headers = {"authorization": f"Bearer {secrets[verb]}"}
+            assert httpx2.get(f"{url}/metrics", headers=headers, trust_env=False).status_code == status
+        with MemoryStore.open(folder, model=None) as store:  # The first use is written down at once.
+            used = {token.actor for token in store.admin.tokens() if token.last_used_at}
+        assert "metrics" in used
+    with MemoryStore.open(folder, model=None) as store:  # The others within a minute, and when the server stops.
+        tokens = {token.actor: token for token in store.admin.tokens()}
+    assert tokens["record"].last_used_at >= tokens["record"].created_at
     assert all(round((token.expires_at - token.created_at) / timedelta(days=1)) == 90 for token in tokens.values())
     assert tokens["metrics"].last_used_at >= tokens["metrics"].created_at
     assert tokens["forget"].last_used_at is None
