@@ -15,8 +15,8 @@ from mnemolog.domain.limits import checked_label
 E = TypeVar("E", bound=Event)
 
 _ACTOR: Final[ContextVar[str]] = ContextVar("mnemolog_actor", default="")
-_KEY: Final[ContextVar[str | None]] = ContextVar("mnemolog_request_key", default=None)
-_DIGEST: Final[ContextVar[str]] = ContextVar("mnemolog_request_digest", default="")
+_REQUEST: Final[ContextVar[tuple[str | None, str]]] = ContextVar("mnemolog_request", default=(None, ""))
+"""Key and digest."""
 
 
 @contextmanager
@@ -45,19 +45,19 @@ def without_actor(event: E) -> E:
 
 def with_request(event: E) -> E:
     """Return an event with the digest of the request, if it may hold one."""
-    digest = _DIGEST.get() if isinstance(event, RequestedEvent) else ""
-    return msgspec.structs.replace(event, request=digest) if digest else event
+    _, digest = _REQUEST.get()
+    return msgspec.structs.replace(event, request=digest) if digest and isinstance(event, RequestedEvent) else event
 
 
 def is_of_other_request(event: Event) -> bool:
     """Whether an event was made for a request that differs from this one, though it has the same key."""
-    made_for = event.request if isinstance(event, RequestedEvent) else ""
-    return bool(made_for and _DIGEST.get()) and made_for != _DIGEST.get()
+    _, digest = _REQUEST.get()
+    return isinstance(event, RequestedEvent) and bool(event.request and digest) and event.request != digest
 
 
 def current_request_key() -> str | None:
     """Return the key of the request that is being answered; None outside of one, and for one without a key."""
-    return _KEY.get()
+    return _REQUEST.get()[0]
 
 
 @contextmanager
@@ -67,9 +67,8 @@ def request_key(key: str | None, digest: str = "") -> Iterator[None]:
     The key is stored with the event, in the clear. With the `digest` of a request, another request with that key is
     refused where the event is encrypted as a whole. A block makes one call that writes.
     """
-    tokens = _KEY.set(key), _DIGEST.set(digest)
+    token = _REQUEST.set((key, digest))
     try:
         yield
     finally:
-        _KEY.reset(tokens[0])
-        _DIGEST.reset(tokens[1])
+        _REQUEST.reset(token)
