@@ -1,13 +1,8 @@
 """Score turns for a question: the log-odds that a turn answers it.
 
 A linear model over `FEATURES`, the same for every kind of conversation. A feature of a turn depends on the question,
-<<<<<<< HEAD
-the turn and the turns up to `AROUND` places away, on nothing else that was found. So a turn has the same relevance
-whatever else an answer holds. `make fit-recall` writes the coefficients (docs/reports/recall-quality.md, ADR 32).
-=======
 the turn and the turns up to `NEAR_PLACES` places away, on nothing else that was found. So a turn has the same relevance
 whatever else an answer holds. `make fit-recall` writes the coefficients (docs/reports/recall-quality.md, ADR 32).
->>>>>>> 77c5aace (Keep one ranking: a receipt of another one is refused by its name)
 """
 
 from __future__ import annotations
