@@ -17,6 +17,7 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.keys import keys_file
+from mnemolog.infra.keys.engine import KeyErasure
 from mnemolog.infra.keys.keyring import check
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.copying import copy_rows, require_beginning
@@ -107,8 +108,7 @@ def copy_store(
         if not dry_run and copy is not None:
             reported = _CopyProgress(progress, after, head.position)
             count = copy_rows(original, copy, upto=head.position, copied=reported.copied)
-            if sealed:
-                _copy_keys(original, copy, place)
+            last_erased = _copy_keys(original, copy, place) if sealed else None
             verify_copy(
                 copy,
                 what="the copy of the log",
@@ -119,6 +119,9 @@ def copy_store(
             )
             if move:
                 _note_move(original, copy, where, head)
+            copy.close()
+            while sealed and _last_erased(original) != last_erased:  # Forgotten while the copy was verified.
+                last_erased = _copy_keys(original, copy, place)
         report = CopyReport(
             source=str(folder),
             target=str(place),
@@ -202,10 +205,22 @@ def _refuse_itself(source: Path, place: Path, address: LogAddress | None) -> Non
         raise errors.BackupRefused(place, "a store cannot be in the folder of another one")
 
 
-def _copy_keys(original: EventLog, copy: EventLog, place: Path) -> None:
-    """Put a copy of the keys in place of those that are there: what was forgotten since is forgotten there too."""
+def _last_erased(log: EventLog) -> KeyErasure | None:
+    """Return the last request to forget that destroyed keys of a log."""
+    if log.keyring is None:
+        return None
+    with closing(log.keyring.engine.another()) as keys:
+        return keys.last_request()
+
+
+def _copy_keys(original: EventLog, copy: EventLog, place: Path) -> KeyErasure | None:
+    """Put a copy of the keys in place of those that are there: what was forgotten since is forgotten there too.
+
+    Return the last request to forget before the copy was begun.
+    """
     if original.keyring is None or copy.keyring is None:
-        return
+        return None
+    last = _last_erased(original)
     source, target = original.keyring.engine.another(), copy.keyring.engine.another()
     temporary = place / temporary_name("keys")
     if not source.is_there():
@@ -214,10 +229,13 @@ def _copy_keys(original: EventLog, copy: EventLog, place: Path) -> None:
         with closing(source), closing(target):
             source.copy_to(temporary)
             check(SqliteKeys(temporary, log_id=source.log_id))
+            with closing(SqliteKeys(temporary, log_id=source.log_id)) as wiped:
+                wiped.wipe()
             target.replace(temporary)
     finally:
         for part in keys_file.PARTS:
             temporary.with_name(temporary.name + part).unlink(missing_ok=True)
+    return last
 
 
 def _database(address: LogAddress | None) -> str:

@@ -26,7 +26,7 @@ from mnemolog.forgetting.results import Erasure, ReapplyReport
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.embedding import make_encoder
 from mnemolog.infra.filesystems import require_local
-from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.keys.keys_file import KEYS_FILE, PARTS
 from mnemolog.infra.log.open import keys_of, open_log
 from mnemolog.infra.runtime.atomic_files import temporary_folder
 from mnemolog.infra.runtime.clock import SystemClock
@@ -130,6 +130,10 @@ def restore_backup(
             if keys is not None:
                 restore_keys(local_path("keys", keys), temporary / KEYS_FILE, log_id=manifest.log_id)
             notes = _settle(temporary, manifest, check=check, keys=keys is not None, progress=progress)
+            if keys is not None:  # Again: their store may have forgotten something since.
+                for part in PARTS:
+                    (temporary / (KEYS_FILE + part)).unlink(missing_ok=True)
+                restore_keys(local_path("keys", keys), temporary / KEYS_FILE, log_id=manifest.log_id)
             repeated = _forget_again(temporary, erasures)
             tokens, revoked = _settle_tokens(temporary, revoke_all=revoke_tokens)
             if not dry_run:

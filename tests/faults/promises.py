@@ -59,7 +59,7 @@ PROMISES = {
     "P34": "Over HTTP: a connection that is cut neither loses nor doubles what is written",
     "P35": "After a forget nothing that is left confirms a guess of the content",
     "P36": "No caller fills the memory of a server with requests",
-    "P37": "A backup cannot read what was forgotten before it ended",
+    "P37": "A backup, a copy or a restore cannot read what was forgotten before it ended",
 }
 
 NUMBERS: dict[str, dict[str, Number]] = {
@@ -106,7 +106,7 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P33": {"kills and stops": Number(3, 200)},
     "P34": {"cuts": Number(60, 5_000)},
     "P36": {"clients": Number(16, 64)},
-    "P37": {"backups": Number(1, 40)},
+    "P37": {"backups": Number(1, 40), "copies and restores": Number(1, 20)},
 }
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mnemolog import MemoryStore, restore_backup
+from mnemolog import MemoryStore, copy_store, restore_backup
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.operations import backup, backup_keys, backup_manifest
+from mnemolog.operations import backup, backup_keys, backup_manifest, moving, restore
 from tests.postgres import put_log_in_postgres
 
 STEPS = (
@@ -83,3 +83,33 @@ def test_what_is_forgotten_before_a_backup_ends_cannot_be_read_from_it(
         found = b"".join(path.read_bytes() for path in (here / "r").rglob("*") if path.is_file())
         readable = [session for session in ("stays", *gone) if f"the quokka of {session} sleeps".encode() in found]
         assert readable == ["stays"]
+
+
+@pytest.mark.promise("P37", "copies and restores")
+@pytest.mark.parametrize("of", [moving, restore])
+def test_what_is_forgotten_while_a_copy_is_verified_cannot_be_read_from_it(folder, tmp_path, monkeypatch, tries, of):
+    """A copy of a store, and a restore with the keys of a store that is in use."""
+    for number in range(tries):
+        here = tmp_path / str(number)
+        here.mkdir()
+        gone, text = f"gone-{number}", f"the quokka of {number} sleeps"
+        with MemoryStore.open(folder, model=None) as store:
+            store.session(gone).record("user", text)
+            store.session(f"stays-{number}").record("user", "it stays")
+            store.backup(here / "b", keys=here / "keys")
+            real = of.verify_copy
+
+            def verified(*given, real=real, store=store, gone=gone, **options):
+                found = real(*given, **options)
+                assert store.forget(session=gone).complete
+                return found
+
+            monkeypatch.setattr(of, "verify_copy", verified)
+            if of is moving:
+                copy_store(folder, here / "r")
+            else:
+                restore_backup(here / "b", here / "r", keys=folder)
+            monkeypatch.undo()
+        with MemoryStore.open(here / "r", model=None) as copied:
+            assert not copied.turns(gone)
+            assert [turn.text for turn in copied.turns(f"stays-{number}")] == ["it stays"]
