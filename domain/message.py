@@ -12,10 +12,10 @@ from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import quoted
 from mnemolog.domain.message_content import as_object, calls_in, calls_text, content_text, results_in
 from mnemolog.domain.moments import unix_micros
-from mnemolog.domain.role import ROLE_WORDS, Role, parse_role
+from mnemolog.domain.role import Role, parse_role, role_of
 
 EXAMPLE: Final = '{"role": "user", "content": "Hello"}'
-TEXT: Final = ("content", "text")
+TEXT: Final = ("content", "text", "parts")
 SPEAKER: Final = ("speaker", "name")
 TIME: Final = ("said_at", "time", "timestamp", "created_at")
 KEY: Final = ("key", "id")
@@ -34,6 +34,15 @@ _ENVELOPE: Final = frozenset(
     )
 )
 """What providers add to their answers that is not part of the conversation: ignored."""
+
+_KINDS: Final = ("type", "sendertype", "authortype", "speakertype", "messagetype")
+_FLAGS: Final[dict[str, tuple[Role, Role | None]]] = {
+    "issystem": (Role.SYSTEM, None),
+    "istool": (Role.TOOL, None),
+    **dict.fromkeys(("isuser", "ishuman", "fromuser", "fromhuman", "fromme"), (Role.USER, Role.ASSISTANT)),
+    **dict.fromkeys(("isbot", "isai", "isassistant", "frombot", "fromai"), (Role.ASSISTANT, Role.USER)),
+}
+"""Where a message may have its role, without `_` and in lower case: words, and roles of flags that are set or not."""
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -54,7 +63,7 @@ def said_in(message: Mapping[str, Any]) -> Said:
     content = first(message, TEXT)
     calls, results = _calls(message, content), results_in(content)
     texts = [text for text, _ in results if text]
-    own = content_text(content) or content_text(message.get("refusal"))
+    own = content_text(content) or content_text(message.get("refusal")) or _spoken(message.get("audio"))
     if not own or own.isspace():
         own = calls_text(calls) if calls else ""
     about = results[0][1] if len(results) == 1 else {"tool_use_ids": [about["tool_use_id"] for _, about in results]}
@@ -114,20 +123,39 @@ def _time(message: Mapping[str, Any]) -> Any:
     value = None if name is None else message[name]
     if not isinstance(value, int | float) or isinstance(value, bool):
         return value
+    if value <= 0:
+        return None  # Unknown: some programs write no time as 0.
     try:
         return to_datetime(unix_micros(value))
     except ValueError as error:
         raise InvalidInput(str(name), f"{quoted(value)} {error}") from error
 
 
+def role_beside(message: Mapping[str, Any]) -> Role | None:
+    """Return the role that a message has in `type` or in a flag such as `is_user`, None if it has none there."""
+    told: Role | None = None
+    for name, value in message.items():
+        plain = name.lower().replace("_", "")
+        if plain in _KINDS:
+            told = told or role_of(value)
+        elif plain in _FLAGS and isinstance(value, bool):
+            when_set, otherwise = _FLAGS[plain]
+            told = when_set if value else told or otherwise
+    return told
+
+
 def _role(message: Mapping[str, Any]) -> Role:
     word = message.get("role")
-    kind = message.get("type")
-    if word is None and isinstance(kind, str) and kind in ROLE_WORDS:  # As LangChain writes it.
-        word = kind
-    if word is None:
+    role = parse_role(word) if has_value(word) else role_beside(message)
+    if role is None:
         raise InvalidInput("role", f"missing; a message looks like {EXAMPLE}")
-    return parse_role(word)
+    return role
+
+
+def _spoken(audio: object) -> str:
+    """Return what an answer in audio says."""
+    spoken = audio.get("transcript") if isinstance(audio, dict) else None
+    return spoken if isinstance(spoken, str) else ""
 
 
 def _calls(message: Mapping[str, Any], content: object) -> list[Any]:

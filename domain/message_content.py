@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import quoted
 
 _TOOL_USES: Final = ("tool_use", "server_tool_use", "mcp_tool_use")
-_CALLS: Final = (*_TOOL_USES, "tool_call", "function_call")
-_SILENT: Final = frozenset({"thinking", "redacted_thinking", "reasoning", *_CALLS})
-"""Parts that are not said: the model's own thoughts, and calls, which are kept as tool calls."""
+_CALLS: Final = (*_TOOL_USES, "tool_call", "tool-call", "function_call")
+_OF_TOOLS: Final = re.compile(r"(tool|function)[_-]?(call|use|result|return|response)$", re.IGNORECASE)
+"""Kinds of parts that are kept as calls and results of tools."""
+_NOT_SAID: Final = re.compile(
+    r"thought|thinking|reasoning|_editable_context$|^(system_error|token_budget|flag)$", re.IGNORECASE
+)
+"""Kinds of parts that neither a person nor a model says: thoughts, and the bookkeeping of programs."""
+_SHOWN: Final = re.compile(r"image|file|document|attachment|audio|video|inlineData", re.IGNORECASE)
+"""Kinds of parts of which the text of a message names the kind."""
+_TEXTS: Final = ("text", "input_text", "output_text", "refusal")
+_SPOKEN: Final = ("text", "transcript", "result")
+"""Where parts of other kinds have a text, such as what was spoken."""
 _RESULT: Final = "tool_result"
+_NAMED_BY_FIELD: Final = {
+    "functionCall": "function_call",
+    "toolUse": "tool_use",
+    "functionResponse": _RESULT,
+    "toolResult": _RESULT,
+}
+"""Kinds of parts that are the name of their only field."""
 _EXAMPLE: Final = '{"type": "text", "text": "Hello"}'
 
 
 def content_text(content: object) -> str:
     """Return the text of a message: its texts line by line, and what else it shows in a last line, as `[image]`.
 
-    Leaves out calls and results of tools. Raises `InvalidInput` for a content that is neither text nor a list of parts.
+    Leaves out calls and results of tools, and what is not said. Raises `InvalidInput` for a content that is neither
+    text nor made of parts.
     """
     if isinstance(content, str):
         return content
@@ -28,9 +47,21 @@ def content_text(content: object) -> str:
         text = _part_text(part)
         if text is not None:
             texts.append(text)
-        elif not (part["type"] in _SILENT or part["type"].endswith(_RESULT)):
-            others.append(f"[{_plain_kind(part['type'])}]")
+        else:
+            others.append(f"[{_plain_kind(_kind(part))}]")
+    if any(text and not text.isspace() for text in texts):
+        others = [other for other in others if "audio" not in other]  # The text is what was spoken.
     return "\n".join(text for text in (*texts, " ".join(others)) if text and not text.isspace())
+
+
+def left_out_of(content: object) -> Iterator[str]:
+    """Yield for each part of a message that its text leaves out why: not said, or of an unknown kind."""
+    for part in _parts(content) if isinstance(content, dict | list) else ():
+        kind = _kind(part) if isinstance(part, dict) else "text"
+        if _is_not_said(part, kind):
+            yield "not said"
+        elif not (kind in _TEXTS or _OF_TOOLS.search(kind) or _SHOWN.search(kind) or _part_text(part)):
+            yield f"unknown kind {quoted(kind)}"
 
 
 def calls_in(content: object) -> list[dict[str, Any]]:
@@ -46,8 +77,9 @@ def results_in(content: object) -> list[tuple[str, dict[str, Any]]]:
     """Return the results of tools among the parts of a message: text and metadata of each."""
     return [
         (
-            content_text(part.get("content")),
-            {"tool_use_id": part.get("tool_use_id")} | ({"is_error": True} if part.get("is_error") else {}),
+            content_text(part.get("content") or part.get("response")),
+            {"tool_use_id": part.get("tool_use_id") or part.get("toolUseId")}
+            | ({"is_error": True} if part.get("is_error") else {}),
         )
         for part in _parts(content)
         if isinstance(part, dict) and part.get("type") == _RESULT
@@ -63,9 +95,19 @@ def as_object(value: object) -> object:
 def _parts(content: object) -> list[Any]:
     if content is None or isinstance(content, str):
         return []
+    if isinstance(content, dict):
+        parts = content.get("parts")
+        content = parts if isinstance(parts, list) else [content]
     if not isinstance(content, list | tuple):
         raise InvalidInput("content", f"expected text or a list of parts, got {type(content).__name__}")
-    return [as_object(part) for part in content]
+    return [_with_type(as_object(part)) for part in content if part is not None]
+
+
+def _with_type(part: Any) -> Any:
+    name = next(iter(part)) if isinstance(part, dict) and len(part) == 1 else None
+    if name not in _NAMED_BY_FIELD or not isinstance(part, dict) or not isinstance(part[name], dict):
+        return part
+    return {"type": _NAMED_BY_FIELD[name], **part[name]}
 
 
 def calls_text(calls: list[Any]) -> str:
@@ -74,25 +116,36 @@ def calls_text(calls: list[Any]) -> str:
     return f"[tool call: {names[0]}]" if len(names) == 1 else f"[tool calls: {', '.join(names)}]"
 
 
-def _part_text(part: object) -> str | None:
+def _part_text(part: Any) -> str | None:
+    """Return the text of a part, None for one that has none, such as an image."""
     if isinstance(part, str):
         return part
-    if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-        raise InvalidInput(
-            "content", f"expected every part to be text or an object such as {_EXAMPLE}, got {quoted(part)}"
-        )
-    kind = part["type"]
-    if kind == "refusal":
-        text = part.get("refusal")
-    elif kind in ("text", "input_text", "output_text"):
-        text = part.get("text")
-        if isinstance(text, dict):
-            text = text.get("value")
-    else:
-        return None
-    if not isinstance(text, str):
-        raise InvalidInput("content", f"expected a part of type {kind} to hold text, got {type(text).__name__}")
-    return text
+    kind = _kind(part)
+    if _OF_TOOLS.search(kind) or _is_not_said(part, kind):
+        return ""
+    text = part.get("refusal" if kind == "refusal" else "text")
+    if isinstance(text, dict):
+        text = text.get("value")
+    if kind not in _TEXTS:
+        return next((part[name] for name in _SPOKEN if isinstance(part.get(name), str) and part[name]), None)
+    if text and not isinstance(text, str):
+        expected = f"a part of type {kind} to hold text, as in an object such as {_EXAMPLE}"
+        raise InvalidInput("content", f"expected {expected}, got {type(text).__name__}")
+    return text or ""
+
+
+def _kind(part: Any) -> str:
+    """Return the kind of a part. Some providers have no field for it: `{"text": ...}`, `{"toolUse": ...}`."""
+    if isinstance(part, dict) and part:
+        kind = part.get("type") or part.get("content_type")
+        kind = kind if kind is not None else "text" if "text" in part else next(iter(part))
+        if isinstance(kind, str):
+            return kind
+    raise InvalidInput("content", f"expected every part to be text or an object such as {_EXAMPLE}, got {quoted(part)}")
+
+
+def _is_not_said(part: Any, kind: str) -> bool:
+    return _NOT_SAID.search(kind) is not None or (isinstance(part, dict) and part.get("thought") is True)
 
 
 def _plain_kind(kind: str) -> str:

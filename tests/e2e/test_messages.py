@@ -24,6 +24,11 @@ PARTS = [
     ([{"type": "input_image", "image_url": "data:…"}, {"type": "input_file", "file_id": "f"}], "[image] [file]"),
     ([{"type": "image", "source": {}}, {"type": "document", "source": {}}], "[image] [document]"),
     ([{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "said"}], "said"),
+    ([{"type": "text", "text": "one"}, {"type": "text", "text": None}, {"type": "text"}, None, "two"], "one\ntwo"),
+    ([{"text": "of Gemini"}, {"text": "hm", "thought": True}, {"inlineData": {}}], "of Gemini\n[inlineData]"),
+    ([{"type": "input_audio", "transcript": "spoken"}, {"type": "audio", "data": ""}], "spoken"),
+    ({"content_type": "text", "parts": ["of ChatGPT", None, ""]}, "of ChatGPT"),
+    ([{"type": "voice_note", "title": "t", "text": "said aloud"}, {"type": "canvas"}], "said aloud\n[canvas]"),
 ]
 
 
@@ -63,6 +68,12 @@ def test_calls_and_results_of_tools_are_kept_with_the_turn(session):
     }
     turn = session.record({"role": "user", "content": [result]})
     assert (turn.role, turn.text, turn.metadata) == ("tool", "rain", {"tool_use_id": "t1", "is_error": True})
+    of_gemini = session.record({"role": "model", "parts": [{"functionCall": {"name": "weather", "args": {}}}]})
+    assert of_gemini.tool_calls == [{"type": "function_call", "name": "weather", "args": {}}]
+    turn = session.record(
+        {"role": "user", "content": [{"toolResult": {"toolUseId": "t1", "content": [{"text": "sun"}]}}]}
+    )
+    assert (turn.role, turn.text, turn.metadata) == ("tool", "sun", {"tool_use_id": "t1"})
     both = session.record({"role": "user", "content": [result, {"type": "text", "text": "Go on."}]})
     assert (both.role, both.text) == ("user", "rain\nGo on.")
 
@@ -73,8 +84,9 @@ def test_objects_of_a_providers_library_are_recorded_as_they_come(session):
     def made(**fields):
         return SimpleNamespace(model_dump=lambda: fields)
 
-    message = made(role="assistant", content="Yes.", refusal=None, annotations=[], audio=None, tool_calls=None)
-    assert session.record(message).text == "Yes."
+    message = {"role": "assistant", "content": "Yes.", "refusal": None, "annotations": [], "audio": None}
+    assert session.record(made(**message, tool_calls=None)).text == "Yes."
+    assert session.record(made(**message | {"content": None, "audio": {"transcript": "Aloud."}})).text == "Aloud."
     part, use = made(type="text", text="I look.", citations=None), made(type="tool_use", id="t", name="go", input={})
     turn = session.record({"role": "assistant", "content": [part, use]})
     assert (turn.text, turn.tool_calls) == ("I look.", [{"id": "t", "name": "go", "input": {}}])
@@ -86,7 +98,13 @@ def test_objects_of_a_providers_library_are_recorded_as_they_come(session):
 
 def test_roles_of_other_providers_are_understood(session):
     """As an argument and in a message, in upper and lower case."""
-    for word, role in (*ROLE_WORDS.items(), ("User", "user"), ("HUMAN", "user"), ("Ai", "assistant")):
+    for word, role in (
+        *ROLE_WORDS.items(),
+        ("User", "user"),
+        ("HUMAN", "user"),
+        ("AIMessage", "assistant"),
+        ("user_message", "user"),
+    ):
         assert session.record(word, "hello").role == role
         assert session.record({"role": word, "content": "hello"}).role == role
 
