@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from mnemolog.adapters.importers.turn import ImportedTurn, TurnMaker
+
+_RECALLING: Final = re.compile(r".*(?:memory|mnemolog)\w*__(?:recall|context|timeline)")
 
 
 class Compacted(msgspec.Struct, frozen=True):
@@ -72,3 +74,20 @@ def name_of(session: str, folder: str) -> str:
     """Return the working folder and the start of the session id: titles come too late, if at all."""
     last = re.split(r"[/\\]", folder.rstrip("/\\"))[-1]
     return f"{last} {session[:8]}" if last else session
+
+
+def typed_content(content: Any, typed: Callable[[str], str]) -> Any:
+    """Return the content of a message of the user, its texts cut to what was typed: programs add words of their own."""
+    if isinstance(content, str):
+        return typed(content)
+    if not isinstance(content, list):
+        return content
+    return [
+        part | {"text": typed(part["text"])} if isinstance(part, dict) and isinstance(part.get("text"), str) else part
+        for part in content
+    ]
+
+
+def is_recalling(tool: object) -> bool:
+    """Whether a tool with this name answers with what a memory already holds."""
+    return isinstance(tool, str) and _RECALLING.fullmatch(tool) is not None

@@ -23,6 +23,10 @@ _DECODER: Final = msgspec.json.Decoder()
 _ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _AT_BYTE: Final = re.compile(r"\(byte (\d+)\)")
 _EXPLAINED_BYTES_MAX: Final = 16 << 20
+_ANY_JSON: Final = json.JSONDecoder()
+_BEGINNING: Final = re.compile(r'(?<![:\[,])(?<![:\[,] )\{"')
+"""Where an object may begin that is not a value within another."""
+_BEGINNINGS_MAX: Final = 100
 
 
 class Source(TextSource):
@@ -53,14 +57,13 @@ class Source(TextSource):
         refuse(self.path, self._on_refused, line, why)
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the JSON object of every line with its number. Other lines are refused."""
+        """Yield the JSON objects of every line with its number. Other lines are refused."""
         for number, line in self.lines():
-            try:
-                row = decode_object(line)
-            except InvalidInput as error:
-                self.refuse(number, error)
-            else:
+            rows, error = objects_on(line)
+            for row in rows:
                 yield number, row
+            if error is not None:
+                self.refuse(number, error)
 
     def document(self) -> memoryview:
         """Return the whole file, which is held in memory. Raises `ImportRefused` beyond `DOCUMENT_BYTES_MAX`."""
@@ -184,11 +187,12 @@ def _broken(source: Source, error: BrokenDocument) -> ImportRefused:
 
 
 def _decoded(data: bytes | memoryview, number: int, *, on_line: bool) -> list[JsonValue]:
-    """Return the value in a list, an empty one if it is not JSON."""
+    """Return the value in a list, several that share a line, or an empty list if it is not JSON."""
     try:
-        return [JsonValue(decode(data), number, on_line=on_line, alone=False)]
+        found = [decode(data)]
     except InvalidInput:
-        return []
+        found = objects_on(bytes(data))[0] if on_line else []
+    return [JsonValue(value, number, on_line=on_line, alone=False) for value in found]
 
 
 class BrokenDocument(InvalidInput):
@@ -213,6 +217,36 @@ def decode_object(line: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidInput("JSON", f"expected an object on the line, got {type(value).__name__}")
     return value
+
+
+def objects_on(line: bytes) -> tuple[list[dict[str, Any]], InvalidInput | None]:
+    """Return the JSON objects on a line, and what is wrong with the rest of it.
+
+    There are several if two programs wrote at once, or if one stopped in the middle of a line and another continued.
+    """
+    if line.isspace():
+        return [], None
+    try:
+        return [decode_object(line)], None
+    except InvalidInput as error:
+        wrong = error
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        return [], wrong
+    found, reached, begin, gaps = list[dict[str, Any]](), 0, 0, ""
+    for _ in range(_BEGINNINGS_MAX):
+        if (began := _BEGINNING.search(text, begin)) is None:
+            break
+        try:
+            _, end = _ANY_JSON.raw_decode(text, began.start())
+            found.append(decode_object(text[began.start() : end].encode()))
+        except (ValueError, RecursionError, InvalidInput):
+            begin = began.end()
+        else:
+            gaps += text[reached : began.start()].strip()
+            reached = begin = end
+    return found, wrong if not found or gaps or text[reached:].strip() else None
 
 
 def elements(data: bytes | memoryview) -> list[memoryview]:

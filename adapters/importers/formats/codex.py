@@ -1,6 +1,7 @@
 """Rollouts of Codex: JSON Lines, each `{"timestamp", "type", "payload"}`.
 
-Messages are in `response_item` lines. Most `event_msg` lines repeat them and are skipped.
+Messages are in `response_item` lines. Most `event_msg` lines repeat them and are skipped. Until August 2025, lines were
+payloads without type and time: the first began the session, and each of the others was an item of it.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from mnemolog.adapters.importers.entry import Compacted, Entry, Undone, name_of
+from mnemolog.adapters.importers.entry import Compacted, Entry, Undone, is_recalling, name_of, typed_content
 from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.turn import SaidTurn, TurnMaker, stem_of, text_or_none
 from mnemolog.domain.errors import InvalidInput
@@ -28,16 +29,27 @@ _FILE_NAME: Final = re.compile(r"rollout-[\dT-]+?-([0-9a-f]{8}(?:-[0-9a-f]{4}){3
 
 # Messages of the program to its model that have the role of the user.
 _NOT_SAID: Final = re.compile(
-    r"\s*(?:# AGENTS\.md instructions\b"
+    r"\s*(?:# AGENTS\.md instructions\b|The following is the Codex agent history\b|</image>\s*$"
     r"|<(?:environment_context|user_instructions|permissions instructions|turn_aborted|skill|subagent_notification"
-    r"|hook_prompt|recommended_plugins|goal_context|codex_internal_context|INSTRUCTIONS)\b)"
+    r"|hook_prompt|recommended_plugins|goal_context|codex_internal_context|INSTRUCTIONS|user_action|model_switch"
+    r"|collaboration_mode|skills_instructions|apps_instructions|plugins_instructions|personality_spec|image name)\b)"
 )
-_NO_PROMPT: Final = re.compile(r"\s*<user_shell_command\b")
+_IN_EDITOR: Final = re.compile(r"\s*# (?:Context from my IDE setup|Files mentioned by the user):")
+_REQUEST: Final = "## My request for Codex:"
+"""Before it an editor lists its open files; after it is what the user typed."""
+_SHELL: Final = re.compile(r"\s*<user_shell_command>\s*<command>(.*?)</command>", re.DOTALL)
+"""A command that the user ran: what follows is its output."""
 
 
 def is_rollout_line(row: dict[str, Any]) -> bool:
     """Whether a line can only come from a rollout."""
-    return row.get("type") in _TYPES and isinstance(row.get("payload"), dict) and "timestamp" in row
+    return (
+        row.get("type") in _TYPES and isinstance(row.get("payload"), dict) and "timestamp" in row
+    ) or _is_early_beginning(row)
+
+
+def _is_early_beginning(row: dict[str, Any]) -> bool:
+    return "type" not in row and row.keys() >= {"id", "timestamp", "instructions"}
 
 
 class CodexReader:
@@ -53,7 +65,16 @@ class CodexReader:
 
     def entry(self, line: int, row: dict[str, Any]) -> Entry | None:
         """Return the entry of a line, None if it has none. Raises `InvalidInput`."""
-        payload = row.get("payload")
+        if _is_early_beginning(row):
+            self.state["began"] = row["timestamp"]
+            row = {"type": "session_meta", "payload": row}
+        elif "payload" not in row:
+            row = {
+                "type": "response_item",
+                "payload": row,
+                "timestamp": row.get("timestamp") or self.state.get("began"),
+            }
+        payload = row["payload"]
         if not isinstance(payload, dict):
             return None
         match row.get("type"):
@@ -84,7 +105,10 @@ class CodexReader:
 
     def _said(self, line: int, row: dict[str, Any], item: dict[str, Any]) -> Entry | None:
         role, text, calls, about = _turn_of(item)
-        if not calls and (not text or text.isspace()):
+        recalling: list[object] = self.state.setdefault("recalling", [])
+        if calls and is_recalling(f"{item.get('namespace', '')}__{item.get('name')}"):
+            recalling.append(item.get("call_id"))
+        if (not calls and (not text or text.isspace())) or about.get("tool_call_id") in recalling:
             return None
         session, meta = self.state["session"], self.state.get("meta", {})
         turn = self._maker.turn(
@@ -99,7 +123,7 @@ class CodexReader:
             ),
             line,
         )
-        asks = role == "user" and not _NO_PROMPT.match(text)
+        asks = role == "user" and not _is_shell(item)
         if asks:
             self.state["asked"].append(turn.key)
         return self._entry(turns=[turn], asks=asks)
@@ -145,9 +169,7 @@ def _turn_of(item: dict[str, Any]) -> tuple[str, str, list[Any], dict[str, Any]]
         if role not in ("user", "assistant"):
             return "", "", [], {}
         content = item.get("content")
-        if role == "user" and isinstance(content, list):
-            content = [block for block in content if not _is_context(block)]
-        return role, content_text(content), [], {}
+        return role, content_text(typed_content(content, _typed_text) if role == "user" else content), [], {}
     if isinstance(kind, str) and kind in _CALLS:
         call = {"name": kind.removesuffix("_call")}
         call |= {name: item[name] for name in _CALLS[kind] if item.get(name) is not None}
@@ -157,9 +179,19 @@ def _turn_of(item: dict[str, Any]) -> tuple[str, str, list[Any], dict[str, Any]]
     return "", "", [], {}
 
 
-def _is_context(block: object) -> bool:
-    text = block.get("text") if isinstance(block, dict) else None
-    return isinstance(text, str) and _NOT_SAID.match(text) is not None
+def _is_shell(item: dict[str, Any]) -> bool:
+    content = item.get("content")
+    return any(_SHELL.match(str(part.get("text"))) for part in content or () if isinstance(part, dict))
+
+
+def _typed_text(text: str) -> str:
+    """Return what the user typed of a text."""
+    if _NOT_SAID.match(text):
+        return ""
+    if shell := _SHELL.match(text):
+        return shell[1].strip()
+    _, request, typed = text.partition(_REQUEST)
+    return typed.strip() if request and _IN_EDITOR.match(text) else text
 
 
 def _output(output: object) -> str:

@@ -138,8 +138,8 @@ class Transcripts:
             recorder = Recorder(self._store, interpreter, report, agent=agent)
             report.files += 1
             try:
-                for entry in reading.entries(report):
-                    if entry is not None:
+                for entries in reading.entries(report):
+                    for entry in entries:
                         try:
                             recorder.take(entry)
                         except (errors.InvalidInput, errors.SessionError) as error:  # The store refuses a name.
@@ -161,8 +161,8 @@ class Transcripts:
         """Count what is new in a file."""
         if (reading := self._begin(path)) is not None:
             report.files += 1
-            for entry in reading.entries(report):
-                if entry is not None:
+            for entries in reading.entries(report):
+                for entry in entries:
                     preview.take(entry, report)
                 if reading.state.line % LINES_MAX == 0:
                     report_progress(reading.state.offset)

@@ -13,7 +13,7 @@ from mnemolog.adapters.importers.format import Message
 from mnemolog.adapters.importers.formats import claude_code, codex, flat
 from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.message_reader import MessageReader
-from mnemolog.adapters.importers.source import decode_object
+from mnemolog.adapters.importers.source import decode_object, objects_on
 from mnemolog.adapters.importers.transcripts.file_offsets import BufferedMapping, FileOffsets
 from mnemolog.adapters.importers.transcripts.recording import Report
 from mnemolog.adapters.importers.transcripts.steps import Anchor, ReadState
@@ -86,20 +86,26 @@ class Reading:
         offset, line = self._saved
         return self.state.line - line >= LINES_MAX or self.state.offset - offset >= BYTES_MAX
 
-    def entries(self, report: Report) -> Iterator[Entry | None]:
-        """Yield the entry of each further line, None for a line without one. Bad lines are counted in the report.
+    def entries(self, report: Report) -> Iterator[list[Entry]]:
+        """Yield the entries of each further line. What cannot be read is counted in the report.
 
-        `state` is after a line as soon as its entry is yielded, so process the entry before `save`. Raises `OSError`.
+        `state` is after a line as soon as its entries are yielded, so process them before `save`. Raises `OSError`.
         """
         for line in lines_from(self.path, offset=self.state.offset, number=self.state.line):
             report.lines += 1
-            try:
-                entry = self._entry(line)
-            except InvalidInput as error:
+            rows, error = objects_on(line.text) if line.text is not None else ([], InvalidInput("line", "too long"))
+            found = list[Entry]()
+            for row in rows:
+                try:
+                    entry = self._reader.entry(line.number, row)
+                except InvalidInput as refused:
+                    report.refuse(ImportRefused(self.path, line.number, str(refused)))
+                else:
+                    found += [] if entry is None else [entry]
+            if error is not None:
                 report.refuse(ImportRefused(self.path, line.number, str(error)))
-                entry = None
             self.state.offset, self.state.line = line.end, line.number
-            yield entry
+            yield found
 
     def save(self) -> None:
         """Save how far it was read. Call it when all of that is in the log. Raises `Overtaken`, `OSError`."""
@@ -111,13 +117,6 @@ class Reading:
         self.links.saved(number)
         self._counts.saved(number)
         self._saved = self.state.offset, self.state.line
-
-    def _entry(self, line: Line) -> Entry | None:
-        if line.text is None:
-            raise InvalidInput("line", "too long")
-        if line.text.isspace():
-            return None
-        return self._reader.entry(line.number, decode_object(line.text))
 
 
 def begin(path: Path, offsets: FileOffsets, *, format: str | None, secret: bytes) -> Reading | None:  # noqa: A002

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemolog.adapters.importers import import_files
+from mnemolog.adapters.importers import import_files, read_turns
 from tests.e2e.transcripts.written import Claude
 from tests.support import summary
 
@@ -267,3 +267,70 @@ def test_forgotten_turns_are_not_recorded_again(talk, memory, read_anew, read, s
     report = read_anew()
     assert (report.recorded, report.already_there) == (0, 4)
     assert said(A) == []
+
+
+QUEUED = {
+    "as a text": ({"prompt": "Use tape.", "commandMode": "prompt"}, "Use tape."),
+    "with an image": ({"prompt": [{"type": "text", "text": "Use this."}, {"type": "image"}]}, "Use this.\n[image]"),
+    "a shell command": ({"prompt": "<bash-input>ls</bash-input>", "commandMode": "bash"}, "ls"),
+    "from a channel": ({"prompt": "Use glue.", "origin": {"kind": "channel"}}, "Use glue."),
+    "nothing": ({"prompt": None}, None),
+    "a notice": ({"prompt": "Task 7 is done.", "commandMode": "task-notification"}, None),
+    "another agent": ({"prompt": "Are you done?", "origin": {"kind": "peer"}}, None),
+    "a hint": ({"prompt": "Be brief.", "isMeta": True}, None),
+}
+
+
+@pytest.mark.parametrize("case", QUEUED)
+def test_what_is_typed_while_the_agent_works_is_a_turn(talk, memory, read, read_anew, said, case):
+    """Several such prompts may continue one line: none takes another back. Notices in the same place are not said."""
+    queued, text = QUEUED[case]
+    before = talk.last
+    talk.line("attachment", attachment={"type": "queued_command"} | queued)
+    talk.line("attachment", attachment={"type": "queued_command", "prompt": "And hurry."}, after=before)
+    talk.answer("Taped.")
+    read()
+    expected = [*TALK, *([text] if text else []), "And hurry.", "Taped."]
+    assert said(A) == expected
+    assert [turn.role.value for turn in memory.session(A).turns()][-2:] == ["user", "assistant"]
+    assert [turn.text for turn in read_turns(talk.path)] == expected
+    read_anew()
+
+
+TYPED = {
+    "<command-name>/clear</command-name>\n<command-args></command-args>": None,
+    "<command-message>fix</command-message>\n<command-args>the lid</command-args>": "the lid",
+    "<local-command-stdout>Set model</local-command-stdout>": None,
+    "<local-command-caveat>Do not answer.</local-command-caveat>": None,
+    "<bash-input>make</bash-input>": "make",
+    "<bash-stdout>ok</bash-stdout><bash-stderr></bash-stderr>": None,
+    "<system-reminder>Be brief.</system-reminder>\nGlue it.": "Glue it.",
+    "Glue it.\n\n<system-reminder>Be brief.</system-reminder>": "Glue it.",
+    '<channel source="chat">Glue it.</channel>': "Glue it.",
+    "[Request interrupted by user for tool use]": None,
+    "This session is being continued from a previous conversation that ran out of context.": None,
+    "What does <system-reminder>x</system-reminder> mean?": "What does <system-reminder>x</system-reminder> mean?",
+    "<system-reminder> is never closed": "<system-reminder> is never closed",
+    "  <b>Glue</b> it. ": "  <b>Glue</b> it. ",
+}
+
+
+@pytest.mark.parametrize("as_part", [False, True])
+@pytest.mark.parametrize(("text", "typed"), TYPED.items())
+def test_what_the_program_writes_as_the_user_is_not_said(talk, read, said, text, typed, as_part):
+    """The words after a command are the user's, and so is a text that only mentions a tag."""
+    talk.line("user", message={"role": "user", "content": [{"type": "text", "text": text}] if as_part else text})
+    talk.line("assistant", message={"role": "assistant", "model": "<synthetic>", "content": "No response requested."})
+    talk.say("Thanks.")
+    read()
+    assert said(A) == [*TALK, *([typed] if typed else []), "Thanks."]
+
+
+def test_the_answer_of_a_memory_is_not_recorded_again(talk, read, said):
+    """It quotes turns that are in a store already; results of other tools are turns."""
+    for tool in ("mcp__memory__recall", "mcp__files__recall"):
+        talk.call(tool, tool)
+        talk.result(f"from {tool}", tool)
+    read()
+    calls = ["[tool call: mcp__memory__recall]", "[tool call: mcp__files__recall]", "from mcp__files__recall"]
+    assert said(A) == [*TALK, *calls]

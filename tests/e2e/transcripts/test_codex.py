@@ -44,6 +44,36 @@ def test_import_reads_a_rollout_as_well(talk):
     assert turns[2].metadata == where | {"tool_call_id": "call_1"}
 
 
+IN_EDITOR = "# Context from my IDE setup:\n\n## Open tabs:\n- lid.py\n\n## My request for Codex:\nGlue it.\n"
+RAN = "<user_shell_command>\n<command>\nls\n</command>\n<result>\nOutput:\nlid.py\n</result>\n</user_shell_command>"
+
+
+def test_only_what_was_typed_is_said_by_the_user(talk, read, said):
+    """Neither the state of an editor nor the output of a command that the user ran; nor the answer of a memory."""
+    for text in (IN_EDITOR, RAN, "<turn_aborted>\nstopped\n</turn_aborted>", "<image name=[Image #1]>", "</image>"):
+        talk.say_only(text)
+    talk.line("response_item", type="function_call", namespace="mcp__memory", name="recall", call_id="r")
+    talk.result("Glue it.", "r")
+    talk.undo(1)
+    read()
+    assert said(A) == TALK
+    assert said(A, hidden=True) == [*TALK, "Glue it.", "ls", "[tool call: recall]"]
+
+
+def test_a_rollout_without_envelopes_is_read(rollouts, read, read_anew, said, memory):
+    """Until August 2025 a line was a bare item. The only time is that of the first line."""
+    talk = Codex(rollouts, A, meta=False)
+    talk.put({"id": A, "timestamp": "2025-05-07T17:24:21.000Z", "instructions": None}, {"record_type": "state"})
+    talk.put({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Why?"}]})
+    talk.put({"type": "reasoning", "summary": []})
+    talk.put({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "The lid."}]})
+    assert detect_format(talk.path) == "codex"
+    read()
+    assert said(A) == ["Why?", "The lid."]
+    assert {turn.said_at.date().isoformat() for turn in memory.session(A).turns()} == {"2025-05-07"}
+    read_anew()
+
+
 CALLS = {
     "apply_patch": {"type": "custom_tool_call", "name": "apply_patch", "input": "*** Begin", "call_id": "c"},
     "local_shell": {"type": "local_shell_call", "action": {"command": ["ls"]}, "call_id": "c"},

@@ -69,6 +69,21 @@ def test_a_bad_line_is_named_and_skipped(projects, read, said):
     assert said(A) == ["Hello.", "Hi."]
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_several_objects_on_a_line_are_all_read(projects, read, read_anew, said, cut):
+    """Two programs may write at once, or one may go on where another stopped: only what is cut is lost, and named."""
+    talk = Claude(projects, A)
+    talk.say("Why?")
+    talk.answer("The lid.")
+    talk.say("Close it.")
+    first, *others = talk.path.read_text().splitlines()
+    talk.path.write_text((first[:-30] if cut else first) + "".join(others) + "\n")
+    report = read()
+    assert said(A) == ["Why?", "The lid.", "Close it."][cut:]
+    assert report.refused == cut
+    read_anew()
+
+
 def test_doctor_and_verify_find_nothing_wrong_after_reading(projects, memory, read):
     """The tables of offsets are known to the store."""
     talk = Claude(projects, A)
