@@ -19,7 +19,7 @@ CONVERSATIONS ?= examples/project.jsonl $(filter-out %-questions.jsonl,$(wildcar
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install check unit test test-all test-postgres test-server browser adapters lint types demo docs screenshots bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean
+.PHONY: help install check unit test test-all test-postgres test-server browser adapters lint types demo docs release-check screenshots bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -45,7 +45,7 @@ test test-postgres test-server browser adapters: export OMP_NUM_THREADS = 1
 test: install  ## the gate: what every change has to pass, in about twelve minutes on two cores
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --ignore tests/browser
 
-test-all: lint types test test-server test-postgres adapters browser docs  ## everything, before a release; runs for hours
+test-all: lint types test test-server test-postgres adapters browser docs release-check  ## everything, before a release; runs for hours
 	$(MAKE) faults SCALE=nightly
 
 test-postgres: install  ## the tests of a store, its log in PostgreSQL in all of them
@@ -74,6 +74,9 @@ docs: $(VENV)/.docs  ## build the documentation site in build/site, with the ref
 	$(BIN)/python -m sphinx -E -W --keep-going -q -c docs/site -d build/doctrees . build/site
 	SITE=build/site $(BIN)/python -m pytest -q -n 0 tests/site
 	@echo 'open build/site/index.html'
+
+release-check: install  ## sdist and wheel, used with the newest and the oldest versions allowed: [PYTHONS="python3.11 ..."]
+	PATH="$(BIN):$$PATH" $(BIN)/python -m tests.release $(PYTHONS)
 
 $(VENV)/.docs: $(VENV)/.installed
 	$(BIN)/pip install -q -c constraints.txt -e '.[docs]'
