@@ -114,10 +114,12 @@ def _tell(report: Report, *, as_json: bool, would: bool = False) -> None:
 
 def _line(report: Report, *, would: bool) -> str:
     switches = ", ".join(f"{count} {reason}" for reason, count in sorted(report.switches.items()))
+    left_out = ", ".join(f"{count} {reason}" for reason, count in sorted(report.left_out.items()))
     facts = [
         f"{'would record' if would else 'recorded'} {counted(report.recorded, 'turn')}",
         f"{counted(report.sessions, 'session')} started",
         f"switches: {switches}" if switches else "",
+        f"left out: {left_out}" if report.left_out else "",
         f"{counted(report.refused, 'line')} refused" if report.refused else "",
         f"{counted(report.files, 'file')} read",
     ]

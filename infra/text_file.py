@@ -27,7 +27,7 @@ UNPACKED_TIMES_MAX: Final = 50
 """How many times its size a gzip file may unpack to: conversations do to some 10, logs to 30."""
 UNPACKED_BYTES_MIN: Final = 4 << 20
 """To so much any gzip file may unpack."""
-_GZIP_MAGIC: Final = b"\x1f\x8b"
+_UNPACKERS: Final = {b"\x1f\x8b": "gunzip", b"\x28\xb5\x2f\xfd": "unzstd"}
 UTF8_BOM: Final = b"\xef\xbb\xbf"
 _OTHER_BOMS: Final = {
     b"\xff\xfe\x00\x00": "UTF-32",
@@ -107,8 +107,10 @@ class TextSource:
 
     def _opened(self) -> tuple[io.BufferedReader, bool]:
         with self._failures(line=1):
-            is_gzip = self._raw.peek(2)[:2] == _GZIP_MAGIC
-        if not is_gzip:
+            unpacker = unpacker_of(self._raw)
+        if unpacker == "unzstd":
+            raise ImportRefused(self.path, 1, f"it is compressed; unpack it with `unzstd --keep {self.path}` first")
+        if not unpacker:
             return self._raw, False
         unpacked: Any = _Unpacked(self._raw, bytes_max=max(UNPACKED_BYTES_MIN, UNPACKED_TIMES_MAX * self.size))
         return io.BufferedReader(unpacked, _BUFFER_BYTES), True
@@ -151,6 +153,12 @@ class TextSource:
         if isinstance(error, OSError) and error.errno == errno.EINVAL:
             return ImportRefused(self.path, line, f"{reason}; save it to one first")
         return ImportRefused(self.path, line, f"the file cannot be read: {reason}")
+
+
+def unpacker_of(file: io.BufferedReader) -> str:
+    """Return the command that unpacks a file, which was not read from yet; empty if it is not compressed."""
+    head = file.peek(4)
+    return next((name for magic, name in _UNPACKERS.items() if head.startswith(magic)), "")
 
 
 def without_mark(line: bytes) -> bytes:

@@ -7,12 +7,13 @@ as JSON values, so that a later run can resume with the next line.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from mnemolog.adapters.importers.turn import ImportedTurn, TurnMaker
+from mnemolog.domain.message_content import left_out_of
 
 _RECALLING: Final = re.compile(r".*(?:memory|mnemolog)\w*__(?:recall|context|timeline)")
 
@@ -39,6 +40,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     turns: list[ImportedTurn] = []
     """Its turns."""
+    left_out: Sequence[str] = ()
+    """Why each message or part of one is not among them: `empty`, `not said`, or `unknown kind ...`."""
     move: Compacted | Undone | None = None
     name: str | None = None
     """The name by which later lines refer to it; for a line with turns, the key of the first."""
@@ -86,6 +89,12 @@ def typed_content(content: Any, typed: Callable[[str], str]) -> Any:
         part | {"text": typed(part["text"])} if isinstance(part, dict) and isinstance(part.get("text"), str) else part
         for part in content
     ]
+
+
+def why_left_out(content: object, turns: Sequence[ImportedTurn], *, said: bool = True) -> Sequence[str]:
+    """Return why a message with these turns is left out, or parts of it. `said` is False for what programs write."""
+    reasons = tuple(left_out_of(content)) if said else ()
+    return reasons if turns or reasons else ("empty" if said and not content else "not said",)
 
 
 def is_recalling(tool: object) -> bool:

@@ -20,9 +20,14 @@ from mnemolog.store import MemoryStore
 SCAN_S: Final = 5.0
 """How often all files are checked: notifications of changes are faster, but not guaranteed."""
 _WAKE_MS: Final = 500
+_ENDINGS: Final = (".jsonl", ".jsonl.zst", ".jsonl.gz")
 
 
-HOMES: Final = (("CLAUDE_CONFIG_DIR", ".claude", "projects"), ("CODEX_HOME", ".codex", "sessions"))
+HOMES: Final = (
+    ("CLAUDE_CONFIG_DIR", ".claude", "projects"),
+    ("CODEX_HOME", ".codex", "sessions"),
+    ("CODEX_HOME", ".codex", "archived_sessions"),
+)
 """For each agent the environment variable that names its folder, its default in the user's home, and the folder of
 transcripts in it."""
 
@@ -124,7 +129,7 @@ class Watcher:
         try:
             for changes in watch(
                 *self.folders,
-                watch_filter=lambda _, path: path.endswith(".jsonl"),
+                watch_filter=lambda _, path: path.endswith(_ENDINGS),
                 debounce=200,
                 stop_event=self.stop,
                 rust_timeout=_WAKE_MS,
@@ -144,8 +149,8 @@ class Watcher:
     def _files(self, paths: Sequence[Path] | None) -> Iterator[Path]:
         """Yield the transcripts in the folders, or those among `paths`."""
         for folder in self.folders:
-            for path in folder.rglob("*.jsonl") if paths is None else (p for p in paths if p.is_relative_to(folder)):
-                if not self._is_left_out(path):
+            for path in folder.rglob("*.jsonl*") if paths is None else (p for p in paths if p.is_relative_to(folder)):
+                if path.name.endswith(_ENDINGS) and not self._is_left_out(path):
                     yield path
 
     def _is_left_out(self, path: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from mnemolog.adapters.importers.entry import Compacted, Entry, is_recalling, name_of, typed_content
+from mnemolog.adapters.importers.entry import Compacted, Entry, is_recalling, name_of, typed_content, why_left_out
 from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.turn import ImportedTurn, SaidTurn, TurnMaker, stem_of, text_or_none
 from mnemolog.domain.errors import InvalidInput
@@ -61,13 +61,15 @@ class ClaudeCodeReader:
         own = text_or_none("sessionId", row.get("sessionId")) or self._stem
         session = _side_session(own, row) if row.get("isSidechain") else own
         message = _message(row)
-        turns = [] if message is None else self._turns(line, row, session, uuid, message)
+        turns = self._turns(line, row, session, uuid, message) if message else []
+        left_out = () if message is None else why_left_out(message.get("content"), turns, said=bool(message))
         compacted = row.get("type") == "system" and row.get("subtype") == "compact_boundary"
-        if not turns and uuid is None:
+        if not turns and not left_out and uuid is None:
             return None
         return Entry(
             session=session,
             turns=turns,
+            left_out=left_out,
             move=Compacted(uuid) if compacted and uuid else None,
             name=uuid,
             follows=_name_in(row, "parentUuid") or _name_in(row, "logicalParentUuid"),
@@ -131,23 +133,29 @@ def _origin(row: dict[str, Any]) -> str | None:
 
 
 def _message(row: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the message of a line with its role, None for what neither user nor model said. Raises `InvalidInput`."""
+    """Return the message of a line with its role: an empty one if neither user nor model said it, None if it has none.
+
+    Raises `InvalidInput`.
+    """
     kind, about, message = row.get("type"), row, row.get("message")
     if kind == "attachment" and isinstance(row.get("attachment"), dict):
         about = row["attachment"]
-        if about.get("type") != "queued_command" or about.get("commandMode") not in _MODES_TYPED:
+        if about.get("type") != "queued_command":
             return None
         kind, message = "user", {"content": about.get("prompt")}
     elif kind not in TYPES_READ:
         return None
     origin = about.get("origin")
-    if (isinstance(origin, dict) and origin.get("kind") not in _ORIGINS_TYPED) or any(
-        part.get(flag) for flag in _FLAGS for part in (row, about)
+    if (
+        (isinstance(origin, dict) and origin.get("kind") not in _ORIGINS_TYPED)
+        or about.get("commandMode") not in _MODES_TYPED
+        or any(part.get(flag) for flag in _FLAGS for part in (row, about))
     ):
-        return None
-    if not isinstance(message, dict):
+        return {}
+    if not isinstance(message, dict | None):
         raise InvalidInput("message", f"expected an object, got {type(message).__name__}")
-    return None if message.get("model") == _MODEL_OF_PROGRAM else {**message, "role": message.get("role") or kind}
+    message = {"role": kind} | {name: value for name, value in (message or {}).items() if value}
+    return {} if message.get("model") == _MODEL_OF_PROGRAM else message
 
 
 def _typed_text(text: str) -> str:

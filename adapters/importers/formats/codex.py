@@ -7,9 +7,18 @@ payloads without type and time: the first began the session, and each of the oth
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any, Final
 
-from mnemolog.adapters.importers.entry import Compacted, Entry, Undone, is_recalling, name_of, typed_content
+from mnemolog.adapters.importers.entry import (
+    Compacted,
+    Entry,
+    Undone,
+    is_recalling,
+    name_of,
+    typed_content,
+    why_left_out,
+)
 from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.turn import SaidTurn, TurnMaker, stem_of, text_or_none
 from mnemolog.domain.errors import InvalidInput
@@ -52,6 +61,13 @@ def _is_early_beginning(row: dict[str, Any]) -> bool:
     return "type" not in row and row.keys() >= {"id", "timestamp", "instructions"}
 
 
+def session_of(path: Path) -> str:
+    """Return the session that the name of a rollout tells, or else the name."""
+    stem = stem_of(path).removesuffix(".jsonl")
+    named = _FILE_NAME.fullmatch(stem)
+    return named[1] if named else stem
+
+
 class CodexReader:
     """Reads a rollout: a sequence of lines, some of which the user may have undone.
 
@@ -59,9 +75,8 @@ class CodexReader:
     """
 
     def __init__(self, maker: TurnMaker) -> None:
-        self._maker, stem = maker, stem_of(maker.path)
-        named = _FILE_NAME.fullmatch(stem)
-        self.state: dict[str, Any] = {"session": named[1] if named else stem, "asked": []}
+        self._maker = maker
+        self.state: dict[str, Any] = {"session": session_of(maker.path), "asked": []}
 
     def entry(self, line: int, row: dict[str, Any]) -> Entry | None:
         """Return the entry of a line, None if it has none. Raises `InvalidInput`."""
@@ -109,7 +124,9 @@ class CodexReader:
         if calls and is_recalling(f"{item.get('namespace', '')}__{item.get('name')}"):
             recalling.append(item.get("call_id"))
         if (not calls and (not text or text.isspace())) or about.get("tool_call_id") in recalling:
-            return None
+            said = item.get("role") in ("user", "assistant")
+            known = item.get("type") in ("message", "reasoning", *_RESULTS)
+            return self._entry(left_out=why_left_out(item.get("content"), (), said=said)) if known else None
         session, meta = self.state["session"], self.state.get("meta", {})
         turn = self._maker.turn(
             SaidTurn(
@@ -126,7 +143,7 @@ class CodexReader:
         asks = role == "user" and not _is_shell(item)
         if asks:
             self.state["asked"].append(turn.key)
-        return self._entry(turns=[turn], asks=asks)
+        return self._entry(turns=[turn], left_out=why_left_out(item.get("content"), [turn]), asks=asks)
 
     def _rolled_back(self, count: object) -> Entry | None:
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import filelock
 
+from mnemolog.adapters.importers.formats import codex
 from mnemolog.adapters.importers.transcripts.file_offsets import FILE, FileOffsets, Overtaken
 from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterpreter
 from mnemolog.adapters.importers.transcripts.lookup import StoreLookup
@@ -107,6 +108,10 @@ class Transcripts:
                     self._stamps[path] = stamp
             except FileNotFoundError:
                 pass  # Deleted meanwhile; what was read of it is recorded.
+            except errors.ImportRefused as error:  # It is compressed; Codex does this to rollouts that are a week old.
+                self._stamps[path] = stamp
+                if not self._lookup.of(codex.session_of(path)):
+                    report.refuse(error)
             except OSError as error:
                 self._stamps[path] = stamp
                 report.refuse(errors.ImportRefused(path, 1, f"the file cannot be read: {error.strerror}"))

@@ -20,7 +20,7 @@ from mnemolog.adapters.importers.transcripts.steps import Anchor, ReadState
 from mnemolog.adapters.importers.turn import TurnMaker
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.infra.runtime.regular_files import open_file
-from mnemolog.infra.text_file import LINE_BYTES_MAX, without_mark
+from mnemolog.infra.text_file import LINE_BYTES_MAX, unpacker_of, without_mark
 
 LINES_MAX: Final = 5_000
 BYTES_MAX: Final = 8 << 20
@@ -102,6 +102,8 @@ class Reading:
                     report.refuse(ImportRefused(self.path, line.number, str(refused)))
                 else:
                     found += [] if entry is None else [entry]
+                    for reason in () if entry is None else entry.left_out:
+                        report.left_out[reason] = report.left_out.get(reason, 0) + 1
             if error is not None:
                 report.refuse(ImportRefused(self.path, line.number, str(error)))
             self.state.offset, self.state.line = line.end, line.number
@@ -120,7 +122,10 @@ class Reading:
 
 
 def begin(path: Path, offsets: FileOffsets, *, format: str | None, secret: bytes) -> Reading | None:  # noqa: A002
-    """Resume reading a file. None if it has nothing new or is not a transcript. Raises `OSError`."""
+    """Resume reading a file. None if it has nothing new or is not a transcript.
+
+    Raises `ImportRefused` for a compressed file, `OSError`.
+    """
     size = path.stat().st_size
     number, state = offsets.find(path)
     if state.offset and (size < state.offset or mark_at(path, state.offset, secret) != state.mark):
@@ -128,6 +133,9 @@ def begin(path: Path, offsets: FileOffsets, *, format: str | None, secret: bytes
         offsets.drop(path)
     if size == state.offset:
         return None
+    with open_file(path, follow=True) as file:
+        if unpacker := unpacker_of(file):
+            raise ImportRefused(path, 1, f"it is compressed; unpack it with `{unpacker} --keep {path}`")
     state.format = format or state.format or format_of(path)
     return Reading(path, offsets, number, state, secret) if state.format else None
 

@@ -35,6 +35,8 @@ class Report(msgspec.Struct, kw_only=True):
     """Sessions that were started."""
     switches: dict[str, int] = {}
     """By reason: `new`, `branch`, `compress`, `rewind`."""
+    left_out: dict[str, int] = {}
+    """Messages, and parts of them, that are not turns, by reason: `empty`, `not said`, `unknown kind ...`."""
     refused: int = 0
     """Lines that cannot be recorded."""
     refusals: list[str] = []

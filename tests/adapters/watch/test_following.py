@@ -87,10 +87,12 @@ def test_two_watchers_record_each_turn_once(folder, projects, rollouts):
 def test_the_folders_of_agents_are_found(tmp_path):
     """In the user's home, or where the environment says; missing ones are left out."""
     (tmp_path / ".claude" / "projects").mkdir(parents=True)
-    (tmp_path / "elsewhere" / "sessions").mkdir(parents=True)
+    codex = [tmp_path / "elsewhere" / name for name in ("sessions", "archived_sessions")]
+    for folder in codex:
+        folder.mkdir(parents=True)
     assert default_folders({}, tmp_path) == [tmp_path / ".claude" / "projects"]
     environment = {"CODEX_HOME": str(tmp_path / "elsewhere"), "CLAUDE_CONFIG_DIR": str(tmp_path / "none")}
-    assert default_folders(environment, tmp_path) == [tmp_path / "elsewhere" / "sessions"]
+    assert default_folders(environment, tmp_path) == codex
 
 
 def test_a_missing_folder_or_an_unknown_format_is_refused_at_once(memory, projects):

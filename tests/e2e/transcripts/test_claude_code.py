@@ -321,8 +321,9 @@ def test_what_the_program_writes_as_the_user_is_not_said(talk, read, said, text,
     """The words after a command are the user's, and so is a text that only mentions a tag."""
     talk.line("user", message={"role": "user", "content": [{"type": "text", "text": text}] if as_part else text})
     talk.line("assistant", message={"role": "assistant", "model": "<synthetic>", "content": "No response requested."})
+    talk.line("assistant", message=None)
     talk.say("Thanks.")
-    read()
+    assert read().left_out == {"not said": 1 if typed else 2, "empty": 1}
     assert said(A) == [*TALK, *([typed] if typed else []), "Thanks."]
 
 

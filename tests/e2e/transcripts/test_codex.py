@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mnemolog.adapters.importers import detect_format, read_turns
+from mnemolog.adapters.importers.transcripts import Transcripts
+from mnemolog.domain.errors import ImportRefused
 from tests.e2e.transcripts.written import Codex
 from tests.support import summary
 
@@ -72,6 +74,19 @@ def test_a_rollout_without_envelopes_is_read(rollouts, read, read_anew, said, me
     assert said(A) == ["Why?", "The lid."]
     assert {turn.said_at.date().isoformat() for turn in memory.session(A).turns()} == {"2025-05-07"}
     read_anew()
+
+
+def test_a_compressed_rollout_is_named_unless_its_session_is_recorded(rollouts, talk, memory, read):
+    """With the command that unpacks it. Codex compresses rollouts of its archive, which were read before."""
+    packed = [talk.path.with_name(talk.path.name.replace(A, session) + ".zst") for session in (A, B)]
+    for path in packed:
+        path.write_bytes(b"\x28\xb5\x2f\xfd\x00")
+    read()
+    with Transcripts(memory) as transcripts:
+        report = transcripts.catch_up(packed)
+    assert report.refusals == [f"{packed[1]}:1: it is compressed; unpack it with `unzstd --keep {packed[1]}`"]
+    with pytest.raises(ImportRefused, match=r"unpack it with `unzstd --keep .*` first"):
+        list(read_turns(packed[1]))
 
 
 CALLS = {
