@@ -18,6 +18,10 @@ RUN_MAX: Final = 30
 _LONG_RUN: Final = re.compile(rf"[^\w\x00-\u02ff\u2000-\u20cf\u2100-\u2cee\U0001f000-\U0010ffff]{{{RUN_MAX + 1},}}")
 _VOICING: Final = "\u3099\u309a"
 """Japanese voicing marks. Unlike accents, they make a different letter."""
+STYLES: Final = "\ufe0e\ufe0f\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
+"""How an emoji is drawn: as text, in colour, or with a skin tone. To readers these are accents of an emoji."""
+JOINER: Final = "\u200d"
+"""What joins emoji to one."""
 _HALF_WIDTH: Final = tuple(zip("\uff9e\uff9f", _VOICING, strict=True))
 _CHARACTERS_KEPT: Final = 1 << 14
 
@@ -61,7 +65,8 @@ def _in_order(form: Form, run: str) -> str:
 
 
 def _unaccented(text: str) -> str:
-    return "".join(character for character in text if not combining(character) or character in _VOICING)
+    kept = (character for character in text if not combining(character) or character in _VOICING)
+    return "".join(character for character in kept if character not in STYLES)
 
 
 def _lower(character: str) -> str:

@@ -78,7 +78,7 @@ class Work:
             if getattr(module, "__name__", "").startswith("mnemolog") and vars(module).get("normalize") is NORMALIZE:
                 monkeypatch.setattr(module, "normalize", normalize)
         monkeypatch.setattr(unicodedata, "normalize", normalize)
-        monkeypatch.setattr(words, "Stemmer", SimpleNamespace(Stemmer=lambda name: _Stemmer(name, self)))
+        monkeypatch.setattr(words, "Stemmer", SimpleNamespace(Stemmer=lambda name, _: _Stemmer(name, self)))
         monkeypatch.setattr(words, "_own", threading.local())
         monkeypatch.setattr(phrases, "re", _Expressions(self))
 
@@ -90,10 +90,10 @@ class _Stemmer:
         self._stemmer, self._work = Stemmer.Stemmer(name), work
         self._moves = name != LANGUAGES[DEFAULT_LANGUAGE]
 
-    def stemWords(self, words):  # noqa: N802
+    def stemWord(self, word):  # noqa: N802
         if self._moves:
-            self._work.hidden(lambda: sum(len(word) ** 2 for word in words if len(word) > 1_000))
-        return self._stemmer.stemWords(words)
+            self._work.hidden(lambda: len(word) ** 2 if len(word) > 1_000 else 0)
+        return self._stemmer.stemWord(word)
 
 
 class _Expressions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import sqlalchemy as sa
@@ -19,7 +19,7 @@ from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.languages import languages_at
 from mnemolog.projections.sql.queries import NEXT_TO_SLASH, Filters
-from mnemolog.projections.sql.words import TERMS_MAX, terms_of, words_of
+from mnemolog.projections.sql.words import TERMS_MAX, terms_of, wholes_of, words_of
 
 if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
     from mnemolog.projections.sql.position_mask import PositionMask
@@ -36,6 +36,8 @@ class QueryTerms(NamedTuple):
     """The query without the speakers it names, for the model to embed. The whole query if it names only speakers."""
     stems: tuple[str, ...]
     """The stems to search for in the text index."""
+    wholes: Mapping[str, str]
+    """`words.wholes_of` the query."""
     speakers: frozenset[str]
     """The named speakers."""
     language: str
@@ -97,7 +99,8 @@ def read_query(connection: sa.Connection, query: str, *, scope: Scope, upto: Pos
     if names:
         rest = " ".join(_NAMED.sub(lambda said: " " if names.issuperset(words_of(said[1])) else said[0], query).split())
         about = rest if words_of(rest) else query
-    return QueryTerms(about, tuple(terms_of(about, language)), frozenset(speaker for _, speaker in found), language)
+    speakers = frozenset(speaker for _, speaker in found)
+    return QueryTerms(about, tuple(terms_of(about, language)), wholes_of(about, language), speakers, language)
 
 
 def from_views(

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mnemolog.domain.result import Result, brief
+from mnemolog.domain.unicode_normalization import JOINER, STYLES
 from mnemolog.projections.recall.text_search import Counts
 from mnemolog.projections.sql.words import stems_among
 
@@ -42,11 +43,10 @@ _LONGEST_ABBREVIATION: Final = 12
 _HEADING: Final = re.compile(r"\s*(?:#{1,6}\s|\*\*[^*]+\*\*:?\s*$)")
 _WORD: Final = re.compile(r"\S+")
 _MARKS: Final = ("Mn", "Mc", "Me")
-_JOINER: Final = "\u200d"
 _JOINS: Final = frozenset(
-    map(chr, (0x200C, 0x200D, *range(0x1F3FB, 0x1F400), *range(0x1160, 0x1200), *range(0xDC00, 0xE000)))
+    ["\u200c", JOINER, *STYLES, *map(chr, range(0x1160, 0x1200)), *map(chr, range(0xDC00, 0xE000))]
 )
-"""Joiners, skin tones, later parts of a Hangul syllable, second halves of a surrogate pair."""
+"""Joiners, styles and skin tones of emoji, later parts of a Hangul syllable, second halves of a surrogate pair."""
 _FLAGS: Final = frozenset(map(chr, range(0x1F1E6, 0x1F200)))
 """Regional indicators: two of them are a flag."""
 
@@ -232,7 +232,7 @@ def _pieces(text: str, start: int, end: int, size: int) -> Iterator[tuple[int, i
 def _continues(text: str, start: int, at: int) -> bool:
     """Whether the character at `at` belongs to the one before it: an accent, a part of an emoji, half of a flag."""
     here, before = text[at], text[at - 1]
-    if here in _JOINS or before == _JOINER or unicodedata.category(here) in _MARKS:
+    if here in _JOINS or before == JOINER or unicodedata.category(here) in _MARKS:
         return True
     if before in _FLAGS and here in _FLAGS:
         flags = next((n for n in range(at - 1 - start) if text[at - 2 - n] not in _FLAGS), at - 1 - start)

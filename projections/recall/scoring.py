@@ -24,7 +24,7 @@ from mnemolog.projections.recall.weights import RANKING, Weights
 from mnemolog.projections.recall.whose_statement import Whose, whose_statement
 
 if TYPE_CHECKING:
-    from mnemolog.projections.recall.candidates import Candidates
+    from mnemolog.projections.recall.candidates import Candidates, QueryTerms
     from mnemolog.projections.recall.text_search import Counts
 
 K1: Final = 1.2
@@ -149,7 +149,7 @@ def features_of(found: Candidates, query: str) -> Features:
     rows = found.rows
     places, asks = np.array(rows.places, dtype=np.int64), np.array(rows.ask, dtype=np.float64)
     beside = {away: index_at(places, away) for away in LENDS}
-    columns, direct = _words(rows.stems, beside, asks, found.terms.stems, found.counts)
+    columns, direct = _words(rows.stems, beside, asks, found.terms, found.counts)
     embedded = np.zeros(len(places), dtype=np.bool_)
     if found.similarity is not None:
         near = np.array([found.similarity.get(position, np.nan) for position in rows.positions])
@@ -167,19 +167,24 @@ def features_of(found: Candidates, query: str) -> Features:
 
 
 def _words(
-    stems: Sequence[str], beside: Beside, asks: Column, terms: Sequence[str], counts: Counts
+    stems: Sequence[str], beside: Beside, asks: Column, terms: QueryTerms, counts: Counts
 ) -> tuple[dict[str, Column], NDArray[np.bool_]]:
     """Return the features of words, as shares of what all words of the query are worth.
 
     A word that no turn holds is part of the whole: a turn with one of two words holds less of the question if the other
-    occurs nowhere. `words_near` is what neighbours add: for each word, the best of the turn's own score and of the
-    shares lent counts.
+    occurs nowhere. An emoji that occurs nowhere does not count. A name that occurs nowhere counts as its parts, and a
+    turn that holds a name holds its parts. `words_near` is what neighbours add: for each word, the best of the turn's
+    own score and of the shares lent counts.
     """
-    known = [term for term in terms if term in counts.holding]
+    known = [term for term in terms.stems if term in counts.holding]
     if not known:
         return {}, np.zeros(len(stems), dtype=np.bool_)
     sizes = np.array([len(words) for words in stems], dtype=np.int64)
     frequencies = frequencies_in("".join(stems), np.cumsum(sizes), known)
+    for part, whole in terms.wholes.items():
+        if part in counts.holding and whole in counts.holding:
+            of_part = frequencies[:, known.index(part)]
+            np.maximum(of_part, frequencies[:, known.index(whole)], out=of_part)
     # Lengths in characters of stems: as good as counts of words, and no counting is needed.
     lengths = K1 * (1 - B + B * sizes / USUAL_CHARACTERS)
     own = frequencies * (K1 + 1) / (frequencies + lengths[:, None])
@@ -188,7 +193,8 @@ def _words(
         there, found = beside[away]
         shares = np.where(asks[there] > 0, ANSWERS, share) if away == -1 else share
         best = np.maximum(best, own[there] * (found * shares)[:, None])
-    rarity = {term: counts.rarity(term) for term in terms}
+    optional = {*terms.wholes.values(), *(part for part, whole in terms.wholes.items() if whole in counts.holding)}
+    rarity = {term: counts.rarity(term) for term in terms.stems if term in counts.holding or term not in optional}
     worth = np.array([rarity[term] for term in known]) / sum(rarity.values())
     scored = own @ worth
     present = frequencies > 0

@@ -1,22 +1,29 @@
 """Split texts and queries into words and stems for the text index.
 
 Words are in lower case and without accents, `ß` is `ss`. Endings of one language are removed (Snowball), which leaves
-words of other languages nearly unchanged. `ERR_42` is one word; a path is split into its parts. Scripts without spaces
-between words are split into pairs of characters, as in Lucene's CJK analyzer.
+words of other languages nearly unchanged. A name of a program such as `parseHttpHeader` or `ERR_42` is indexed as one
+word, and as each of its parts. An emoji is a word, whatever its skin tone; one that is joined from others is indexed as
+these too. Scripts without spaces between words, and Korean, whose particles follow a noun without one, are split into
+pairs of characters, as in Lucene's CJK analyzer.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Sequence
-from itertools import islice
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import Stemmer
 
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGES
-from mnemolog.domain.unicode_normalization import normalized, without_accents, without_single_accents
+from mnemolog.domain.unicode_normalization import (
+    JOINER,
+    STYLES,
+    normalized,
+    without_accents,
+    without_single_accents,
+)
 
 TERMS_MAX: Final = 64
 """Maximum terms of a query. For a pasted page, only its first distinct words are searched."""
@@ -30,14 +37,29 @@ REMEMBERED_MAX: Final = 50_000
 REMEMBERED_CHARACTERS_MAX: Final = 64
 """Stems of longer words are not remembered."""
 
-_WORD: Final = re.compile(r"\w+")
-_WHOLE_WORD: Final = re.compile(r"\b\w+")
-_UNSPACED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
+_EMOJI: Final = re.compile(f"[\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff][{STYLES}]*")
+WORD: Final = re.compile(
+    rf"\w+|[\U0001f1e6-\U0001f1ff]{{2}}|{_EMOJI.pattern}(?:[\U000e0020-\U000e007f]+|(?:{JOINER}{_EMOJI.pattern})+)?"
+)
+"""Letters, digits and `_`; the two letters of a flag; an emoji, joined emoji, or an emoji with the tags of a region."""
+_UNSPACED: Final = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff]+"
+)
+_CAPITALS: Final = "".join(filter(str.isupper, map(chr, range(0x530))))
+"""Latin, Greek and Cyrillic capitals."""
+_SMALL: Final = rf"[^{_CAPITALS}_\d{JOINER}]"
+_PART: Final = re.compile(rf"\d*[{_CAPITALS}]+s?(?!{_SMALL})\d*|\d*[{_CAPITALS}]?{_SMALL}+\d*|\d+")
+"""A part of a name: `HTTP2`, `Server` of `HTTP2Server`, `User`, `IDs` of `UserIDs`, `max`, `42` of `max_42`."""
+_PARTICLES: Final = frozenset(
+    """은 는 이 가 을 를 의 에 도 만 로 와 과 나 랑 께 야 에서 에게 에는 에도 으로 한테 까지 부터 이나 이랑 처럼 보다
+    마다 밖에 라도""".split()  # noqa: SIM905
+)
+"""What follows a Korean noun. After a noun of one character, that is indexed alone too."""
 
 _BETWEEN: Final = "\x01"
 """What separates texts that are split together; in a text it would be no word."""
 _ASCII_WORDS: Final = {
-    code: ord(character.lower()) if _WORD.match(character) or character == _BETWEEN else ord(" ")
+    code: character if WORD.match(character) or character == _BETWEEN else " "
     for code, character in enumerate(map(chr, range(128)))
 }
 
@@ -54,13 +76,13 @@ _own: Final = threading.local()
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text, in order."""
-    return _split(text, _plain(text))
+    """Return the words of a text, in order. A name of a program is one word."""
+    return [piece.casefold() for word in _split(text, DEFAULT_LANGUAGE) for piece in _pieces(word)]
 
 
 def stems_of(text: str, language: str = DEFAULT_LANGUAGE) -> list[str]:
-    """Return the words of a text, in order, without their endings in a language."""
-    return _stemmed(_words_to_stem(text, language), language)
+    """Return the words of a text and the parts of names, in order, without their endings in a language."""
+    return " ".join(_stemmed(_split(text, language), language)).split()
 
 
 def stems_of_each(texts: Sequence[str], language: str = DEFAULT_LANGUAGE) -> list[str]:
@@ -82,105 +104,109 @@ def stems_of_each(texts: Sequence[str], language: str = DEFAULT_LANGUAGE) -> lis
 
 
 def stems_among(texts: Sequence[str], wanted: Collection[str], language: str = DEFAULT_LANGUAGE) -> list[list[str]]:
-    """Return the stems of each text that are among `wanted`, in order. Few words are stemmed, so it is fast."""
-    if language != DEFAULT_LANGUAGE:
-        words = [_words_to_stem(text, language) for text in texts]
-    else:
-        begin = {_beginning(stem) for stem in wanted}
-        words = [_words_that_begin(begin, text) for text in texts]
-    stems = iter(_stemmed([word for some in words for word in some], language))
-    return [[stem for stem in islice(stems, len(some)) if stem in wanted] for some in words]
-
-
-def _beginning(stem: str) -> str:
-    """Return what all English words with this stem begin with: not `die`, because of `dying`."""
-    return stem[:-1] if len(stem) > 3 else stem[:1]
-
-
-def _words_that_begin(begin: Collection[str], text: str) -> list[str]:
-    plain = _plain(text)
-    if not text.isascii():
-        return [word for word in _split(text, plain) if word.startswith(tuple(begin))]
-    places = set[int]()
-    for beginning in begin:  # To look for a few words is faster than to look at every word.
-        at = plain.find(beginning)
-        while at >= 0:
-            places.add(at)
-            at = plain.find(beginning, at + 1)
-    return [found[0] for at in sorted(places) if (found := _WHOLE_WORD.match(plain, at))]
+    """Return the stems of each text that are among `wanted`, in order."""
+    return [[stem for stem in row.split() if stem in wanted] for row in stems_of_each(texts, language)]
 
 
 def terms_of(query: str, language: str = DEFAULT_LANGUAGE) -> list[str]:
     """Return the distinct stems to search for, in order; empty if the query contains no word."""
-    words = _words_to_stem(query, language)
+    words = _parts(_split(query, language))
     dropped = STOP_WORDS if language == DEFAULT_LANGUAGE else frozenset[str]()
     telling = [word for word in words if word not in dropped] or words
     longer = [word for word in telling if len(word) > 1 or word.isdigit() or not word.isascii()] or telling
-    return list(dict.fromkeys(_stemmed(longer, language)))[:TERMS_MAX]
+    return list(dict.fromkeys(map(_stems_in(language).stem, longer)))[:TERMS_MAX]
 
 
-def _words_to_stem(text: str, language: str) -> list[str]:
-    # Endings of other languages have accents (`nações`): these are removed from the stems.
-    return words_of(text) if language == DEFAULT_LANGUAGE else _split(text, _accented(text))
+def wholes_of(query: str, language: str = DEFAULT_LANGUAGE) -> dict[str, str]:
+    """Return the name that each part of a name in a query belongs to, as stems. An emoji belongs to itself.
+
+    Ranking takes each of these as optional, because users write `youtube` for `YouTube`, and emoji for decoration.
+    """
+    stem = _stems_in(language).stem
+    names = [_in_parts(piece) for word in _split(query, language) for piece in _pieces(word)]
+    return {stem(part): stem(name) for name, *parts in names for part in parts or [name] if parts or _EMOJI.match(name)}
 
 
-def _split(text: str, plain: str) -> list[str]:
-    words = _WORD.findall(plain)
-    if text.isascii() or not _UNSPACED.search(plain):
-        return words
-    return [part for word in words for part in _parts(word)]
+def _split(text: str, language: str) -> list[str]:
+    """Return the words of a text as they are written, without accents if the language is English."""
+    if not text.isascii():
+        # Endings of other languages have accents (`nações`): these are removed from the stems.
+        is_default = language == DEFAULT_LANGUAGE
+        text = without_accents(text) if is_default else without_single_accents(normalized("NFKC", text))
+    return WORD.findall(text)
 
 
-def _plain(text: str) -> str:
-    return text.lower() if text.isascii() else without_accents(text).casefold()
+def _parts(words: Iterable[str]) -> list[str]:
+    """Return what is indexed for words: pairs of characters, and names as a whole and in parts."""
+    return [part for word in words for piece in _pieces(word) for part in _in_parts(piece)]
 
 
-def _accented(text: str) -> str:
-    """Return a text in lower case with those accents that make one character with their letter."""
-    if text.isascii():
-        return text.lower()
-    return without_single_accents(normalized("NFKC", text.casefold()).casefold())
+def _in_parts(piece: str) -> list[str]:
+    """Return a word in lower case and, if it is a name of several parts, each of them; of `Id2` also `id`."""
+    parts = _PART.findall(piece)
+    if parts == [piece]:
+        parts = []
+    letters = (part.rstrip("0123456789") for part in parts)
+    return [part.casefold() for part in dict.fromkeys([piece, *parts, *letters]) if part]
 
 
-def _parts(word: str) -> list[str]:
+def _pieces(word: str) -> Iterator[str]:
     """Split a word: pairs of characters for scripts without spaces, and the parts between them; else the word."""
-    parts, end = [], 0
+    end = 0
     for run in _UNSPACED.finditer(word):
         if run.start() > end:
-            parts.append(word[end : run.start()])
+            yield word[end : run.start()]
         text, end = run[0], run.end()
-        parts += [text[n : n + 2] for n in range(len(text) - 1)] or [text]
-    return [*parts, word[end:]] if end < len(word) else parts
+        if run.start() and text in _PARTICLES:
+            continue
+        if len(text) == 1 or text[1:] in _PARTICLES:
+            yield text[0]
+        for n in range(len(text) - 1):
+            yield text[n : n + 2]
+    if end < len(word):
+        yield word[end:]
 
 
 def _stemmed(words: list[str], language: str) -> list[str]:
+    """Return the stems of each word, separated by spaces."""
+    return list(map(_stems_in(language).__getitem__, words))
+
+
+def _stems_in(language: str) -> _Stems:
     known: dict[str, _Stems] | None = getattr(_own, "stems", None)
     if known is None:  # One each per thread, because stemmers are not thread-safe.
         known = _own.stems = {}
     stems = known.get(language)
     if stems is None:
         stems = known[language] = _Stems(language)
-    return list(map(stems.__getitem__, words))
+    return stems
 
 
 class _Stems(dict[str, str]):
-    """The stems of words of one language. To look up a word takes a tenth of the time of stemming it."""
+    """The stems of words of one language, separated by spaces. To look one up takes a tenth of the time of stemming."""
 
     def __init__(self, language: str) -> None:
         super().__init__()
         self._is_default = language == DEFAULT_LANGUAGE
-        self._stemmer = Stemmer.Stemmer(LANGUAGES.get(language, LANGUAGES[DEFAULT_LANGUAGE]))
+        self._stemmer = Stemmer.Stemmer(
+            LANGUAGES.get(language, LANGUAGES[DEFAULT_LANGUAGE]), 0
+        )  # 0: no cache of its own.
 
     def __missing__(self, word: str) -> str:
-        stem = self._stem(word)
+        lower = word.lower()
+        if not word.isascii() or word[1:] != lower[1:] or "_" in word:
+            stems = " ".join(map(self.stem, _parts([word])))
+        else:  # Most words have no parts.
+            stems = self.stem(word) if word == lower else self[lower]
         if len(word) <= REMEMBERED_CHARACTERS_MAX:
             if len(self) >= REMEMBERED_MAX:
                 self.clear()
-            self[word] = stem
-        return stem
+            self[word] = stems
+        return stems
 
-    def _stem(self, word: str) -> str:
+    def stem(self, word: str) -> str:
+        """Return a word in lower case without its ending and its accents."""
         if self._is_default:
-            return str(self._stemmer.stemWords([word])[0])
-        stem = self._stemmer.stemWords([word])[0] if len(word) <= STEMMED_CHARACTERS_MAX else ""
+            return str(self._stemmer.stemWord(word))
+        stem = self._stemmer.stemWord(word) if len(word) <= STEMMED_CHARACTERS_MAX else ""
         return without_accents(stem or word)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
@@ -19,7 +18,7 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.recall.answer import PARTS, RERANKER, Hit, Recall, by_meaning
 from mnemolog.projections.recall.question import TEXT, VECTOR
-from mnemolog.projections.sql.words import stems_of, terms_of
+from mnemolog.projections.sql.words import WORD, stems_of, terms_of
 from mnemolog.server.console.moment import AsOf, position_of, recorded_at
 from mnemolog.server.console.page import page
 from mnemolog.server.console.parameters import decimal, several, text, whole
@@ -31,7 +30,6 @@ HITS: Final = 10
 HITS_MAX: Final = 100
 THEN: Final = "Compare with the answer of"
 """How the page names the other moment."""
-_WORD: Final = re.compile(r"\w+")
 _START: Final = "base"
 _START_SAYS: Final = "to begin with"
 _REASONS: Final = {
@@ -235,7 +233,7 @@ class QueryStems(NamedTuple):
     def pieces(self, text: str) -> Iterator[Piece]:
         """Yield a text in pieces: words of the question, and what is between them."""
         start = 0
-        for word in _WORD.finditer(text):
+        for word in WORD.finditer(text):
             if not self.stems.isdisjoint(stems_of(word[0], self.language)):
                 if word.start() > start:
                     yield Piece(text=text[start : word.start()], matches=False)

@@ -226,6 +226,26 @@ def test_an_explanation_and_the_command_line_say_how_many_were_left_out(folder, 
     assert run(*asked[:-1], "7").returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("query", "written"),
+    [
+        ("YouTube", "youtube"),
+        ("userId", "user id"),
+        ("is the cake ready? 🎉", "is the cake ready?"),
+        ("the cake in ThePurpleBox", "the cake in the purple box"),
+    ],
+)
+def test_names_and_emoji_in_a_question_count_as_words_that_are_there(folder, query, written):
+    """Users write names in their own way, and emoji for decoration."""
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("a")
+        for text in ("I watch youtube", "My YouTube channel", "The user has no id", "The cake is ready", "Soup", "Tea"):
+            session.record("user", text)
+        assert store.recall(query)[0].relevance == pytest.approx(store.recall(written)[0].relevance, abs=0.02)
+        if written == "youtube":
+            assert {hit.text[-15:] for hit in store.recall(query)} == {"I watch youtube", "YouTube channel"}
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("query", ["when does the ferry leave", "Ada dog tea", "ERR_42"])
 def test_the_same_question_gives_a_turn_the_same_relevance_whatever_k_is(spoken, mode, query):

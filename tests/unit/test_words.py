@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unicodedata import normalize
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from mnemolog.projections.sql.words import (
     stems_of,
     stems_of_each,
     terms_of,
+    wholes_of,
     words_of,
 )
 
@@ -29,12 +32,14 @@ from mnemolog.projections.sql.words import (
         ("第5章", ["第", "5", "章"]),
         ("GPT4を使う", ["gpt4", "を使", "使う"]),
         ("чай и мёд", ["чаи", "и", "мед"]),
-        ("한국어 텍스트", ["한국어", "텍스트"]),
-        ("🍵 ?!", []),
+        ("한국어 텍스트", ["한국", "국어", "텍스", "스트"]),
+        ("물을 Notion에 3월에", ["물", "물을", "notion", "3", "월", "월에"]),
+        ("🍵 ?!", ["🍵"]),
+        ("👍🏽👍 ❤️ 🇩🇪🇫🇷 👩🏽‍🚀", ["👍", "👍", "❤", "🇩🇪", "🇫🇷", "👩‍🚀"]),
     ],
 )
 def test_words(text, words):
-    """Letters without accents in lower case; pairs of characters where there are no spaces."""
+    """Letters without accents in lower case; pairs of characters where no spaces are; emoji in any skin tone."""
     assert words_of(text) == words
 
 
@@ -42,6 +47,42 @@ def test_endings_are_cut_off_alike_in_texts_and_queries():
     """So that who asks for one finds the other."""
     assert stems_of("She moved; they are moving, a move") == ["she", "move", "they", "are", "move", "a", "move"]
     assert terms_of("who was moving to lisbon") == ["move", "lisbon"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("parseHttpHeader", "parsehttpheader parse http header"),
+        ("HTTP2Server", "http2server http2 server http"),
+        ("UserIDs", "userids user ids"),
+        ("sha256Digest", "sha256digest sha256 digest sha"),
+        ("__init__", "__init__ init"),
+        ("MAX_RETRIES를", "max_retries max retries"),
+        ("größeÄndern", "grosseandern grosse andern"),
+        ("перваяСтрока", "перваястрока первая строка"),
+        ("GPT4 5K", "gpt4 5k"),
+        ("👩🏽‍🚀", "👩‍🚀 👩 🚀"),
+    ],
+)
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_names_are_indexed_as_a_whole_and_in_parts(text, words, form):
+    """So that they are found by either. The parts of an emoji are what it is joined from."""
+    assert stems_of(normalize(form, text)) == [stem for word in words.split() for stem in stems_of(word)[:1]]
+    wholes = {part: whole for whole, *parts in [stems_of(text)] for part in parts}
+    assert len(text.split()) > 1 or wholes_of(text) == wholes
+
+
+PARTS = st.lists(st.text("bdglrtäéл", min_size=2, max_size=6), min_size=2, max_size=5)
+
+
+@given(PARTS, st.sampled_from(["en", "de"]))
+def test_a_name_is_found_by_its_parts_however_it_is_written(parts, language):
+    """In each style, by words with spaces or by a name in another style; and the whole by the whole."""
+    words, camel = set(terms_of(" ".join(parts), language)), "".join(part.capitalize() for part in parts)
+    for name in ("_".join(parts), "_".join(parts).upper(), "-".join(parts), camel, parts[0] + camel[len(parts[0]) :]):
+        assert words <= set(stems_of(name, language))
+        assert words <= set(terms_of(name, language))
+        assert set(terms_of(name.lower(), language)) <= set(stems_of(name, language))
 
 
 TEXTS = st.text() | st.text("aZ9_ .,\n\x00\x01\x02\x1f\x7f'é日ß", max_size=20)
