@@ -44,7 +44,7 @@ CONTENT_TOPICS: Final = SEALED_TOPICS | {SessionStarted.topic}
 REQUEST_DIGEST: Final = re.compile(rb"#[0-9a-f]{16}\Z")
 """The end of an idempotency key with an unkeyed digest of a request, as servers of an earlier form wrote it."""
 IMPORTED_KEY: Final = re.compile(rb"[0-9a-f]{24}(-[0-9]+)?")
-"""An idempotency key that `import` or `watch` made from a text with the secret of the store."""
+"""An idempotency key that `import` or `watch` of an earlier form made from a text with the secret of the store."""
 
 
 def why_invalid(state: bytes | bytearray) -> str | None:

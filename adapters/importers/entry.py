@@ -54,7 +54,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     copied_from: str | None = None
     """The session whose turns this one may start with as copies."""
     recounted: bool = False
-    """Whether keys are derived from content. A copy then also has to be in the same place."""
+    """Whether keys are places in the session. A copy then has another key: it is found by its text, in its place."""
     folder: str = ""
     """The working folder."""
 

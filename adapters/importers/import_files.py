@@ -11,14 +11,12 @@ import msgspec
 
 from mnemolog.adapters.importers.fields import FieldMap, parse_field_map
 from mnemolog.adapters.importers.read import read_turns
+from mnemolog.adapters.importers.recognition import Numbered, Outcome, Recording
 from mnemolog.adapters.importers.turn import ImportedTurn, event_of
 from mnemolog.adapters.support.store_access import log_of, visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.application.commands import Recorded, record_turn
 from mnemolog.domain import errors, session
 from mnemolog.domain.display import counted
-from mnemolog.domain.events import SessionStarted
-from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import cancellation
 from mnemolog.infra.runtime.paths import local_paths
@@ -42,7 +40,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     recorded: int
     already_there: int
     forgotten: int = 0
-    """Turns with keys of forgotten content. They are not recorded again."""
+    """Turns in the place of forgotten content. They are not recorded again."""
     sessions: int
     """Number of sessions that the turns belong to."""
     refused: tuple[str, ...]
@@ -60,12 +58,14 @@ class _Tally:
         self.refused: list[str] = []
         self.empty: list[str] = []
 
-    def count(self, batch: list[ImportedTurn], outcome: list[Recorded | None]) -> None:
+    def count(self, batch: list[Numbered], outcomes: list[Outcome]) -> None:
         """Count the turns of a transaction."""
-        self.turns += len(outcome)
-        self.recorded += sum(item is not None and not item.deduplicated for item in outcome)
-        self.forgotten += outcome.count(None)
-        self.sessions.update(turn.session for turn in batch)
+        for item, outcome in zip(batch, outcomes, strict=False):
+            if not isinstance(outcome, errors.ImportRefused):
+                self.turns += 1
+                self.recorded += outcome is True
+                self.forgotten += outcome is None
+                self.sessions.add(item.session)
 
     def report(self) -> ImportReport:
         """Return the result."""
@@ -100,11 +100,12 @@ def import_files(
 ) -> ImportReport:
     """Record the turns of one or several files that other programs wrote (docs/import.md).
 
-    `fields` names fields as `--field` does (`target=name`). `scope` and `agent` are used where a file names none.
-    A turn whose key is recorded with the same content is skipped, and a forgotten one is only counted, so an
-    interrupted import can be repeated. The first line that cannot be recorded raises `ImportRefused` (lines before it
-    are recorded); with `skip_bad` such lines are listed in the report instead. Whatever stops an import has a note that
-    says how many turns were recorded. `progress` receives bytes read and bytes in all.
+    `fields` names fields as `--field` does (`target=name`). `scope` and `agent` are used where a file names none. A
+    turn that is recorded is skipped, and a forgotten one is only counted, so an interrupted import can be repeated. A
+    text that has changed since is recorded as another turn. The first line that cannot be recorded raises
+    `ImportRefused` (lines before it are recorded); with `skip_bad` such lines are listed in the report instead.
+    Whatever stops an import has a note that says how many turns were recorded. `progress` receives bytes read and bytes
+    in all.
     """
     log, states = log_of(store), visible_of(store).states
     field_map = fields if isinstance(fields, FieldMap) else parse_field_map(fields)
@@ -112,7 +113,8 @@ def import_files(
     tally = _Tally()
     on_refused: OnRefused | None = (lambda error: tally.refused.append(str(error))) if skip_bad else None
     total = sum(path.stat().st_size for path in files if path.exists())
-    secret = b"" if log.keyring is None else log.keyring.secret()
+    recording = Recording(log, log.head().position)
+    write = partial(_record, recording=recording, states=states)
     done = 0
     try:
         for path in files:
@@ -122,12 +124,17 @@ def import_files(
                 if progress is not None:
                     progress(before + read, total)
 
-            source = read_turns(
-                path, format=format, fields=field_map, progress=tell, on_refused=on_refused, secret=secret
-            )
+            source = read_turns(path, format=format, fields=field_map, progress=tell, on_refused=on_refused)
             for batch in _batches(with_defaults(source, scope=scope, agent=agent)):
                 cancellation.check()
-                _record_batch(log, states, batch, on_refused, tally)
+                items = [recording.numbered(turn.session, turn) for turn in batch]
+                outcomes = recording.record_batch(items, write, skip=skip_bad)
+                tally.count(items, outcomes)
+                for refused in outcomes:
+                    if isinstance(refused, errors.ImportRefused):
+                        if on_refused is None:
+                            raise refused
+                        on_refused(refused)
             done += path.stat().st_size
             tally.files += 1
             if tally.turns == turns_before:
@@ -185,50 +192,18 @@ def _batches(turns: Iterable[ImportedTurn]) -> Iterator[list[ImportedTurn]]:
         yield batch
 
 
-def _record_batch(
-    log: EventLog, states: SessionStates, batch: list[ImportedTurn], on_refused: OnRefused | None, tally: _Tally
-) -> None:
-    """Record a batch in one transaction; if a turn is refused, those before it in a transaction of their own."""
-    while batch:
-        reached = 0
-
-        def work(tx: Transaction, batch: list[ImportedTurn] = batch) -> list[Recorded | None]:
-            nonlocal reached
-            made = []
-            for reached, turn in enumerate(batch):  # noqa: B007
-                made.append(_record(tx, states, turn))
-            return made
-
-        try:
-            tally.count(batch, log.appends.transact(work))
-            return
-        except errors.ImportRefused as error:
-            _record_batch(log, states, batch[:reached], None, tally)
-            if on_refused is None:
-                raise
-            on_refused(error)
-            batch = batch[reached + 1 :]
-
-
-def _record(tx: Transaction, states: SessionStates, turn: ImportedTurn) -> Recorded | None:
-    """Record a turn. Returns None for one that was forgotten: it stays forgotten."""
-    try:
-        _start_if_new(tx, states, turn)
-        return record_turn(tx, turn.session, event_of(turn), states, key=session.checked_key(turn.key))
-    except errors.ContentForgotten:
-        return None
-    except (errors.InvalidInput, errors.SessionError, errors.DuplicateKey) as error:
-        raise errors.ImportRefused(turn.path, turn.line, str(error), skippable=True) from error
-
-
-def _start_if_new(tx: Transaction, states: SessionStates, turn: ImportedTurn) -> None:
-    """Start the session of a turn. Raises `SessionExists` if the id is used in another scope."""
-    stream = session.session_stream(session.checked_session_id(turn.session))
+def _record(tx: Transaction, item: Numbered, recording: Recording, states: SessionStates) -> bool:
+    """Record a turn that its session does not have. Return whether it was recorded."""
+    turn, stream = item.turn, session.session_stream(session.checked_session_id(item.session))
     state = tx.fold(stream, evolve, states.known)
     if state is None:
-        started: SessionStarted = session.new_session(
-            title=turn.session_title, agent=turn.agent or DEFAULT_AGENT, scope=turn.scope
-        )
+        started = session.new_session(title=turn.session_title, agent=turn.agent or DEFAULT_AGENT, scope=turn.scope)
         tx.append(stream, started)
     elif state.started.scope != turn.scope:
         raise errors.SessionExists(turn.session)
+    if (key := recording.new_key(tx, item)) is None:
+        return False
+    if state is not None:
+        session.opened(turn.session, state)
+    tx.append(stream, event_of(turn), key=key)
+    return True

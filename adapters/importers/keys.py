@@ -1,43 +1,31 @@
-"""Idempotency keys for turns that have none."""
+"""Idempotency keys of turns that have no id in their file."""
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from hashlib import blake2b, sha256
+Places = dict[str, dict[str, dict[str, int]]]
+"""By session and kind of turn: how many turns of a moment there were, the moment of the last turn last."""
 
 
 class KeyMaker:
-    """Derives keys from the content of turns, so that the same turn has the same key in every run.
+    """Makes keys from the places of turns, so that the same turn has the same key in every run.
 
-    A key does not depend on other lines: if a file grows or a bad line is corrected, all other turns keep their keys.
-    Turns of a session with the same words are numbered. Needs about a hundred bytes of memory per turn.
-
-    With a `secret`, 1 to 64 bytes, a guess of a forgotten text cannot be confirmed through its key without the secret.
-    `seen` has the counts of an earlier run, to resume after it.
+    A key holds no text and no digest of one: whoever has all files of a store cannot confirm a guess with it. `places`
+    has the `latest` of an earlier run, to resume after it. Needs about a hundred bytes of memory per moment.
     """
 
-    def __init__(self, secret: bytes = b"", seen: MutableMapping[int, int] | None = None) -> None:
-        self._secret = secret
-        self._seen: MutableMapping[int, int] = {} if seen is None else seen
+    def __init__(self, places: Places | None = None) -> None:
+        self._places = {} if places is None else places
 
-    def key(self, *, session: str, role: str, speaker: str | None, text: str) -> str:
-        """Return the key of the next turn with this content."""
-        # A lone surrogate must not raise here: the text is refused right after.
-        said = "\0".join((role, speaker or "", text)).encode(errors="surrogatepass")
-        digest = self._digest(said)
-        # Two turns whose hashes collide only share a counter, in the same order in every run.
-        place = hash_64(session, digest)
-        count = self._seen.get(place, 0) + 1
-        self._seen[place] = count
-        return digest if count == 1 else f"{digest}-{count}"
+    def key(self, session: str, kind: str, said_at: int | None = None) -> str:
+        """Return the key of the next turn of a kind, such as `user@1767607200000000/1`: it ends with its number."""
+        place = kind if said_at is None else f"{kind}@{said_at}"
+        moments = self._places.setdefault(session, {}).setdefault(kind, {})
+        number = moments[place] = moments.pop(place, 0) + 1
+        return f"{place}/{number}"
 
-    def _digest(self, said: bytes) -> str:
-        if self._secret:
-            return blake2b(said, key=self._secret, digest_size=12).hexdigest()
-        return sha256(said).hexdigest()[:24]
-
-
-def hash_64(session: str, digest: str) -> int:
-    """Return a 64-bit number for a turn in a session. Not `hash()`, which differs from run to run."""
-    named = f"{digest}\0{session}".encode(errors="surrogatepass")
-    return int.from_bytes(sha256(named).digest()[:8], "big")
+    def latest(self) -> Places:
+        """Return the counts of the last moment of each session and kind."""
+        return {
+            session: {kind: dict([next(reversed(moments.items()))]) for kind, moments in kinds.items()}
+            for session, kinds in self._places.items()
+        }

@@ -37,14 +37,13 @@ def read_turns(
     fields: FieldMap | None = None,
     progress: Progress | None = None,
     on_refused: OnRefused | None = None,
-    secret: bytes = b"",
 ) -> Iterator[ImportedTurn]:
     """Yield the turns of a file in its order, each checked by the rules of the log.
 
     Without `format` it is detected from the content. `fields` names fields of a format that has them: any CSV file,
     JSON document or JSON Lines file, and most exports. JSON Lines, CSV and transcripts of Claude Code and Codex are
     read line by line; JSON documents are held in memory as bytes. `progress` receives bytes read and bytes in all, as
-    the file is on disk. `secret` goes into the keys of turns that have none (`mnemolog.adapters.importers.keys`).
+    the file is on disk.
 
     Raises `InvalidInput` at once for an unknown format, or for fields of a transcript. The first line that cannot be
     recorded raises `ImportRefused`; with `on_refused` the error goes there and reading continues. Errors of the file as
@@ -53,9 +52,7 @@ def read_turns(
     checked_format(format, fields)
 
     def turns() -> Iterator[ImportedTurn]:
-        with open_file(
-            path, format=format, fields=fields, progress=progress, on_refused=on_refused, secret=secret
-        ) as opened:
+        with open_file(path, format=format, fields=fields, progress=progress, on_refused=on_refused) as opened:
             yield from opened.turns
 
     return turns()
@@ -78,12 +75,11 @@ def open_file(
     fields: FieldMap | None = None,
     progress: Progress | None = None,
     on_refused: OnRefused | None = None,
-    secret: bytes = b"",
 ) -> Iterator[OpenFile]:
     """Open a file to read its turns, with the arguments of `read_turns`."""
     chosen = fields or FieldMap()
     database = chroma.database_in(path) if format in (None, chroma.FORMAT.name) else None
-    maker = TurnMaker(database or path, KeyMaker(secret))
+    maker = TurnMaker(database or path, KeyMaker())
     if database is not None:
         reader = MessageReader(maker, chroma.FORMAT, chosen)
         with closing(chroma.database_messages(database)) as records:

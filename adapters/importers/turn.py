@@ -46,6 +46,10 @@ class ImportedTurn(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     key: str
     """Unique within the session, and the same in every run."""
+    by_place: bool = False
+    """Whether the key is made from role, time and number, because the file has no id for the turn."""
+    is_final: bool = False
+    """Whether the turn with this key never changes in the file, as in a transcript that a program only appends to."""
     said_at: int | None
     """Microseconds since the Unix epoch, UTC."""
     tool_calls: list[Any]
@@ -77,6 +81,7 @@ class SaidTurn(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None = None
     speaker: str | None = None
     key: str | None = None
+    is_final: bool = False
     time: object = None
     """In any form that is not ambiguous."""
     tool_calls: list[Any] = []
@@ -93,7 +98,7 @@ class TurnMaker:
         """Return the turn if the log can hold it. Raises `InvalidInput`, `LimitExceeded`.
 
         A turn that only calls tools has a text that names them. Calls too large for the log are shortened. A turn
-        without a key gets one.
+        without a key gets one (`KeyMaker`).
         """
         role, text, metadata = parse_role(said.role), said.text, said.metadata
         calls, shortened = _fitting_calls(said.tool_calls) if said.tool_calls else ([], False)
@@ -101,7 +106,8 @@ class TurnMaker:
             text = calls_text(calls)
         if shortened:
             metadata = metadata | {"tool_calls_shortened": True}
-        key = said.key or self.keys.key(session=said.session, role=role, speaker=said.speaker, text=text)
+        said_at = parse_time("time", said.time)
+        key = said.key or self.keys.key(said.session, role, said_at)
         return ImportedTurn(
             path=self.path,
             line=line,
@@ -114,7 +120,9 @@ class TurnMaker:
             speaker=None if said.speaker is None else _label("speaker", said.speaker),
             text=checked_text("text", text, bytes_max=TEXT_BYTES_MAX),
             key=checked_key(key),
-            said_at=parse_time("time", said.time),
+            by_place=not said.key,
+            is_final=said.is_final,
+            said_at=said_at,
             tool_calls=checked_json("tool_calls", calls, bytes_max=METADATA_BYTES_MAX) if calls else [],
             metadata=checked_json("metadata", metadata, bytes_max=METADATA_BYTES_MAX) if metadata else {},
         )

@@ -105,7 +105,7 @@ def _digests(log: EventLog, found: Request, _known: Known) -> Iterator[Remainder
         says = f"{counted(count, 'key')} that an earlier server wrote: whoever guesses the content can confirm it"
         yield Remainder(kind="digests", says=says)
     if count := sum(map(bool, map(IMPORTED_KEY.fullmatch, keys))):
-        says = f"{counted(count, 'key')} that an import made from texts: who has the keys' file can confirm a guess"
+        says = f"{counted(count, 'key')} that an earlier import made from texts: the keys' file confirms a guess"
         yield Remainder(kind="digests", says=says)
 
 

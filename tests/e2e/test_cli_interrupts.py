@@ -48,7 +48,7 @@ def conversation(tmp_path):
 
 def test_an_interrupted_import_says_how_much_is_recorded_and_continues(memory, conversation, run):
     """The same command, run again, records the rest."""
-    line = interrupted("_record_batch", 3, "import", memory, conversation, "--no-vectors")
+    line = interrupted("record_batch", 3, "import", memory, conversation, "--no-vectors")
     with MemoryStore.open(memory, model=None, background=False) as store:
         recorded = store.head().position - 101
     assert recorded == 1_001  # With the start of the session.

@@ -156,14 +156,14 @@ def test_content_blocks_calls_and_results_of_tools_are_read_without_a_map(rows):
     assert (turn.role, turn.text, turn.metadata) == ("tool", "sun", {"n": 1, "tool_use_id": "c1"})
 
 
-def test_a_key_is_derived_from_what_was_said_not_from_other_lines(rows):
-    """A corrected line elsewhere leaves all other keys alone; a repetition has a key of its own."""
-    hello, bye = {"text": "hello"}, {"text": "bye"}
-    first = [turn.key for turn in rows(hello, bye, hello)]
-    assert len(set(first)) == 3
-    assert [turn.key for turn in rows(hello, {"text": "new"}, bye, hello) if turn.text != "new"] == first
-    assert first[:1] == ["d3c0561ea32e53dbbf386b83"]  # Never change it: another recipe would import everything again.
-    assert rows(hello, name="other.jsonl")[0].key == first[0]
+def test_a_key_without_an_id_is_a_place_and_not_a_text(rows):
+    """Role, time of saying, and number in the session. Never change it: what was forgotten would be imported again."""
+    said = [{"time": 1_773_651_600}, {}, {"time": 1_773_651_600}, {"role": "assistant"}, {}, {"session": "t"}]
+    for text in ("hello", "bye"):
+        keys = [turn.key for turn in rows(*({"text": text} | row for row in said))]
+        assert keys == [
+            *("user@1773651600000000/1", "user/1", "user@1773651600000000/2", "assistant/1", "user/2", "user/1"),
+        ]
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,7 @@ class ClaudeCodeReader:
             asks=row.get("type") == "user" and any(turn.role == "user" for turn in turns),
             works_for=own if session != own else None,
             copied_from=_origin(row),
+            recounted=uuid is None,
             folder=str(row.get("cwd") or ""),
         )
 
@@ -91,6 +92,7 @@ class ClaudeCodeReader:
                 role=role,
                 text=text,
                 key=f"{uuid}/{len(turns) + 1}" if uuid and turns else uuid,
+                is_final=uuid is not None,
                 time=row.get("timestamp"),
                 tool_calls=calls,
                 metadata=_metadata(row, message) | about,

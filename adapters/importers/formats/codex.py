@@ -157,7 +157,7 @@ class CodexReader:
         return self._entry(move=move)
 
     def _key_of(self, what: str) -> str:
-        return self._maker.keys.key(session=self.state["session"], role="", speaker=None, text=what)
+        return self._maker.keys.key(self.state["session"], what)
 
     def _entry(self, **fields: Any) -> Entry:
         return Entry(

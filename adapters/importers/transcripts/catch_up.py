@@ -12,13 +12,15 @@ from typing import Final, NamedTuple
 import filelock
 
 from mnemolog.adapters.importers.formats import codex
+from mnemolog.adapters.importers.recognition import Recording
 from mnemolog.adapters.importers.transcripts.file_offsets import FILE, FileOffsets, Overtaken
 from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterpreter
 from mnemolog.adapters.importers.transcripts.lookup import StoreLookup
 from mnemolog.adapters.importers.transcripts.reading import FORMATS, LINES_MAX, Reading, begin
 from mnemolog.adapters.importers.transcripts.recording import Preview, Recorder, Report
-from mnemolog.adapters.support.store_access import log_of, open_tables
+from mnemolog.adapters.support.store_access import open_tables
 from mnemolog.domain import errors
+from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.scope import parse_scope
 from mnemolog.infra.runtime.atomic_files import lock_file
 from mnemolog.projections.ports import Progress
@@ -59,10 +61,10 @@ class Transcripts:
             raise errors.InvalidInput("format", f"{format!r} is none of {', '.join(FORMATS)}")
         self.stop = stop or threading.Event()
         self._store, self._format, self._scope = store, format, scope
-        keyring = log_of(store).keyring
-        self._secret = b"" if keyring is None else keyring.secret()
         self._lookup = StoreLookup(store)
         self._offsets = open_tables(store, FILE, FileOffsets)
+        if (keyring := self._lookup.log.keyring) is not None:
+            self._offsets.secret = keyring.secret()
         self._lock = lock_file(self._offsets.database.path.with_name(LOCK_FILE))
         self._stamps: dict[Path, FileStamp] = {}
 
@@ -140,7 +142,9 @@ class Transcripts:
             interpreter = TranscriptInterpreter(
                 self._lookup, reading.state, reading.links, agent=agent, scope=self._scope
             )
-            recorder = Recorder(self._store, interpreter, report, agent=agent)
+            upto = ORIGIN if reading.state.offset else self._lookup.head()
+            recording = Recording(self._lookup.log, upto)
+            recorder = Recorder(self._store, interpreter, report, recording, agent=agent)
             report.files += 1
             try:
                 for entries in reading.entries(report):
@@ -151,11 +155,13 @@ class Transcripts:
                             report.refuse(errors.ImportRefused(path, reading.state.line, str(error)))
                     if recorder.is_full or reading.is_long_unsaved:
                         recorder.flush()
+                        reading.state.is_first_pass = recording.has_read
                         reading.save()
                         report_progress(reading.state.offset)
                         if self.stop.is_set():
                             return False
                 recorder.flush()
+                reading.state.is_first_pass = False
                 reading.save()
                 report_progress(reading.state.offset)
             except Overtaken:
@@ -176,7 +182,7 @@ class Transcripts:
         return False
 
     def _begin(self, path: Path) -> Reading | None:
-        return begin(path, self._offsets, format=self._format, secret=self._secret)
+        return begin(path, self._offsets, format=self._format)
 
     @contextmanager
     def _held(self) -> Iterator[bool]:

@@ -5,9 +5,9 @@ When a file is read again from its beginning, its turns are found in the log by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
@@ -20,11 +20,7 @@ from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.projection import TrackedTables
 from mnemolog.projections.sql.tracking import Tracked
 
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-
 FILE: Final = TRANSCRIPT_OFFSETS.file
-_SIGNED: Final = 1 << 63
 
 FILES: Final = sa.Table(
     "files",
@@ -42,15 +38,6 @@ LINKS: Final = sa.Table(
     sa.Column("line", sa.Text, primary_key=True),
     sa.Column("session", sa.Text, nullable=False),
     sa.Column("key", sa.Text, nullable=False),
-    sqlite_strict=True,
-    sqlite_with_rowid=False,
-)
-COUNTS: Final = sa.Table(
-    "counts",
-    _METADATA,
-    sa.Column("file", sa.Integer, primary_key=True),
-    sa.Column("text", sa.Integer, primary_key=True),
-    sa.Column("count", sa.Integer, nullable=False),
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )
@@ -73,6 +60,8 @@ class FileOffsets(TrackedTables):
 
     name = TRANSCRIPT_OFFSETS.tracked_as
     metadata = _METADATA
+    secret = b""
+    """The secret of the store, which goes into the marks of files."""
 
     def find(self, path: Path) -> tuple[int | None, ReadState]:
         """Return the number and the state of a file; a file that was never read has no number."""
@@ -83,14 +72,11 @@ class FileOffsets(TrackedTables):
     def drop(self, path: Path) -> None:
         """Delete the offset of a file: it is read from its beginning next time."""
         with self.database.writing() as connection:
-            for table in (LINKS, COUNTS):
-                of = sa.select(FILES.c.id).where(FILES.c.path == str(path)).scalar_subquery()
-                connection.execute(table.delete().where(table.c.file == of))
+            of = sa.select(FILES.c.id).where(FILES.c.path == str(path)).scalar_subquery()
+            connection.execute(LINKS.delete().where(LINKS.c.file == of))
             connection.execute(FILES.delete().where(FILES.c.path == str(path)))
 
-    def save(
-        self, path: Path, state: ReadState, *, began: int, links: Mapping[str, Anchor], counts: Mapping[int, int]
-    ) -> int:
+    def save(self, path: Path, state: ReadState, *, began: int, links: Mapping[str, Anchor]) -> int:
         """Save how far a file was read, starting at offset `began`, and return its number.
 
         Call it only when everything that was read is in the log. Raises `Overtaken`: nothing was saved.
@@ -111,9 +97,6 @@ class FileOffsets(TrackedTables):
             if links:
                 rows = [(number, line, anchor.session, anchor.key) for line, anchor in links.items()]
                 connection.exec_driver_sql("INSERT OR REPLACE INTO links VALUES (?, ?, ?, ?)", rows)
-            if counts:
-                rows = [(number, text - _SIGNED, count) for text, count in counts.items()]
-                connection.exec_driver_sql("INSERT OR REPLACE INTO counts VALUES (?, ?, ?)", rows)
             if tracking.tracked(connection, self.name).position < head.position:
                 tracking.track(connection, self.name, Tracked(head.position, self.log.log_id, head.digest_bytes))
         return int(number)
@@ -124,43 +107,17 @@ class FileOffsets(TrackedTables):
         with self.database.reading() as connection:
             return next((Anchor(*row) for row in fetch(connection, query, number, line)), None)
 
-    def count(self, number: int, text: int) -> int | None:
-        """Return how often a text was found in a file."""
-        query = "SELECT count FROM counts WHERE file = ? AND text = ?"
-        with self.database.reading() as connection:
-            return next((row[0] for row in fetch(connection, query, number, text - _SIGNED)), None)
 
+class Links:
+    """The links of one file: unsaved ones, on top of those in the database."""
 
-class BufferedMapping(MutableMapping[Key, Value]):
-    """Values of one file by key: unsaved ones, on top of those in the database."""
+    def __init__(self, offsets: FileOffsets, number: int | None) -> None:
+        self._offsets, self.number = offsets, number
+        self.fresh: dict[str, Anchor] = {}
+        """Those that are not saved yet."""
 
-    def __init__(self, find: Callable[[int, Key], Value | None], number: int | None) -> None:
-        self._find = find
-        self._number = number
-        self.fresh: dict[Key, Value] = {}
-        """Values that are not saved yet."""
-
-    def saved(self, number: int) -> None:
-        """Mark all values as saved under the number of the file."""
-        self._number = number
-        self.fresh.clear()
-
-    def __getitem__(self, key: Key) -> Value:
-        found = self.fresh.get(key)
-        if found is None and self._number is not None:
-            found = self._find(self._number, key)
-        if found is None:
-            raise KeyError(key)
-        return found
-
-    def __setitem__(self, key: Key, value: Value) -> None:
-        self.fresh[key] = value
-
-    def __delitem__(self, key: Key) -> None:
-        raise NotImplementedError
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self.fresh)
-
-    def __len__(self) -> int:
-        return len(self.fresh)
+    def get(self, line: str | None) -> Anchor | None:
+        """Return the turn that a line continues or copies."""
+        if line is None or line in self.fresh or self.number is None:
+            return self.fresh.get(line or "")
+        return self._offsets.link(self.number, line)

@@ -8,10 +8,11 @@ Nothing here touches a store: `StoreLookup` reads the log, and the steps say wha
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, MutableMapping
+from collections.abc import Generator, Iterator
 from typing import Final
 
 from mnemolog.adapters.importers.entry import Compacted, Entry, Undone
+from mnemolog.adapters.importers.transcripts.file_offsets import Links
 from mnemolog.adapters.importers.transcripts.lookup import StoreLookup
 from mnemolog.adapters.importers.transcripts.steps import (
     SIDE,
@@ -48,7 +49,7 @@ class TranscriptInterpreter:
         self,
         lookup: StoreLookup,
         state: ReadState,
-        links: MutableMapping[str, Anchor],
+        links: Links,
         *,
         agent: str,
         scope: str | None = None,
@@ -108,7 +109,7 @@ class TranscriptInterpreter:
         """Whether a line is a repetition: it comes before the last line that was read."""
         if cursor is None or cursor.home is None or entry.name is None:
             return False
-        if entry.name in self._recent or entry.name in self._links:
+        if entry.name in self._recent or self._links.get(entry.name) is not None:
             return True
         return self._is_above(self._lookup.at(cursor.home, entry.turns[0].key), cursor)
 
@@ -146,7 +147,7 @@ class TranscriptInterpreter:
             return cursor.home if cursor is not None and cursor.home in own else own[0]
         for name in own:
             if self._lookup.sees(name, anchor.session, at):
-                if entry.asks and self._lookup.user_spoke_after(name, at):
+                if entry.asks and not entry.recounted and self._lookup.user_spoke_after(name, at):
                     yield Switch(reason="rewind", left=name, at=at, key=f"{name}/{first}")
                 return name
         side = f"{entry.session}{SIDE}{first}"
@@ -197,13 +198,16 @@ class TranscriptInterpreter:
         if self._copies is None:
             after = None if anchor is None else self._lookup.end_of_line(anchor)
             self._copies = self._lookup.turns(entry.copied_from, Position(after or 0))
-        turn = next(self._copies, None)
-        return Anchor(turn.session, first) if turn is not None and turn.key == first else None
+        turn, said = next(self._copies, None), entry.turns[0]
+        if turn is None or (turn.role, turn.text) != (said.role, said.text):
+            return None
+        return Anchor(turn.session, turn.key or "", turn.position)
 
     def _copied(self, entry: Entry, anchor: Anchor | None) -> None:
         self._state.cursors[entry.session] = LineCursor(entry.name, None, anchor)
-        if entry.name is not None and anchor is not None:
-            self._links[entry.name] = anchor
+        name = entry.name or (entry.turns[0].key if entry.turns else None)
+        if name is not None and anchor is not None:
+            self._links.fresh[name] = anchor
 
     def _anchor(self, entry: Entry, cursor: LineCursor | None, own: list[str]) -> Anchor | None:
         """Return the turn that a line continues, None if it is unknown."""
@@ -228,13 +232,13 @@ class TranscriptInterpreter:
         is_next = cursor is not None and entry.follows == cursor.line
         anchor = self._anchor(entry, cursor, [] if is_next else self._lookup.of(entry.session))
         if anchor is not None:
-            self._links[entry.name] = anchor
+            self._links.fresh[entry.name] = anchor
         if cursor is not None and is_next:
             cursor.line = entry.name
 
     def _compacted(self, entry: Entry, move: Compacted, cursor: LineCursor | None) -> None:
         """Remember a compaction. The turn after it shows whether this session continues, or another one starts."""
-        if cursor is not None and cursor.home is not None and entry.name in self._links:
+        if cursor is not None and cursor.home is not None and self._links.get(entry.name) is not None:
             return  # It is repeated.
         own = self._lookup.of(entry.session)
         anchor = self._anchor(entry, cursor, own) if cursor is None else cursor.anchor
@@ -250,7 +254,7 @@ class TranscriptInterpreter:
         if made is None and (cursor is None or cursor.home is not None):
             self._state.compacted.setdefault(left, []).append(key)
         if entry.name is not None and anchor is not None:
-            self._links[entry.name] = anchor
+            self._links.fresh[entry.name] = anchor
         if cursor is not None:
             self._state.cursors[entry.session] = LineCursor(entry.name or cursor.line, cursor.home, anchor)
 
@@ -265,7 +269,7 @@ class TranscriptInterpreter:
         if not own:
             return
         name = cursor.home if cursor is not None and cursor.home in own else own[0]
-        at = self._lookup.reached(name, move.first)
+        at = self._reached(name, move.first)
         if at is not None and self._lookup.switched(self._agent, _key_in(name, move)) is None:
             yield Switch(reason="rewind", left=name, at=Position(at - 1), key=_key_in(name, move))
 
@@ -281,8 +285,13 @@ class TranscriptInterpreter:
                 later = next(self._lookup.turns(other, after), None)
                 if later is None or later.position > made:
                     return Anchor(name, "", made)
-        first = None if own else self._lookup.reached(other, move.first)
+        first = None if own else self._reached(other, move.first)
         return None if first is None else Anchor(other, "", first - 1)
+
+    def _reached(self, session: str, key: str) -> Position | None:
+        """Return the position of a turn that a session has, or sees as a copy."""
+        copied = self._links.get(key)
+        return self._lookup.reached(session, key if copied is None else copied.key)
 
     def _start_for(self, entry: Entry, other: str) -> Steps:
         title, scope = entry.turns[0].session_title, self._scope_of(entry)

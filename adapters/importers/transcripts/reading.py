@@ -14,9 +14,9 @@ from mnemolog.adapters.importers.formats import claude_code, codex, flat
 from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.message_reader import MessageReader
 from mnemolog.adapters.importers.source import decode_object, objects_on
-from mnemolog.adapters.importers.transcripts.file_offsets import BufferedMapping, FileOffsets
+from mnemolog.adapters.importers.transcripts.file_offsets import FileOffsets, Links
 from mnemolog.adapters.importers.transcripts.recording import Report
-from mnemolog.adapters.importers.transcripts.steps import Anchor, ReadState
+from mnemolog.adapters.importers.transcripts.steps import ReadState
 from mnemolog.adapters.importers.turn import TurnMaker
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.infra.runtime.regular_files import open_file
@@ -70,14 +70,14 @@ def format_of(path: Path) -> str:
 class Reading:
     """A transcript that is being read. `save` saves `state` and `links`."""
 
-    def __init__(self, path: Path, offsets: FileOffsets, number: int | None, state: ReadState, secret: bytes) -> None:
+    def __init__(self, path: Path, offsets: FileOffsets, number: int | None, state: ReadState) -> None:
         self.path, self.state = path, state
         self.format = FORMATS[state.format]
-        self.links: BufferedMapping[str, Anchor] = BufferedMapping(offsets.link, number)
-        self._counts: BufferedMapping[int, int] = BufferedMapping(offsets.count, number)
-        self._reader = self.format.make(TurnMaker(path, KeyMaker(secret, self._counts)))
+        self.links = Links(offsets, number)
+        self._keys = KeyMaker(state.places)
+        self._reader = self.format.make(TurnMaker(path, self._keys))
         self._reader.state |= state.reader
-        self._offsets, self._secret = offsets, secret
+        self._offsets = offsets
         self._saved = state.offset, state.line
 
     @property
@@ -111,25 +111,24 @@ class Reading:
 
     def save(self) -> None:
         """Save how far it was read. Call it when all of that is in the log. Raises `Overtaken`, `OSError`."""
-        self.state.reader = self._reader.state
-        self.state.mark = mark_at(self.path, self.state.offset, self._secret)
-        number = self._offsets.save(
-            self.path, self.state, began=self._saved[0], links=self.links.fresh, counts=self._counts.fresh
-        )
-        self.links.saved(number)
-        self._counts.saved(number)
+        self.state.reader, self.state.places = self._reader.state, self._keys.latest()
+        self.state.mark = mark_at(self.path, self.state.offset, self._offsets.secret)
+        self.links.number = self._offsets.save(self.path, self.state, began=self._saved[0], links=self.links.fresh)
+        self.links.fresh.clear()
         self._saved = self.state.offset, self.state.line
 
 
-def begin(path: Path, offsets: FileOffsets, *, format: str | None, secret: bytes) -> Reading | None:  # noqa: A002
+def begin(path: Path, offsets: FileOffsets, *, format: str | None) -> Reading | None:  # noqa: A002
     """Resume reading a file. None if it has nothing new or is not a transcript.
 
     Raises `ImportRefused` for a compressed file, `OSError`.
     """
     size = path.stat().st_size
     number, state = offsets.find(path)
-    if state.offset and (size < state.offset or mark_at(path, state.offset, secret) != state.mark):
-        number, state = None, ReadState()  # Truncated or replaced: keys show which turns are new.
+    if state.offset and (
+        state.is_first_pass or size < state.offset or mark_at(path, state.offset, offsets.secret) != state.mark
+    ):
+        number, state = None, ReadState()  # Truncated or replaced: keys and texts show which turns are new.
         offsets.drop(path)
     if size == state.offset:
         return None
@@ -137,7 +136,7 @@ def begin(path: Path, offsets: FileOffsets, *, format: str | None, secret: bytes
         if unpacker := unpacker_of(file):
             raise ImportRefused(path, 1, f"it is compressed; unpack it with `{unpacker} --keep {path}`")
     state.format = format or state.format or format_of(path)
-    return Reading(path, offsets, number, state, secret) if state.format else None
+    return Reading(path, offsets, number, state) if state.format else None
 
 
 class Line(NamedTuple):

@@ -8,13 +8,15 @@ import msgspec
 
 from mnemolog.adapters.importers.entry import Compacted, Entry
 from mnemolog.adapters.importers.import_files import BATCH_CHARACTERS_MAX, BATCH_MAX
+from mnemolog.adapters.importers.recognition import Numbered, Recording
 from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterpreter
 from mnemolog.adapters.importers.transcripts.lookup import StoreLookup
 from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Step, Switch
-from mnemolog.adapters.importers.turn import ImportedTurn, event_of
+from mnemolog.adapters.importers.turn import event_of
 from mnemolog.adapters.support.store_access import known_session, sessions_of, visible_of
 from mnemolog.application.commands import state_in
 from mnemolog.domain import errors, session
+from mnemolog.domain.position import ORIGIN
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.store import MemoryStore
 
@@ -61,9 +63,18 @@ class Report(msgspec.Struct, kw_only=True):
 class Recorder:
     """Records one transcript. `flush` ends a batch: everything taken before it is in the log when it returns."""
 
-    def __init__(self, store: MemoryStore, interpreter: TranscriptInterpreter, report: Report, *, agent: str) -> None:
+    def __init__(
+        self,
+        store: MemoryStore,
+        interpreter: TranscriptInterpreter,
+        report: Report,
+        recording: Recording,
+        *,
+        agent: str,
+    ) -> None:
         self._store, self._interpreter, self._report, self._agent = store, interpreter, report, agent
-        self._batch: list[tuple[str, ImportedTurn]] = []
+        self._recording = recording
+        self._batch: list[Numbered] = []
         self._characters = 0
 
     @property
@@ -82,17 +93,17 @@ class Recorder:
     def flush(self) -> None:
         """Record the batch."""
         batch, self._batch, self._characters = self._batch, [], 0
-        if batch:
-            fresh, there, refused = visible_of(self._store).log.appends.transact(lambda tx: self._record(tx, batch))
-            self._report.recorded += fresh
-            self._report.already_there += there
-            for error in refused:
-                self._report.refuse(error)
+        for outcome in self._recording.record_batch(batch, self._write) if batch else ():
+            if isinstance(outcome, errors.ImportRefused):
+                self._report.refuse(outcome)
+            else:
+                self._report.recorded += outcome is True
+                self._report.already_there += outcome is not True
 
     def _do(self, step: Step) -> None:
         match step:
             case Say(name, turns):
-                self._batch += [(name, turn) for turn in turns]
+                self._batch += [self._recording.numbered(name, turn) for turn in turns]
                 self._characters += sum(len(turn.text) for turn in turns)
             case AlreadyThere(turns):
                 self._report.already_there += turns
@@ -126,25 +137,14 @@ class Recorder:
         self._report.sessions += step.to is not None
         self._report.switched(step.reason)
 
-    def _record(
-        self, tx: Transaction, batch: list[tuple[str, ImportedTurn]]
-    ) -> tuple[int, int, list[errors.ImportRefused]]:
-        """Record a batch in one transaction. Each turn is recorded, already present, or refused without a trace."""
-        states = visible_of(self._store).states
-        fresh, there, refused = 0, 0, list[errors.ImportRefused]()
-        for name, turn in batch:
-            stream = session.session_stream(name)
-            try:
-                if tx.position_of(stream, turn.key) is not None:
-                    there += 1
-                    continue
-                for event in session.resume(name, state_in(tx, name, states)):
-                    tx.append(stream, event)
-                tx.append(stream, event_of(turn), key=turn.key)
-                fresh += 1
-            except (errors.InvalidInput, errors.SessionError) as error:
-                refused.append(errors.ImportRefused(turn.path, turn.line, str(error)))
-        return fresh, there, refused
+    def _write(self, tx: Transaction, item: Numbered) -> bool:
+        if (key := self._recording.new_key(tx, item)) is None:
+            return False
+        stream = session.session_stream(item.session)
+        for event in session.resume(item.session, state_in(tx, item.session, visible_of(self._store).states)):
+            tx.append(stream, event)
+        tx.append(stream, event_of(item.turn), key=key)
+        return True
 
 
 class Preview:
@@ -153,6 +153,7 @@ class Preview:
     def __init__(self, lookup: StoreLookup) -> None:
         self._lookup = lookup
         self._met: set[tuple[str, str]] = set()
+        self._said: dict[str, set[int]] = {}
         self._sessions: set[str] = set()
         self._diverged: set[str] = set()
         """Sessions with a turn of their own: what follows is not a copy."""
@@ -178,9 +179,17 @@ class Preview:
             met = ("", key) in self._met
             self._met.add(("", key))
             return met or self._lookup.anywhere(key) is not None
-        sources = [entry.session]
-        if entry.copied_from is not None and entry.session not in self._diverged:
-            sources.append(entry.copied_from)
-        there = any((name, key) in self._met or self._lookup.at(name, key) is not None for name in sources)
+        there = (entry.session, key) in self._met or self._lookup.at(entry.session, key) is not None
         self._met.add((entry.session, key))
+        said = hash((entry.turns[0].role, entry.turns[0].text))
+        if not there and entry.copied_from is not None and entry.session not in self._diverged:
+            there = said in self._said_in(entry.copied_from)
+        self._said_in(entry.session).add(said)
         return there
+
+    def _said_in(self, session: str) -> set[int]:
+        """Return hashes of what a session says, in the log or in the files before."""
+        if session not in self._said:
+            turns = self._lookup.turns(session, ORIGIN) if self._lookup.of(session) else ()
+            self._said[session] = {hash((turn.role, turn.text)) for turn in turns}
+        return self._said[session]

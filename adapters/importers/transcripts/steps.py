@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from mnemolog.adapters.importers.keys import Places
 from mnemolog.adapters.importers.turn import ImportedTurn
 from mnemolog.domain.position import Position
 
@@ -43,6 +44,10 @@ class ReadState(msgspec.Struct):
     cursors: dict[str, LineCursor] = {}
     compacted: dict[str, list[str]] = {}
     """By session, the keys of compactions that no turn has followed yet."""
+    places: Places = {}
+    """Where the numbering of turns without ids continues."""
+    is_first_pass: bool = False
+    """Whether turns of earlier runs are still being recognised. If it is interrupted, it starts over."""
 
 
 class Settle(msgspec.Struct, frozen=True):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
 
 from mnemolog import MemoryStore, restore_backup
-from mnemolog.adapters.importers.transcripts import Transcripts
+from mnemolog.adapters.importers import import_files
+from mnemolog.adapters.importers.transcripts import Transcripts, reading
+from mnemolog.adapters.support.store_access import log_of
 from tests.e2e.transcripts.conftest import files_in
 from tests.e2e.transcripts.written import Claude, Codex, Transcript
 from tests.support import in_thread, summary
@@ -135,6 +138,32 @@ def test_other_files_are_skipped_unless_their_format_is_named(projects, memory, 
     assert read(format="jsonl").recorded == 1
     assert said("chat") == ["Hello."] * 3
     assert memory.session("chat").scope == "ada"
+
+
+@pytest.mark.parametrize("way", ["import", "watch", "interrupted"])
+def test_lines_without_ids_are_recognised_where_their_keys_are_others(projects, memory, way, monkeypatch):
+    """Lines were inserted or deleted, or an earlier version made keys from texts: none comes twice, or comes back."""
+    secret, chat = log_of(memory).keyring.secret(), memory.session("chat")
+    for text, key in (("old", ""), ("gone", ""), ("yes", ""), ("yes", "-2"), ("later", "")):
+        digest = blake2b(f"user\0\0{text}".encode(), key=secret, digest_size=12).hexdigest()
+        chat.record("user", text, key=digest + key)
+    memory.forget(positions=[chat.turns()[1].position])
+    texts = ["new", "old", "gone", "yes", "yes", "yes", "later"]
+    Transcript(path := projects / "chat.jsonl").put(*({"text": text} for text in texts))
+    monkeypatch.setattr(reading, "LINES_MAX", 3)
+    for recorded in (2, 0):
+        if way == "import":
+            assert import_files(memory, path).recorded == recorded
+            continue
+        found = 0
+        for _ in range(2):
+            with Transcripts(memory, format="jsonl") as transcripts:
+                stop = transcripts.stop.set if way == "interrupted" else int
+                found += transcripts.catch_up([path], progress=lambda *_, stop=stop: stop()).recorded
+                transcripts.stop.clear()
+                found += transcripts.catch_up([path]).recorded
+        assert found == recorded
+    assert [turn.text for turn in chat.turns()] == ["old", "yes", "yes", "later", "new", "yes"]
 
 
 def test_a_preview_counts_what_would_be_recorded(projects, rollouts, memory, read):
