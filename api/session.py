@@ -27,7 +27,7 @@ from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import PrefetchResult, Request, Ticket
-from mnemolog.projections.recall.question import Mode, RecallOptions, TurnFilters, question
+from mnemolog.projections.recall.question import RecallOptions, SearchOptions, question
 from mnemolog.projections.recall.service import TIMEOUT_S
 from mnemolog.results import Checkpoint, NewTurn, RestorePreview
 from mnemolog.working_memory import MemoryView, WorkingMemory
@@ -164,13 +164,11 @@ class Session(OfOneProcess, WorkingMemory):
         *,
         scope: str | None = None,
         hidden: bool = False,
-        mode: Mode = "hybrid",
         as_of: When | None = None,
-        min_relevance: float | None = None,
         tokenizer: Tokenizer | None = None,
         receipt: bool | None = None,
         wait_for_model: bool = True,
-        **filters: Unpack[TurnFilters],
+        **options: Unpack[SearchOptions],
     ) -> Context:
         """Return the session's task, values and notes, and what it has on `query`, as a text for a prompt.
 
@@ -183,20 +181,18 @@ class Session(OfOneProcess, WorkingMemory):
         - `tokens`: maximum size of the text; working memory gets at most half of it
         - `scope`: search all sessions at or below this scope; None for the turns that the session sees
         - `hidden`: also turns hidden by a rewind or a restore
-        - `mode`: search by words and meaning (`hybrid`), or by `text` or `vector` alone
         - `as_of`: working memory and answer as of this position or time of recording
-        - `min_relevance`: leave out turns of less relevance, from 0 to 1; None for 0.1
         - `tokenizer`: returns the number of tokens of a text; None to estimate it
         - `receipt`: record the question and what is shown in the log; None: as the store was opened (`receipts`)
         - `wait_for_model`: False to answer by text alone while the model is not loaded yet
-        - `**filters`: see `TurnFilters`
+        - `**options`: see `SearchOptions`
 
         Values that have expired, with `as_of` those that had expired then, are left out. Otherwise like
         `MemoryStore.context`.
         """
         within = {"session": self.id, "lineage": True, "hidden": hidden} if scope is None else {"scope": scope}
-        asked = question(query, **within, mode=mode, **filters)
-        limits = wanted(tokens, tokenizer=tokenizer, min_relevance=min_relevance, of=self.id)
+        asked = question(query, **within, **options)
+        limits = wanted(tokens, tokenizer=tokenizer, of=self.id)
         return self._parts.contexts.ask(asked, limits, as_of=as_of, receipt=receipt, wait_for_model=wait_for_model)
 
     @takes_options
@@ -205,25 +201,19 @@ class Session(OfOneProcess, WorkingMemory):
         query: str,
         *,
         k: int = 5,
-        mode: Mode = "hybrid",
         scope: str | None = None,
-        min_relevance: float | None = None,
-        **filters: Unpack[TurnFilters],
+        **options: Unpack[SearchOptions],
     ) -> Ticket:
         """Start a recall in the background and return at once. A newer prefetch of this session replaces it.
 
         - `query`: what to look for, in plain words, up to 64 KiB
         - `k`: maximum number of turns, from 1 to 1,000
-        - `mode`: search by words and meaning (`hybrid`), or by `text` or `vector` alone
         - `scope`: search all sessions at or below this scope; None for the turns that the session sees
-        - `min_relevance`: leave out turns of less relevance, from 0 to 1
-        - `**filters`: see `TurnFilters`
+        - `**options`: see `SearchOptions`
 
         Only this session can take the answer. Raises `InvalidInput`, `UnknownSession`, `StoreClosed`, `StoreForked`.
         """
-        asked = Request(
-            session=self.id, query=query, k=k, mode=mode, scope=scope, min_relevance=min_relevance, filters=filters
-        )
+        asked = Request(session=self.id, query=query, k=k, scope=scope, options=options)
         return self._parts.prefetcher.submit(asked)
 
     def prefetch_result(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:

@@ -40,7 +40,7 @@ from mnemolog.projections.ports import Progress
 from mnemolog.projections.read_models import AgentSummary, ScopeSummary, SessionSummary, Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.phrases import find_turns, search_for
-from mnemolog.projections.recall.question import Mode, RecallOptions, TurnFilters, question
+from mnemolog.projections.recall.question import RecallOptions, SearchOptions, TurnFilters, question
 from mnemolog.projections.recall.service import TIMEOUT_S
 from mnemolog.results import NewTurn, SwitchPreview
 from mnemolog.session import Session
@@ -369,13 +369,11 @@ class MemoryStore(OfOneProcess):
         scope: str = "",
         session: SessionLike | None = None,
         lineage: bool = False,
-        mode: Mode = "hybrid",
         as_of: When | None = None,
-        min_relevance: float | None = None,
         tokenizer: Tokenizer | None = None,
         receipt: bool | None = None,
         wait_for_model: bool = True,
-        **filters: Unpack[TurnFilters],
+        **options: Unpack[SearchOptions],
     ) -> Context:
         """Return what the store has on `query`, as a text for a prompt of at most `tokens` tokens (docs/context.md).
 
@@ -388,21 +386,19 @@ class MemoryStore(OfOneProcess):
         - `scope`: only turns of sessions at or below this scope
         - `session`: only the own turns of this session
         - `lineage`: with `session`, all turns that it sees, also those of its ancestors
-        - `mode`: search by words and meaning (`hybrid`), or by `text` or `vector` alone
         - `as_of`: answer as of this position or time of recording
-        - `min_relevance`: leave out turns of less relevance, from 0 to 1; None for 0.1
         - `tokenizer`: returns the number of tokens of a text; None to estimate it
         - `receipt`: record the question and what is shown in the log; None: as the store was opened (`receipts`)
         - `wait_for_model`: False to answer by text alone while the model is not loaded yet
-        - `**filters`: see `TurnFilters`
+        - `**options`: see `SearchOptions`
 
         The most relevant turns, long ones in part, are shown by session in order of time; `Session.context` adds its
         working memory. Where turns say the same, only the newest is shown. `Context.left_out` has the rest and the
         reasons. Warns and raises as `recall` does.
         """
         of = None if session is None else session_id_of(session)
-        asked = question(query, scope=scope, session=of, lineage=lineage, mode=mode, **filters)
-        limits = wanted(tokens, tokenizer=tokenizer, min_relevance=min_relevance)
+        asked = question(query, scope=scope, session=of, lineage=lineage, **options)
+        limits = wanted(tokens, tokenizer=tokenizer)
         found = self.parts.contexts.ask(asked, limits, as_of=as_of, receipt=receipt, wait_for_model=wait_for_model)
         self.parts.session_list.warn_if_empty(found, scope)
         return found

@@ -26,7 +26,6 @@ from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.options import takes_options
 from mnemolog.projections.context.answer import Context, WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
-from mnemolog.projections.recall.question import MIN_RELEVANCE
 
 _REASONS = {
     WhyLeftOut.NO_ROOM: "did not fit",
@@ -49,7 +48,7 @@ def context(
             help="Add the task, values and notes of this session; without --scope, search what it sees.",
         ),
     ] = None,
-    min_relevance: MinRelevance = MIN_RELEVANCE,
+    min_relevance: MinRelevance = None,
     as_of: AsOf = None,
     receipt: Receipt = False,
     mode: Modes = "hybrid",
@@ -78,6 +77,8 @@ def _show(found: Context) -> None:
     left_out = Counter(item.why for item in found.left_out)
     parts = [f"{count:,} {_REASONS[why]}" for why, count in sorted(left_out.items())]
     output.note("; ".join([f"{found.tokens:,} of {found.budget:,} tokens ({found.counted_by})", *parts]))
+    if not found.fits:
+        output.note("nothing fits the question well")
     if found.stale is not None:
         output.note(f"from projections alone, {found.stale}")
     for leg, why in found.unavailable_legs.items():

@@ -79,7 +79,7 @@ ContextTurns = Annotated[
 MinRelevance = Annotated[
     float | None,
     typer.Option(
-        "--min-relevance", metavar="X", min=0, max=1, help="Only turns of at least this relevance, from 0 to 1."
+        "--min-relevance", metavar="X", min=0, max=1, help="Only turns of at least this relevance; 0 for all."
     ),
 ]
 After = Annotated[
@@ -359,7 +359,7 @@ def _basis(answer: Recall) -> Iterator[str]:
     if answer.vectors_cover is not None and answer.vectors_cover < answer.head:
         yield f"{_BY[VECTOR]} only up to {answer.vectors_cover}"
     if answer.left_out:
-        yield f"left out: {answer.left_out} below {answer.filters['min_relevance']:g}"
+        yield f"left out: {answer.left_out} below {answer.min_relevance:g}"
     if answer.receipt is not None:
         yield f"receipt @{answer.receipt}"
 

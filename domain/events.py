@@ -220,7 +220,7 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Whether `since` and `until` are times when turns were said or recorded."""
     metadata: dict[str, Any] = {}
     min_relevance: Share | None = None
-    """Turns of less relevance were left out; None if none were."""
+    """Turns of less relevance were left out; None for a floor that suited the best hit."""
     alone: bool = False
     """Whether words were weighed by the turns that the filters left, not by all."""
     passed_over: Count = 0
@@ -266,7 +266,7 @@ class ContextServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens of the text."""
     counted_by: str
     """Name of the counter of tokens."""
-    min_relevance: Share
+    min_relevance: Share | None = None
     of: str | None = None
     """The session whose working memory it shows; None for none."""
     moment: Moment

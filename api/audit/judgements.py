@@ -125,7 +125,7 @@ def judged_questions(log: EventLog, *, k: int, mode: Mode) -> tuple[list[KnownQu
             left_out["no good turn is named"] += 1
         else:
             served = _recall_of(receipt_at(log, judgement.receipt))
-            asked = replace(question_today(served, weights=DEFAULT), k=k, mode=mode, min_relevance=None)
+            asked = replace(question_today(served, weights=DEFAULT), k=k, mode=mode, min_relevance=0.0)
             found.append(KnownQuestion(asked, frozenset(judgement.good), as_of=Position(served.head)))
     if not found:
         why = "no receipt is judged in a way that can be measured; `store.audit.judge` judges one"

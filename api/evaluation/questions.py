@@ -65,7 +65,7 @@ def read_questions(
     found = []
     for number, line in lines:
         try:
-            asked = question(line.question, k=k, mode=mode, scope=line.scope, session=line.session)
+            asked = question(line.question, k=k, mode=mode, scope=line.scope, session=line.session, min_relevance=0)
             if asked.scope and not queries.has_sessions(connection, asked.scope):
                 raise errors.InvalidInput("scope", f"no session is at or below {asked.scope!r}")
             evidence = frozenset(_position(item, line, asked.scope, keyed, placed) for item in line.evidence)

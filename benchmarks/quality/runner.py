@@ -203,7 +203,7 @@ def _ask(
 
 
 def _recall(store: MemoryStore, item: Question, arguments: Mapping[str, Any], k: int) -> Recall:
-    return store.recall(item.text, k=k, scope=item.conversation, **arguments)
+    return store.recall(item.text, k=k, scope=item.conversation, min_relevance=0, **arguments)
 
 
 def _ranking(answer: Recall) -> Ranking:

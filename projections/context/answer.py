@@ -120,6 +120,9 @@ class Context(Result, frozen=True, kw_only=True):
     as_of: Position | None = None
     """The `as_of` of the call; None for the present."""
     min_relevance: float
+    """Turns of less relevance are left out: as given, or the floor that suits the best hit."""
+    fits: bool = True
+    """Whether something fits the question well. If not, the text says so, and has only the nearest few passages."""
     vectors_cover: Position | None = None
     """The vectors searched every turn up to this position; None if they did not answer."""
     unavailable_legs: dict[str, str]

@@ -12,6 +12,7 @@ from mnemolog.projections.context.answer import BlockKind, ContextBlock, Context
 from mnemolog.projections.context.rendering import (
     HEADING,
     HEADINGS,
+    NOTHING_FITS,
     Excerpt,
     Static,
     day,
@@ -63,13 +64,17 @@ class Packing:
     """Packs blocks into a budget.
 
     Entries are added while the sum of their tokens fits. At last the text is counted as a whole, and entries are taken
-    out until it fits: a tokenizer may count more for a whole than for its parts.
+    out until it fits: a tokenizer may count more for a whole than for its parts. If nothing `fits` the question, turns
+    are shown at their shortest.
     """
 
-    def __init__(self, budget: int, counter: Counter, *, titles: Mapping[str, str], consecutive: Consecutive) -> None:
+    def __init__(
+        self, budget: int, counter: Counter, *, titles: Mapping[str, str], consecutive: Consecutive, fits: bool = True
+    ) -> None:
         self._budget, self._counter, self._titles, self._consecutive = budget, counter, titles, consecutive
+        self._fits = fits
         self._none = counter.count("")
-        self._used = self._cost(HEADING, budget)
+        self._used = self._cost(HEADING if fits else f"{HEADING}\n{NOTHING_FITS}", budget)
         self._headings: set[str] = set()
         self._costs: dict[tuple[int, int, int], int] = {}
         self._static: list[Static] = []
@@ -121,7 +126,7 @@ class Packing:
             self._used += cost
             self._headings.add(heading)
             shown[rank] = passage
-            if step + 1 < len(LENGTHS) and not passage.whole:
+            if self._fits and step + 1 < len(LENGTHS) and not passage.whole:
                 heapq.heappush(steps, (-self._gain(turn, rank, step + 1), rank, step + 1))
         for rank, turn in enumerate(turns):
             if rank in shown:
@@ -157,7 +162,7 @@ class Packing:
         """Return the text and its blocks."""
         while True:
             excerpts = list(self._excerpts())
-            text = written(self._static, excerpts, self._titles)
+            text = written(self._static, excerpts, self._titles, fits=self._fits)
             tokens = self._counter.count(text) if text else 0
             if tokens <= self._budget:
                 break

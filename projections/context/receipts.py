@@ -10,7 +10,9 @@ from mnemolog.projections.context.answer import BlockKind, Context
 from mnemolog.projections.context.rendering import FORMAT
 
 
-def receipt_of(context: Context, recall: RecallServed, *, of: str | None, moment: Micros) -> ContextServed:
+def receipt_of(
+    context: Context, recall: RecallServed, min_relevance: float | None, *, of: str | None, moment: Micros
+) -> ContextServed:
     """Return the receipt of a context, with that of its recall. `of` is the session of its working memory."""
     kinds = [block.kind for block in context.blocks]
     passages = [passage for block in context.blocks for passage in block.passages]
@@ -20,7 +22,7 @@ def receipt_of(context: Context, recall: RecallServed, *, of: str | None, moment
         budget=context.budget,
         tokens=context.tokens,
         counted_by=context.counted_by,
-        min_relevance=context.min_relevance,
+        min_relevance=min_relevance,
         of=of,
         moment=moment,
         turns=[passage.position for passage in passages],

@@ -29,7 +29,7 @@ from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.hits import exchange_of
 from mnemolog.projections.recall.passages import PASSAGE_CHARACTERS_MAX, SoughtWords, best_passage
-from mnemolog.projections.recall.question import MIN_RELEVANCE, Question, checked_min_relevance
+from mnemolog.projections.recall.question import FEW, Question, floor
 from mnemolog.projections.recall.ranking import Page
 from mnemolog.projections.recall.receipts import question_of, question_today
 from mnemolog.projections.recall.service import Answer, Basis, Recalls, basis_of
@@ -67,7 +67,6 @@ class Wanted(NamedTuple):
 
     budget: int
     counter: Counter
-    min_relevance: float
     of: str | None
     """The session whose task, values and notes are shown; None for none."""
 
@@ -77,12 +76,11 @@ class Wanted(NamedTuple):
         return min(max(self.budget // TOKENS_PER_HIT, HITS_MIN), HITS_MAX, RECALL_K_MAX)
 
 
-def wanted(tokens: int, *, tokenizer: Tokenizer | None, min_relevance: float | None, of: str | None = None) -> Wanted:
+def wanted(tokens: int, *, tokenizer: Tokenizer | None, of: str | None = None) -> Wanted:
     """Return what a caller wants, validated. Raises `InvalidInput`."""
     if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= INTEGER_MAX:
         raise errors.InvalidInput("tokens", f"a whole number from 0 on, got {tokens!r}")
-    least = MIN_RELEVANCE if min_relevance is None else min_relevance
-    return Wanted(tokens, counter_of(tokenizer), checked_min_relevance(least), of)
+    return Wanted(tokens, counter_of(tokenizer), of)
 
 
 class Rebuilt(NamedTuple):
@@ -120,12 +118,13 @@ class Contexts:
         receipt: bool | None = None,
     ) -> Context:
         """Return the context for a question. See `MemoryStore.context`."""
-        served = self.recalls.serve(replace(question, k=wanted.k), as_of=as_of, wait_for_model=wait_for_model)
+        asked = replace(question, k=wanted.k, min_relevance=0.0)  # The context says what it leaves out.
+        served = self.recalls.serve(asked, as_of=as_of, wait_for_model=wait_for_model)
         moment = self._moment_at(served.answer.recall.as_of)
-        made = self._built(served.question, served.answer, wanted, moment)
+        made = self._built(served.question, served.answer, wanted, moment, question.min_relevance)
         if not self.recalls.leaves_receipt(receipt):
             return made
-        event = receipt_of(made, served.receipt(), of=wanted.of, moment=moment)
+        event = receipt_of(made, served.receipt(), question.min_relevance, of=wanted.of, moment=moment)
         return replace(made, receipt=self.recalls.keep(event))
 
     def again(self, served: ContextServed, counter: Counter) -> Rebuilt:
@@ -142,20 +141,30 @@ class Contexts:
         self, served: ContextServed, counter: Counter, question: Question, basis: Basis, moment: Micros
     ) -> Rebuilt:
         answer = self.recalls.answer(question, basis)
-        wanted = Wanted(served.budget, counter, served.min_relevance, served.of)
-        return Rebuilt(self._built(question, answer, wanted, moment), answer.recall)
+        wanted = Wanted(served.budget, counter, served.of)
+        return Rebuilt(self._built(question, answer, wanted, moment, served.min_relevance), answer.recall)
 
-    def _built(self, question: Question, answer: Answer, wanted: Wanted, moment: Micros) -> Context:
-        """Return the context for an answer, with what working memory held then and had not expired at `moment`."""
+    def _built(
+        self, question: Question, answer: Answer, wanted: Wanted, moment: Micros, min_relevance: float | None
+    ) -> Context:
+        """Return the context for an answer, with what working memory held then and had not expired at `moment`.
+
+        Where nothing fits the question well, it has the beginnings of the best few passages, and no replies to them:
+        there is room, but nothing that is worth it.
+        """
         recall = answer.recall
         static = [] if wanted.of is None else list(_static(self._state_at(wanted.of, recall.head), moment))
-        relevant = [hit for hit in recall.hits if hit.relevance >= wanted.min_relevance]
+        best = max((hit.relevance for hit in recall.hits), default=0.0)
+        least = floor(best, min_relevance, question.mode)
+        enough = [hit for hit in recall.hits if hit.relevance >= least.least]
+        relevant = enough if least.fits else enough[:FEW]
         repeated = _repetitions(relevant, answer.words.language)
         titles = {hit.session: hit.session_title for hit in relevant}
-        packing = Packing(wanted.budget, wanted.counter, titles=titles, consecutive=self._consecutive)
+        packing = Packing(wanted.budget, wanted.counter, titles=titles, consecutive=self._consecutive, fits=least.fits)
         packing.add_static(static)
         packing.add_turns(list(_turns(relevant, repeated, answer.words)))
-        if wanted.budget >= EXCHANGES_FROM and packing.left >= EXCHANGES_FROM // 20 and not _chooses_turns(question):
+        room = packing.left if least.fits else 0
+        if wanted.budget >= EXCHANGES_FROM and room >= EXCHANGES_FROM // 20 and not _chooses_turns(question):
             others: list[Turn] = []
             with suppress(errors.LogUnreachable):  # The context is complete without replies.
                 others = self._exchanges(question, packing.passages, answer.recall.head)
@@ -169,9 +178,8 @@ class Contexts:
                 found=False,
             )
         packing.leave_out([_repetition(hit, newest) for newest, older in repeated.items() for hit in older])
-        shown = {passage.position for passage in packing.passages}
-        irrelevant = [hit for hit in recall.hits if hit.relevance < wanted.min_relevance and hit.position not in shown]
-        packing.leave_out(list(map(_irrelevant, irrelevant)))
+        shown = {passage.position for passage in packing.passages} | {hit.position for hit in relevant}
+        packing.leave_out([_irrelevant(hit) for hit in recall.hits if hit.position not in shown])
         packed = packing.packed()
         return Context(
             query=recall.query,
@@ -183,7 +191,8 @@ class Contexts:
             left_out=packed.left_out,
             head=recall.head,
             as_of=recall.as_of,
-            min_relevance=wanted.min_relevance,
+            min_relevance=least.least,
+            fits=least.fits,
             vectors_cover=recall.vectors_cover,
             unavailable_legs=recall.unavailable_legs,
             stale=recall.stale,

@@ -111,6 +111,10 @@ class Recall(Result, frozen=True, kw_only=True):
     """How many turns the filters left to search; None where they were not counted."""
     left_out: int = 0
     """How many of the `k` hits are missing because the turns in their place are below `min_relevance`."""
+    min_relevance: float = 0.0
+    """Turns of less relevance are left out: as given, or the floor that suits the best hit (docs/recall.md)."""
+    fits: bool = True
+    """Whether something fits the question well. If not, and no `min_relevance` was given, there are at most 5 hits."""
     receipt: Position | None = None
     """Position of this answer's receipt in the log, if one was requested."""
 
@@ -164,7 +168,7 @@ def _basis_in_words(answer: Recall) -> Iterator[str]:
     if answer.reranker is not None:
         yield from _fact("reranked", f"by {one_line(answer.reranker)}")
     if answer.left_out:
-        yield from _fact("left out", f"{counted(answer.left_out, 'turn')} below {answer.filters['min_relevance']:g}")
+        yield from _fact("left out", f"{counted(answer.left_out, 'turn')} below {answer.min_relevance:g}")
     if answer.receipt is not None:
         yield from _fact("receipt", f"at position {answer.receipt}: `store.audit.recalls` repeats this recall")
 

@@ -14,7 +14,7 @@ import msgspec
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.recall.answer import Recall
-from mnemolog.projections.recall.question import Mode, Question, TurnFilters, question
+from mnemolog.projections.recall.question import Question, SearchOptions, question
 
 
 class PrefetchReason(StrEnum):
@@ -48,11 +48,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     query: str
     k: int = 5
-    mode: Mode = "hybrid"
     scope: str | None = None
     """Search all sessions at or below this scope; None for the turns that the session sees."""
-    min_relevance: float | None = None
-    filters: TurnFilters = {}
+    options: SearchOptions = {}
 
     def question(self) -> Question:
         """Return the question to recall. Raises `InvalidInput` for one that no recall can answer."""
@@ -60,12 +58,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return question(
             self.query,
             k=self.k,
-            mode=self.mode,
             scope=self.scope or "",
             session=self.session if seen else None,
             lineage=seen,
-            min_relevance=self.min_relevance,
-            **self.filters,
+            **self.options,
         )
 
 

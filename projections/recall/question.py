@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Annotated, Any, Final, Literal, TypedDict, Unpack, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypedDict, Unpack, get_args
 
 import msgspec
 
@@ -22,7 +23,7 @@ from mnemolog.domain.limits import (
     checked_text,
 )
 from mnemolog.domain.moments import By, RecordedTimes, Time, checked_by, parse_time, positions_between
-from mnemolog.domain.options import Option
+from mnemolog.domain.options import Option, with_defaults
 from mnemolog.domain.position import Micros
 from mnemolog.domain.role import Role, parse_role
 from mnemolog.domain.scope import ROOT, Scope, parse_scope
@@ -39,11 +40,14 @@ VECTOR: Final = "vector"
 DIGEST_BYTES: Final = 8
 """Length of the digests in a cursor, in bytes: a prefix of a SHA-256."""
 
-MIN_RELEVANCE: Final = 0.1
-"""Turns below this relevance mostly have nothing to do with the question. The default where an answer goes to a model.
-
-docs/reports/recall-quality.md has what share of questions, about a conversation and about others, have a hit above it.
-"""
+FITS: Final = 0.1
+"""The relevance from which on a hit fits its question well."""
+FLOOR: Final = 0.07
+"""Where the best hit fits, hits from this relevance on are returned."""
+FLOOR_WITHOUT: Final = 0.05
+"""Where nothing fits well, only the best few, and from this relevance on."""
+FEW: Final = 5
+"""How many these are."""
 
 _NO_TEXT: Final = "\ufffd"
 """U+FFFD, the replacement character, for what is not valid text."""
@@ -72,7 +76,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     exchange: bool = False
     weights: Weights = DEFAULT
     min_relevance: float | None = None
-    """Turns of less relevance are left out; None for none."""
+    """Turns of less relevance are left out; None for a floor that depends on the best hit (`floor`)."""
     alone: bool = False
     """Whether words are weighed by the turns that the filters leave, so that the answer says nothing of others."""
 
@@ -108,7 +112,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             "metadata": self.metadata,
             "min_relevance": self.min_relevance,
         }
-        return {name: value for name, value in given.items() if value}
+        return {name: value for name, value in given.items() if value or isinstance(value, float)}
 
     def digest(self) -> bytes:
         """Return a digest for cursors that differs if the rankings may differ. It does not depend on `k`."""
@@ -127,12 +131,19 @@ class TurnFilters(TypedDict, total=False):
     metadata: Annotated[Mapping[str, Any] | None, Option("only turns with each of these keys and JSON values")]
 
 
-class RecallOptions(TurnFilters, total=False):
-    """Which turns may answer, how they are ranked, and what each hit brings with it."""
+class SearchOptions(TurnFilters, total=False):
+    """Which turns may answer, and how they are ranked."""
 
     mode: Annotated[Mode, Option("search by words and meaning (`hybrid`), or by `text` or `vector` alone", "hybrid")]
-    min_relevance: Annotated[float | None, Option("leave out turns of less relevance, from 0 to 1")]
+    min_relevance: Annotated[
+        float | None, Option("leave out turns of less relevance, from 0 to 1; None for a floor that suits the best hit")
+    ]
     weights: Annotated[Weights | None, Option("how much each part of the score counts (docs/recall.md)")]
+
+
+class RecallOptions(SearchOptions, total=False):
+    """Which turns may answer, how they are ranked, and what each hit brings with it."""
+
     context_turns: Annotated[int, Option("add so many turns before and after each hit, up to 20", 0)]
     exchange: Annotated[bool, Option("add the reply to each hit, or what it replies to", False)]
 
@@ -145,15 +156,12 @@ def question(
     session: str | None = None,
     lineage: bool = False,
     hidden: bool = False,
-    mode: Mode = "hybrid",
-    min_relevance: float | None = None,
-    weights: Weights | None = None,
-    context_turns: int = 0,
-    exchange: bool = False,
-    **filters: Unpack[TurnFilters],
+    **options: Unpack[RecallOptions],
 ) -> Question:
     """Return a validated question. Raises `InvalidInput`, `LimitExceeded`; nothing was read or written."""
-    since, until, metadata = filters.get("since"), filters.get("until"), filters.get("metadata")
+    given = with_defaults(RecallOptions, options)
+    mode, min_relevance, weights = given["mode"], given["min_relevance"], given["weights"]
+    context_turns, since, until, metadata = given["context_turns"], given["since"], given["until"], given["metadata"]
     query = checked_question(query, k=k, mode=mode)
     if not _is_number(context_turns) or not 0 <= context_turns <= CONTEXT_TURNS_MAX:
         raise errors.InvalidInput(
@@ -171,16 +179,14 @@ def question(
         session=session,
         lineage=lineage,
         hidden=hidden,
-        roles=tuple(sorted({parse_role(role) for role in _several("roles", filters.get("roles", ()))})),
-        speakers=tuple(
-            sorted({checked_label("speakers", name) for name in _several("speakers", filters.get("speakers", ()))})
-        ),
+        roles=tuple(sorted({parse_role(role) for role in _several("roles", given["roles"])})),
+        speakers=tuple(sorted({checked_label("speakers", name) for name in _several("speakers", given["speakers"])})),
         since=None if since is None else parse_time("since", since),
         until=None if until is None else parse_time("until", until),
-        by=checked_by(filters.get("by", "said")),
+        by=checked_by(given["by"]),
         metadata=_checked_metadata(metadata) if metadata else {},
         context_turns=context_turns,
-        exchange=exchange,
+        exchange=given["exchange"],
         weights=DEFAULT if weights is None else checked_weights(weights),
         min_relevance=None if min_relevance is None else checked_min_relevance(min_relevance),
     )
@@ -202,6 +208,31 @@ def checked_question(query: str, *, k: int, mode: str) -> str:
     if mode not in MODES:
         raise errors.InvalidInput("mode", f"{mode!r} is none of {', '.join(MODES)}")
     return cleaned
+
+
+class Floor(NamedTuple):
+    """Which hits are returned."""
+
+    least: float
+    """Their least relevance."""
+    hits_max: float = math.inf
+    """How many of them there may be."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the best hit fits its question well, as far as a floor was chosen by it."""
+        return self.hits_max > FEW
+
+
+def floor(best: float, given: float | None, mode: Mode) -> Floor:
+    """Return the floor of an answer whose best hit has the relevance `best`.
+
+    One that the caller has `given` is obeyed as it is. In `vector` mode relevance comes from another fit, so that
+    nothing is left out unless the caller says so.
+    """
+    if given is not None or mode == VECTOR:
+        return Floor(given or 0.0)
+    return Floor(FLOOR) if best >= FITS else Floor(FLOOR_WITHOUT, FEW)
 
 
 def checked_min_relevance(value: float) -> float:

@@ -16,7 +16,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.projections.ports import Reranker
 from mnemolog.projections.recall.candidates import Candidates, Ranked
-from mnemolog.projections.recall.question import DIGEST_BYTES, TEXT, VECTOR, Mode, Question
+from mnemolog.projections.recall.question import DIGEST_BYTES, TEXT, VECTOR, Floor, Mode, Question, floor
 
 CANDIDATES_MIN: Final = 50
 """Minimum turns that each leg offers. Twice as many gave no measurably better answers on LoCoMo."""
@@ -62,6 +62,8 @@ class Ranking:
         """Whether there may be turns after the first `count`."""
         self.left_out = 0
         """How many of the first `count` are missing, because the turns in their place have too little relevance."""
+        self.floor: Floor | None = None
+        """Known from the first turn on."""
         self._seen: set[Position] = set()
         self._texts: set[str] = set()
 
@@ -70,14 +72,17 @@ class Ranking:
 
         `wanted` is how many turns were requested from each leg. A leg that offers fewer has no more.
         """
-        first, rest, below, least = not self.turns, False, 0, self._question.min_relevance or 0.0
+        first, rest, below = not self.turns, False, 0
         for turn, text in _ordered(found, self._question):
+            if self.floor is None:
+                self.floor = floor(turn.relevance, self._question.min_relevance, self._question.mode)
             if turn.position in self._seen:
                 continue
+            enough = turn.relevance >= self.floor.least and len(self.turns) < self.floor.hits_max
             if not self._whole and len(self.turns) + below >= self._count:
-                rest = len(self.turns) == self._count and turn.relevance >= least
+                rest = len(self.turns) == self._count and enough
                 break
-            if turn.relevance < least:
+            if not enough:
                 below += 1
                 continue
             self._seen.add(turn.position)
@@ -88,14 +93,16 @@ class Ranking:
             self.turns.append(turn)
         if first:
             self._first_stage = len(self.turns)
-        full = any(len(leg) >= wanted and self._goes_on(leg) for leg in found.legs.values())
+        full = any(len(leg) >= wanted and self._may_continue(leg) for leg in found.legs.values())
         self.left_out = min(below, max(self._count - len(self.turns), 0))
         self.more = rest or full or len(self.turns) > self._count
         return len(self.turns) >= self._count or not full
 
-    def _goes_on(self, leg: Sequence[Position]) -> bool:
+    def _may_continue(self, leg: Sequence[Position]) -> bool:
         """Whether a leg may have more turns of enough relevance: one of the last fifth that it offered has."""
-        return not self._question.min_relevance or not self._seen.isdisjoint(leg[-max(len(leg) // 5, 1) :])
+        if self.floor is None or len(self.turns) >= self.floor.hits_max:
+            return False
+        return not self.floor.least or not self._seen.isdisjoint(leg[-max(len(leg) // 5, 1) :])
 
     @property
     def to_rerank(self) -> list[Position]:

@@ -27,7 +27,7 @@ from mnemolog.projections.recall.candidates import Candidates, Offer, from_views
 from mnemolog.projections.recall.cursor import Cursor
 from mnemolog.projections.recall.hits import hits_of
 from mnemolog.projections.recall.passages import SoughtWords, sought
-from mnemolog.projections.recall.question import TEXT, VECTOR, Question
+from mnemolog.projections.recall.question import TEXT, VECTOR, Floor, Question
 from mnemolog.projections.recall.ranking import Page, Ranking
 from mnemolog.projections.recall.receipts import RECALLS_STREAM, model_of, receipt_of
 from mnemolog.projections.recall.weights import RANKING
@@ -252,6 +252,7 @@ class Recalls:
             words = sought(offer.terms.stems, offer.found.counts, language=offer.language)
             seen_by = partial(self._seen_by, head=head)
             hits = hits_of(connection, ranked, words=words, question=question, spans=spans, head=head, seen_by=seen_by)
+        floor = ranking.floor or Floor(question.min_relevance or 0.0)
         recall = Recall(
             query=question.query,
             hits=hits,
@@ -267,6 +268,8 @@ class Recalls:
             filters=question.given_filters(),
             searched_turns=_searched(offer),
             left_out=ranking.left_out,
+            min_relevance=floor.least,
+            fits=floor.fits,
         )
         return Answer(recall, ranking, found, leg.vectors, words)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from mnemolog.domain import errors
 
-RANKING: Final = "relevance/2"
+RANKING: Final = "relevance/3"
 """Name and version of the ranking, stored in receipts and cursors. Change it whenever the ranking changes."""
 
 WEIGHT_MAX: Final = 100.0

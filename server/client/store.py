@@ -47,7 +47,7 @@ from mnemolog.projections.recall.prefetch_ticket import (
     Stamp,
     Ticket,
 )
-from mnemolog.projections.recall.question import Mode, TurnFilters
+from mnemolog.projections.recall.question import SearchOptions
 from mnemolog.results import NewTurn
 from mnemolog.server.client.connection import Connection
 from mnemolog.server.client.remote import BY_NAME, Remote, remote
@@ -252,15 +252,12 @@ class RemoteSession(_Recording, Session):
         query: str,
         *,
         k: int = 5,
-        mode: Mode = "hybrid",
         scope: str | None = None,
-        min_relevance: float | None = None,
-        **filters: Unpack[TurnFilters],
+        **options: Unpack[SearchOptions],
     ) -> Ticket:
         """Start a recall on the server and return at once. See `Session.prefetch`."""
-        about: dict[str, Any] = {"k": k, "mode": mode, "scope": scope, "min_relevance": min_relevance}
-        begun: Prefetch = self._call("session.prefetch", query=query, **about, **filters)
-        return RemoteTicket(begun.stamp, Request(session=self.id, query=query, **about, filters=filters))
+        begun: Prefetch = self._call("session.prefetch", query=query, k=k, scope=scope, **options)
+        return RemoteTicket(begun.stamp, Request(session=self.id, query=query, k=k, scope=scope, options=options))
 
     def prefetch_result(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:
         """Return the answer to this session's newest prefetch, once, or the reason why there is none."""

@@ -18,7 +18,6 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of
 from mnemolog.projections.context.answer import BlockKind, Context, LeftOut, WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
-from mnemolog.projections.recall.question import MIN_RELEVANCE
 from mnemolog.server.console.moment import AsOf, recorded_at
 from mnemolog.server.console.page import page
 from mnemolog.server.console.parameters import decimal, text, whole
@@ -56,7 +55,6 @@ class ContextPage(Result, frozen=True, kw_only=True):
         WhyLeftOut.REPETITION: "A later turn says the same.",
     }
     default_tokens: ClassVar[int] = TOKENS
-    default_min_relevance: ClassVar[float] = MIN_RELEVANCE
 
     context: Context | None = None
     """None without a question."""
@@ -91,7 +89,7 @@ async def _context(store: AsyncMemoryStore, query: QueryParams, *, as_of: Positi
     session, scope = text(query, "session"), text(query, "scope")
     how: dict[str, Any] = {
         "as_of": as_of,
-        "min_relevance": decimal(query, "min_relevance", MIN_RELEVANCE),
+        "min_relevance": decimal(query, "min_relevance"),
         "receipt": False,
     }
     if not session:
@@ -117,6 +115,8 @@ def _summary(found: Context) -> Iterator[str]:
     else:
         shown = counted(len(found.blocks), "block")
         yield f"The prompt would get {shown} of {found.tokens:,} tokens together; the budget is {found.budget:,}."
+    if not found.fits:
+        yield "Nothing that was recorded fits the question well."
     for why, says in (
         (WhyLeftOut.NO_ROOM, "did not fit: a larger budget would show more."),
         (WhyLeftOut.BELOW_MIN_RELEVANCE, "had too little to do with the question."),

@@ -68,9 +68,9 @@ def whole(fields: QueryParams, name: str, default: int, *, least: int = 0, most:
     return number
 
 
-def decimal(fields: QueryParams, name: str, default: float) -> float:
-    """Return a number. Raises `InvalidInput`."""
-    return _number(fields, name, default, float, "a number")
+def decimal(fields: QueryParams, name: str) -> float | None:
+    """Return a number; None if there is none. Raises `InvalidInput`."""
+    return _number(fields, name, 0.0, float, "a number") if text(fields, name) else None
 
 
 def positions(fields: QueryParams, name: str) -> tuple[int, ...]:

@@ -155,7 +155,7 @@ def _options(query: QueryParams) -> dict[str, Any]:
         "since": text(query, "since") or None,
         "until": text(query, "until") or None,
         "by": text(query, "by", "said"),
-        "min_relevance": decimal(query, "min_relevance", 0.0),
+        "min_relevance": decimal(query, "min_relevance"),
     }
 
 

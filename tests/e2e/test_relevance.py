@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from mnemolog import InvalidInput, MemoryStore
 from mnemolog.domain.events import RecallServed
-from mnemolog.projections.recall.question import Mode
+from mnemolog.projections.context.rendering import NOTHING_FITS
+from mnemolog.projections.recall.question import FLOOR, FLOOR_WITHOUT, Mode
 from tests.support import FakeClock, HashEncoder
 
 MODES = get_args(Mode)
@@ -85,18 +86,36 @@ def test_relevance_falls_along_every_stage(few, spoken, mode):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_hit_below_min_relevance_is_left_out(few, mode):
     """The others are the same, in the same order; how many are missing is said."""
-    whole = few.recall("when does the ferry leave", EVERYTHING, mode=mode)
+    whole = few.recall("when does the ferry leave", EVERYTHING, mode=mode, min_relevance=0)
     least = between(whole)
     left = few.recall("when does the ferry leave", EVERYTHING, mode=mode, min_relevance=least)
     assert left.hits == tuple(hit for hit in whole if hit.relevance >= least)
     assert left.left_out == len(whole) - len(left) > 0
     assert (left.filters, left.next) == ({"min_relevance": least}, None)
-    assert (whole.left_out, whole.filters) == (0, {})
+    assert (whole.left_out, whole.filters) == (0, {"min_relevance": 0})
+
+
+@pytest.mark.parametrize(
+    ("query", "least", "most"), [("when does the ferry leave", FLOOR, 99), ("zebra", FLOOR_WITHOUT, 5)]
+)
+def test_without_a_min_relevance_the_best_hit_sets_the_floor(few, query, least, most):
+    """Where nothing fits well, only a few are returned; also over pages, and by a context, which says so."""
+    whole = few.recall(query, EVERYTHING, min_relevance=0)
+    found = few.recall(query, EVERYTHING)
+    assert found.hits == tuple(hit for hit in whole if hit.relevance >= least)[:most]
+    assert 0 < len(found) < len(whole)
+    assert (found.min_relevance, found.fits, found.left_out) == (least, most > 5, len(whole) - len(found))
+    assert [hit for page in pages(few, query, k=3) for hit in page] == list(found)
+    context = few.context(query, 4_000)
+    assert (context.min_relevance, context.fits) == (least, found.fits)
+    assert (NOTHING_FITS in context.text) is not found.fits
+    if not found.fits:
+        assert {*context.positions} == {hit.position for hit in found}
 
 
 def test_a_turn_keeps_its_relevance_when_nothing_but_the_filter_changes(few):
     """A min_relevance, and a smaller answer, change no number. A turn of exactly that bound stays."""
-    whole = few.recall("ferry", EVERYTHING)
+    whole = few.recall("ferry", EVERYTHING, min_relevance=0)
     relevances = {hit.position: hit.relevance for hit in whole}
     least = whole[len(whole) // 2].relevance
     above = few.recall("ferry", EVERYTHING, min_relevance=least)
@@ -218,7 +237,7 @@ def test_an_explanation_and_the_command_line_say_how_many_were_left_out(folder, 
         assert expected.left_out > 1
         assert "filters     min_relevance 0.6\n" in expected.explain()
         assert f"left out    {expected.left_out} turns below 0.6\n" in expected.explain()
-        assert "left out" not in few.recall("ferry", 40).explain()
+        assert "left out" not in few.recall("ferry", 40, min_relevance=0).explain()
     asked = ("recall", folder, "ferry", "-k", "40", "--mode", "text", "--min-relevance", "0.6")
     assert f"; left out: {expected.left_out} below 0.6" in run(*asked).stdout
     found = run(*asked, "--json").json

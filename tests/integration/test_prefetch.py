@@ -318,7 +318,7 @@ def test_the_error_of_a_recall_is_returned_by_take(desk):
 def test_a_question_that_is_refused_loses_no_answer(desk):
     """Invalid, or the moment cannot be read: the caller gets the error at once, and may still take the answer."""
     assert desk.submit("a", "tea").wait(WAIT_S)
-    for wrong in ({"query": " "}, {"query": "\n"}, {"k": 0}, {"k": 1_001}, {"mode": "both"}):
+    for wrong in ({"query": " "}, {"query": "\n"}, {"k": 0}, {"k": 1_001}, {"options": {"mode": "both"}}):
         with pytest.raises(InvalidInput):
             desk.prefetcher.submit(Request(**{"session": "a", "query": "tea", **wrong}))
     moment, desk.moment = desk.moment, lambda session: {}[session]

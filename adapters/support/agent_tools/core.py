@@ -23,7 +23,6 @@ from mnemolog.projections.history.timeline import Moment
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.passages import marked
-from mnemolog.projections.recall.question import MIN_RELEVANCE
 from mnemolog.results import NewTurn
 
 LINE_MAX: Final = 600
@@ -76,14 +75,16 @@ async def recall(
     since: Since = None,
     until: Since = None,
     as_of: AsOf = None,
-    min_relevance: Annotated[float, Meta(description="Leave out turns of less relevance.", ge=0, le=1)] = MIN_RELEVANCE,
+    min_relevance: Annotated[
+        float | None, Meta(description="Leave out turns of less relevance; 0 for none.", ge=0, le=1)
+    ] = None,
     full: Annotated[bool, Meta(description="Whole turns. Default: of a long one, the best passage.")] = False,
     exchange: Annotated[bool, Meta(description="Add the reply to a hit, or what it replies to.")] = False,
 ) -> str:
     """Return the turns that answer a question. While the model is loading, by text search only."""
     limits = {"since": since, "until": until, "as_of": as_of, "min_relevance": min_relevance}
     found = await _recalled(memory, query, k=k, session=session, scope=scope, exchange=exchange, **limits)
-    below = f"{found.left_out} left out: relevance below {min_relevance:g}" if found.left_out else ""
+    below = f"{found.left_out} left out: relevance below {found.min_relevance:g}" if found.left_out else ""
     if not found.hits:
         return f"{NOTHING} ({below})" if below else NOTHING
     hits = [_hit(hit, full=full) for hit in found.hits]
