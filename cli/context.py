@@ -12,6 +12,7 @@ from mnemolog.cli.app import AsJson, ModelName, Store, StoreCommand, app
 from mnemolog.cli.arguments import session_called, store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.cli.recall import (
+    Asked,
     AsOf,
     FilterFlags,
     MinRelevance,
@@ -49,6 +50,7 @@ def context(
         ),
     ] = None,
     min_relevance: MinRelevance = None,
+    asked: Asked = "skip",
     as_of: AsOf = None,
     receipt: Receipt = False,
     mode: Modes = "hybrid",
@@ -60,7 +62,13 @@ def context(
 
     Example: mnemolog context memory/ "where does she live?" --tokens 1000 --session trip
     """
-    how: dict[str, Any] = {"mode": mode, "min_relevance": min_relevance, "as_of": as_of, "receipt": receipt}
+    how: dict[str, Any] = {
+        "mode": mode,
+        "min_relevance": min_relevance,
+        "asked": asked,
+        "as_of": as_of,
+        "receipt": receipt,
+    }
     how |= filters_of(filters)
     scope = filters["scope"]
     with store_with_model(store, model) as opened, bar("searching"):

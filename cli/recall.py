@@ -82,6 +82,7 @@ MinRelevance = Annotated[
         "--min-relevance", metavar="X", min=0, max=1, help="Only turns of at least this relevance; 0 for all."
     ),
 ]
+Asked = Annotated[str, typer.Option(metavar="skip|keep", help="Skip or keep turns that ask the same as the query.")]
 After = Annotated[
     str | None, typer.Option("--after", metavar="CURSOR", help="Next page: the cursor that the page before printed.")
 ]
@@ -151,6 +152,7 @@ def recall(
     lineage: Lineage = False,
     context_turns: ContextTurns = 0,
     min_relevance: MinRelevance = None,
+    asked: Asked = "skip",
     exchange: Annotated[
         bool, typer.Option("--exchange", help="Show the reply to a hit, or what it replies to.")
     ] = False,
@@ -180,6 +182,7 @@ def recall(
             lineage=lineage,
             context_turns=context_turns,
             min_relevance=min_relevance,
+            asked=cast(Any, asked),
             exchange=exchange,
             after=after,
             as_of=as_of,

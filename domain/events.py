@@ -221,6 +221,8 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     metadata: dict[str, Any] = {}
     min_relevance: Share | None = None
     """Turns of less relevance were left out; None for a floor that suited the best hit."""
+    asked: str = "keep"
+    """`skip` if turns that ask what the query asks were passed over."""
     alone: bool = False
     """Whether words were weighed by the turns that the filters left, not by all."""
     passed_over: Count = 0

@@ -38,7 +38,7 @@ class Agent:
         self.session.record("user", text, speaker="Alice")
         taken = self.session.prefetch_result(wait_s=5.0)
         hits = self.session.recall(text, k=3, mode=mode).hits if taken.recall is None else taken.recall.hits
-        answer = echo_model(text, [hit for hit in hits if hit.role == "user" and hit.text != text])
+        answer = echo_model(text, [hit for hit in hits if hit.role == "user"])
         self.session.record("assistant", answer)
         return answer
 

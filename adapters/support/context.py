@@ -62,7 +62,7 @@ def context_for(
         session.prefetch(wide.query, k=wide.k, scope=wide.scope)
         answer = session.prefetch_result(wait_s=wait_s).recall
     if answer is None:
-        answer = recalls_of(session).ask(msgspec.structs.replace(wide, mode="text").question()).recall
+        answer = recalls_of(session).ask(msgspec.structs.replace(wide, options={"mode": "text"}).question()).recall
     answering = answer.hits if _answers(answer, similarity_min) else ()
     earlier = () if fresh or queued.recall is None else queued.recall.hits
     hits = {hit.position: hit for hit in (*answering, *earlier)}.values()

@@ -111,6 +111,8 @@ class Recall(Result, frozen=True, kw_only=True):
     """How many turns the filters left to search; None where they were not counted."""
     left_out: int = 0
     """How many of the `k` hits are missing because the turns in their place are below `min_relevance`."""
+    skipped: tuple[Position, ...] = ()
+    """Turns that ask what the query asks, and so do not answer it (`asked`)."""
     min_relevance: float = 0.0
     """Turns of less relevance are left out: as given, or the floor that suits the best hit (docs/recall.md)."""
     fits: bool = True
@@ -169,6 +171,10 @@ def _basis_in_words(answer: Recall) -> Iterator[str]:
         yield from _fact("reranked", f"by {one_line(answer.reranker)}")
     if answer.left_out:
         yield from _fact("left out", f"{counted(answer.left_out, 'turn')} below {answer.min_relevance:g}")
+    if answer.skipped:
+        yield from _fact(
+            "skipped", f"{counted(len(answer.skipped), 'turn')} that ask the same: `asked=keep` keeps them"
+        )
     if answer.receipt is not None:
         yield from _fact("receipt", f"at position {answer.receipt}: `store.audit.recalls` repeats this recall")
 

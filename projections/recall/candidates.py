@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import sqlalchemy as sa
 from msgspec.structs import replace
 
+from mnemolog.domain.language import DEFAULT_LANGUAGE
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.scope import ROOT, Scope
 from mnemolog.projections.recall import text_search
+from mnemolog.projections.recall.asked import askings, without
 from mnemolog.projections.recall.context_rows import Rows, in_language, rows_around
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
 from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found
@@ -26,6 +28,10 @@ if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
     from mnemolog.projections.vectors.projection import VectorAnswer
 
 _SPEAKERS: Final = "SELECT word, speaker FROM speakers WHERE word IN (SELECT value FROM json_each(?)) AND since <= ?"
+_ABOUT_NOW: Final = re.compile(
+    r"\b(?:right now|now|currently|at the moment|these days|nowadays|still|any ?more)\b", re.IGNORECASE
+)
+"""Words that say when something holds. They are no topic: "Where do I live now?" is not about "now"."""
 _NAMED: Final = re.compile(r"(\w+)(?:['\u2019]s\b)?")
 
 
@@ -55,8 +61,10 @@ class Offer(NamedTuple):
     filters: Filters
     allowed: PositionMask | None
     """The turns that the filters leave; None for all."""
+    newest: Position
+    """The last turn."""
     now: Micros
-    """When the last turn was recorded. Words such as "last week" in a query are relative to it."""
+    """When it was recorded. Words such as "last week" in a query are relative to it."""
     language: str
     """The language of the store at `head`."""
 
@@ -68,7 +76,9 @@ class Candidates(NamedTuple):
     similarity: dict[Position, float] | None
     """Similarities of the offered turns and their neighbours; None if no vectors answered."""
     rows: Rows
-    """The offered turns and their neighbours. Empty in `vector` mode."""
+    """The offered turns and their neighbours, without `skipped`. Empty in `vector` mode."""
+    skipped: frozenset[Position]
+    """Turns that ask what the query asks."""
     terms: QueryTerms
     counts: Counts
     now: Micros
@@ -96,9 +106,11 @@ def read_query(connection: sa.Connection, query: str, *, scope: Scope, upto: Pos
     found = fetch(connection, select, listed(words), upto, *below)
     names = {word for word, _ in found}
     about = query
+    if language == DEFAULT_LANGUAGE and (timeless := " ".join(_ABOUT_NOW.sub(" ", query).split())) != query:
+        about = timeless if terms_of(timeless) and words_of(timeless) else query
     if names:
-        rest = " ".join(_NAMED.sub(lambda said: " " if names.issuperset(words_of(said[1])) else said[0], query).split())
-        about = rest if words_of(rest) else query
+        rest = " ".join(_NAMED.sub(lambda said: " " if names.issuperset(words_of(said[1])) else said[0], about).split())
+        about = rest if words_of(rest) else about
     speakers = frozenset(speaker for _, speaker in found)
     return QueryTerms(about, tuple(terms_of(about, language)), wholes_of(about, language), speakers, language)
 
@@ -113,7 +125,7 @@ def from_views(
     newest, now = queries.last_turn(connection)
     language, indexed = languages_at(connection, head)
     if newest > head or language != indexed:  # The words, speakers and times of later turns must not count.
-        filters, now = replace(filters, upto=head), queries.last_turn(connection, upto=head).recorded_at
+        filters, (newest, now) = replace(filters, upto=head), queries.last_turn(connection, upto=head)
     terms = read_query(connection, question.query, scope=filters.scope, upto=head, language=language)
     unindexed = None if language == indexed else language
     found, allowed = NOTHING_FOUND, None
@@ -131,7 +143,7 @@ def from_views(
             alone=question.alone,
             unindexed=unindexed,
         )
-    return Offer(head, terms, found, filters, allowed, now, language)
+    return Offer(head, terms, found, filters, allowed, newest, now, language)
 
 
 def with_neighbours(
@@ -152,4 +164,8 @@ def with_neighbours(
             rows = in_language(connection, rows, offer.language)
     if vectors is not None and similarity is not None and rows.positions:
         similarity |= vectors.look_up(sorted(set(rows.positions) - similarity.keys()))
-    return Candidates(legs, similarity, rows, offer.terms, offer.found.counts, offer.now)
+    skipped = frozenset[Position]()
+    if question.asked == "skip" and rows.positions:
+        skipped = askings(rows, similarity or {}, question.query, language=offer.language, newest=offer.newest)
+        rows = without(rows, skipped) if skipped else rows
+    return Candidates(legs, similarity, rows, skipped, offer.terms, offer.found.counts, offer.now)

@@ -33,6 +33,7 @@ from mnemolog.projections.sql.queries import Filters
 
 Mode = Literal["hybrid", "vector", "text"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+Asked = Literal["skip", "keep"]
 TEXT: Final = "text"
 VECTOR: Final = "vector"
 """The legs of a recall: the search paths that answer it. `hybrid` uses both."""
@@ -77,6 +78,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     weights: Weights = DEFAULT
     min_relevance: float | None = None
     """Turns of less relevance are left out; None for a floor that depends on the best hit (`floor`)."""
+    asked: Asked = "skip"
+    """What becomes of turns that ask the same: they are passed over, or may be hits."""
     alone: bool = False
     """Whether words are weighed by the turns that the filters leave, so that the answer says nothing of others."""
 
@@ -111,6 +114,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             "by": self.by if self.by != "said" else None,
             "metadata": self.metadata,
             "min_relevance": self.min_relevance,
+            "asked": self.asked if self.asked != "skip" else None,
         }
         return {name: value for name, value in given.items() if value or isinstance(value, float)}
 
@@ -139,6 +143,7 @@ class SearchOptions(TurnFilters, total=False):
         float | None, Option("leave out turns of less relevance, from 0 to 1; None for a floor that suits the best hit")
     ]
     weights: Annotated[Weights | None, Option("how much each part of the score counts (docs/recall.md)")]
+    asked: Annotated[Asked, Option("whether to `skip` or `keep` turns that ask the same as the query", "skip")]
 
 
 class RecallOptions(SearchOptions, total=False):
@@ -187,6 +192,7 @@ def question(
         metadata=_checked_metadata(metadata) if metadata else {},
         context_turns=context_turns,
         exchange=given["exchange"],
+        asked=_one_of("asked", given["asked"], get_args(Asked)),
         weights=DEFAULT if weights is None else checked_weights(weights),
         min_relevance=None if min_relevance is None else checked_min_relevance(min_relevance),
     )
@@ -240,6 +246,12 @@ def checked_min_relevance(value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise errors.InvalidInput("min_relevance", f"a number from 0 to 1, got {value!r}")
     return float(value)
+
+
+def _one_of(field: str, value: Any, allowed: Sequence[Any]) -> Any:
+    if value not in allowed:
+        raise errors.InvalidInput(field, f"{value!r} is none of {', '.join(map(repr, allowed))}")
+    return value
 
 
 def _is_number(value: Any) -> bool:

@@ -46,6 +46,7 @@ def receipt_of(
         by=question.by,
         metadata=question.metadata,
         min_relevance=question.min_relevance,
+        asked=question.asked,
         alone=question.alone,
         passed_over=page.passed_over,
         candidates=page.offered(question.mode),
@@ -96,6 +97,7 @@ def _question(served: RecallServed, weights: Weights) -> Question:
         by=checked_by(served.by),
         metadata=served.metadata,
         min_relevance=served.min_relevance,
+        asked="skip" if served.asked == "skip" else "keep",
         alone=served.alone,
         weights=weights,
     )

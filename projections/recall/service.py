@@ -268,6 +268,7 @@ class Recalls:
             filters=question.given_filters(),
             searched_turns=_searched(offer),
             left_out=ranking.left_out,
+            skipped=tuple(sorted(found.skipped)),
             min_relevance=floor.least,
             fits=floor.fits,
         )

@@ -1,0 +1,63 @@
+"""Askings: turns that ask what a recall asks. They answer nothing, and lend nothing to the turns next to them.
+
+A chat records the user's message and then recalls it; and people ask the same again weeks later. Without this the best
+hit for a question is the question, and the next one the reply to it ("Let me check.").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import compress
+from typing import Any, Final
+
+from mnemolog.domain.position import Position
+from mnemolog.domain.role import Role
+from mnemolog.projections.recall.context_rows import Rows
+from mnemolog.projections.sql.words import STOP_WORDS, stems_of
+
+SAME_MEANING: Final = 0.8
+"""An asking with one more stem than the question must have this cosine similarity to it."""
+_ABOUT_ASKINGS: Final = re.compile(r"\b(?:ask\w*|question\w*)\b", re.IGNORECASE)
+"""Such a question wants askings: "What did I ask about the ferry?"."""
+_NOT_TELLING: Final = frozenset(stems_of(" ".join(sorted(STOP_WORDS))))
+
+
+def askings(
+    rows: Rows, similarity: Mapping[Position, float], query: str, *, language: str, newest: Position
+) -> frozenset[Position]:
+    """Return which of these turns ask the question themselves.
+
+    - `newest`: the last turn of the store. If its words are the query, it is what the recall was made for, and earlier
+      askings are those of its speaker.
+    - `similarity`: of turns to the query, as far as they have vectors.
+
+    An earlier asking is a user's turn that ends with a question mark and has no stem beyond the question's, or one
+    more and almost the same meaning. If it is not known who asks, a turn to which another user replies is none: friends
+    ask each other, and such a question tells what the reply is about.
+    """
+    asked = stems_of(query, language)
+    found, speakers = set[Position](), None
+    if newest in rows.positions:
+        n = rows.positions.index(newest)
+        if rows.roles[n] == Role.USER and rows.stems[n].split() == asked:
+            found, speakers = {newest}, {rows.speakers[n]}
+    telling = frozenset(asked) - _NOT_TELLING
+    if _ABOUT_ASKINGS.search(query):
+        return frozenset(found)
+    by_users = {place for place, role in zip(rows.places, rows.roles, strict=True) if role == Role.USER}
+    for n, asks in enumerate(rows.ask):
+        if not asks or rows.roles[n] != Role.USER or (speakers is not None and rows.speakers[n] not in speakers):
+            continue
+        own = frozenset(rows.stems[n].split()) - _NOT_TELLING
+        near = similarity.get(rows.positions[n], 0.0) >= SAME_MEANING
+        if own and len(own - telling) <= near and (speakers is not None or rows.places[n] + 1 not in by_users):
+            found.add(rows.positions[n])
+    return frozenset(found)
+
+
+def without(rows: Rows, positions: frozenset[Position]) -> Rows:
+    """Return rows without these turns."""
+    kept = [position not in positions for position in rows.positions]
+    columns: Sequence[Any] = [list(compress(column, kept)) for column in rows]
+    return Rows(*columns)
