@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ import msgspec
 
 from mnemolog.adapters.importers.fields import FieldMap, parse_field_map
 from mnemolog.adapters.importers.read import read_turns
-from mnemolog.adapters.importers.recognition import Numbered, Outcome, Recording
+from mnemolog.adapters.importers.recognition import Item, Recording
 from mnemolog.adapters.importers.turn import ImportedTurn, event_of
 from mnemolog.adapters.support.store_access import log_of, visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
@@ -23,8 +24,6 @@ from mnemolog.infra.runtime.paths import local_paths
 from mnemolog.projections.history.states import SessionStates, evolve
 from mnemolog.store import MemoryStore
 
-BATCH_MAX: Final = 500
-BATCH_CHARACTERS_MAX: Final = 4 << 20
 DEFAULT_AGENT: Final = "imported"
 
 OnRefused = Callable[[errors.ImportRefused], None]
@@ -53,28 +52,20 @@ class _Tally:
     """What an import has done so far."""
 
     def __init__(self) -> None:
-        self.files = self.turns = self.recorded = self.forgotten = 0
+        self.files = 0
+        self.outcomes: Counter[bool | None] = Counter()
         self.sessions: set[str] = set()
         self.refused: list[str] = []
         self.empty: list[str] = []
-
-    def count(self, batch: list[Numbered], outcomes: list[Outcome]) -> None:
-        """Count the turns of a transaction."""
-        for item, outcome in zip(batch, outcomes, strict=False):
-            if not isinstance(outcome, errors.ImportRefused):
-                self.turns += 1
-                self.recorded += outcome is True
-                self.forgotten += outcome is None
-                self.sessions.add(item.session)
 
     def report(self) -> ImportReport:
         """Return the result."""
         return ImportReport(
             files=self.files,
-            turns=self.turns,
-            recorded=self.recorded,
-            already_there=self.turns - self.recorded - self.forgotten,
-            forgotten=self.forgotten,
+            turns=self.outcomes.total(),
+            recorded=self.outcomes[True],
+            already_there=self.outcomes[False],
+            forgotten=self.outcomes[None],
             sessions=len(self.sessions),
             refused=tuple(self.refused),
             empty=tuple(self.empty),
@@ -82,9 +73,9 @@ class _Tally:
 
     def note(self) -> str:
         """Return in a few words what was recorded before a stop."""
-        there = self.turns - self.recorded - self.forgotten
+        there = self.outcomes[False]
         before = f", {counted(there, 'turn')} were there before" if there else ""
-        return f"{counted(self.recorded, 'turn')} recorded{before}"
+        return f"{counted(self.outcomes[True], 'turn')} recorded{before}"
 
 
 def import_files(
@@ -107,37 +98,47 @@ def import_files(
     Whatever stops an import has a note that says how many turns were recorded. `progress` receives bytes read and bytes
     in all.
     """
-    log, states = log_of(store), visible_of(store).states
+    log = log_of(store)
     field_map = fields if isinstance(fields, FieldMap) else parse_field_map(fields)
     files = local_paths("paths", paths)
     tally = _Tally()
     on_refused: OnRefused | None = (lambda error: tally.refused.append(str(error))) if skip_bad else None
     total = sum(path.stat().st_size for path in files if path.exists())
-    recording = Recording(log, log.head().position)
-    write = partial(_record, recording=recording, states=states)
+    recording = Recording(log, log.head().position, partial(_record, states=visible_of(store).states))
+
+    def record() -> None:
+        cancellation.check()
+        for item, outcome in recording.record_batch(skip=skip_bad):
+            if not isinstance(outcome, errors.ImportRefused):
+                tally.outcomes[outcome] += 1
+                tally.sessions.add(item.session)
+            elif on_refused is None:
+                raise outcome
+            else:
+                on_refused(outcome)
+
     done = 0
     try:
         for path in files:
-            before, turns_before = done, tally.turns
+            before, turns_before = done, tally.outcomes.total()
 
             def tell(read: int, _size: int, before: int = before) -> None:
                 if progress is not None:
                     progress(before + read, total)
 
             source = read_turns(path, format=format, fields=field_map, progress=tell, on_refused=on_refused)
-            for batch in _batches(with_defaults(source, scope=scope, agent=agent)):
-                cancellation.check()
-                items = [recording.numbered(turn.session, turn) for turn in batch]
-                outcomes = recording.record_batch(items, write, skip=skip_bad)
-                tally.count(items, outcomes)
-                for refused in outcomes:
-                    if isinstance(refused, errors.ImportRefused):
-                        if on_refused is None:
-                            raise refused
-                        on_refused(refused)
+            try:
+                for turn in with_defaults(source, scope=scope, agent=agent):
+                    recording.add(turn.session, turn)
+                    if recording.is_full:
+                        record()
+            except errors.ImportRefused:
+                record()  # The lines before it.
+                raise
+            record()
             done += path.stat().st_size
             tally.files += 1
-            if tally.turns == turns_before:
+            if tally.outcomes.total() == turns_before:
                 tally.empty.append(str(path))
     except BaseException as error:
         error.add_note(tally.note())
@@ -173,26 +174,7 @@ def with_defaults(turns: Iterable[ImportedTurn], *, scope: str | None, agent: st
             yield turn
 
 
-def _batches(turns: Iterable[ImportedTurn]) -> Iterator[list[ImportedTurn]]:
-    """Yield turns in batches of bounded size. The turns before a refused line are yielded before it raises."""
-    batch: list[ImportedTurn] = []
-    size = 0
-    try:
-        for turn in turns:
-            batch.append(turn)
-            size += len(turn.text)
-            if len(batch) == BATCH_MAX or size >= BATCH_CHARACTERS_MAX:
-                yield batch
-                batch, size = [], 0
-    except errors.ImportRefused:
-        if batch:
-            yield batch
-        raise
-    if batch:
-        yield batch
-
-
-def _record(tx: Transaction, item: Numbered, recording: Recording, states: SessionStates) -> bool:
+def _record(tx: Transaction, item: Item, recording: Recording, *, states: SessionStates) -> bool:
     """Record a turn that its session does not have. Return whether it was recorded."""
     turn, stream = item.turn, session.session_stream(session.checked_session_id(item.session))
     state = tx.fold(stream, evolve, states.known)

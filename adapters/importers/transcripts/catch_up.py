@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 import filelock
 
 from mnemolog.adapters.importers.formats import codex
-from mnemolog.adapters.importers.recognition import Recording
 from mnemolog.adapters.importers.transcripts.file_offsets import FILE, FileOffsets, Overtaken
 from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterpreter
 from mnemolog.adapters.importers.transcripts.lookup import StoreLookup
@@ -142,9 +141,9 @@ class Transcripts:
             interpreter = TranscriptInterpreter(
                 self._lookup, reading.state, reading.links, agent=agent, scope=self._scope
             )
+            # Turns are compared with the log only while a file is read from its beginning: later lines are new.
             upto = ORIGIN if reading.state.offset else self._lookup.head()
-            recording = Recording(self._lookup.log, upto)
-            recorder = Recorder(self._store, interpreter, report, recording, agent=agent)
+            recorder = Recorder(self._store, interpreter, report, agent=agent, upto=upto)
             report.files += 1
             try:
                 for entries in reading.entries(report):
@@ -153,15 +152,13 @@ class Transcripts:
                             recorder.take(entry)
                         except (errors.InvalidInput, errors.SessionError) as error:  # The store refuses a name.
                             report.refuse(errors.ImportRefused(path, reading.state.line, str(error)))
-                    if recorder.is_full or reading.is_long_unsaved:
+                    if recorder.recording.is_full or reading.is_long_unsaved:
                         recorder.flush()
-                        reading.state.is_first_pass = recording.has_read
-                        reading.save()
+                        reading.save(is_first_pass=recorder.recording.has_read)
                         report_progress(reading.state.offset)
                         if self.stop.is_set():
                             return False
                 recorder.flush()
-                reading.state.is_first_pass = False
                 reading.save()
                 report_progress(reading.state.offset)
             except Overtaken:

@@ -109,8 +109,9 @@ class Reading:
             self.state.offset, self.state.line = line.end, line.number
             yield found
 
-    def save(self) -> None:
+    def save(self, *, is_first_pass: bool = False) -> None:
         """Save how far it was read. Call it when all of that is in the log. Raises `Overtaken`, `OSError`."""
+        self.state.is_first_pass = is_first_pass
         self.state.reader, self.state.places = self._reader.state, self._keys.latest()
         self.state.mark = mark_at(self.path, self.state.offset, self._offsets.secret)
         self.links.number = self._offsets.save(self.path, self.state, began=self._saved[0], links=self.links.fresh)

@@ -7,8 +7,7 @@ from typing import Final
 import msgspec
 
 from mnemolog.adapters.importers.entry import Compacted, Entry
-from mnemolog.adapters.importers.import_files import BATCH_CHARACTERS_MAX, BATCH_MAX
-from mnemolog.adapters.importers.recognition import Numbered, Recording
+from mnemolog.adapters.importers.recognition import Item, Recording
 from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterpreter
 from mnemolog.adapters.importers.transcripts.lookup import StoreLookup
 from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Step, Switch
@@ -16,7 +15,7 @@ from mnemolog.adapters.importers.turn import event_of
 from mnemolog.adapters.support.store_access import known_session, sessions_of, visible_of
 from mnemolog.application.commands import state_in
 from mnemolog.domain import errors, session
-from mnemolog.domain.position import ORIGIN
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.store import MemoryStore
 
@@ -64,23 +63,10 @@ class Recorder:
     """Records one transcript. `flush` ends a batch: everything taken before it is in the log when it returns."""
 
     def __init__(
-        self,
-        store: MemoryStore,
-        interpreter: TranscriptInterpreter,
-        report: Report,
-        recording: Recording,
-        *,
-        agent: str,
+        self, store: MemoryStore, interpreter: TranscriptInterpreter, report: Report, *, agent: str, upto: Position
     ) -> None:
         self._store, self._interpreter, self._report, self._agent = store, interpreter, report, agent
-        self._recording = recording
-        self._batch: list[Numbered] = []
-        self._characters = 0
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it is time to flush."""
-        return len(self._batch) >= BATCH_MAX or self._characters >= BATCH_CHARACTERS_MAX
+        self.recording = Recording(visible_of(store).log, upto, self._write)
 
     def take(self, entry: Entry) -> None:
         """Process a line. Its turns may be recorded together with those of later lines.
@@ -92,8 +78,7 @@ class Recorder:
 
     def flush(self) -> None:
         """Record the batch."""
-        batch, self._batch, self._characters = self._batch, [], 0
-        for outcome in self._recording.record_batch(batch, self._write) if batch else ():
+        for _, outcome in self.recording.record_batch():
             if isinstance(outcome, errors.ImportRefused):
                 self._report.refuse(outcome)
             else:
@@ -103,8 +88,8 @@ class Recorder:
     def _do(self, step: Step) -> None:
         match step:
             case Say(name, turns):
-                self._batch += [self._recording.numbered(name, turn) for turn in turns]
-                self._characters += sum(len(turn.text) for turn in turns)
+                for turn in turns:
+                    self.recording.add(name, turn)
             case AlreadyThere(turns):
                 self._report.already_there += turns
             case Settle():
@@ -137,8 +122,8 @@ class Recorder:
         self._report.sessions += step.to is not None
         self._report.switched(step.reason)
 
-    def _write(self, tx: Transaction, item: Numbered) -> bool:
-        if (key := self._recording.new_key(tx, item)) is None:
+    def _write(self, tx: Transaction, item: Item, recording: Recording) -> bool:
+        if (key := recording.new_key(tx, item)) is None:
             return False
         stream = session.session_stream(item.session)
         for event in session.resume(item.session, state_in(tx, item.session, visible_of(self._store).states)):

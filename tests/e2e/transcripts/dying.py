@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.importers.transcripts import Transcripts, recording
+from mnemolog.adapters.importers import recognition
+from mnemolog.adapters.importers.transcripts import Transcripts
 from mnemolog.adapters.importers.transcripts.file_offsets import FileOffsets
 from mnemolog.infra.log.event_log import EventLog
 
@@ -33,7 +34,7 @@ def dying(call):
     return called
 
 
-recording.BATCH_MAX = 20
+recognition.BATCH_MAX = 20
 FileOffsets.save = dying(FileOffsets.save)
 made = EventLog.__init__
 
