@@ -26,6 +26,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from mnemolog.adapters.support.graph_checkpoints import Checkpoint as StoredCheckpoint
 from mnemolog.adapters.support.graph_checkpoints import Threads, Typed
 from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.aio.wrappers import in_read_pool, in_write_pool
 from mnemolog.domain import errors
 from mnemolog.domain.threads import checked_thread_id
 from mnemolog.store import MemoryStore
@@ -201,25 +202,18 @@ class MnemologSaver(BaseCheckpointSaver[int]):
             history["writes"].reverse()
         return found
 
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """See `put`."""
-        return await self._pools.write(partial(self.put, config, checkpoint, metadata, new_versions))
+    @property
+    def _of(self) -> Self:  # For the wrappers.
+        return self
 
-    async def aput_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
-    ) -> None:
-        """See `put_writes`."""
-        await self._pools.write(partial(self.put_writes, config, writes, task_id, task_path))
-
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """See `get_tuple`."""
-        return await self._pools.read(partial(self.get_tuple, config))
+    aput = in_write_pool(put)
+    aput_writes = in_write_pool(put_writes)
+    aget_tuple = in_read_pool(get_tuple)
+    adelete_thread = in_write_pool(delete_thread)
+    adelete_for_runs = in_write_pool(delete_for_runs)
+    acopy_thread = in_write_pool(copy_thread)
+    aprune = in_write_pool(prune)
+    aget_delta_channel_history = in_read_pool(get_delta_channel_history)
 
     async def alist(
         self,
@@ -234,28 +228,6 @@ class MnemologSaver(BaseCheckpointSaver[int]):
         while page := await self._pools.read(lambda: [*islice(found, LISTED_TOGETHER)]):
             for item in page:
                 yield item
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """See `delete_thread`."""
-        await self._pools.write(partial(self.delete_thread, thread_id))
-
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """See `delete_for_runs`."""
-        await self._pools.write(partial(self.delete_for_runs, run_ids))
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """See `copy_thread`."""
-        await self._pools.write(partial(self.copy_thread, source_thread_id, target_thread_id))
-
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """See `prune`."""
-        await self._pools.write(partial(self.prune, thread_ids, strategy=strategy))
-
-    async def aget_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
-        """See `get_delta_channel_history`."""
-        return await self._pools.read(partial(self.get_delta_channel_history, config=config, channels=channels))
 
     def _tuple(self, found: StoredCheckpoint) -> CheckpointTuple:
         loads = self.serde.loads_typed

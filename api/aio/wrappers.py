@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial, update_wrapper
 from inspect import signature
 from itertools import islice
-from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.infra.runtime import cancellation
@@ -39,8 +39,17 @@ class AsyncWrapper(OfOneProcess, Generic[Of_co]):
         self._of, self._pools = of, pools
 
 
+class Pooled(Protocol[Of_co]):
+    """What wraps an object, or is it, and has the pools that run its methods."""
+
+    @property
+    def _of(self) -> Of_co: ...
+    @property
+    def _pools(self) -> WorkerPools: ...
+
+
 Method = Callable[Concatenate[Self, P], Result]
-AsyncMethod = Callable[Concatenate[AsyncWrapper[Self], P], Coroutine[Any, Any, Result]]
+AsyncMethod = Callable[Concatenate[Pooled[Self], P], Coroutine[Any, Any, Result]]
 
 
 def _own(of: Self, method: Method[Self, P, Result]) -> Callable[P, Result]:
@@ -52,7 +61,7 @@ def _own(of: Self, method: Method[Self, P, Result]) -> Callable[P, Result]:
 def in_write_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result]:
     """Make a coroutine of a method that appends."""
 
-    async def call(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
+    async def call(self: Pooled[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
         return await self._pools.write(partial(_own(self._of, method), *args, **kwargs))
 
     return _named(call, method, "write")
@@ -61,7 +70,7 @@ def in_write_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Resul
 def in_read_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result]:
     """Make a coroutine of a method that reads and calls no model."""
 
-    async def call(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
+    async def call(self: Pooled[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
         return await self._pools.read(partial(_own(self._of, method), *args, **kwargs))
 
     return _named(call, method, "read")
@@ -70,7 +79,7 @@ def in_read_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result
 def in_recall_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result]:
     """Make a coroutine of a method that may call a model. With `mode="text"` it does not."""
 
-    async def call(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
+    async def call(self: Pooled[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
         pool = self._pools.read if kwargs.get("mode") == "text" else self._pools.recall
         return await pool(partial(_own(self._of, method), *args, **kwargs))
 
@@ -81,7 +90,7 @@ def in_background_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, 
     """Make a coroutine of a method that may take minutes. It can be stopped whenever it reports progress."""
     reports = "progress" in signature(method).parameters
 
-    async def call(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
+    async def call(self: Pooled[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
         work = partial(_own(self._of, method), *args, **kwargs)
         if reports:
             work.keywords["progress"] = stopping(work.keywords.get("progress"))
@@ -92,10 +101,10 @@ def in_background_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, 
 
 def in_pages(
     method: Method[Self, P, Iterator[Item]],
-) -> Callable[Concatenate[AsyncWrapper[Self], P], AsyncIterator[Item]]:
+) -> Callable[Concatenate[Pooled[Self], P], AsyncIterator[Item]]:
     """Make an asynchronous iterator of a method that reads and yields. It fetches `ITEMS_PER_CALL` at a time."""
 
-    async def call(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[Item]:
+    async def call(self: Pooled[Self], /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[Item]:
         items = await self._pools.read(partial(_own(self._of, method), *args, **kwargs))
         while page := await self._pools.read(lambda: list(islice(items, ITEMS_PER_CALL))):
             for item in page:
@@ -109,7 +118,7 @@ def wrapped(
 ) -> AsyncMethod[Self, P, Wrapper]:
     """Make a coroutine return its result wrapped for asyncio."""
 
-    async def given(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> Wrapper:
+    async def given(self: Pooled[Self], /, *args: P.args, **kwargs: P.kwargs) -> Wrapper:
         return wrapper(await call(self, *args, **kwargs), self._pools)
 
     return _named(given, call)
@@ -121,7 +130,7 @@ def pool_of(coroutine: Callable[..., Any]) -> Pool:
     return found
 
 
-async def run_in(pool: Pool, of: AsyncWrapper[Self], work: Callable[[Self], Result]) -> Result:
+async def run_in(pool: Pool, of: Pooled[Self], work: Callable[[Self], Result]) -> Result:
     """Run work on the object that `of` wraps, in one of its pools. Raises what it raises, and `StoreClosed`."""
     run: Callable[[Callable[[], Result]], Coroutine[Any, Any, Result]] = getattr(of._pools, pool)
     return await run(partial(work, of._of))
