@@ -89,9 +89,4 @@ def _matches(
 
 
 def _is_seen(turn: Turn, spans: Spans | None) -> bool:
-    return spans is None or any(
-        span.session == turn.session
-        and span.after < turn.position
-        and (span.upto is None or turn.position <= span.upto)
-        for span in spans
-    )
+    return spans is None or any(span.holds(turn.session, turn.position) for span in spans)

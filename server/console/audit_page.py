@@ -15,7 +15,7 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT
-from mnemolog.infra.log.event_log import EventLog
+from mnemolog.forgetting.certificate import head_at
 from mnemolog.operations.known_backups import backup_witnesses
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.health.witnesses import witnesses_of
@@ -92,11 +92,6 @@ async def audit(request: Request, caller: Caller, at: AsOf) -> AuditPage:
         )
 
     return await read(caller.store, look)
-
-
-def head_at(log: EventLog, position: int) -> Head:
-    """Return a position with the digest of the log up to there."""
-    return Head(position=Position(position), digest=(log.digest_at(Position(position)) or b"").hex())
 
 
 def _witnesses(store: MemoryStore) -> Iterator[ShownWitness]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
@@ -15,22 +14,19 @@ from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import events_of, known_session, read, visible_of
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.events import ForgetRequested
-from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT
 from mnemolog.domain.session import session_of
 from mnemolog.forgetting import history
-from mnemolog.forgetting.results import AskedQuestion, Certificate, ForgetReport, NodeStatus
+from mnemolog.forgetting.results import AskedQuestion, Certificate, ForgetReport
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.ports import Progress
 from mnemolog.server.console import parameters
-from mnemolog.server.console.audit_page import head_at
 from mnemolog.server.console.event_words import in_words
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.moment import AsOf
@@ -157,20 +153,13 @@ class CertificatePage(Result, frozen=True, kw_only=True):
     """To keep, and to check with an export of the log."""
 
     erasure: PastErasure
-    log_id: str
     says: tuple[str, ...]
     counts: dict[str, int]
     """By kind of event, in words."""
     streams: tuple[tuple[str, int], ...]
     """What they were part of, and how many events of each."""
-    before: Head
-    """The head of the log before the request."""
-    after: Head
-    """The head of the log when the erasure was recorded as done; as far as it got, if it is not."""
     erased_at: datetime | None
     completed_at: datetime | None
-    pending_nodes: tuple[NodeStatus, ...]
-    """Nodes of a log in PostgreSQL that have not confirmed it."""
 
 
 @page("/forgetting", title="Forgetting", template="forgetting.html")
@@ -324,27 +313,22 @@ async def certificate(request: Request, caller: Caller, _at: AsOf) -> Certificat
 
 
 def _certificate(store: MemoryStore, found: history.Request) -> CertificatePage:
-    log, recorded, done = events_of(store), found.recorded, found.completed_at
-    erasure, pending = _past(found), _pending_nodes(store, found.event.id)
+    log, done, erasure = events_of(store), found.completed_at, _past(found)
     made = store.parts.forgetting.certificate(found.event.id, visible_of(store).boundary)
     if made is None:
         raise Refused(_NO_ERASURE)
     return CertificatePage(
         certificate=made,
         erasure=erasure,
-        log_id=log.log_id,
-        says=tuple(_certified(erasure, is_erased=found.erased_at is not None, pending=pending)),
+        says=tuple(_certified(erasure, is_erased=found.erased_at is not None, waiting=made.statements.waiting_for)),
         counts=in_words(_total(found.event)),
         streams=tuple(_streams(found.event)),
-        before=head_at(log, recorded.position - 1),
-        after=head_at(log, done or found.erased_last or recorded.position),
         erased_at=None if found.erased_at is None else to_datetime(log.recorded_at(found.erased_at)),
         completed_at=None if done is None else to_datetime(log.recorded_at(done)),
-        pending_nodes=pending,
     )
 
 
-def _certified(erasure: PastErasure, *, is_erased: bool, pending: tuple[NodeStatus, ...]) -> Iterator[str]:
+def _certified(erasure: PastErasure, *, is_erased: bool, waiting: Sequence[str]) -> Iterator[str]:
     if not is_erased:
         yield "The request was recorded. Its content was not erased yet; it is tried again."
         return
@@ -353,17 +337,9 @@ def _certified(erasure: PastErasure, *, is_erased: bool, pending: tuple[NodeStat
         yield "No file of this store holds any of it, apart from what is listed below as remaining."
     else:
         yield "No answer has any of it. Files of keys or of projections still wait to be rewritten; it is tried again."
-    if pending:
-        yield f"{counted(len(pending), 'node has', 'nodes have')} not confirmed it yet; they serve nothing of it."
+    if waiting:
+        yield f"{counted(len(waiting), 'node has', 'nodes have')} not confirmed it yet; they serve nothing of it."
     yield "The events themselves stay in the chain of digests, so that the history can still be verified."
-
-
-def _pending_nodes(store: MemoryStore, request_id: str) -> tuple[NodeStatus, ...]:
-    with suppress(errors.OutsideScope):
-        for pending in store.audit.pending_erasures():
-            if pending.request == request_id:
-                return pending.waiting_for
-    return ()
 
 
 def _visible(store: MemoryStore, at: Position | None) -> Iterator[history.Request]:

@@ -27,7 +27,7 @@ from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import InvalidInput, MnemologError, StoreClosed
 from mnemolog.domain.events import RecordedEvent, TokenRevoked
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.moments import When
+from mnemolog.domain.moments import When, position_at
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.scope import ROOT, Scope, covers, parse_scope
 from mnemolog.domain.session import SessionLike
@@ -310,7 +310,9 @@ class _Followed:
         if after is None:
             self._position = (await self._subscriber.store.head()).position
         else:
-            self._position = await run_in("read", self._subscriber.store, lambda store: _checked(store, after))
+            self._position = await run_in(
+                "read", self._subscriber.store, lambda store: position_at("after", after, events_of(store))
+            )
         return await self._page()
 
     async def parts(self, page: list[_Entry]) -> AsyncIterator[bytes]:
@@ -390,15 +392,6 @@ def _seen(store: MemoryStore, scope: Scope, entries: Sequence[_Entry]) -> list[_
 def _is_within(store: MemoryStore, scope: Scope, entry: _Entry) -> bool:
     state = None if entry.session is None else visible_of(store).states.latest(entry.session)
     return state is not None and covers(scope, Scope(state.started.scope))
-
-
-def _checked(store: MemoryStore, after: When) -> Position:
-    """Return the position of `after`. Raises `InvalidInput` for one past the head."""
-    head = store.head().position
-    found = after if isinstance(after, int) else store.position_at(after)
-    if not 0 <= found <= head:
-        raise InvalidInput("after", f"position {found} is not in this log, which ends at {head}")
-    return Position(found)
 
 
 def _position(last: str) -> int:

@@ -241,9 +241,9 @@ def test_forgetting_is_confirmed_in_writing_and_answered_with_a_certificate(writ
     page = forgets.follow(sent)
     erasure, after = page["erasure"], writer.run(writer.store.head())
     assert (str(erasure["events"]), erasure["reason"], erasure["actor"]) == (count, "she asked", "ada")
-    assert page["before"] == {"position": before.position, "digest": before.digest}
-    assert page["after"] == {"position": after.position, "digest": after.digest}
-    assert page["pending_nodes"] == []
+    assert page["certificate"]["before"] == {"position": before.position, "digest": before.digest}
+    assert page["certificate"]["after"] == {"position": after.position, "digest": after.digest}
+    assert page["certificate"]["statements"]["waiting_for"] == []
     assert page["completed_at"] is not None
     assert page["counts"]["turns said"] == 3
     html = writer.get(f"/forgetting/{erasure['request']}").text
