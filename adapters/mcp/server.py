@@ -93,13 +93,16 @@ class _Requests:
         return types.ListToolsResult(tools=[_described(tool) for tool in self._tools.values()])
 
     async def call_tool(self, _ctx: Any, params: Any) -> Any:
-        if params.name not in self._tools:
-            why = "this server does not offer it" if params.name in TOOLS else "there is no such tool"
-            raise MCPError(code=types.INVALID_PARAMS, message=f"{params.name}: {why}; it has {', '.join(self._tools)}")
-        answer = await self._ask(self._tools[params.name], params.arguments or {})
+        tool = self._tools.get(params.name)
+        answer = self._unknown(params.name) if tool is None else await self._ask(tool, params.arguments or {})
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=printable(str(answer)))], is_error=isinstance(answer, Refusal)
         )
+
+    def _unknown(self, name: str) -> Refusal:
+        why = "this server does not offer it" if name in TOOLS else "there is no such tool"
+        hint = "nothing here erases; the user can, with `mnemolog forget`"
+        return Refusal(what=f"{name}: {why}; it has {', '.join(self._tools)}", hint=hint)
 
     async def _ask(self, tool: Tool, arguments: dict[str, Any]) -> Answer[Any] | Refusal:
         began = monotonic()

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import ClassVar, Final
 
 from mnemolog.domain.agent import agent_of
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.clock import to_datetime, within_calendar
 from mnemolog.domain.display import dated, one_line
 from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
@@ -32,6 +32,8 @@ class Moment(Result, frozen=True, kw_only=True):
     position: Position
     at: datetime
     """When it was recorded. UTC."""
+    said_at: datetime | None = None
+    """When a turn was said, if the caller gave a time. UTC."""
     stream: str
     version: Version
     topic: str
@@ -54,7 +56,10 @@ class Moment(Result, frozen=True, kw_only=True):
         """Return position, time, session and what happened, as columns of a line of the timeline."""
         who = one_line(self.who, characters_max=_WHO_CHARACTERS)
         what = signed(self.what, self.event)
-        return f"@{self.position:<6}", dated(self.at, seconds=True), f"{who:<{_WHO_CHARACTERS}}", what
+        said_at = dated(self.said_at, seconds=True) if self.said_at is not None else ""
+        at = dated(self.at, seconds=True)
+        said = f"  (said {said_at})" if said_at and said_at[:-3] != at[:-3] else ""
+        return f"@{self.position:<6}", at, f"{who:<{_WHO_CHARACTERS}}", what + said
 
     def _shown(self) -> Iterable[str]:
         return (f"@{self.position}", brief(self.who), brief(self.what))
@@ -122,9 +127,11 @@ def _moment(recorded: RecordedEvent, *, who: str) -> Moment:
         at = to_datetime(recorded.recorded_at)
     except OverflowError as error:
         raise LogDamaged("it was recorded at no time of the calendar", position=recorded.position) from error
+    said_at = recorded.event.said_at if isinstance(recorded.event, TurnRecorded) else None
     return Moment(
         position=recorded.position,
         at=at,
+        said_at=None if said_at is None else to_datetime(within_calendar(said_at)),
         stream=recorded.stream,
         version=recorded.version,
         topic=recorded.event.topic,

@@ -57,6 +57,23 @@ def test_an_answer_has_its_position(asked):
         ("recall", {}, "InvalidArguments: "),
         ("recall", ["tea"], "InvalidArguments: "),
         ("recall", {"query": " "}, "InvalidInput: "),
+        (
+            "recall",
+            {"query": "tea", "k": 2.5},
+            "InvalidArguments: Expected `int`, got `float` - at `$.k`; k is integer",
+        ),
+        (
+            "working_memory",
+            {"delete": "[1]"},
+            "InvalidArguments: Expected `str`, got `int` - at `$.delete[0]`; delete is array",
+        ),
+        (
+            "working_memory",
+            {"set": {}},
+            "InvalidArguments: working_memory has no argument 'set' (did you mean 'values'?)",
+        ),
+        ("switch", {"session": "a"}, "InvalidArguments: switch has no argument 'session' (did you mean 'to'?)"),
+        ("timeline", {"since": "soon"}, "InvalidInput: since: 'soon' is not a time; expected a time such as "),
     ],
 )
 def test_a_refusal_is_in_words_and_says_what_to_do(name, arguments, what, asked):
@@ -67,6 +84,46 @@ def test_a_refusal_is_in_words_and_says_what_to_do(name, arguments, what, asked)
     assert "\nhint: " in str(refusal)
     assert isinstance(status, Answer)
     assert status.position == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("remember", {"text": "Tea.", "role": None, "said_at": None}),
+        ("recall", {"query": "tea", "k": "3", "scope": None, "min_relevance": "0", "full": "true", "as_of": "2"}),
+        ("recall", {"query": "tea", "k": 3.0, "as_of": 2.0, "exchange": None, "since": "yesterday"}),
+        ("timeline", {"limit": None, "after": "0", "until": "now"}),
+        ("working_memory", {"values": '{"a": null}', "delete": '["a"]'}),
+        ("memory_set", {"session": "helper", "key": "a", "value": "[1]", "ttl": "60"}),
+        ("checkpoint_create", {"session": "helper", "name": "a", "description": None}),
+    ],
+)
+def test_arguments_are_read_as_models_write_them(name, arguments, asked):
+    """Null is not given; numbers and lists may be texts. A text stays a text where one is wanted."""
+    said, answer, value = asked(
+        ("remember", {"text": '[{"role": "user", "content": "Tea."}]'}),
+        (name, arguments),
+        ("working_memory", {}),
+    )
+    assert (said.result, type(answer)) == ('{"session":"helper","positions":[2]}', Answer)
+    assert value.result == (
+        '{"values":{"a":"[1]"}}'
+        if name == "memory_set"
+        else "{}"
+        if name != "working_memory"
+        else '{"values":{"a":null}}'
+    )
+
+
+def test_a_timeline_asks_for_the_time_of_saying(asked):
+    """What was said before it was recorded is in its own time, not in that of the recording."""
+    _, tuesday, today = asked(
+        ("remember", {"text": "It rains.", "said_at": "3 days ago"}),
+        ("timeline", {"since": "4 days ago", "until": "2 days ago"}),
+        ("timeline", {"since": "today"}),
+    )
+    assert "It rains." in tuesday.result
+    assert "It rains." not in today.result
 
 
 def test_an_unexpected_error_is_a_refusal_too(asked, monkeypatch, caplog):

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from mnemolog.adapters.support.agent_tools.tool import NOTHING_DONE, Refusal, schema_of
+from mnemolog.adapters.support.agent_tools.tool import NOTHING_DONE, Refusal, read_arguments, schema_of
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import MnemologError
 from mnemolog.projections.recall.answer import Hit
@@ -40,7 +40,7 @@ class ConversationTool(msgspec.Struct, frozen=True, kw_only=True):
     def answer(self, arguments: Mapping[str, Any]) -> str:
         """Return the answer as JSON, `error` and `hint` for arguments and errors of mnemolog. Raises others."""
         try:
-            answer = self.call(msgspec.convert(arguments, self.arguments))
+            answer = self.call(read_arguments(self.arguments, arguments))
         except msgspec.ValidationError as error:
             answer = {"error": str(error), "hint": NOTHING_DONE}
         except MnemologError as error:

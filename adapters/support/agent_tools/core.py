@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Final, Literal
 
+import msgspec
 from msgspec import Meta
 
 from mnemolog.adapters.support.agent_tools.memory import NO_MODEL, Memory
 from mnemolog.adapters.support.agent_tools.tool import lean_json
-from mnemolog.adapters.support.store_access import known_async_session
+from mnemolog.adapters.support.store_access import clock_of, known_async_session, with_pools
 from mnemolog.aio.session import AsyncSession
 from mnemolog.application.session_service import checked_turn
 from mnemolog.domain.clock import local_time
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.position import Position
+from mnemolog.domain.relative_times import parse_position_or_time, parse_relative_time
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.projections.context.answer import WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
@@ -32,11 +35,13 @@ SCANNED_MAX: Final = 5_000
 NOTHING: Final = "Nothing was found."
 PASSAGES: Final = "a text with of_characters is the best passage of a longer turn; full=true returns whole turns"
 
+_MESSAGES: Final = msgspec.json.Decoder(list[dict[str, Any]])
+
 When = int | str
 Session = Annotated[str | None, Meta(description="Id of the conversation, chosen by you. Default: the one you are in.")]
 Among = Annotated[str | None, Meta(description="Only this session and what it inherits. Default: all.")]
-Since = Annotated[str | None, Meta(description="ISO date or time, such as 2026-03-16.")]
-AsOf = Annotated[When | None, Meta(description="Answer as of this time or log position.")]
+Since = Annotated[str | None, Meta(description="When it was said: 2026-03-16, yesterday 14:00, tuesday, 2 days ago.")]
+AsOf = Annotated[When | None, Meta(description="Answer as of this time of recording, or log position.")]
 
 
 async def remember(
@@ -51,12 +56,13 @@ async def remember(
     scope: Annotated[str | None, Meta(description="Owner of a session that this starts, such as acme/alice.")] = None,
 ) -> str:
     """Record messages in a session, and start the session if there is none."""
+    text = _messages_in(text) if isinstance(text, str) else text
     if isinstance(text, list):
         if key is not None or said_at is not None or speaker is not None:
             raise InvalidInput("text", "in a list, each message has its own key, said_at and speaker")
         messages = text
     else:
-        given = {"role": role, "content": text, "key": key, "said_at": said_at, "speaker": speaker}
+        given = {"role": role, "content": text, "key": key, "speaker": speaker, **_times(memory, said_at=said_at)}
         messages = [{name: value for name, value in given.items() if value is not None}]
     for message in messages:  # Before a session is started for them.
         checked_turn(NewTurn.of(message, session="any"))
@@ -82,7 +88,7 @@ async def recall(
     exchange: Annotated[bool, Meta(description="Add the reply to a hit, or what it replies to.")] = False,
 ) -> str:
     """Return the turns that answer a question. While the model is loading, by text search only."""
-    limits = {"since": since, "until": until, "as_of": as_of, "min_relevance": min_relevance}
+    limits = _times(memory, since=since, until=until, as_of=as_of) | {"min_relevance": min_relevance}
     found = await _recalled(memory, query, k=k, session=session, scope=scope, exchange=exchange, **limits)
     below = f"{found.left_out} left out: relevance below {found.min_relevance:g}" if found.left_out else ""
     if not found.hits:
@@ -110,7 +116,8 @@ async def context(
     """Return the working memory of the session, and what was said that has to do with the query, as text."""
     held = await _found(memory, session)
     ask = memory.store.context if held is None else held.context
-    found = await ask(query, tokens, scope=scope, as_of=as_of, wait_for_model=memory.model != "loading")
+    moment = _times(memory, as_of=as_of)
+    found = await ask(query, tokens, scope=scope, **moment, wait_for_model=memory.model != "loading")
     left_out = sum(item.why is WhyLeftOut.NO_ROOM for item in found.left_out)
     more = f"\n({left_out} more did not fit into {tokens} tokens)" if left_out else ""
     return (found.text or NOTHING) + more
@@ -125,13 +132,15 @@ async def timeline(
     limit: Annotated[int, Meta(ge=1, le=500)] = 50,
     after: Annotated[int | None, Meta(description="Only after this position: the next page.")] = None,
 ) -> str:
-    """Return what was recorded in a time, in order; without `since` and `after` the newest."""
-    forward = since is not None or after is not None
-    start = after or 0
-    if not forward:
-        end = (await memory.store.head()).position if until is None else await memory.store.position_at(until)
-        start = max(0, end - SCANNED_MAX)
-    events = memory.store.audit.timeline(after=Position(start), session=session, since=since, until=until)
+    """Return what happened in a time, in order of recording; without `since` and `after` the newest.
+
+    Turns count when they were said, everything else when it was recorded.
+    """
+    forward, start = since is not None or after is not None, after or 0
+    if not forward and until is None:
+        start = max(0, (await memory.store.head()).position - SCANNED_MAX)
+    span = _times(memory, since=since, until=until)
+    events = memory.store.audit.timeline(after=Position(start), session=session, by="said", **span)
     kept: deque[Moment] = deque(maxlen=limit)
     more = False
     async for moment in events:
@@ -140,7 +149,8 @@ async def timeline(
             break
         kept.append(moment)
     lines = [
-        f"@{item.position} {_when(item.at)} {item.session or item.who}: {_cut(item.what, LINE_MAX)}" for item in kept
+        f"@{item.position} {_when(item.said_at or item.at)} {item.session or item.who}: {_cut(item.what, LINE_MAX)}"
+        for item in kept
     ]
     if more:
         lines.append(f"(more: after={kept[-1].position})")
@@ -160,7 +170,7 @@ async def working_memory(
     """Change the working memory of a session, and return it."""
     if not (values or delete or task is not None or note is not None):
         held = await _found(memory, session)
-        return "{}" if held is None else await _mind(held, as_of=as_of)
+        return "{}" if held is None else await _mind(held, **_times(memory, as_of=as_of))
     if memory.read_only:
         raise InvalidInput("values", "this server is read-only")
     if as_of is not None:
@@ -197,11 +207,30 @@ async def switch(
         reason=reason or (SwitchReason.RESUME if exists else SwitchReason.NEW),
         agent=memory.agent,
         turns=turns,
-        at=at,
         title=title,
         scope=scope,
+        **_times(memory, at=at),
     )
     return lean_json({"session": entered.id, "title": entered.title, "scope": entered.scope})
+
+
+def _times(memory: Memory, **given: When | None) -> dict[str, Any]:
+    """Return times as the library takes them. Models give them as people do on the command line."""
+    clock = clock_of(with_pools(memory.store)[0])
+    read = {"as_of": parse_position_or_time, "at": parse_position_or_time}
+    return {
+        name: read.get(name, parse_relative_time)(name, value, clock=clock) if isinstance(value, str) else value
+        for name, value in given.items()
+    }
+
+
+def _messages_in(text: str) -> str | list[dict[str, Any]]:
+    """Return the messages that a text is the JSON of, else the text."""
+    with suppress(msgspec.DecodeError, msgspec.ValidationError):
+        messages = _MESSAGES.decode(text)
+        if messages and all("role" in message for message in messages):
+            return messages
+    return text
 
 
 async def _found(memory: Memory, session: str | None) -> AsyncSession | None:

@@ -7,12 +7,14 @@ import inspect
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import Meta
+from msgspec import inspect as inspected
 
 from mnemolog.adapters.support.agent_tools.memory import Memory
 from mnemolog.domain import errors
@@ -23,6 +25,7 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.role import Role
 
 Result = TypeVar("Result")
+Arguments = TypeVar("Arguments", bound=msgspec.Struct)
 Effect = Literal["reads", "adds", "settles", "hides"]
 """What a tool does to the log: nothing; append; append once, however often it is called; hide turns or values."""
 
@@ -42,11 +45,12 @@ _TOOLS: Final = {
 _NOTHING_WRITTEN: Final = "nothing was written; "
 
 SYNONYMS: Final = {
-    **{"limit": "k", "top_k": "k", "n": "k", "count": "k"},
-    **{"session_id": "session", "conversation": "session", "thread_id": "session"},
-    **{"content": "text", "message": "text", "messages": "text", "user_id": "scope", "start": "since", "end": "until"},
+    **dict.fromkeys(("k", "limit"), ("k", "limit", "top_k", "n", "count")),
+    **dict.fromkeys(("session", "to"), ("session", "session_id", "conversation", "thread_id")),
+    **{"text": ("content", "message", "messages"), "values": ("set", "value"), "scope": ("user_id",)},
+    **{"since": ("start",), "until": ("end",)},
 }
-"""Arguments that models try, and the names that they have here."""
+"""Arguments, and the names that models try for them."""
 
 Moment = Annotated[datetime, Meta(tz=True, description="ISO 8601 with a time zone.")]
 PARAMETERS: Final[dict[str, Any]] = {
@@ -71,6 +75,12 @@ PARAMETERS: Final[dict[str, Any]] = {
     "checkpoint": Annotated[str, Meta(description="Id or name of a checkpoint.")],
 }
 """Types of parameters that need a description, or that JSON does not have."""
+
+_ANY: Final[set[type]] = {inspected.AnyType}
+_REAL: Final[set[type]] = {inspected.FloatType}
+_NOT_TEXT: Final = _REAL | {
+    *(inspected.IntType, inspected.BoolType, inspected.ListType, inspected.DictType, inspected.NoneType),
+}
 
 _log = logging.getLogger(__name__)
 
@@ -174,9 +184,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             return f"expected an object with {', '.join(known)}"
         for name in arguments:
             if name not in known:
-                close = difflib.get_close_matches(str(name), [*known, *SYNONYMS], n=1)
-                meant = SYNONYMS.get(close[0], close[0]) if close else ""
-                guess = f" (did you mean {meant!r}?)" if meant in known else ""
+                names = {tried: right for right in known for tried in SYNONYMS.get(right, ())}
+                close = difflib.get_close_matches(str(name), [*known, *names], n=1)
+                guess = f" (did you mean {names.get(close[0], close[0])!r}?)" if close else ""
                 return f"{self.name} has no argument {name!r}{guess}; it takes {', '.join(known)}"
         named = re.search(r"`\$\.(\w+)", str(error))
         allowed = _allowed(self.input_schema, known[named[1]]) if named and named[1] in known else ""
@@ -184,7 +194,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     async def call(self, memory: Memory, arguments: Mapping[str, Any]) -> Answer[Any]:
         """Return the answer. Raises `msgspec.ValidationError` for invalid arguments: nothing was done."""
-        given = msgspec.structs.asdict(msgspec.convert(arguments, self.arguments))
+        given = msgspec.structs.asdict(read_arguments(self.arguments, arguments))
         if "agent" in given and given["agent"] is None and given.get("session") is None:
             given["agent"] = memory.agent
         before = await memory.store.head()
@@ -229,6 +239,41 @@ def made(
         arguments=arguments,
         reads_too=reads_too,
     )
+
+
+def read_arguments(type_: type[Arguments], given: Any) -> Arguments:
+    """Return the arguments of a call. Null means not given; numbers and lists may be sent as text.
+
+    Raises `msgspec.ValidationError`.
+    """
+    if isinstance(given, Mapping):
+        kinds = _kinds_of(type_)
+        read = {name: _as_wanted(value, kinds.get(name, _ANY)) for name, value in given.items()}
+        given = {name: value for name, value in read.items() if value is not None or kinds.get(name, set()) & _ANY}
+    return msgspec.convert(given, type_)
+
+
+@cache
+def _kinds_of(type_: type[msgspec.Struct]) -> dict[str, set[type]]:
+    """Return for each field of a struct the kinds of values that it takes, as classes of `msgspec.inspect`."""
+    return {field.name: _kinds(inspected.type_info(field.type)) for field in msgspec.structs.fields(type_)}
+
+
+def _kinds(type_: inspected.Type) -> set[type]:
+    if isinstance(type_, inspected.Metadata):
+        return _kinds(type_.type)
+    if isinstance(type_, inspected.UnionType):
+        return set[type]().union(*map(_kinds, type_.types))
+    return {type(type_)}
+
+
+def _as_wanted(value: Any, kinds: set[type]) -> Any:
+    """Return a value as one of these kinds, if it is written in another way than JSON has it."""
+    if isinstance(value, str) and kinds <= _NOT_TEXT:
+        with suppress(msgspec.DecodeError):
+            value = msgspec.json.decode(value)
+    is_whole = isinstance(value, float) and value.is_integer() and kinds & {inspected.IntType} and not kinds & _REAL
+    return int(value) if is_whole else value
 
 
 @cache  # Lazily: most schemas are never needed.
