@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from mnemolog.application import previews
+from mnemolog.application.prompt_messages import messages_of
 from mnemolog.application.session_service import Decision, Sessions
 from mnemolog.application.switches import Switches
 from mnemolog.application.visible_events import VisibleEvents
@@ -75,7 +76,8 @@ class Session(OfOneProcess, WorkingMemory):
             trip.record({"role": "assistant", "content": "It leaves at nine."}).role.value  # -> 'assistant'
 
         - `role`: `user`, `assistant`, `system` or `tool`; or one message as model providers write it
-        - `text`: what was said, up to 1 MiB of UTF-8; or a list of parts (docs/sessions.md)
+        - `text`: what was said, up to 1 MiB of UTF-8; or a list of parts (docs/sessions.md); may be empty if tools are
+          called, and then reads `[tool call: NAME]`, which search does not find
         - `key`: makes a retry safe: the same turn with the same key is recorded once, another raises `DuplicateKey`
         - `said_at`: when it was said: a `datetime` with a time zone, a `date` or ISO 8601 text; None for now
         - `speaker`: who said it
@@ -233,18 +235,38 @@ class Session(OfOneProcess, WorkingMemory):
         before: When | None = None,
         limit: int = 1_000,
         newest_first: bool = False,
+        last: int | None = None,
         hidden: bool = False,
     ) -> Results[Turn]:
-        """Return up to `limit` turns that the session sees, oldest first, or newest first.
+        """Return up to `limit` turns that the session sees, oldest first, or newest first; or the `last` ones.
+
+            store = MemoryStore.open("memory/", model=None)
+            trip = store.session("trip")
+            trip.record_many([{"role": "user", "content": word} for word in ("one", "two", "three")])
+            [turn.text for turn in trip.turns(last=2)]  # -> ['two', 'three']
 
         For the next page pass the last position of a page as `after`, or as `before` with `newest_first`. Either can
         also be a time of recording.
         `hidden` includes turns hidden by a rewind or a restore.
         """
         spans = self._parts.visible.spans(self.id, hidden=hidden)
-        return Results(
-            self._parts.projections.turns_in(spans, after=after, before=before, limit=limit, newest_first=newest_first)
+        return self._parts.projections.turns_in(
+            spans, after=after, before=before, limit=limit, newest_first=newest_first, last=last
         )
+
+    def messages(self, *, limit: int = 1_000) -> list[dict[str, Any]]:
+        """Return the last `limit` turns that the session sees as messages for the next call of a model.
+
+            store = MemoryStore.open("memory/", model=None)
+            trip = store.session("trip")
+            trip.record("user", "Is the ferry late?")
+            trip.messages()  # -> [{'role': 'user', 'content': 'Is the ferry late?'}]
+
+        They have the form in which they were recorded, OpenAI's or Anthropic's, with calls and results of tools. A
+        result without its call is left out, as is a call without its result, but for calls of the last turn: providers
+        refuse them. Names of speakers are not in it.
+        """
+        return messages_of(self.turns(last=limit))
 
     def rewind(self, *, turns: int | None = None, to: When | None = None, dry_run: bool = False) -> int:
         """Hide the last `turns` turns that the session sees, or all recorded after `to`, a position or a time.
@@ -324,11 +346,12 @@ class SessionAt(MemoryView):
         before: When | None = None,
         limit: int = 1_000,
         newest_first: bool = False,
+        last: int | None = None,
     ) -> Results[Turn]:
         """Return up to `limit` turns that the session saw then. See `Session.turns`."""
         spans = cut(self._then.spans, upto=self.position)
-        return Results(
-            self._projections.turns_in(spans, after=after, before=before, limit=limit, newest_first=newest_first)
+        return self._projections.turns_in(
+            spans, after=after, before=before, limit=limit, newest_first=newest_first, last=last
         )
 
     def _state(self) -> SessionState:

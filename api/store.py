@@ -234,7 +234,7 @@ class MemoryStore(OfOneProcess):
         `Session.turns` returns the turns that the session sees. Raises `UnknownSession`.
         """
         own = (Span(self.parts.visible.state(session_id_of(session)).session, ORIGIN),)
-        return Results(self.parts.projections.turns_in(own, after=after, before=None, limit=limit, newest_first=False))
+        return self.parts.projections.turns_in(own, after=after, limit=limit)
 
     @takes_options
     def switch(self, to: SessionLike | None = None, **how: Unpack[SwitchHow]) -> Session:

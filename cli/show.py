@@ -35,6 +35,7 @@ class Page(TypedDict):
     before: When | None
     limit: int
     newest_first: bool
+    last: int | None
 
 
 class SessionThen(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +77,7 @@ def show(
     before: BeforePosition = None,
     limit: Annotated[int, typer.Option(min=1, max=INTEGER_MAX, help="Maximum number of turns.")] = 1_000,
     newest_first: Annotated[bool, typer.Option("--newest-first", help="Newest turns first.")] = False,
+    last: Annotated[int | None, typer.Option(min=1, max=INTEGER_MAX, help="Only the last turns, in order.")] = None,
     full: Full = False,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -92,7 +94,7 @@ def show(
         return
     if hidden and at is not None:
         raise typer.BadParameter("use --hidden without --at: turns hidden later are not hidden in a past state")
-    page = Page(after=after, before=before, limit=limit, newest_first=newest_first)
+    page = Page(after=after, before=before, limit=limit, newest_first=newest_first, last=last)
     with opened_session(store, session) as opened:
         if at is not None:
             answer(_then(opened.at(at), page), partial(_show_then, full=full), as_json=as_json)

@@ -116,6 +116,11 @@ def calls_text(calls: list[Any]) -> str:
     return f"[tool call: {names[0]}]" if len(names) == 1 else f"[tool calls: {', '.join(names)}]"
 
 
+def spoken_text(text: str, calls: list[Any]) -> str:
+    """Return the text of a turn, empty if it is the stand-in for calls of tools: what search may find."""
+    return "" if calls and text == calls_text(calls) else text
+
+
 def _part_text(part: Any) -> str | None:
     """Return the text of a part, None for one that has none, such as an image."""
     if isinstance(part, str):

@@ -149,9 +149,9 @@ def new_turn(
 ) -> TurnRecorded:
     """Return the event that records a turn, checked. Raises `InvalidInput`, `LimitExceeded`.
 
-    `text` may be a list of parts: texts, images, calls and results of tools.
+    `text` may be a list of parts: texts, images, calls and results of tools. It may be empty if tools are called.
     """
-    if not isinstance(text, str):
+    if not isinstance(text, str) or tool_calls:
         said = said_in({"role": role, "content": text, "tool_calls": tool_calls})
         role, text, tool_calls = said.role, said.text, said.tool_calls
         metadata = {**said.metadata, **(metadata or {})}

@@ -11,7 +11,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import ContentErased, SessionStarted
 from mnemolog.domain.moments import When, page_bounds
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.domain.result import Stale
+from mnemolog.domain.result import Results, Stale
 from mnemolog.domain.session import session_of
 from mnemolog.domain.spans import Spans
 from mnemolog.domain.store_layout import StoreLayout
@@ -145,11 +145,22 @@ class ProjectionSet:
         """Return the fingerprint of the model that answers; None if it was not needed yet."""
         return self.models.known_fingerprint()
 
-    def turns_in(self, spans: Spans, *, after: When, before: When | None, limit: int, newest_first: bool) -> list[Turn]:
-        """Return up to `limit` turns of the spans between two positions or times, both left out."""
-        first, last = page_bounds(after, before, self.log)
+    def turns_in(
+        self,
+        spans: Spans,
+        *,
+        after: When,
+        before: When | None = None,
+        limit: int,
+        newest_first: bool = False,
+        last: int | None = None,
+    ) -> Results[Turn]:
+        """Return up to `limit` turns of the spans between two positions or times, both left out; or the `last` ones."""
+        begin, end = page_bounds(after, before, self.log)
+        falls, limit = (newest_first, limit) if last is None else (True, last)
         with self.current_views().database.reading() as connection:
-            return queries.turns_in(connection, spans, after=first, before=last, limit=limit, newest_first=newest_first)
+            found = queries.turns_in(connection, spans, after=begin, before=end, limit=limit, newest_first=falls)
+        return Results(found if falls is newest_first else reversed(found))
 
     def session_titles(self) -> dict[str, str]:
         """Return the titles of all sessions by id; without the title where the views have not read that far.

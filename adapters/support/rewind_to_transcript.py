@@ -55,7 +55,7 @@ def rewind_to_transcript(session: Session, messages: Sequence[Message], *, befor
 
     def hide_gone() -> int:
         version = visible_of(session).version(session.id)
-        turns = session.turns(newest_first=True, limit=LOOKED_BACK_MAX)[::-1]
+        turns = session.turns(last=LOOKED_BACK_MAX)
         places = [place for place, turn in enumerate(turns) if turn.role is Role.USER]
         first = first_gone([turns[place].text.strip() for place in places], kept, said=said)
         gone = 0 if first is None else len(turns) - places[first]

@@ -76,6 +76,7 @@ class AsyncSession(AsyncMemoryView[Session]):
     recall = in_recall_pool(Session.recall)
     context = in_recall_pool(Session.context)
     turns = in_read_pool(Session.turns)
+    messages = in_read_pool(Session.messages)
     rewind = in_write_pool(Session.rewind)
     branch = wrapped(lambda of, pools: AsyncSession(of, pools), in_write_pool(Session.branch))
     end = in_write_pool(Session.end)

@@ -134,9 +134,9 @@ class Sessions:
         key = current_request_key() if key is None else key
         if not isinstance(role, str):
             return self._transact(self._recording(NewTurn.of(role, session=session_id, text=text, key=key, **about)))
-        if text is None:
+        if text is None and not about.get("tool_calls"):
             raise errors.InvalidInput("text", f'missing; write record("user", "Hello") or record({EXAMPLE})')
-        turn = session.new_turn(role=role, text=text, **about)
+        turn = session.new_turn(role=role, text=text or "", **about)
         if key is not None:
             session.checked_key(key)
         return self._transact(

@@ -21,6 +21,7 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.language import choice_of
+from mnemolog.domain.message_content import spoken_text
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.domain.validation import NEVER_STARTED, STARTED_AGAIN
@@ -198,7 +199,10 @@ def _follow_language(connection: sa.Connection, events: Sequence[RecordedEvent])
 def _index_again(connection: sa.Connection, language: str) -> None:
     """Fill the text index, and the stems for ranking, with the stems of another language."""
     connection.exec_driver_sql(f"INSERT INTO {TEXT_INDEX} ({TEXT_INDEX}) VALUES ('delete-all')")
-    query = f"SELECT position, text FROM turns WHERE position > ? ORDER BY position LIMIT {_INDEXED_AT_ONCE}"
+    query = (  # A turn without stems has no text for search.
+        "SELECT position, text FROM turns WHERE position > ? AND stems != '' "
+        f"ORDER BY position LIMIT {_INDEXED_AT_ONCE}"
+    )
     after = 0
     while found := connection.exec_driver_sql(query, (after,)).all():
         first, after = found[0][0], found[-1][0]
@@ -268,7 +272,7 @@ def turn_rows(events: Iterable[RecordedEvent], places: dict[str, int], language:
         place = places[session]
         places[session] = place + 1
         found.append((place, recorded, turn))
-    stems = stems_of_each([turn.text for _, _, turn in found], language)
+    stems = stems_of_each([spoken_text(turn.text, turn.tool_calls) for _, _, turn in found], language)
     return [_turn_row(place, recorded, turn, of) for (place, recorded, turn), of in zip(found, stems, strict=True)]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
+from mnemolog.domain.message_content import spoken_text
 from mnemolog.domain.position import Position
 
 RECIPE: Final = "text/2"
@@ -20,10 +21,17 @@ class RenderedTurn(NamedTuple):
 
 
 def render(turn: TurnRecorded) -> str:
-    """Return the text to embed. Speakers' names are left out: they add little meaning, and the ranking scores them."""
-    return turn.text
+    """Return the text to embed, empty if the turn gets no vector: it only calls tools.
+
+    Speakers' names are left out: they add little meaning, and the ranking scores them.
+    """
+    return spoken_text(turn.text, turn.tool_calls)
 
 
 def rendered_turns(events: Iterable[RecordedEvent]) -> list[RenderedTurn]:
-    """Return the turns among these events, in order."""
-    return [RenderedTurn(item.position, render(item.event)) for item in events if isinstance(item.event, TurnRecorded)]
+    """Return the turns with a text among these events, in order."""
+    return [
+        RenderedTurn(item.position, text)
+        for item in events
+        if isinstance(item.event, TurnRecorded) and (text := render(item.event))
+    ]

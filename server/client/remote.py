@@ -36,12 +36,18 @@ class Remote:
         progress, default = arguments.pop("progress", None), arguments.pop("default", None)
         arguments |= self._given
         if operation.is_paged:
+            last = arguments.pop("last", None)
+            falls = arguments.get("newest_first", False)
+            if last is not None:
+                arguments |= {"limit": last, "newest_first": True}
             pages = self._pages(operation, arguments)
             first = next(pages)  # So that a refused call raises now.
             items = chain(first.items, (item for page in pages for item in page.items))
             if operation.is_iterator:
                 return map(self._result, items)
             found = Results(map(self._result, items))
+            if last is not None and not falls:
+                found.reverse()
             found.stale = first.stale
             return found
         receive = partial(result_after, progress=progress) if operation.reports else whole

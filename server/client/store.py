@@ -237,6 +237,8 @@ class _Replayed:
 class RemoteSession(_Recording, Session):
     """A handle on a session on a server."""
 
+    messages = Session.messages
+
     def __init__(self, connection: Connection, found: SessionFound) -> None:
         self._connection, self._given = connection, {"session": found.id}
         self.id, self.title, self.agent, self.scope = found.id, found.title, found.agent, found.scope

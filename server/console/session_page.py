@@ -155,16 +155,14 @@ def _conversation(
     seen = cut(state.spans, upto=at.position)
     every = cut(visible_of(store).spans(state.session, at.position, hidden=True), upto=at.position)
     forward = after is not None
-    found = store.parts.projections.turns_in(
+    page = store.parts.projections.turns_in(
         every,
         after=ORIGIN if after is None else after,
         before=end if before is None else min(before, end),
         limit=TURNS_MAX + 1,
-        newest_first=not forward,
+        last=None if forward else TURNS_MAX + 1,
     )
-    more, found = len(found) > TURNS_MAX, found[:TURNS_MAX]
-    if not forward:
-        found.reverse()
+    more, found = len(page) > TURNS_MAX, page[:TURNS_MAX] if forward else page[-TURNS_MAX:]
     first, last = (found[0].position, found[-1].position) if found else (None, None)
     marks = _marks(store, state, at) if any(not _holds(seen, turn) for turn in found) else ()
     return {

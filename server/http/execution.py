@@ -158,7 +158,12 @@ def _page_of(operation: Operation) -> Callable[[MemoryStore, dict[str, Any]], Ca
     is_read_on = get_origin(get_type_hints(operation.method)["return"]) is Iterator
 
     def page(store: MemoryStore, arguments: dict[str, Any]) -> CallResult:
-        limit = _checked_limit(arguments.pop("limit", PAGE))
+        limit, last = _checked_limit(arguments.pop("limit", PAGE)), arguments.pop("last", None)
+        if last is not None:
+            found = page(store, arguments | {"limit": last, "newest_first": True})
+            if not arguments.get("newest_first"):
+                found.result.reverse()
+            return found
         if is_read_on:
             end = None if boundary_of(store).scope == ROOT else _end_of_part(store, arguments)
             return _page(call(store, arguments), limit, end=end)

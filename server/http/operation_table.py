@@ -203,6 +203,7 @@ LEFT_OUT: Final[dict[Method, str]] = {
     MemoryStore.open: "the server opens the store",
     MemoryStore.close: "the server closes the store",
     MemoryStore.within: "a token is bound to scopes: its requests are answered within one of them",
+    Session.messages: "made of turns: read these with `last`, as the client does",
     AuditService.append_head: "the file belongs to the caller: GET /head returns what to append to it",
     AuditService.evaluate: "measures a model for minutes: run it where the model is",
     ModelService.add: "a model is a folder or a download on the server: run it there",

@@ -84,6 +84,7 @@ CALLS = {
     "preview": lambda store: store.preview_switch("trip/a b?", reason="resume", agent="guide"),
     "current": lambda store: (store.current("guide").id, store.current("nobody")),
     "turns": lambda store: (store.turns("trip/a b?"), store.session("trip/a b?").turns(newest_first=True, limit=2)),
+    "messages": lambda store: store.session("trip/a b?").messages(limit=2),
     "find session": lambda store: (store.find_session("twig").id, store.find_session("none")),
     "sessions": lambda store: store.sessions(agent="guide"),
     "scopes": lambda store: store.scopes(),
@@ -215,6 +216,7 @@ def test_long_lists_are_fetched_page_by_page(store, monkeypatch):
     monkeypatch.setattr("mnemolog.server.client.remote.PAGE_MAX", 10)
     assert [turn.text for turn in session.turns(limit=45)] == [f"turn {n}" for n in range(45)]
     assert [turn.text for turn in session.turns(newest_first=True, limit=25)] == [f"turn {56 - n}" for n in range(25)]
+    assert [turn.text for turn in session.turns(last=25)] == [f"turn {n}" for n in range(32, 57)]
     assert [event.position for event in store.events()] == list(range(1, 59))
     assert len(store.turns("trip")) == len(session.at(58).turns()) == len(store.find("turn")) == 57
     for n in range(25):

@@ -78,6 +78,56 @@ def test_calls_and_results_of_tools_are_kept_with_the_turn(session):
     assert (both.role, both.text) == ("user", "rain\nGo on.")
 
 
+@pytest.mark.parametrize("text", [None, "", " "])
+def test_a_turn_may_only_call_tools(session, text):
+    """Its stand-in is not found by its words; the turn is listed all the same."""
+    turn = session.record("assistant", text, tool_calls=[{"id": "c1", "name": "weather", "input": {}}])
+    assert (turn.text, turn.tool_calls[0]["name"]) == ("[tool call: weather]", "weather")
+    session.record("user", "What is the weather?")
+    assert [hit.text for hit in session.recall("weather tool call")] == ["What is the weather?"]
+    with pytest.raises(InvalidInput, match="text"):
+        session.record("assistant", "", tool_calls=[])
+
+
+USE = {"type": "tool_use", "id": "t1", "name": "weather", "input": {"place": "Porto"}}
+CHATS = {
+    "openai": [
+        {"role": "user", "content": "Tea?"},
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": id_, "type": "function", "function": {"name": "tea", "arguments": "{}"}} for id_ in ("c1", "c2")
+        ]},
+        {"role": "tool", "tool_call_id": "c1", "content": "green"},
+        {"role": "tool", "tool_call_id": "c2", "content": "black"},
+        {"role": "assistant", "content": "Green or black."},
+    ],
+    "anthropic": [
+        {"role": "user", "content": "Sun?"},
+        {"role": "assistant", "content": [{"type": "text", "text": "I look."}, USE]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "no", "is_error": True}]},
+        {"role": "assistant", "content": "No."},
+    ],
+    "functions": [
+        {"role": "assistant", "content": None, "function_call": {"name": "tea", "arguments": "{}"}},
+        {"role": "function", "name": "tea", "content": "green"},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("chat", CHATS)
+def test_the_messages_of_a_session_are_those_that_it_was_given(session, chat):
+    """In the form of their provider. What a provider would refuse is left out: halves of calls, where a page begins."""
+    given = CHATS[chat]
+    session.record_many(given)
+    assert session.messages() == given
+    called = next(at for at, said in enumerate(given) if said["role"] == "assistant")
+    for first in range(1, len(given)):
+        halves = [said for said in given[first:] if "tool_call_id" in said or "tool_result" in str(said)]
+        expected = [said for said in given[first:] if first <= called or said not in halves]
+        assert session.messages(limit=len(given) - first) == expected
+    assert [turn.text for turn in session.turns(last=2)] == [turn.text for turn in session.turns()][-2:]
+    assert session.turns(last=2, newest_first=True) == session.turns(last=2)[::-1]
+
+
 def test_objects_of_a_providers_library_are_recorded_as_they_come(session):
     """`response.choices[0].message` of OpenAI, `response.content` of Anthropic: both have `model_dump`."""
 

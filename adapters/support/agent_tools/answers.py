@@ -95,7 +95,7 @@ async def session_whole(memory: Memory, session_id: str, as_of: int | None) -> d
     position = (await memory.store.head()).position
     session = await known_async_session(memory.store, session_id)
     view = session if as_of is None else await session.at(as_of)
-    turns = await view.turns(newest_first=True, limit=TURNS_MAX)
+    turns = await view.turns(last=TURNS_MAX)
     mind = Mind(
         values=await view.all(),
         task=await view.task(),
@@ -103,4 +103,4 @@ async def session_whole(memory: Memory, session_id: str, as_of: int | None) -> d
         checkpoints=await view.checkpoints(),
     )
     about: dict[str, Any] = msgspec.to_builtins(await session_now(session)) | msgspec.to_builtins(mind)
-    return about | {"position": position if as_of is None else as_of, "turns": turns[::-1]}
+    return about | {"position": position if as_of is None else as_of, "turns": turns}

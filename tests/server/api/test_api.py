@@ -211,6 +211,9 @@ def test_pages_follow_one_another_without_gaps(server, store, monkeypatch):
             at = page["next"]
         assert [item for page in pages for item in page] == whole["items"], path
         assert len(whole["items"]) > 1
+    turns = server("GET", f"/sessions/{TRIP}/turns").json()["items"]
+    page = server("GET", f"/sessions/{TRIP}/turns", params={"last": 2}).json()
+    assert (page["items"], page["next"]) == (turns[-2:], turns[-2]["position"])
     monkeypatch.setattr(execution, "PAGE_BYTES", 10_000)
     monkeypatch.setattr(execution, "PART", 3)
     large = store.session("large")
