@@ -96,8 +96,9 @@ def _hint_for(error: errors.MnemologError, line: CommandLine) -> str:
     if type(error) is errors.InvalidInput:
         return f"correct the value; {typed(line.command, '--help')} explains it"
     if isinstance(error, errors.ImportRefused) and "--field" in str(error):
-        look = again() if "--dry-run" in line.arguments else again(dry_run=True)
-        return Hint("name the field; ", look, " shows which field becomes what")
+        if "--dry-run" in line.arguments:
+            return "run the command again with such a --field"
+        return Hint("name the field; ", again(dry_run=True), " shows which field becomes what")
     return error.hint
 
 

@@ -18,6 +18,7 @@ from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.display import TEXT_CHARACTERS_SHOWN, counted, dated, visible
 from mnemolog.domain.hints import Hint
+from mnemolog.infra.runtime.atomic_files import ScratchFolder, write_pieces
 from mnemolog.store import MemoryStore
 
 if TYPE_CHECKING:
@@ -42,7 +43,15 @@ Keys = Annotated[
     Path | None,
     typer.Option("--keys", metavar="FOLDER", help="Keys of an exported log: a copy, or the store it is from."),
 ]
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", exists=True, help="Files, or folders of Chroma.")]
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...",
+        exists=True,
+        allow_dash=True,
+        help="Files, zip archives, folders, or - for the standard input.",
+    ),
+]
 
 
 @app.command("import", cls=StoreCommand)
@@ -77,6 +86,8 @@ def import_(
 
     Example: mnemolog import memory/ chats.csv --field text=body,session=room,time=date+clock --scope acme/support
     """
+    scratch = ScratchFolder() if Path("-") in files else None
+    files = [file if scratch is None or file != Path("-") else _saved_input(scratch.path) for file in files]
     if _is_log(files):
         _import_log(store, files, keys=keys, dry_run=dry_run, as_json=as_json)
         return
@@ -110,6 +121,12 @@ def import_(
             stop.add_note(f"{counted(report.recorded, 'turn')} recorded")
             raise
     _answer_report(report, as_json=as_json)
+
+
+def _saved_input(folder: Path) -> Path:
+    """Save the standard input in a folder: files are read more than once."""
+    write_pieces(folder / "stdin", iter(lambda: sys.stdin.buffer.read(1 << 20), b""))
+    return folder / "stdin"
 
 
 def _is_log(files: list[Path]) -> bool:
@@ -206,8 +223,18 @@ def _show_report(report: ImportReport) -> None:
     text += f"{report.already_there:,} already there, {counted(report.sessions, 'session')}"
     text += f", {report.forgotten:,} forgotten and left so" if report.forgotten else ""
     output.console().line(text)
+    _show_left_out(report.left_out)
+    for path, fields in report.unread.items():
+        output.note(f"not read in {path}: {', '.join(fields)}")
+    for path in report.skipped:
+        output.note(f"skipped {path}: no conversations")
     for line in report.refused:
         print(f"refused: {visible(line)}", file=sys.stderr)
+
+
+def _show_left_out(left_out: dict[str, int]) -> None:
+    if left_out:
+        output.console().line("left out: ", ", ".join(f"{count:,} {reason}" for reason, count in left_out.items()))
 
 
 def _show_preview(preview: FilePreview) -> None:
@@ -228,6 +255,7 @@ def _show_preview(preview: FilePreview) -> None:
         rest = "…" if len(turn.text) > TEXT_CHARACTERS_SHOWN else ""
         text = turn.text[:TEXT_CHARACTERS_SHOWN] + rest
         out.text(_PREVIEW_MARGIN, text=text, full=True, margin=_PREVIEW_MARGIN)
+    _show_left_out(preview.left_out)
     for line in preview.refused[:_REFUSED_SHOWN]:
         print(f"refused: {visible(line)}", file=sys.stderr)
     if len(preview.refused) > _REFUSED_SHOWN:

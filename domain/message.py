@@ -44,6 +44,9 @@ _FLAGS: Final[dict[str, tuple[Role, Role | None]]] = {
 }
 """Where a message may have its role, without `_` and in lower case: words, and roles of flags that are set or not."""
 
+_TRUE: Final = frozenset(("true", "1"))
+_FALSE: Final = frozenset(("false", "0"))
+
 
 class Said(msgspec.Struct, frozen=True):
     """What a message says."""
@@ -138,9 +141,9 @@ def role_beside(message: Mapping[str, Any]) -> Role | None:
         plain = name.lower().replace("_", "")
         if plain in _KINDS:
             told = told or role_of(value)
-        elif plain in _FLAGS and isinstance(value, bool):
+        elif plain in _FLAGS and (word := str(value).lower()) in _TRUE | _FALSE:
             when_set, otherwise = _FLAGS[plain]
-            told = when_set if value else told or otherwise
+            told = when_set if word in _TRUE else told or otherwise
     return told
 
 

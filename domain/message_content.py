@@ -14,7 +14,7 @@ _CALLS: Final = (*_TOOL_USES, "tool_call", "tool-call", "function_call")
 _OF_TOOLS: Final = re.compile(r"(tool|function)[_-]?(call|use|result|return|response)$", re.IGNORECASE)
 """Kinds of parts that are kept as calls and results of tools."""
 _NOT_SAID: Final = re.compile(
-    r"thought|thinking|reasoning|_editable_context$|^(system_error|token_budget|flag)$", re.IGNORECASE
+    r"thought|thinking|reasoning|_editable_context$|^step-|^(system_error|token_budget|flag)$", re.IGNORECASE
 )
 """Kinds of parts that neither a person nor a model says: thoughts, and the bookkeeping of programs."""
 _SHOWN: Final = re.compile(r"image|file|document|attachment|audio|video|inlineData", re.IGNORECASE)
@@ -93,7 +93,7 @@ def as_object(value: object) -> object:
 
 
 def _parts(content: object) -> list[Any]:
-    if content is None or isinstance(content, str):
+    if not content or isinstance(content, str):
         return []
     if isinstance(content, dict):
         parts = content.get("parts")

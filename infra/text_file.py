@@ -6,12 +6,13 @@ import errno
 import gzip
 import io
 import os
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 from mnemolog.domain.errors import ImportRefused
 from mnemolog.infra.runtime.regular_files import open_file
@@ -28,6 +29,7 @@ UNPACKED_TIMES_MAX: Final = 50
 UNPACKED_BYTES_MIN: Final = 4 << 20
 """To so much any gzip file may unpack."""
 _UNPACKERS: Final = {b"\x1f\x8b": "gunzip", b"\x28\xb5\x2f\xfd": "unzstd"}
+_ZIP_MAGIC: Final = b"PK\x03\x04"
 UTF8_BOM: Final = b"\xef\xbb\xbf"
 _OTHER_BOMS: Final = {
     b"\xff\xfe\x00\x00": "UTF-32",
@@ -35,6 +37,10 @@ _OTHER_BOMS: Final = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
+
+
+_UNREADABLE: Final = (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError, KeyError)
+"""What the libraries raise for files that cannot be read, compressed or not."""
 
 
 class _Unpacked(gzip.GzipFile):
@@ -54,15 +60,16 @@ class _Unpacked(gzip.GzipFile):
 
 
 class TextSource:
-    """An open file. Raises `ImportRefused`."""
+    """An open file, also one in a zip archive: `export.zip/conversations.json`. Raises `ImportRefused`."""
 
     def __init__(self, path: Path, *, progress: Progress | None = None) -> None:
         self.path, self._progress = path, progress
         with self._failures(line=1):
-            self._raw = open_file(path, follow=True)
+            archive = archive_of(path)
+            self._raw = open_file(archive or path, follow=True)
             self.size = os.fstat(self._raw.fileno()).st_size
         try:
-            self._stream, self.is_gzip = self._opened()
+            self._stream, self.is_gzip = self._opened() if archive is None else (self._in_archive(archive), True)
             self.head = self._read_head()
         except BaseException:
             self._raw.close()
@@ -115,6 +122,12 @@ class TextSource:
         unpacked: Any = _Unpacked(self._raw, bytes_max=max(UNPACKED_BYTES_MIN, UNPACKED_TIMES_MAX * self.size))
         return io.BufferedReader(unpacked, _BUFFER_BYTES), True
 
+    def _in_archive(self, archive: Path) -> io.BufferedReader:
+        name = self.path.relative_to(archive).as_posix()
+        with self._failures(line=1):
+            # A member never gives more bytes than the archive says that it has.
+            return io.BufferedReader(cast("io.RawIOBase", zipfile.ZipFile(self._raw).open(name)), _BUFFER_BYTES)
+
     def _read_head(self) -> list[bytes]:
         lines: list[bytes] = []
         size = 0
@@ -128,7 +141,7 @@ class TextSource:
     def _next_line(self, number: int) -> bytes:
         try:
             return self._stream.readline(LINE_BYTES_MAX + 1)
-        except (OSError, EOFError, zlib.error) as error:
+        except _UNREADABLE as error:
             raise self._unreadable(number, error) from error
 
     def _skip_rest(self, number: int) -> int:
@@ -143,12 +156,13 @@ class TextSource:
     def _failures(self, *, line: int) -> Iterator[None]:
         try:
             yield
-        except (OSError, EOFError, zlib.error) as error:
+        except _UNREADABLE as error:
             raise self._unreadable(line, error) from error
 
     def _unreadable(self, line: int, error: Exception) -> ImportRefused:
-        if isinstance(error, gzip.BadGzipFile | EOFError | zlib.error):
-            return ImportRefused(self.path, line, f"the gzip file is damaged or cut short: {error}")
+        if isinstance(error, gzip.BadGzipFile | zipfile.BadZipFile | EOFError | zlib.error):
+            kind = "zip archive" if archive_of(self.path) else "gzip file"
+            return ImportRefused(self.path, line, f"the {kind} is damaged or cut short: {error}")
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         if isinstance(error, OSError) and error.errno == errno.EINVAL:
             return ImportRefused(self.path, line, f"{reason}; save it to one first")
@@ -159,6 +173,22 @@ def unpacker_of(file: io.BufferedReader) -> str:
     """Return the command that unpacks a file, which was not read from yet; empty if it is not compressed."""
     head = file.peek(4)
     return next((name for magic, name in _UNPACKERS.items() if head.startswith(magic)), "")
+
+
+def is_zip(path: Path) -> bool:
+    """Whether a file is a zip archive."""
+    try:
+        with open_file(path, follow=True) as file:
+            return file.peek(4).startswith(_ZIP_MAGIC)
+    except OSError:
+        return False
+
+
+def archive_of(path: Path) -> Path | None:
+    """Return the zip archive that a path leads into, None for the path of a file."""
+    if os.path.lexists(path):
+        return None
+    return next((parent for parent in path.parents if parent.is_file() and is_zip(parent)), None)
 
 
 def without_mark(line: bytes) -> bytes:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, usual_names
+from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, suggested_map, usual_names
 from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.formats import chatgpt, chroma, claude_ai, claude_code, codex, csv_table, flat, letta
 from mnemolog.adapters.importers.message_reader import shown_fields
@@ -27,6 +28,7 @@ _OF_PROGRAMS: Final = (
 )
 BY_NAME: Final = {form.name: form for form in (flat.JSONL, flat.JSON, csv_table.FORMAT, *_OF_PROGRAMS)}
 FORMATS: Final = tuple(BY_NAME)
+PROGRAMS: Final = frozenset(form.name for form in _OF_PROGRAMS)
 
 _ROW: Final = '{"session": "trip", "role": "user", "text": "hello"}'
 _ARCHIVES: Final = {b"PK\x03\x04": "a zip archive or a spreadsheet", b"%PDF": "a PDF", b"<": "HTML or XML"}
@@ -56,7 +58,9 @@ def format_of(source: Source, fields: FieldMap = DEFAULT_MAP) -> Format:
         if named or "text" in usual_names(columns):
             return csv_table.FORMAT
         raise _unknown(
-            source, f"it looks like CSV, and none of its columns has a usual name for a text: {shown_fields(columns)}"
+            source,
+            f"it looks like CSV, and none of its columns has a usual name for a text: {shown_fields(columns)}",
+            csv_table.rows(source),
         )
     found = list(samples(source))
     form = _of_program(found) or _general(found)
@@ -67,7 +71,7 @@ def format_of(source: Source, fields: FieldMap = DEFAULT_MAP) -> Format:
         return form
     if source.is_array and not found:
         return flat.JSON
-    raise _unknown(source, _looks_like(source, found))
+    raise _unknown(source, _looks_like(source, found), [row.content for row in found if isinstance(row.content, dict)])
 
 
 def _of_program(found: Iterable[JsonValue]) -> Format | None:
@@ -122,10 +126,10 @@ def _why_bad(line: bytes) -> str:
     return "the first line is not a JSON object"
 
 
-def _unknown(source: Source, why: str) -> ImportRefused:
+def _unknown(source: Source, why: str, rows: list[dict[str, Any]]) -> ImportRefused:
     return ImportRefused(
         source.path,
         1,
         f"the file has none of the formats {', '.join(FORMATS)}: {why}. Name the fields of CSV, JSON or JSON Lines, "
-        f"e.g. --field text=body,session=room, or write each turn as a line like {_ROW}",
+        f"e.g. --field {shlex.quote(suggested_map(rows))}, or write each turn as a line like {_ROW}",
     )

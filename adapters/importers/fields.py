@@ -8,18 +8,20 @@ from typing import Any, Final
 
 import msgspec
 
+from mnemolog.adapters.importers.times import parse_time
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.role import role_of
 
 DEFAULT_FIELDS: Final[dict[str, tuple[str, ...]]] = {
-    "text": ("text", "content", "message", "body", "utterance", "value"),
+    "text": ("text", "content", "message", "body", "utterance", "value", "parts", "mes"),
     "role": ("role", "role_type"),
     "session": ("session", "session_id", "conversation", "conversation_id", "thread", "thread_id", "chat_id"),
     "session_title": ("session_title", "session_name", "title", "conversation_title"),
     "scope": ("scope",),
     "agent": ("agent", "agent_id"),
-    "speaker": ("speaker", "sender", "author", "from", "name"),
+    "speaker": ("speaker", "sender", "author", "from", "name", "who"),
     "key": ("key", "id", "message_id", "uuid"),
-    "time": ("time", "timestamp", "created_at", "sent_at", "datetime", "date"),
+    "time": ("time", "timestamp", "created_at", "sent_at", "datetime", "date", "when"),
     "tool_calls": ("tool_calls",),
     "metadata": ("metadata",),
 }
@@ -32,6 +34,7 @@ OF: Final = "conversation "
 
 _INHERITED: Final = ("session", "session_title", "scope", "agent")
 _IDS: Final = ("id", "uuid", "key")
+_WRAPPERS: Final = ("data", "kwargs", "message")
 _ONE_SOURCE: Final = frozenset({"role"})
 _FIELD: Final = "field"
 _BETWEEN_WORDS: Final = re.compile(r"[\s-]+")
@@ -55,6 +58,18 @@ def usual_names(fields: Iterable[str]) -> Names:
     return {target: names for target, names in found.items() if names}
 
 
+def unwrapped(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message with the fields of the object in it that holds the text, as in files of LangChain (`data`)."""
+    for name in _WRAPPERS:
+        inner = message.get(name)
+        if isinstance(inner, dict) and "text" in usual_names(inner):
+            outer = {field: value for field, value in message.items() if field != name}
+            if isinstance(path := outer.get("id"), list) and path:
+                outer |= {"id": None, "type": path[-1]}  # The class of a message of LangChain.
+            return outer | inner
+    return message
+
+
 def guessed_names(fields: Iterable[str]) -> Names:
     """Return the usual names among the fields of a message; those of its conversation come after its own."""
     own = usual_names(field for field in fields if not field.startswith(OF))
@@ -63,6 +78,31 @@ def guessed_names(fields: Iterable[str]) -> Names:
     found = {target: [*own.get(target, ()), *(OF + name for name in usual.get(target, ()))] for target in _INHERITED}
     found["session"] += [OF + name for name in _IDS if name in around]
     return {**own, **found}
+
+
+def suggested_map(rows: Sequence[dict[str, Any]]) -> str:
+    """Return a map of fields for these rows: the field with the longest texts, with words for roles, and with times."""
+    values: dict[str, list[str]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if isinstance(value, str) and value:
+                values.setdefault(name, []).append(value)
+    if not values:
+        return "text=body,role=kind,session=room"
+    found: dict[str, str] = {}
+    for target, fits in (("role", role_of), ("time", _is_time)):
+        fitting = [name for name in values if name not in found.values() and all(map(fits, values[name]))]
+        found |= {target: fitting[0]} if fitting else {}
+    texts = [name for name in values if name not in found.values()] or [*values]
+    found["text"] = max(texts, key=lambda name: sum(map(len, values[name])))
+    return ",".join(f"{target}={found[target]}" for target in ("text", "role", "time") if target in found)
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return parse_time("time", text) is not None
+    except InvalidInput:
+        return False
 
 
 def parse_field_map(options: Sequence[str]) -> FieldMap:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from mnemolog.adapters.importers.entry import MakeReader
 from mnemolog.adapters.importers.fields import OF, Names
 from mnemolog.adapters.importers.source import Source
+from mnemolog.domain.role import Role
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -34,6 +35,8 @@ class Conversation(msgspec.Struct, frozen=True):
     """The fields of the conversation, for each message: `shared_by`."""
     session: str = ""
     """Its name, if it has no id of its own."""
+    left_out: Mapping[str, int] = {}
+    """By reason, how many of its messages are not in the list."""
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,8 +51,10 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """By part of a turn, the fields that may fill it. Empty: fields with usual names, which is a guess."""
     lists: tuple[str, ...] = ()
     """Paths of the list of messages in a conversation. A value without one is a message itself."""
-    said: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
-    """Returns the fields of a message that needs more than names; None if it says nothing. Raises `InvalidInput`."""
+    role: Role | None = None
+    """The role of a message that names none."""
+    said: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """Returns the fields of a message that needs more than names. Raises `InvalidInput`, `LeftOut`."""
     conversations: Callable[[Any, str], Iterator[Conversation]] | None = None
     """Yields the conversations in a JSON value, where `lists` does not do. The second argument names one without an id.
     Raises `InvalidInput`."""

@@ -11,16 +11,16 @@ from typing import Final
 import msgspec
 
 from mnemolog.adapters.importers.fields import FieldMap, parse_field_map
-from mnemolog.adapters.importers.read import read_turns
+from mnemolog.adapters.importers.files import files_in, size_of
+from mnemolog.adapters.importers.read import checked_format, open_file
 from mnemolog.adapters.importers.recognition import Item, Recording
-from mnemolog.adapters.importers.turn import ImportedTurn, event_of
+from mnemolog.adapters.importers.turn import DAMAGED, ImportedTurn, event_of
 from mnemolog.adapters.support.store_access import log_of, visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import errors, session
 from mnemolog.domain.display import counted
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import cancellation
-from mnemolog.infra.runtime.paths import local_paths
 from mnemolog.projections.history.states import SessionStates, evolve
 from mnemolog.store import MemoryStore
 
@@ -46,6 +46,12 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     """Skipped lines, each as `path:line: why`. Empty without `skip_bad`."""
     empty: tuple[str, ...] = ()
     """Files without a turn."""
+    left_out: dict[str, int] = {}
+    """By reason, what is no turn: `empty`, `not said`, `on another branch`, `damaged`, and others (docs/import.md)."""
+    unread: dict[str, tuple[str, ...]] = {}
+    """By file the fields that were not read, where the fields are guessed from their names."""
+    skipped: tuple[str, ...] = ()
+    """Files of folders and archives that hold no conversations."""
 
 
 class _Tally:
@@ -57,6 +63,9 @@ class _Tally:
         self.sessions: set[str] = set()
         self.refused: list[str] = []
         self.empty: list[str] = []
+        self.left_out: Counter[str] = Counter()
+        self.unread: dict[str, tuple[str, ...]] = {}
+        self.skipped: list[str] = []
 
     def report(self) -> ImportReport:
         """Return the result."""
@@ -69,6 +78,9 @@ class _Tally:
             sessions=len(self.sessions),
             refused=tuple(self.refused),
             empty=tuple(self.empty),
+            left_out=dict(self.left_out + Counter({DAMAGED: len(self.refused)})),
+            unread=self.unread,
+            skipped=tuple(self.skipped),
         )
 
     def note(self) -> str:
@@ -89,7 +101,7 @@ def import_files(
     skip_bad: bool = False,
     progress: BytesProgress | None = None,
 ) -> ImportReport:
-    """Record the turns of one or several files that other programs wrote (docs/import.md).
+    """Record the turns of files that other programs wrote (docs/import.md), also of folders and zip archives.
 
     `fields` names fields as `--field` does (`target=name`). `scope` and `agent` are used where a file names none. A
     turn that is recorded is skipped, and a forgotten one is only counted, so an interrupted import can be repeated. A
@@ -100,10 +112,11 @@ def import_files(
     """
     log = log_of(store)
     field_map = fields if isinstance(fields, FieldMap) else parse_field_map(fields)
-    files = local_paths("paths", paths)
+    checked_format(format, field_map)
     tally = _Tally()
+    files = files_in(paths, format=format, fields=field_map)
+    tally.skipped += files.skipped
     on_refused: OnRefused | None = (lambda error: tally.refused.append(str(error))) if skip_bad else None
-    total = sum(path.stat().st_size for path in files if path.exists())
     recording = Recording(log, log.head().position, partial(_record, states=visible_of(store).states))
 
     def record() -> None:
@@ -119,24 +132,26 @@ def import_files(
 
     done = 0
     try:
-        for path in files:
+        for path in files.found:
             before, turns_before = done, tally.outcomes.total()
 
             def tell(read: int, _size: int, before: int = before) -> None:
                 if progress is not None:
-                    progress(before + read, total)
+                    progress(before + read, files.size)
 
-            source = read_turns(path, format=format, fields=field_map, progress=tell, on_refused=on_refused)
-            try:
-                for turn in with_defaults(source, scope=scope, agent=agent):
-                    recording.add(turn.session, turn)
-                    if recording.is_full:
-                        record()
-            except errors.ImportRefused:
-                record()  # The lines before it.
-                raise
-            record()
-            done += path.stat().st_size
+            with open_file(path, format=format, fields=field_map, progress=tell, on_refused=on_refused) as opened:
+                try:
+                    for turn in with_defaults(opened.turns, scope=scope, agent=agent):
+                        recording.add(turn.session, turn)
+                        if recording.is_full:
+                            record()
+                except errors.ImportRefused:
+                    record()  # The lines before it.
+                    raise
+                record()
+                tally.left_out.update(opened.left_out)
+                tally.unread |= {str(path): opened.unread} if opened.unread else {}
+            done += size_of(path)
             tally.files += 1
             if tally.outcomes.total() == turns_before:
                 tally.empty.append(str(path))

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
-from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, Found, Lookup
+from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, Found, Lookup, unwrapped
 from mnemolog.adapters.importers.format import Format, Message
-from mnemolog.adapters.importers.turn import ImportedTurn, SaidTurn, TurnMaker, stem_of, text_or_none
+from mnemolog.adapters.importers.turn import (
+    EMPTY,
+    NOT_SAID,
+    ImportedTurn,
+    LeftOut,
+    SaidTurn,
+    TurnMaker,
+    stem_of,
+    text_or_none,
+)
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import quoted
-from mnemolog.domain.message import said_in
-from mnemolog.domain.role import ROLE_WORDS, Role
+from mnemolog.domain.message import TEXT, first, role_beside, said_in
+from mnemolog.domain.message_content import left_out_of
+from mnemolog.domain.role import Role, role_of
 
 _WORDS: Final = " "
 _PATH: Final = "/"
+_THOUGHT: Final = ("thought", "isThought", "is_thought")
 
 Refuse = Callable[[int, InvalidInput | str], None]
 """Takes the line of a message that cannot be a turn, and why."""
@@ -40,26 +52,48 @@ class MessageReader:
                     yield turn
 
     def turn(self, message: Message) -> ImportedTurn | None:
-        """Return the turn of a message, None if the message says nothing. Raises `InvalidInput`."""
+        """Return the turn of a message, None if nothing was said: the `left_out` of the maker counts why.
+
+        Raises `InvalidInput`.
+        """
         content = message.content
+        if content is None:
+            self._maker.left_out[EMPTY] += 1
+            return None
         if not isinstance(content, dict):
             raise InvalidInput("message", f"expected an object, got {type(content).__name__}")
+        if not self._form.fields and "text" not in self._fields.sources:
+            content = unwrapped(content)
         fields = {**message.shared, **content} if message.shared else content
-        said = self._form.said(fields) if self._form.said is not None else fields
-        return None if said is None else self._turn(message, said)
+        turn, why = None, []
+        try:
+            if any(content.get(flag) is True for flag in _THOUGHT):
+                raise LeftOut(NOT_SAID)
+            turn = self._turn(message, fields if self._form.said is None else self._form.said(fields))
+        except LeftOut as left_out:
+            why = list(left_out.args)
+        with suppress(InvalidInput):
+            parts = list(left_out_of(first(content, TEXT)))
+            why = parts[:1] if why == [EMPTY] and parts else why or parts
+        self._maker.left_out.update(why)
+        return turn
 
     def _turn(self, message: Message, fields: dict[str, Any]) -> ImportedTurn:
         found = self.lookup.found(fields)
-        role, speaker = _role_and_speaker(_joined(found.get("role"), _WORDS), _joined(found.get("speaker"), _WORDS))
         calls, metadata = _tool_calls(found.get("tool_calls", [])), self._metadata(found.get("metadata", []))
         content = found.get("text", [])
+        role: object = None
         if any(isinstance(value, list) for _, value in content):
-            said = said_in({"role": role, "content": _parts(content), "tool_calls": calls or None})
-            role, text, calls, metadata = said.role.value, said.text, said.tool_calls, metadata | said.metadata
+            said = said_in({"role": Role.USER, "content": _parts(content), "tool_calls": calls or None})
+            text, calls, metadata = said.text, said.tool_calls, metadata | said.metadata
+            role = Role.TOOL if said.role is Role.TOOL else None  # It has nothing but results of tools.
         else:
             text = _WORDS.join(part for name, value in content if not (part := _text(name, value)).isspace())
         if not text and not calls:
-            raise InvalidInput("text", self._why_no_text(fields))
+            raise LeftOut(EMPTY) if self.lookup.names("text", fields) else self._no_text(fields)
+        speaker = _joined(found.get("speaker"), _WORDS)
+        if role is None:
+            role, speaker = self._role(_joined(found.get("role"), _WORDS), speaker, fields)
         turn = SaidTurn(
             session=_joined(found.get("session"), _PATH) or message.session or self._stem,
             session_title=_joined(found.get("session_title"), _WORDS),
@@ -84,13 +118,29 @@ class MessageReader:
             metadata.update(value if isinstance(value, dict) else {name: value})
         return metadata
 
-    def _why_no_text(self, fields: dict[str, Any]) -> str:
-        there = self.lookup.names("text", fields)
-        if there:
-            return f"empty in {', '.join(map(repr, there))}"
+    def _role(self, word: str | None, speaker: str | None, fields: dict[str, Any]) -> tuple[object, str | None]:
+        """Return role and speaker: from the field, `--field role=user`, `type`, a flag, or the name of the speaker.
+
+        Any other speaker is a user. Raises `InvalidInput` if nothing tells.
+        """
+        if word is not None:
+            return word, speaker
+        named = self._fields.sources.get("role")
+        role = role_of(named[0]) if named else role_beside(fields)
+        if role is None and speaker is not None:
+            role = role_of(speaker)
+            return (Role.USER, speaker) if role is None else (role, None)
+        role = role or self._form.role
+        if role is None:
+            told = f"nothing says who speaks; the fields are {shown_fields(fields)}; name the right one with"
+            raise InvalidInput("role", f"{told} --field role=NAME, or say --field role=user if all of it is a user's")
+        return role, speaker
+
+    def _no_text(self, fields: dict[str, Any]) -> InvalidInput:
         named = self._fields.sources.get("text")
         missing = f"no field {' or '.join(map(repr, named))}" if named else "no field with a usual name for a text"
-        return f"{missing}; the fields are {shown_fields(fields)}; name the right one with --field text=NAME"
+        fields_are = f"{missing}; the fields are {shown_fields(fields)}"
+        return InvalidInput("text", f"{fields_are}; name the right one with --field text=NAME")
 
 
 def shown_fields(fields: Iterable[str]) -> str:
@@ -98,14 +148,6 @@ def shown_fields(fields: Iterable[str]) -> str:
     names = list(fields)
     shown = ", ".join(map(repr, names[:12])) or "none"
     return f"{shown} and {len(names) - 12} more" if len(names) > 12 else shown
-
-
-def _role_and_speaker(word: str | None, speaker: str | None) -> tuple[str, str | None]:
-    """Return role and speaker. Without a role, the speaker may name one; otherwise the role is user."""
-    if word is not None or speaker is None:
-        return word or Role.USER.value, speaker
-    role = ROLE_WORDS.get(speaker.strip().lower())
-    return (Role.USER.value, speaker) if role is None else (role.value, None)
 
 
 def _joined(found: Found | None, glue: str) -> str | None:
@@ -118,8 +160,8 @@ def _joined(found: Found | None, glue: str) -> str | None:
 
 
 def _text(name: str, value: object) -> str:
-    if isinstance(value, str):
-        return value
+    if not value or isinstance(value, str):
+        return str(value or "")
     raise InvalidInput("text", f"expected text in {name!r}, got {type(value).__name__}: {quoted(value)}")
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from mnemolog.adapters.importers.fields import FieldMap, parse_field_map
+from mnemolog.adapters.importers.files import files_in
 from mnemolog.adapters.importers.import_files import with_defaults
 from mnemolog.adapters.importers.read import checked_format, open_file
-from mnemolog.adapters.importers.turn import ImportedTurn
+from mnemolog.adapters.importers.turn import DAMAGED, DUPLICATE, ImportedTurn
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import ImportRefused
 from mnemolog.domain.position import Micros
-from mnemolog.infra.runtime.paths import local_paths
 
 TURNS_SHOWN: Final = 3
 
@@ -42,19 +43,22 @@ class FilePreview(msgspec.Struct, frozen=True, kw_only=True):
     """What an import of one file would record."""
 
     path: str
-    format: str
+    format: str = ""
+    """Empty for a file of a folder or an archive that holds no conversations."""
     kind: str
     """What files of this format are, for people."""
-    turns: int
-    sessions: int
-    mapping: dict[str, str]
+    turns: int = 0
+    sessions: int = 0
+    mapping: dict[str, str] = {}
     """By part of a turn the fields of the file that it comes from. Empty for a transcript."""
-    unread: tuple[str, ...]
+    unread: tuple[str, ...] = ()
     """Fields of the file that are not read, where the fields are guessed from their names."""
-    first: tuple[TurnPreview, ...]
+    first: tuple[TurnPreview, ...] = ()
     """The first three turns."""
-    refused: tuple[str, ...]
+    refused: tuple[str, ...] = ()
     """Lines that cannot be recorded, each as `path:line: why`."""
+    left_out: dict[str, int] = {}
+    """By reason, what is no turn, as in `ImportReport`."""
 
 
 def preview_files(
@@ -73,15 +77,16 @@ def preview_files(
     field_map = fields if isinstance(fields, FieldMap) else parse_field_map(fields)
     checked_format(format, field_map)
     previews = []
-    for path in local_paths("paths", paths):
+    files = files_in(paths, format=format, fields=field_map)
+    for path in files.found:
         refused: list[ImportRefused] = []
         with open_file(path, format=format, fields=field_map, on_refused=refused.append) as opened:
             turns = with_defaults(opened.turns, scope=scope, agent=agent)
             first = list(islice(turns, TURNS_SHOWN))
-            count, sessions = len(first), {turn.session for turn in first}
-            for turn in turns:
-                count += 1
+            count, sessions, keys = 0, set(), set()
+            for count, turn in enumerate(chain(first, turns), start=1):  # noqa: B007
                 sessions.add(turn.session)
+                keys.add(hash((turn.session, turn.key, turn.text)))
             lookup = None if opened.reader is None else opened.reader.lookup
             previews.append(
                 FilePreview(
@@ -91,12 +96,13 @@ def preview_files(
                     turns=count,
                     sessions=len(sessions),
                     mapping={} if lookup is None else lookup.mapping(),
-                    unread=() if lookup is None or opened.format.fields else tuple(lookup.unread()),
+                    unread=opened.unread,
                     first=tuple(map(_turn, first)),
                     refused=tuple(map(str, refused)),
+                    left_out=opened.left_out + Counter({DAMAGED: len(refused), DUPLICATE: count - len(keys)}),
                 )
             )
-    return previews
+    return previews + [FilePreview(path=path, kind="no conversations; skipped") for path in files.skipped]
 
 
 def holds_turns(
@@ -110,8 +116,11 @@ def holds_turns(
     field_map = parse_field_map(fields)
     checked_format(format, field_map)
     on_refused = (lambda _error: None) if skip_bad else None
-    with open_file(path, format=format, fields=field_map, on_refused=on_refused) as reader:
-        return next(iter(reader.turns), None) is not None
+    for file in files_in(path, format=format, fields=field_map).found:
+        with open_file(file, format=format, fields=field_map, on_refused=on_refused) as reader:
+            if next(iter(reader.turns), None) is not None:
+                return True
+    return False
 
 
 def _turn(turn: ImportedTurn) -> TurnPreview:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -28,6 +29,13 @@ class OpenFile(NamedTuple):
     turns: Iterator[ImportedTurn]
     reader: MessageReader | None
     """Which fields were read so far; None for a transcript."""
+    left_out: Counter[str]
+    """By reason, how much was left out so far."""
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Fields that are not read, where the fields are guessed from their names."""
+        return () if self.reader is None or self.format.fields else tuple(self.reader.lookup.unread())
 
 
 def read_turns(
@@ -83,26 +91,29 @@ def open_file(
     if database is not None:
         reader = MessageReader(maker, chroma.FORMAT, chosen)
         with closing(chroma.database_messages(database)) as records:
-            yield OpenFile(chroma.FORMAT, reader.turns(records, partial(refuse, database, on_refused)), reader)
+            yield OpenFile(
+                chroma.FORMAT, reader.turns(records, partial(refuse, database, on_refused)), reader, maker.left_out
+            )
         return
     with Source(path, progress=progress, on_refused=on_refused) as source:
         form = format_of(source, chosen) if format is None else BY_NAME[format]
         if form.transcript is not None:
-            yield OpenFile(form, _turns_by_line(source, form.transcript(maker)), None)
+            yield OpenFile(form, _turns_by_line(source, form.transcript(maker), maker.left_out), None, maker.left_out)
             return
         reader = MessageReader(maker, form, chosen)
-        messages = form.messages(source) if form.messages is not None else messages_in(source, form)
-        yield OpenFile(form, reader.turns(messages, source.refuse), reader)
+        messages = form.messages(source) if form.messages is not None else messages_in(source, form, maker.left_out)
+        yield OpenFile(form, reader.turns(messages, source.refuse), reader, maker.left_out)
 
 
-def messages_in(source: Source, form: Format) -> Iterator[Message]:
-    """Yield the messages in the JSON values of a file. A value that cannot have any is refused."""
+def messages_in(source: Source, form: Format, left_out: Counter[str]) -> Iterator[Message]:
+    """Yield the messages in the JSON values of a file, and count what is left out. Other values are refused."""
     number_of_message = 0
     for value in values(source):
         by_line = value.on_line and not value.alone
         name = source.stem if value.alone else f"{source.stem}-{value.number}"
         try:
             for conversation in form.conversations_in(value.content, name):
+                left_out.update(conversation.left_out)
                 for content in conversation.messages:
                     number_of_message += 1
                     number, where = value.number, value.where
@@ -115,7 +126,7 @@ def messages_in(source: Source, form: Format) -> Iterator[Message]:
             source.refuse(value.number, error if by_line else f"{value.where}: {error}")
 
 
-def _turns_by_line(source: Source, reader: Reader) -> Iterator[ImportedTurn]:
+def _turns_by_line(source: Source, reader: Reader, left_out: Counter[str]) -> Iterator[ImportedTurn]:
     """Yield the turns in the lines of a transcript: all of a line, or none if it is refused."""
     for number, row in source.rows():
         try:
@@ -123,4 +134,6 @@ def _turns_by_line(source: Source, reader: Reader) -> Iterator[ImportedTurn]:
         except InvalidInput as error:
             source.refuse(number, error)
         else:
-            yield from entry.turns if entry is not None else ()
+            if entry is not None:
+                left_out.update(entry.left_out)
+                yield from entry.turns

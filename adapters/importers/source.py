@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,12 +23,12 @@ SAMPLES_MAX: Final = 100
 DOCUMENT_BYTES_MAX: Final = 4 << 30
 _DECODER: Final = msgspec.json.Decoder()
 _ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_PYTHON: Final = json.JSONDecoder()
 _AT_BYTE: Final = re.compile(r"\(byte (\d+)\)")
-_EXPLAINED_BYTES_MAX: Final = 16 << 20
-_ANY_JSON: Final = json.JSONDecoder()
 _BEGINNING: Final = re.compile(r'(?<![:\[,])(?<![:\[,] )\{"')
 """Where an object may begin that is not a value within another."""
 _BEGINNINGS_MAX: Final = 100
+_SPACES: Final = (" ", "\t", "\r", "\n")
 
 
 class Source(TextSource):
@@ -113,12 +115,14 @@ def values(source: Source) -> Iterator[JsonValue]:
         source.tell(source.size)
         return
     for number, line in source.lines():
+        found: list[Any]
         try:
-            content = decode(line)
-        except InvalidInput as error:
+            found, error = [decode(line)], None
+        except InvalidInput:
+            found, error = objects_on(line)
+        yield from (JsonValue(content, number, on_line=True, alone=False) for content in found)
+        if error is not None:
             source.refuse(number, error)
-        else:
-            yield JsonValue(content, number, on_line=True, alone=False)
 
 
 def samples(source: Source) -> Iterator[JsonValue]:
@@ -204,11 +208,15 @@ class BrokenDocument(InvalidInput):
 
 
 def decode(data: bytes | memoryview) -> Any:
-    """Return the JSON value. Raises `BrokenDocument` that says what is wrong and where."""
+    """Return the JSON value. Half an emoji becomes a replacement character; `NaN` and numbers out of range become null.
+
+    Raises `BrokenDocument` that says what is wrong and where.
+    """
     try:
         return _DECODER.decode(data)
     except UNDECODABLE as error:
-        raise _explained(bytes(data), error) from error
+        with _explained(data, error) as text:
+            return _clean(json.loads(text))
 
 
 def decode_object(line: bytes) -> dict[str, Any]:
@@ -239,7 +247,7 @@ def objects_on(line: bytes) -> tuple[list[dict[str, Any]], InvalidInput | None]:
         if (began := _BEGINNING.search(text, begin)) is None:
             break
         try:
-            _, end = _ANY_JSON.raw_decode(text, began.start())
+            _, end = _PYTHON.raw_decode(text, began.start())
             found.append(decode_object(text[began.start() : end].encode()))
         except (ValueError, RecursionError, InvalidInput):
             begin = began.end()
@@ -257,29 +265,59 @@ def elements(data: bytes | memoryview) -> list[memoryview]:
     try:
         return [memoryview(element) for element in _ELEMENTS.decode(data)]
     except UNDECODABLE as error:
-        raise _explained(bytes(data), error) from error
+        with _explained(data, error, errors="surrogateescape") as text:
+            begin, end = text.find("[") + 1, len(text) - 1
+            if not begin or text[:begin].strip() != "[" or text[end] != "]":
+                raise BrokenDocument(f"invalid JSON: {error}", _line_of(data, error)) from error
+            return [memoryview(piece.encode(errors="surrogateescape")) for piece in _pieces(text, begin, end)]
 
 
-def _explained(data: bytes, error: Exception) -> BrokenDocument:
-    """Return why `data` is refused. Only for text that was refused already, so it may take its time."""
-    at = _AT_BYTE.search(str(error))
-    line = data.count(b"\n", 0, int(at[1]) if at else len(data.rstrip())) + 1
+def _pieces(text: str, at: int, end: int) -> Iterator[str]:
+    """Yield the JSON values in a part of a text, each as text. Raises `JSONDecodeError`."""
+    while (at := _after_space(text, at)) < end:
+        _, behind = _PYTHON.raw_decode(text, at)
+        yield text[at:behind]
+        at = _after_space(text, behind)
+        if at < end and text[at] != ",":
+            raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
+        at += 1
+
+
+def _after_space(text: str, at: int) -> int:
+    while text[at : at + 1] in _SPACES:
+        at += 1
+    return at
+
+
+def _clean(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        case float() if not math.isfinite(value):
+            return None
+        case list():
+            return [_clean(item) for item in value]
+        case dict():
+            return {_clean(name): _clean(item) for name, item in value.items()}
+    return value
+
+
+@contextmanager
+def _explained(data: bytes | memoryview, error: Exception, *, errors: str = "strict") -> Iterator[str]:
+    """Give the text that msgspec refused to Python's own reader. Raises `BrokenDocument` with what is wrong."""
     try:
-        text = data.decode()
+        yield bytes(data).decode(errors=errors).rstrip()
     except UnicodeDecodeError as bad:
-        line = data.count(b"\n", 0, bad.start) + 1
-        return BrokenDocument(f"not UTF-8: byte 0x{data[bad.start]:02x} at byte {bad.start}", line)
-    if isinstance(error, RecursionError):
-        return BrokenDocument("nested too deeply", 1)
-    if len(data) <= _EXPLAINED_BYTES_MAX:
-        try:
-            # msgspec calls a lone surrogate "truncated input". The standard library reads it, so it can be named.
-            json.dumps(json.loads(text.rstrip()), ensure_ascii=False).encode()
-        except UnicodeEncodeError as bad:
-            surrogate = f"\\u{ord(bad.object[bad.start]):04x}"
-            return BrokenDocument(f"not valid Unicode: lone surrogate {surrogate}", line)
-        except json.JSONDecodeError as bad:
-            return BrokenDocument(f"invalid JSON: {bad.msg} at column {bad.colno}", bad.lineno)
-        except (ValueError, RecursionError):
-            pass  # A number that only msgspec refuses.
-    return BrokenDocument(f"invalid JSON: {error}", line)
+        line = bytes(data).count(b"\n", 0, bad.start) + 1
+        raise BrokenDocument(f"not UTF-8: byte 0x{data[bad.start]:02x} at byte {bad.start}", line) from error
+    except json.JSONDecodeError as bad:
+        raise BrokenDocument(f"invalid JSON: {bad.msg} at column {bad.colno}", bad.lineno) from error
+    except RecursionError:
+        raise BrokenDocument("nested too deeply", 1) from error
+    except ValueError:  # A number that both refuse.
+        raise BrokenDocument(f"invalid JSON: {error}", _line_of(data, error)) from error
+
+
+def _line_of(data: bytes | memoryview, error: Exception) -> int:
+    at, text = _AT_BYTE.search(str(error)), bytes(data)
+    return text.count(b"\n", 0, int(at[1]) if at else len(text.rstrip())) + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +23,7 @@ from mnemolog.domain.limits import (
     checked_text,
     quoted,
 )
-from mnemolog.domain.message_content import call_name, calls_text, content_text
+from mnemolog.domain.message_content import call_name, calls_text
 from mnemolog.domain.role import Role, parse_role
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.session import checked_key, checked_session_id
@@ -58,6 +59,18 @@ class ImportedTurn(msgspec.Struct, frozen=True, kw_only=True):
     """`line 12`, or `message 12` in a JSON document."""
 
 
+EMPTY: Final = "empty"
+NOT_SAID: Final = "not said"
+OTHER_BRANCH: Final = "on another branch"
+DAMAGED: Final = "damaged"
+DUPLICATE: Final = "duplicate"
+"""Why something in a file is no turn. What has no text is not in the list: `unknown kind 'canvas'`."""
+
+
+class LeftOut(Exception):
+    """Something in a file is no turn, and need not be one. `args` is the reason."""
+
+
 _LENGTHS_KEPT: Final = (4_096, 256, 32)
 _CALLS_KEPT: Final = 500
 
@@ -89,24 +102,27 @@ class SaidTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnMaker:
-    """Makes the turns of one file, in its order."""
+    """Makes the turns of one file, in its order. `left_out` counts by reason what is no turn."""
 
     def __init__(self, path: Path, keys: KeyMaker) -> None:
         self.path, self.keys = path, keys
+        self.left_out: Counter[str] = Counter()
 
     def turn(self, said: SaidTurn, line: int, where: str = "") -> ImportedTurn:
-        """Return the turn if the log can hold it. Raises `InvalidInput`, `LimitExceeded`.
+        """Return the turn if the log can hold it. Raises `InvalidInput`, `LimitExceeded`; `LeftOut` for an empty one.
 
         A turn that only calls tools has a text that names them. Calls too large for the log are shortened. A turn
         without a key gets one (`KeyMaker`).
         """
         role, text, metadata = parse_role(said.role), said.text, said.metadata
         calls, shortened = _fitting_calls(said.tool_calls) if said.tool_calls else ([], False)
-        if calls and (not text or text.isspace()):
+        if not text or text.isspace():
+            if not calls:
+                raise LeftOut(EMPTY)
             text = calls_text(calls)
         if shortened:
             metadata = metadata | {"tool_calls_shortened": True}
-        said_at = parse_time("time", said.time)
+        said_at = None if _is_unset(said.time) else parse_time("time", said.time)
         key = said.key or self.keys.key(said.session, role, said_at)
         return ImportedTurn(
             path=self.path,
@@ -128,6 +144,11 @@ class TurnMaker:
         )
 
 
+def _is_unset(time: object) -> bool:
+    """Whether this is how a program writes that it has no time."""
+    return time <= 0 if isinstance(time, int | float) else isinstance(time, str) and time.startswith("0001-01-01")
+
+
 def event_of(turn: ImportedTurn) -> TurnRecorded:
     """Return the event that records a turn."""
     return TurnRecorded(
@@ -144,21 +165,6 @@ def stem_of(path: Path) -> str:
     """Return the name of a file without its endings `.gz`, `.jsonl`, `.json`."""
     name = path.name
     return Path(name[:-3] if name.lower().endswith(".gz") else name).stem
-
-
-def said_text(content: object) -> str:
-    """Return the texts and pictures of a content that has parts of other kinds as well; empty if they are blank.
-
-    Left out are thoughts, calls and results of tools, and the bookkeeping of programs. Raises `InvalidInput`.
-    """
-    if isinstance(content, list):
-        content = [
-            part
-            for part in content
-            if isinstance(part, str) or (isinstance(part, dict) and part.get("type") in ("text", "image"))
-        ]
-    text = content_text(content)
-    return "" if text.isspace() else text
 
 
 @lru_cache(_CACHED)

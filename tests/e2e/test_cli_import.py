@@ -18,7 +18,10 @@ MODEL = ("--model", "none")
 
 
 def lines_of(path, *rows):
-    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    """Write rows, those of a user unless they say so."""
+    path.write_text(
+        "".join((row if isinstance(row, str) else json.dumps({"role": "user"} | row)) + "\n" for row in rows)
+    )
     return path
 
 
@@ -63,7 +66,7 @@ def test_a_file_of_an_unknown_format_creates_no_store(tmp_path, run):
     ran = run("import", tmp_path / "new", path, *MODEL)
     assert ran.returncode == 1
     assert "it looks like CSV, and none of its columns has a usual name for a text: 'who', 'said'" in ran.stderr
-    assert "--field text=body" in ran.stderr
+    assert "e.g. --field text=said" in ran.stderr
     assert not (tmp_path / "new").exists()
     assert run("import", tmp_path / "new", path, "--field", "text=said,speaker=who", *MODEL).returncode == 0
     assert texts(tmp_path / "new") == ["hello"]

@@ -42,7 +42,11 @@ def memory(folder):
 def conversation(tmp_path):
     """A file of 2,000 turns."""
     file = tmp_path / "turns.jsonl"
-    file.write_text("\n".join(json.dumps({"session": "s", "text": f"line {n}", "key": str(n)}) for n in range(2_000)))
+    file.write_text(
+        "\n".join(
+            json.dumps({"session": "s", "role": "user", "text": f"line {n}", "key": str(n)}) for n in range(2_000)
+        )
+    )
     return file
 
 

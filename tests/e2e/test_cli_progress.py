@@ -43,7 +43,7 @@ def test_a_recall_says_that_it_loads_the_model(memory, terminal, run):
 def test_the_phases_of_an_import_are_named(folder, tmp_path, terminal):
     """Reading, indexing and embedding are different waits."""
     MemoryStore.open(folder, model=None).close()
-    lines = [json.dumps({"session": "s", "key": str(n), "text": f"turn {n}"}) for n in range(700)]
+    lines = [json.dumps({"session": "s", "key": str(n), "role": "user", "text": f"turn {n}"}) for n in range(700)]
     (tmp_path / "turns.jsonl").write_text("\n".join(lines))
     drawn = frames(terminal("import", folder, tmp_path / "turns.jsonl", "--model", "none", kind="xterm").stdout)
     seen = [name for text in drawn for name in ("reading", "indexing") if name in text]

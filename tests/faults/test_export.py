@@ -394,7 +394,7 @@ def test_a_damaged_log_is_not_exported(store, exported, tmp_path):
 def test_a_conversation_that_speaks_of_exports_is_a_conversation(tmp_path):
     """The first line decides what a file is, not a word in it."""
     spoken = tmp_path / "turns.jsonl"
-    spoken.write_text('{"text": "mnemolog-export", "session": "s", "line": "header"}\n')
+    spoken.write_text('{"role": "user", "text": "mnemolog-export", "session": "s", "line": "header"}\n')
     assert not is_log_export(spoken)
 
 

@@ -111,7 +111,7 @@ def test_another_request_with_the_same_key_is_refused_and_a_retry_is_not(folder)
 
 def put(form, path, texts):
     """Write a file in which the turns of session `s` have no ids; return how to read it into a store."""
-    rows = [{"session": "s", "text": text} for text in texts]
+    rows = [{"session": "s", "role": "user", "text": text} for text in texts]
     times = [f"2026-01-05T10:00:0{number // 2}Z" for number in range(len(texts))]
     match form:
         case "times":
@@ -126,8 +126,8 @@ def put(form, path, texts):
         case "claude-code":
             said = [{"role": "user", "content": text} for text in texts]
             rows = [{"type": "user", "sessionId": "s", "timestamp": times[0], "message": message} for message in said]
-    lines = [f"s,{text}" for text in ("text", *texts)] if form == "csv" else map(json.dumps, rows)
-    path.write_text("\n".join(lines).replace("s,text", "session,text", form == "csv") + "\n")
+    table = ["session,role,text", *(f"s,user,{text}" for text in texts)]
+    path.write_text("\n".join(table if form == "csv" else map(json.dumps, rows)) + "\n")
     return form if form in ("codex", "claude-code", "csv") else "jsonl"
 
 

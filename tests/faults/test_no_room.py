@@ -264,7 +264,9 @@ def test_without_descriptors(copied, tmp_path, descriptor_limit, name, tries):
 def test_an_import_that_fills_the_disk_reports_the_recorded_turns_and_can_resume(folder, tmp_path, file_limit):
     """Whole transactions stay; importing again records the rest, and nothing twice."""
     path = tmp_path / "talk.jsonl"
-    lines = [json.dumps({"text": random.Random(number).randbytes(30_000).hex()}) for number in range(200)]
+    lines = [
+        json.dumps({"role": "user", "text": random.Random(number).randbytes(30_000).hex()}) for number in range(200)
+    ]
     path.write_text("\n".join(lines))
     with MemoryStore.open(folder, model=None) as store:
         file_limit(5 << 20)

@@ -26,18 +26,19 @@ TEXTS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=("
 
 @pytest.fixture
 def rows(tmp_path):
-    """Writes rows to a file and reads them back as turns."""
+    """Writes rows to a file, those of a user unless they say so, and reads them back as turns."""
 
-    def read(*rows, fields=(), name="talk.jsonl", **options):
+    def read(*rows, fields=(), name="talk.jsonl", role="user", **options):
         path = tmp_path / name
+        rows = [{"role": role} | row if isinstance(row, dict) else row for row in rows]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         return list(read_turns(path, fields=parse_field_map(fields) if fields else None, **options))
 
     return read
 
 
-def one(rows, row, *fields):
-    (turn,) = rows(row, fields=fields)
+def one(rows, row, *fields, **options):
+    (turn,) = rows(row, fields=fields, **options)
     return turn
 
 
@@ -73,7 +74,7 @@ def test_any_text_is_read_back_unchanged(tmp_path_factory, texts):
     """Line separators, controls, combining marks: a line of JSON carries them all."""
     for ascii_only in (True, False):
         path = tmp_path_factory.mktemp("texts") / "talk.jsonl"
-        lines = [json.dumps({"text": text}, ensure_ascii=ascii_only) for text in texts]
+        lines = [json.dumps({"text": text, "role": "user"}, ensure_ascii=ascii_only) for text in texts]
         path.write_bytes("\n".join(lines).encode())
         assert [turn.text for turn in read_turns(path)] == texts
 
@@ -126,7 +127,6 @@ def test_a_map_leaves_the_other_fields_as_documented(rows):
 @pytest.mark.parametrize(
     ("row", "role", "speaker"),
     [
-        ({}, "user", None),
         ({"speaker": "Ada"}, "user", "Ada"),
         ({"speaker": "Assistant"}, "assistant", None),
         ({"speaker": "bot", "role": "user"}, "user", "bot"),
@@ -135,12 +135,32 @@ def test_a_map_leaves_the_other_fields_as_documented(rows):
         ({"role": "model"}, "assistant", None),
         ({"role": "developer"}, "system", None),
         ({"role": "function"}, "tool", None),
+        ({"type": "human"}, "user", None),
+        ({"type": "AIMessageChunk", "name": "Bo"}, "assistant", "Bo"),
+        ({"sender_type": "user_message"}, "user", None),
+        ({"from": "gpt"}, "assistant", None),
+        ({"author": "Claude"}, "assistant", None),
+        ({"is_user": True, "name": "Bo"}, "user", "Bo"),
+        ({"isUser": False, "name": "Ada"}, "assistant", "Ada"),
+        ({"is_user": False, "is_system": True}, "system", None),
+        ({"is_bot": True}, "assistant", None),
     ],
 )
 def test_roles_may_be_words_of_providers(rows, row, role, speaker):
     """A role word means a role; a speaker who is called like one is that role."""
-    turn = one(rows, {"text": "hi"} | row)
+    turn = one(rows, {"text": "hi"} | row, role=None)
     assert (turn.role, turn.speaker) == (role, speaker)
+
+
+@pytest.mark.parametrize("row", [{}, {"role": ""}, {"type": "message"}, {"is_user": None}])
+def test_a_role_that_nothing_tells_is_asked_for(rows, row):
+    """It is never guessed. `--field role=user` says it for all rows, and so does a word of a provider."""
+    row = {"text": "hi"} | row
+    with pytest.raises(
+        ImportRefused, match=r"role: nothing says who speaks; the fields are 'role', 'text'.*--field role="
+    ):
+        rows(row, role=None)
+    assert [one(rows, row, f"role={word}", role=None).role for word in ("user", "gpt")] == ["user", "assistant"]
 
 
 def test_content_blocks_calls_and_results_of_tools_are_read_without_a_map(rows):
@@ -171,14 +191,11 @@ def test_a_key_without_an_id_is_a_place_and_not_a_text(rows):
     [
         (
             {"said": "hi"},
-            "text: no field with a usual name for a text; the fields are 'said'; name the right one with --f",
+            "text: no field with a usual name for a text; the fields are 'role', 'said'; name the right one with --f",
         ),
-        ({"text": ""}, "text: empty in 'text'"),
-        ({"text": " \n"}, "text: empty"),
         ({"text": 5}, "text: expected text in 'text', got int: 5"),
         ({"text": "a\0b"}, "text: contains a NUL character at 1"),
         ({"text": "x" * (1 << 20) + "y"}, "text: 1,048,577 bytes of UTF-8"),
-        ({"text": "\ud800"}, "JSON: not valid Unicode: lone surrogate \\ud800"),
         ({"text": "hi", "role": "boss"}, "role: 'boss' is none of user"),
         ({"text": "hi", "scope": "a//b"}, "scope: 'a//b' has an empty segment"),
         ({"text": "hi", "scope": "a/../b"}, "scope: "),

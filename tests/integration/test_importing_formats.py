@@ -19,6 +19,7 @@ from tests.chroma import chroma_database
 DATA = Path(__file__).parent / "data" / "importing"
 EXPECTED = json.loads((DATA.parent / "imported.json").read_text())
 """By sample, its format and its turns, without empty fields. The rest of each file is not said, or says nothing."""
+MISSING = object()
 NINE = 1_773_651_600_000_000  # 2026-03-16T09:00:00Z
 
 
@@ -123,7 +124,7 @@ def test_a_file_of_no_format_is_refused_with_a_remedy(tmp_path, content, why):
 MEMORIES = json.loads((DATA / "mem0.json").read_text())["results"]
 ZEP = {"role_type": "user", "role": "Alice", "content": "hi", "uuid": "u"}
 LETTA = json.loads((DATA / "letta.af").read_text())["agents"]
-HI = {"text": "hi"}
+HI = {"text": "hi", "role": "user"}
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ BOSS = {"author": {"role": "boss"}, "content": {"parts": ["no"]}}
         (
             "who,text\nAda,hello\nBo,one,two\nCy,\nDi,bye\n",
             ["hello", "bye"],
-            {3: "3 cells, but the header has 2 columns", 4: "text: empty in 'text'"},
+            {3: "3 cells, but the header has 2 columns"},
         ),
         ("[" * 400 + '{"text": "hi"}' + "]" * 400, [], {1: "expected an object, got list"}),
         (
@@ -239,12 +240,91 @@ def test_a_tool_call_too_large_for_the_log_is_shortened(tmp_path, form):
     assert turn.tool_calls[0]["input"]["content"].endswith("x [97,952 characters left out]")
 
 
-def test_parents_in_a_circle_of_a_chatgpt_tree_are_read_once(tmp_path):
-    """A damaged tree ends."""
-    say = {"author": {"role": "user"}, "content": {"content_type": "text", "parts": ["round"]}}
-    mapping = {"a": {"parent": "b", "message": say}, "b": {"parent": "a", "message": say}}
-    path = written(tmp_path / "c.json", [{"id": "c", "current_node": "a", "mapping": mapping}])
-    assert [turn.key for turn in read_turns(path)] == ["b", "a"]
+NODES = [f"n{number}" for number in range(8)]
+LINKS = st.fixed_dictionaries({name: st.sampled_from([None, "gone", 5, *NODES]) for name in NODES})
+
+
+def chatgpt_tree(links, current, lists, silent):
+    """A conversation with a message in each node but the silent ones, which are null or have none."""
+    mapping = {
+        name: {"parent": parent, "message": {"author": {"role": "user"}, "content": {"parts": [name]}}}
+        | ({"children": [child for child in NODES if links[child] == name]} if lists else {})
+        for name, parent in links.items()
+    }
+    mapping |= {
+        name: None if number % 2 else {"parent": links[name], "children": 5} for number, name in enumerate(silent)
+    }
+    return [{"id": "c", "current_node": current, "mapping": mapping}]
+
+
+def claude_tree(links, current, _lists, silent):
+    """The same conversation as claude.ai has it: links to the parent only, and no messages that are null."""
+    rows = [
+        {"uuid": name, "parent_message_uuid": parent, "sender": "human", "text": "" if name in silent else name}
+        for name, parent in links.items()
+    ]
+    return [{"uuid": "c", "current_leaf_message_uuid": current, "chat_messages": rows}]
+
+
+@settings(max_examples=300, deadline=None)
+@given(LINKS, st.sampled_from([None, "gone", 5, *NODES]), st.booleans(), st.sets(st.sampled_from(NODES), max_size=3))
+@pytest.mark.parametrize("tree", [chatgpt_tree, claude_tree])
+def test_of_any_tree_no_text_is_lost_in_silence_and_none_is_doubled(
+    tmp_path_factory, tree, links, current, lists, silent
+):
+    """Cut, in circles, with null and missing nodes: what is not read is counted, and parents come before children."""
+    path = written(tmp_path_factory.mktemp("any") / "c.json", tree(links, current, lists, silent))
+    (preview,) = preview_files(path)
+    read = texts(read_turns(path))
+    assert len(read) == len(set(read)) == preview.turns
+    said = len(NODES) - (len(silent) if tree is chatgpt_tree else 0)
+    assert len(read) + preview.left_out.get("empty", 0) + preview.left_out.get("on another branch", 0) == said
+    above = {name: parent for name, parent in links.items() if parent in NODES}
+    parents = [parent for parent in links.values() if isinstance(parent, str)]
+    if len(parents) == len(set(parents)) and current not in NODES:
+        assert set(read) == set(NODES) - silent, "without branches nothing is left out"
+    shown, at = [], current
+    while at in links and at not in shown:
+        shown.append(at)
+        at = above.get(at)
+    if at is None and not silent:
+        assert [name for name in read if name in shown] == shown[::-1]
+        assert not set(read) & {name for name, parent in above.items() if parent == current}
+
+
+@pytest.mark.parametrize(
+    ("current", "changes", "expected", "left_out"),
+    [
+        ("d", {}, ["a", "b", "d"], {"on another branch": 1}),
+        ("c", {}, ["a", "c"], {"on another branch": 2}),
+        (None, {}, ["a", "c"], {"on another branch": 2}),
+        ("gone", {}, ["a", "c"], {"on another branch": 2}),
+        ("d", {"b": None}, ["a", "d"], {"on another branch": 1, "damaged": 1}),
+        ("d", {"b": MISSING}, ["a", "d"], {"on another branch": 1, "damaged": 1}),
+        ("d", {"a": MISSING}, ["b", "d"], {"on another branch": 1, "damaged": 1}),
+        ("d", {"root": MISSING}, ["a", "b", "d"], {"on another branch": 1}),
+        ("d", {"b": {"parent": "lost", "children": ["d"]}}, ["a", "c", "d"], {"damaged": 1}),
+        ("d", {"b": {"parent": "a", "message": 5}}, ["a", "d"], {"on another branch": 1, "damaged": 1}),
+        ("d", {"root": {"children": ["a"], "parent": "d"}}, ["a", "b", "d"], {"on another branch": 1}),
+    ],
+)
+def test_the_branch_that_a_chatgpt_tree_shows_is_read_and_the_others_are_counted(
+    tmp_path, current, changes, expected, left_out
+):
+    """Without a valid current node the last child, in each part that hangs together; a circle ends."""
+    below = {"root": ["a"], "a": ["b", "c"], "b": ["d"], "c": [], "d": []}
+    mapping = {
+        name: {
+            "parent": next((parent for parent in below if name in below[parent]), None),
+            "children": children,
+            "message": None if name == "root" else {"author": {"role": "user"}, "content": {"parts": [name]}},
+        }
+        for name, children in below.items()
+    }
+    mapping = {name: node for name, node in (mapping | changes).items() if node is not MISSING}
+    path = written(tmp_path / "c.json", [{"id": "c", "current_node": current, "mapping": mapping}])
+    assert texts(read_turns(path)) == expected
+    assert preview_files(path)[0].left_out == left_out
 
 
 def test_a_later_letta_export_of_the_same_agent_adds_only_new_turns(tmp_path):
@@ -282,16 +362,44 @@ def test_columns_of_a_table_can_be_named(tmp_path, delimiter):
 @pytest.mark.parametrize(
     ("content", "fields", "expected"),
     [
-        ("\ufefftext\r\nhello\r\nbye\r\n", "", [("hello", {}), ("bye", {})]),
-        ("said\nhello\n", "text=said", [("hello", {})]),
-        ('text,metadata\nhello,"{""n"": 1}"\nbye,word\n', "", [("hello", {"n": 1}), ("bye", {"metadata": "word"})]),
-        (f"text\n{'word ' * 60_000}end\n", "", [(f"{'word ' * 60_000}end", {})]),
+        ("\ufefftext\r\nhello\r\nbye\r\n", "role=user", [("hello", {}), ("bye", {})]),
+        ("said\nhello\n", "text=said,role=user", [("hello", {})]),
+        (
+            'text,metadata\nhello,"{""n"": 1}"\nbye,word\n',
+            "role=user",
+            [("hello", {"n": 1}), ("bye", {"metadata": "word"})],
+        ),
+        (f"text\n{'word ' * 60_000}end\n", "role=user", [(f"{'word ' * 60_000}end", {})]),
+        ('sep=;\r\n\r\nrole;text\r\nuser;"a, b"\r\nuser;\r\n;\r\nuser\r\nbot;ok', "", [("a, b", {}), ("ok", {})]),
+        ('role,text\nuser,"He said ""hi"", and \'so\'"\n', "", [("He said \"hi\", and 'so'", {})]),
+        (
+            'role,text\nuser,"He said \\"hi, you\\" to me"\nbot,"C:\\\\"\n',
+            "",
+            [('He said "hi, you" to me', {}), ("C:\\", {})],
+        ),
+        ('role,text\nuser,"C:\\dir\\"\nbot,5" wide\n', "", [("C:\\dir\\", {}), ('5" wide', {})]),
     ],
 )
 def test_tables_are_read_as_spreadsheets_save_them(tmp_path, content, fields, expected):
-    """A mark in front, one column, JSON in a cell, a cell beyond the limit of Python's reader of CSV."""
+    """A mark in front, one column, JSON in a cell, a cell beyond the limit of Python's reader, quotes of both kinds."""
     turns = read_turns(written(tmp_path / "t.csv", content), fields=parse_field_map([fields]) if fields else None)
     assert [(turn.text, turn.metadata) for turn in turns] == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ('user,"open\nbot,Close it.\n', 2),
+        ('user,fine\nuser,"open\nbot,"Close it."\nuser,done\n', 3),
+        ('user,fine\n\nuser,"open', 4),
+    ],
+)
+def test_a_table_with_a_quote_that_does_not_end_is_refused_before_anything_is_read(tmp_path, body, line):
+    """Nothing tells where the cell ends. The line is that on which the row begins."""
+    path = written(tmp_path / "t.csv", "role,text\n" + body)
+    with pytest.raises(ImportRefused, match=r"not CSV: .*nothing tells where a quoted cell") as caught:
+        next(read_turns(path, on_refused=lambda _: None))
+    assert caught.value.line == line
 
 
 @pytest.fixture
@@ -343,7 +451,6 @@ ANY_JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=5,
 )
-MISSING = object()
 CHANGES = st.lists(st.tuples(st.integers(0, 1_000), ANY_JSON | st.just(MISSING)), max_size=4)
 
 

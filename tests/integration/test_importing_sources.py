@@ -17,7 +17,7 @@ from mnemolog.domain.errors import ImportRefused
 from mnemolog.infra import text_file
 from mnemolog.infra.text_file import UNPACKED_BYTES_MIN
 
-THREE = b'{"text": "one"}\n{"text": "two"}\n{"text": "three"}\n'
+THREE = b'{"text": "one"}\n{"text": "two"}\n{"text": "three"}\n'.replace(b"{", b'{"role": "user", ')
 
 
 @pytest.fixture
@@ -79,10 +79,13 @@ def test_a_gzip_file_that_unpacks_a_hundredfold_is_refused_before_it_fills_memor
     assert sum(refusals) >= len(forms), refusals
 
 
-@pytest.mark.parametrize(("repeated", "times"), [(3, 10), (15, 30)])
+@pytest.mark.parametrize(("repeated", "times"), [(3, 12), (15, 30)])
 def test_a_gzip_file_of_conversations_or_of_logs_is_imported(file, rng, repeated, times):
     """They unpack to some 10 or 30 times their size."""
-    lines = [b'{"text": "%s%010x"}\n' % (b"GET /healthz 200 " * repeated, rng.getrandbits(40)) for _ in range(80_000)]
+    lines = [
+        b'{"role": "user", "text": "%s%010x"}\n' % (b"GET /healthz 200 " * repeated, rng.getrandbits(40))
+        for _ in range(80_000)
+    ]
     packed, size = gzip.compress(b"".join(lines)), sum(map(len, lines))
     assert size > UNPACKED_BYTES_MIN
     assert times * 0.8 < size / len(packed) < times * 1.2
@@ -110,16 +113,12 @@ def test_another_encoding_is_named(file, encoding):
     [
         (b'{"text": "caf\xe9"}', "JSON: not UTF-8: byte 0xe9 at byte 13"),
         (b'{"text": "two"', "JSON: invalid JSON: Expecting ',' delimiter at column 15"),
-        (rb'{"text": "\ud83d"}', r"JSON: not valid Unicode: lone surrogate \ud83d"),
-        (rb'{"text": "two", "m\udc00": 1}', r"JSON: not valid Unicode: lone surrogate \udc00"),
-        (b'{"text": "two", "n": NaN}', "JSON: invalid JSON: "),
-        (b'{"text": "two", "n": 1e999}', "JSON: invalid JSON: Number out of range"),
         (b'{"text": ' + b"[" * 100_000, "JSON: nested too deeply"),
     ],
 )
 def test_a_line_that_is_not_json_is_refused_or_skipped(file, bad, why):
     """The reason is raised, or passed on and reading continues."""
-    path = file(THREE.replace(b'{"text": "two"}', bad))
+    path = file(THREE.replace(b'{"role": "user", "text": "two"}', bad))
     line, reason = refusal(path)
     assert line == 2
     assert reason.startswith(why)
@@ -130,6 +129,24 @@ def test_a_line_that_is_not_json_is_refused_or_skipped(file, bad, why):
     refused = []
     assert texts(path, on_refused=refused.append) == ["one", "three"]
     assert [error.line for error in refused] == [2]
+
+
+@pytest.mark.parametrize(
+    ("odd", "texts_read"),
+    [
+        (rb'"text": "tw\ud83d"', ["tw\ufffd"]),
+        (rb'"text": "two", "m\udc00": 1', ["two"]),
+        (b'"text": "two", "n": NaN', ["two"]),
+        (b'"text": "two", "n": [-Infinity, 1e999]', ["two"]),
+        (b'"text": "two"} {"role": "user", "text": "2b"', ["two", "2b"]),
+    ],
+)
+def test_half_an_emoji_a_number_that_is_none_and_two_objects_on_a_line_lose_nothing(file, odd, texts_read):
+    """In lines, and in a document, where it must not hide the neighbours."""
+    assert texts(file(THREE.replace(b'"text": "two"', odd))) == ["one", *texts_read, "three"]
+    array = b"[%s]" % THREE.replace(b'"text": "two"', odd).strip().replace(b"\n", b",").replace(b"} {", b"},{")
+    assert texts(file(array)) == ["one", *texts_read, "three"]
+    assert texts(file(b'{"messages": %s}' % array.replace(b"text", b"content"))) == ["one", *texts_read, "three"]
 
 
 def test_a_line_or_a_document_beyond_its_limit_is_refused(file, monkeypatch):
@@ -183,7 +200,7 @@ def test_a_path_that_is_not_a_file_is_refused(tmp_path):
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_progress_rises_to_the_size_of_the_file(file, pack):
     """Bytes as they are on disk, compressed or not."""
-    path = file(pack(b'{"text": "%s"}\n' % (b"tea " * 500) * 2_000))
+    path = file(pack(b'{"role": "user", "text": "%s"}\n' % (b"tea " * 500) * 2_000))
     told = []
     texts(path, progress=lambda done, total: told.append((done, total)))
     size = path.stat().st_size

@@ -10,13 +10,17 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Generator, Iterator
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 from mnemolog.adapters.importers.fields import usual_names
 from mnemolog.adapters.importers.format import Conversation, Format, Message
+from mnemolog.adapters.importers.turn import EMPTY
 from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.domain.role import Role
 from mnemolog.infra.runtime.regular_files import open_file
 
 DATABASE: Final = "chroma.sqlite3"
@@ -44,7 +48,7 @@ def recognizes(value: Any) -> bool:
 
 
 def _conversations(value: Any, _session: str) -> Iterator[Conversation]:
-    """Yield the records that have a document."""
+    """Yield the records."""
     if not recognizes(value):
         raise InvalidInput("ids", "expected the result of collection.get(): lists of ids, documents and metadatas")
     ids = value["ids"]
@@ -56,7 +60,9 @@ def _conversations(value: Any, _session: str) -> Iterator[Conversation]:
     )
     if not len(ids) == len(documents) == len(metadatas):
         raise InvalidInput("ids", f"{len(ids)} ids, {len(documents)} documents and {len(metadatas)} metadatas")
-    yield Conversation([row for row in map(_record, ids, documents, metadatas) if row is not None])
+    records = list(map(_record, ids, documents, metadatas))
+    with_text = [record for record in records if record["document"] or record.get("data")]
+    yield Conversation(with_text, left_out={EMPTY: len(records) - len(with_text)})
 
 
 def database_in(path: Path) -> Path | None:
@@ -78,7 +84,7 @@ def database_in(path: Path) -> Path | None:
 
 
 def database_messages(path: Path) -> Generator[Message, None, None]:
-    """Yield the records of all collections that have a document, by collection and in the order of insertion.
+    """Yield the records of all collections, by collection and in the order of insertion.
 
     The database is opened read-only. Raises `ImportRefused` if it is not one of Chroma or cannot be read.
     """
@@ -99,28 +105,14 @@ def database_messages(path: Path) -> Generator[Message, None, None]:
 
 
 def _records(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
-    at, id_, collection = None, "", ""
-    metadata: dict[str, Any] = {}
-    for number, embedding_id, name, key, value, is_bool in connection.execute(_QUERY):
-        if number != at:
-            yield from _whole(at, id_, collection, metadata)
-            at, id_, collection, metadata = number, embedding_id, name, {}
-        metadata[key] = bool(value) if is_bool else value
-    yield from _whole(at, id_, collection, metadata)
+    for (_, id_, collection), rows in groupby(connection.execute(_QUERY), itemgetter(0, 1, 2)):
+        metadata = {key: bool(value) if is_bool else value for *_, key, value, is_bool in rows}
+        yield _record(id_, metadata.pop(_DOCUMENT, None), metadata) | {"collection": collection}
 
 
-def _whole(at: int | None, id_: str, collection: str, metadata: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    document = metadata.pop(_DOCUMENT, None)
-    row = None if at is None else _record(id_, document, metadata)
-    if row is not None:
-        yield row | {"collection": collection}
-
-
-def _record(id_: Any, document: Any, metadata: Any) -> dict[str, Any] | None:
-    """Return the fields of a record, None if it has no text. mem0 keeps its texts under `data`, in the metadata."""
+def _record(id_: Any, document: Any, metadata: Any) -> dict[str, Any]:
+    """Return the fields of a record. mem0 keeps its texts under `data`, in the metadata."""
     known = {key: value for key, value in metadata.items() if value is not None} if isinstance(metadata, dict) else {}
-    if not document and not known.get("data"):
-        return None
     usual = usual_names(known)
     named = ((target, name) for target in _FROM_METADATA for name in reversed(usual.get(target, ())))
     parts = {target: known[name] for target, name in named if known[name] != ""}
@@ -138,5 +130,6 @@ FORMAT: Final = Format(
         **{target: [target] for target in _FROM_METADATA if target != "session"},
         "metadata": ["metadata"],
     },
+    role=Role.USER,
     conversations=_conversations,
 )

@@ -2,7 +2,7 @@
 
 The fields are those of github.com/brandtcormorant/claude-json-schema, schema/claude-json-schema.json: a conversation
 has `uuid`, `name` and `chat_messages`; a message has `uuid`, `sender` (`human` or `assistant`), `created_at`, `text`,
-and in newer exports `content`, a list of blocks.
+and in newer exports `content`, a list of blocks, and `parent_message_uuid`: an edited or repeated message is a branch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import OF
 from mnemolog.adapters.importers.format import Conversation, Format, shared_by
-from mnemolog.adapters.importers.turn import said_text
+from mnemolog.adapters.importers.tree import Node, shown
+from mnemolog.adapters.importers.turn import DUPLICATE
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message_content import calls_in, content_text
 
@@ -27,25 +28,42 @@ def recognizes(value: Any) -> bool:
 def _conversations(value: Any, session: str) -> Iterator[Conversation]:
     if not recognizes(value):
         raise InvalidInput(_MESSAGES, "expected an object with a list of messages")
-    yield Conversation(value[_MESSAGES], shared_by(value), session)
+    nodes: dict[str, Node] = {}
+    twice = 0
+    for number, message in enumerate(value[_MESSAGES]):
+        fields = message if isinstance(message, dict) else {}
+        name, parent = fields.get("uuid"), fields.get("parent_message_uuid")
+        if isinstance(name, str) and name in nodes:
+            if nodes[name].message == message:
+                twice += 1
+                continue
+            name, parent = None, None  # The same message, changed.
+        nodes[name if isinstance(name, str) and name else f"message {number}"] = Node(message or 0, parent)
+    messages, left_out = shown(nodes, value.get("current_leaf_message_uuid"))
+    yield Conversation(messages, shared_by(value), session, left_out | {DUPLICATE: twice})
 
 
-def _said(message: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the fields of a message that says something, calls a tool or has an attachment."""
+def _said(message: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a message. What was pasted is said; other attachments are named if nothing else is."""
     calls = calls_in(message.get("content"))
-    files = [name for field in ("attachments", "files") for name in _file_names(message.get(field))]
-    text = said_text(message.get("content")) or content_text(message.get("text"))
-    if not calls and (not text or text.isspace()):
+    attached = [file for field in ("attachments", "files") for file in _objects(message.get(field))]
+    files = [str(file.get("file_name") or "unnamed") for file in attached]
+    texts = [content_text(message.get("content")) or content_text(message.get("text")), *map(_pasted, attached)]
+    text = "\n".join(text for text in texts if text and not text.isspace())
+    if not calls and not text:
         text = " ".join(f"[attachment: {name}]" for name in files)
-    if not text and not calls:
-        return None
     return message | {"content": text, "tool_use": calls, "attachments": {"attachments": files} if files else None}
 
 
-def _file_names(files: Any) -> list[str]:
-    if not isinstance(files, list):
-        return []
-    return [str(file.get("file_name") or "unnamed") for file in files if isinstance(file, dict)]
+def _objects(values: Any) -> list[dict[str, Any]]:
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
+
+
+def _pasted(file: dict[str, Any]) -> str:
+    """Return what the user pasted: a long text becomes a file without a name of the user's."""
+    name, content = file.get("file_name"), file.get("extracted_content")
+    is_pasted = not name or (isinstance(name, str) and name.lower().startswith("paste"))
+    return content if is_pasted and isinstance(content, str) else ""
 
 
 FORMAT: Final = Format(

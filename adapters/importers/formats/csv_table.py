@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import csv
+import re
+from collections import deque
 from collections.abc import Container, Iterator
-from typing import Any, Final
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from mnemolog.adapters.importers.fields import usual_names
 from mnemolog.adapters.importers.format import Format, Message
@@ -13,7 +17,27 @@ from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.infra.text_file import LINE_BYTES_MAX
 
 _DELIMITERS: Final = ",;\t|"
+_SEPARATOR: Final = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 _JSON_TARGETS: Final = ("metadata", "tool_calls")
+
+
+class _Header(NamedTuple):
+    line: int
+    delimiter: str
+    names: list[str]
+
+
+def _header(source: Source) -> _Header:
+    """Return the header of a file. A line `sep=;` before it, of a spreadsheet, names the delimiter."""
+    delimiter = ""
+    for number, line in enumerate(source.head, start=1):
+        text = line.decode(errors="replace").rstrip("\r\n")
+        if not delimiter and (named := _SEPARATOR.fullmatch(text)):
+            delimiter = named[1]
+        elif text.strip():
+            delimiter = delimiter or max(_DELIMITERS, key=lambda delimiter: len(_cells(text, delimiter)))
+            return _Header(number, delimiter, _cells(text, delimiter))
+    return _Header(0, ",", [])
 
 
 def columns(source: Source, named: Container[str] = ()) -> list[str]:
@@ -21,36 +45,71 @@ def columns(source: Source, named: Container[str] = ()) -> list[str]:
 
     One column is enough if it has a usual name for a text, or is in `named`.
     """
-    lines = [line for line in source.head if line.strip()]
-    if not lines or lines[0].lstrip()[:1] in (b"{", b"[", b"<"):
+    header = _header(source)
+    if not header.names or source.head[header.line - 1].lstrip()[:1] in (b"{", b"[", b"<"):
         return []
-    header, *following = (line.decode(errors="replace") for line in lines[:2])
-    delimiter = _delimiter(header)
-    found = _cells(header, delimiter)
-    if "text" in usual_names(found) or any(name in named for name in found):
-        return found
-    is_table = len(found) > 1 and all(found) and following and len(_cells(following[0], delimiter)) == len(found)
-    return found if is_table else []
+    if "text" in usual_names(header.names) or any(name in named for name in header.names):
+        return header.names
+    following = next((line for line in source.head[header.line :] if line.strip()), b"").decode(errors="replace")
+    is_table = len(header.names) > 1 and all(header.names)
+    return header.names if is_table and len(_cells(following, header.delimiter)) == len(header.names) else []
+
+
+def rows(source: Source) -> list[dict[str, Any]]:
+    """Return the first rows of a file, as far as they can be read."""
+    header = _header(source)
+    lines = [line.decode(errors="replace") for line in source.head[header.line :]]
+    with suppress(csv.Error):
+        return [dict(zip(header.names, cells, strict=False)) for cells in csv.reader(lines, delimiter=header.delimiter)]
+    return []
 
 
 def _messages(source: Source) -> Iterator[Message]:
-    """Yield the records below the header, each with the line on which it begins. Empty ones are left out."""
+    """Yield the records below the header, each with the line on which it begins."""
     # The limit is the module's own, 128 KiB by default; a turn may be longer, and a line is limited already.
     csv.field_size_limit(max(csv.field_size_limit(), LINE_BYTES_MAX))
+    header = _header(source)
+    names, escape = header.names, _escape(source.path, header)
+    for begins, cells in _records(source, header, escape):
+        if len(cells) > len(names):
+            source.refuse(begins, f"{len(cells)} cells, but the header has {len(names)} columns; quote the text")
+        elif cells:
+            padded = (*cells, *[""] * (len(names) - len(cells)))
+            yield Message(begins, f"line {begins}", dict(zip(names, map(_value, names, padded), strict=True)))
+
+
+def _escape(path: Path, header: _Header) -> str | None:
+    r"""Return what stands before a quote in a quoted cell: None for another quote, or `\`.
+
+    Raises `ImportRefused` if the cells have an end with neither, before anything of the file is read.
+    """
+    try:
+        with Source(path) as source:
+            deque(_records(source, header, None), maxlen=0)
+    except ImportRefused as error:
+        if not isinstance(error.__cause__, csv.Error):
+            return None  # Reading it reports that.
+        with Source(path) as source:
+            try:
+                deque(_records(source, header, "\\"), maxlen=0)
+            except ImportRefused:
+                raise error from None
+        return "\\"
+    return None
+
+
+def _records(source: Source, header: _Header, escape: str | None) -> Iterator[tuple[int, list[str]]]:
     lines = _Lines(source)
-    header = next((line for line in lines if line.strip()), "")
-    delimiter = _delimiter(header)
-    names = _cells(header, delimiter)
+    for _ in range(header.line):
+        next(lines, "")
     begins = lines.number + 1
     try:
-        for cells in csv.reader(lines, delimiter=delimiter):
-            if len(cells) > len(names):
-                source.refuse(begins, f"{len(cells)} cells, but the header has {len(names)} columns; quote the text")
-            elif any(cells):
-                yield Message(begins, f"line {begins}", dict(zip(names, map(_value, names, cells), strict=False)))
+        for cells in csv.reader(lines, delimiter=header.delimiter, escapechar=escape, strict=True):
+            yield begins, cells
             begins = lines.number + 1
     except csv.Error as error:
-        raise ImportRefused(source.path, begins, f"not CSV: {error}") from error
+        why = f"not CSV: {error}; nothing tells where a quoted cell of the row that begins here ends: close its quote"
+        raise ImportRefused(source.path, begins, why) from error
 
 
 class _Lines(Iterator[str]):
@@ -68,11 +127,6 @@ class _Lines(Iterator[str]):
             raise ImportRefused(
                 self._path, self.number, f"not UTF-8: byte 0x{line[error.start]:02x}; save the file as UTF-8"
             ) from error
-
-
-def _delimiter(header: str) -> str:
-    """Return the delimiter that gives the most columns."""
-    return max(_DELIMITERS, key=lambda delimiter: len(_cells(header, delimiter)))
 
 
 def _cells(line: str, delimiter: str) -> list[str]:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mnemolog.adapters.importers.fields import OF, usual_names
+from mnemolog.adapters.importers.fields import OF, unwrapped, usual_names
 from mnemolog.adapters.importers.format import Conversation, Format, Message, shared_by
 from mnemolog.adapters.importers.source import Source
 from mnemolog.adapters.importers.turn import as_label
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message import said_in
+from mnemolog.domain.role import Role
 
 LEVELS_MAX: Final = 3
 """How deeply conversations of JSON may be nested."""
@@ -25,9 +26,8 @@ _SAMPLES: Final = 10
 
 def has_usual_text(value: Any) -> bool:
     """Whether a value is an object with a text under a usual name."""
-    return isinstance(value, dict) and any(
-        isinstance(value[name], str | list) for name in usual_names(value).get("text", ())
-    )
+    fields = unwrapped(value) if isinstance(value, dict) else {}
+    return any(isinstance(fields[name], str | list) for name in usual_names(fields).get("text", ()))
 
 
 def _lines(source: Source) -> Iterator[Message]:
@@ -42,7 +42,7 @@ def _turns_in(value: Any) -> list[Any] | None:
     if isinstance(value, list):
         return value
     found = None if has_usual_text(value) else JSON.list_in(value)
-    return found if found and isinstance(found[0], dict | list) else None
+    return found if found and any(isinstance(turn, dict | list) for turn in found[:_SAMPLES]) else None
 
 
 def _is_json(value: Any) -> bool:
@@ -67,7 +67,10 @@ JSON: Final = Format(
     name="json",
     kind="a JSON array of turns or of conversations",
     recognizes=_is_json,
-    lists=("messages", "conversation", "conversations", "turns", "dialog", "dialogue", "history", "items", "data"),
+    lists=(
+        *("messages", "conversation", "conversations", "turns", "dialog", "dialogue", "history", "items", "data"),
+        *("contents", "chat_history", "chat.messages", "chunkedPrompt.chunks"),
+    ),
     conversations=_conversations,
 )
 
@@ -87,16 +90,14 @@ def _is_openai(value: Any) -> bool:
     )
 
 
-def _said_to_api(message: dict[str, Any]) -> dict[str, Any] | None:
+def _said_to_api(message: dict[str, Any]) -> dict[str, Any]:
     said = said_in(message)
-    if not said.text:
-        if message.keys() & _SAYING:
-            return None
+    if not said.text and not message.keys() & _SAYING:
         raise InvalidInput("content", "missing")
     name = message.get("name")
     return message | {
         "content": said.text,
-        "role": said.role.value,
+        "role": said.role,
         "name": as_label(name) if isinstance(name, str) else None,
         "tool_calls": said.tool_calls,
         "tool_call_id": said.metadata or None,
@@ -143,6 +144,7 @@ MEM0: Final = Format(
         "time": ["created_at"],
         "metadata": ["metadata"],
     },
+    role=Role.USER,
 )
 
 
@@ -150,22 +152,18 @@ def _is_zep(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     messages = ZEP.list_in(value)
-    first = value if messages is None else messages[0] if messages else None
-    if not isinstance(first, dict) or not isinstance(first.get("content"), str):
-        return False
+    found = [value] if messages is None else [first for first in messages[:_SAMPLES] if isinstance(first, dict)]
     is_thread = messages is not None and bool(value.keys() & {"thread_created_at", "row_count", *_ZEP_IDS})
-    return "role_type" in first or ("uuid" in first and is_thread)
+    return any("content" in first and ("role_type" in first or ("uuid" in first and is_thread)) for first in found)
 
 
 def _said_to_zep(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message of version 1 or 2 with its name where later versions have it."""
-    if "role_type" not in message:
-        return message
+    """Return a message of version 1 or 2 with its role and name where later versions have them."""
     fields = dict(message)
-    fields["name"] = fields.pop("role", None)
-    if fields["role_type"] == "norole":
-        fields["role_type"] = "user"
-    return fields
+    if "role_type" in fields:
+        fields["name"] = fields.pop("role", None)
+    kind = "role_type" if "role_type" in fields else "role"
+    return fields | {kind: "user"} if fields.get(kind) == "norole" else fields
 
 
 _ZEP_IDS: Final = ("session_id", "thread_id")

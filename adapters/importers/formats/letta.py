@@ -14,8 +14,9 @@ from typing import Any, Final
 from mnemolog.adapters.importers.fields import OF
 from mnemolog.adapters.importers.format import Conversation, Format, shared_by
 from mnemolog.adapters.importers.source import decode
-from mnemolog.adapters.importers.turn import said_text
+from mnemolog.adapters.importers.turn import NOT_SAID, LeftOut
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.message_content import content_text
 
 _SEND: Final = "send_message"
 _SAYS_DIRECTLY: Final = "letta_v1_agent"
@@ -53,12 +54,12 @@ def _is_agent(value: Any) -> bool:
     return "agent_type" in value or "in_context_message_ids" in value
 
 
-def _said(message: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the fields of what a user, the agent or a tool said, None for anything else. Raises `InvalidInput`.
+def _said(message: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of what a user, the agent or a tool said. Raises `InvalidInput`; `LeftOut` for anything else.
 
     System prompts, events of the program and thoughts are left out.
     """
-    role, text = message.get("role"), said_text(message.get("content"))
+    role, text = message.get("role"), content_text(message.get("content"))
     calls: list[Any] = []
     if role == "user":
         text = _unwrapped(text)
@@ -67,9 +68,7 @@ def _said(message: dict[str, Any]) -> dict[str, Any] | None:
     elif role in ("assistant", "approval"):
         text, calls = _of_agent(message, text)
     else:
-        return None
-    if not calls and (not text or text.isspace()):
-        return None
+        raise LeftOut(NOT_SAID)
     said_at, answered = message.get("created_at"), message.get("tool_call_id") if role == "tool" else None
     return message | {
         "role": "assistant" if role == "approval" else role,
@@ -97,7 +96,9 @@ def _unwrapped(text: str) -> str:
     packed = _object(text)
     if "type" not in packed:
         return text
-    said = packed.get("message") if packed["type"] == "user_message" else ""
+    if packed["type"] != "user_message":
+        raise LeftOut(NOT_SAID)
+    said = packed.get("message")
     return said if isinstance(said, str) else text
 
 

@@ -1,0 +1,108 @@
+"""The files to import: those that are named, and those in folders and zip archives that hold conversations."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final, NamedTuple
+
+from mnemolog.adapters.importers.detection import PROGRAMS, format_of
+from mnemolog.adapters.importers.fields import FieldMap
+from mnemolog.adapters.importers.formats import chroma
+from mnemolog.adapters.importers.source import Source
+from mnemolog.domain.errors import ImportRefused
+from mnemolog.infra.runtime.paths import local_paths
+from mnemolog.infra.runtime.regular_files import open_file
+from mnemolog.infra.text_file import UNPACKED_BYTES_MIN, UNPACKED_TIMES_MAX, archive_of, is_zip
+
+_ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".af", ".txt", ".gz")
+"""Other files of folders and archives are not looked at: pictures, sounds, pages."""
+
+
+class Files(NamedTuple):
+    """Files to import. One in an archive has the path `export.zip/conversations.json`."""
+
+    found: list[Path]
+    skipped: list[str]
+    """Files of folders and archives that hold no conversations."""
+
+    @property
+    def size(self) -> int:
+        """Bytes, as they are on disk."""
+        return sum(map(size_of, self.found))
+
+
+def files_in(given: str | Path | Iterable[str | Path], *, format: str | None, fields: FieldMap) -> Files:  # noqa: A002
+    """Return the files to import, those of folders and archives in order of their names.
+
+    If a folder or archive has an export of a program, other JSON and tables in it are skipped: they are about the
+    account. Raises `ImportRefused` for a folder or an archive without conversations, and for an archive that unpacks to
+    more than 50 times its size.
+    """
+    found: list[Path] = []
+    skipped: list[str] = []
+    for path in local_paths("paths", given):
+        inside = _inside(path)
+        if inside is None:
+            found.append(path)
+            continue
+        formats = {file: _format_in(file, fields) for file in inside}
+        wanted = {format} if format else PROGRAMS.intersection(formats.values()) or {*formats.values()} - {""}
+        chosen = [file for file in formats if formats[file] in wanted]
+        if not chosen:
+            raise ImportRefused(
+                path, 1, f"none of the {len(formats)} files in it holds conversations of a known format"
+            )
+        found += chosen
+        skipped += [str(file) for file in formats if file not in chosen]
+    return Files(found, skipped)
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file as it is on disk, of the whole archive for a file in one. 0 if there is none."""
+    path = archive_of(path) or path
+    return path.stat().st_size if path.exists() else 0
+
+
+def _inside(path: Path) -> list[Path] | None:
+    """Return the files in a folder or an archive, None for a file and for a folder of Chroma."""
+    if path.is_dir():
+        return None if (path / chroma.DATABASE).is_file() else sorted(_below(path))
+    if not is_zip(path):
+        return None
+    try:
+        with open_file(path, follow=True) as file, zipfile.ZipFile(file) as archive:
+            files = [info for info in archive.infolist() if _is_looked_at(info.filename)]
+    except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
+        raise ImportRefused(path, 1, f"the zip archive cannot be read: {error}") from error
+    bytes_max = max(UNPACKED_BYTES_MIN, UNPACKED_TIMES_MAX * path.stat().st_size)
+    if sum(info.file_size for info in files) > bytes_max:
+        why = f"it unpacks to more than {bytes_max:,} bytes, {UNPACKED_TIMES_MAX} times its size"
+        raise ImportRefused(path, 1, f"{why}; if you know what is in it, unpack it and import the folder")
+    if any(info.flag_bits & 1 for info in files):
+        raise ImportRefused(path, 1, "the zip archive is encrypted; unpack it and import the folder")
+    return sorted({path / info.filename for info in files})
+
+
+def _is_looked_at(name: str) -> bool:
+    """Whether a file may hold conversations. In an archive it must lie within: no `..`, no absolute path."""
+    plain = PurePosixPath(name)
+    is_within = str(plain) == name and not plain.is_absolute() and ".." not in plain.parts
+    return is_within and name.lower().endswith(_ENDINGS)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for at, _, names in os.walk(folder):
+        yield from (Path(at, name) for name in names if _is_looked_at(name) and not Path(at, name).is_symlink())
+
+
+def _format_in(path: Path, fields: FieldMap) -> str:
+    """Return the format of a file, empty if it has none or is empty."""
+    try:
+        with Source(path) as source:
+            is_empty = b"".join(source.head).strip() in (b"", b"[]", b"{}")
+            return "" if is_empty else format_of(source, fields).name
+    except ImportRefused:
+        return ""

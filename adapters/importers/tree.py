@@ -1,0 +1,88 @@
+"""Conversations that are trees: an edited prompt or a repeated answer begins a branch; one was shown last."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from mnemolog.adapters.importers.turn import DAMAGED, OTHER_BRANCH
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A place in a conversation. Links to other nodes may be missing, or lead nowhere."""
+
+    message: Any
+    """None for a node without one; anything else that is not an object counts as damaged."""
+    parent: Any = None
+    children: Any = None
+
+
+def shown(nodes: Mapping[str, Node], current: object) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """Return the messages that were shown last, in order, and what is left out by reason.
+
+    Those are the messages from the root to the node `current`. In a tree that is cut, each part that hangs together has
+    such a branch; a part without a valid current node ends with the last child of each node that leads to a message.
+    """
+    up, down = _links(nodes)
+    said = {name for name, node in nodes.items() if isinstance(node.message, dict)}
+    leads: set[str] = set()
+    for name in said:
+        at: str | None = name
+        while at is not None and at not in leads:
+            leads.add(at)
+            at = up.get(at)
+    branches, seen = [], set()
+
+    def said_on(path: list[str]) -> list[str]:
+        return [name for name in path if name in said]
+
+    roots = [name for name in dict.fromkeys((*nodes, *up.values())) if name not in up]
+    for name in (*roots, *nodes):
+        if name in seen:
+            continue
+        root = _walk(name, up.get)[-1]  # Parents may form a circle: then it is a node of that.
+        seen.add(root)
+        part = [root]
+        for name in part:
+            below = [child for child in down.get(name, ()) if child not in seen]
+            seen.update(below)
+            part += below
+        to_current = _walk(current, up.get)[::-1] if isinstance(current, str) and current in part else []
+        to_end = _walk(root, lambda at: next((child for child in reversed(down.get(at, {})) if child in leads), None))
+        if branch := said_on(to_current) or said_on(to_end):
+            branches.append(branch)
+    place = {name: number for number, name in enumerate(nodes)}
+    times = {branch[0]: nodes[branch[0]].message.get("create_time") for branch in branches}
+    timed = all(isinstance(time, int | float) for time in times.values())
+    branches.sort(key=lambda branch: times[branch[0]] if timed else place[branch[0]])
+    messages = [nodes[name].message for branch in branches for name in branch]
+    broken = sum(not (node.message is None or isinstance(node.message, dict)) for node in nodes.values())
+    missing = sum(name not in nodes for name in {*up, *roots})
+    if roots and not nodes.keys() & set(roots):
+        missing -= 1  # Exports of claude.ai name a root that they do not have.
+    return messages, Counter({OTHER_BRANCH: len(said) - len(messages), DAMAGED: broken + missing})
+
+
+def _links(nodes: Mapping[str, Node]) -> tuple[dict[str, str], dict[str, dict[str, None]]]:
+    """Return by name the parent and the children. Each link is in two places, so that one of them may be missing."""
+    up = {name: node.parent for name, node in nodes.items() if isinstance(node.parent, str) and node.parent}
+    down: dict[str, dict[str, None]] = {}
+    for name, node in nodes.items():
+        for child in node.children if isinstance(node.children, list) else ():
+            if isinstance(child, str) and up.setdefault(child, name) == name:
+                down.setdefault(name, {})[child] = None
+    for name, parent in up.items():
+        down.setdefault(parent, {})[name] = None
+    return up, down
+
+
+def _walk(at: str | None, following: Any) -> list[str]:
+    """Return the names from one to the next, each once: a damaged tree may have a circle."""
+    path: dict[str, None] = {}
+    while at is not None and at not in path:
+        path[at] = None
+        at = following(at)
+    return list(path)
