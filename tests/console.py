@@ -29,7 +29,7 @@ class Browser:
 
     def __init__(self, app: Any, store: AsyncMemoryStore, runner: asyncio.Runner, *, token: str = "") -> None:
         self.app, self.store, self._runner = app, store, runner
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers = {"Accept": "text/html"} | ({"Authorization": f"Bearer {token}"} if token else {})
         self._client = AsyncClient(transport=ASGITransport(app=app), base_url="http://127.0.0.1", headers=headers)
 
     @property

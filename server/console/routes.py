@@ -14,7 +14,6 @@ from mnemolog.adapters.support.store_access import boundary_of, read, with_pools
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.result import Result
-from mnemolog.domain.scope import ROOT
 from mnemolog.server.console.assets import send_asset
 from mnemolog.server.console.moment import AsOf, TimeBar, as_of, time_bar
 from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, redirect
@@ -27,6 +26,7 @@ from mnemolog.server.console.security import (
     local_target,
 )
 from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import is_program
 from mnemolog.server.http.hints import as_plain
 from mnemolog.server.http.problems import PROBLEM_JSON, hint_of, status_of
 
@@ -175,8 +175,9 @@ class Console:
         bar: TimeBar | None = None,
         status: int = 200,
     ) -> Response:
-        if wants_json(request):
-            kind = PROBLEM_JSON if isinstance(data, ErrorPage) else "application/json"
+        is_refusal, accepted = isinstance(data, ErrorPage), request.headers.get("accept", "")
+        if wants_json(request) or (is_refusal and ("text/html" not in accepted or is_program(request.url.path))):
+            kind = PROBLEM_JSON if is_refusal else "application/json"
             return Response(to_printable_json(data, enc_hook=as_plain), status_code=status, media_type=kind)
         html = self._templates.get_template(template).render(data=data, **self._shell(request, title, at, bar))
         return Response(html, status_code=status, media_type="text/html")
@@ -252,7 +253,7 @@ def _refusal(caller: Caller, target: Page | Action) -> ErrorPage | None:
     """Return why a caller may not use a page or an action; None if the caller may."""
     if not caller.may(target.verb):
         return _not_allowed(target.verb)
-    sees_all = boundary_of(with_pools(caller.store)[0]).scope == ROOT
+    sees_all = not boundary_of(with_pools(caller.store)[0]).scopes
     return None if sees_all or not target.whole else _A_PART_ONLY
 
 

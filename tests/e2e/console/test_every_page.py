@@ -110,9 +110,11 @@ def test_an_impossible_moment_or_position_is_refused_in_words(reader):
         assert page.status_code == 404
         assert words in page.text
         assert 'href="/sessions"' in page.text
-        problem = reader.get(path, Accept="application/json")
-        assert problem.headers["content-type"] == "application/problem+json"
-        assert problem.json()["status"] == 404
+        for accept in ("application/json", "application/problem+json", "*/*"):  # The last one is that of `curl`.
+            problem = reader.get(path, Accept=accept)
+            assert problem.headers["content-type"] == "application/problem+json"
+            assert problem.json()["status"] == 404
+    assert reader.get("/v1").headers["content-type"] == "application/problem+json", "no page is below `/v1`"
     page = reader.get("/?at=99")
     assert page.status_code == 400
     assert "ends at 12" in page.text
