@@ -19,7 +19,7 @@ from mnemolog.domain.language import parse_language
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.options import with_defaults
 from mnemolog.domain.position import ORIGIN
-from mnemolog.domain.scope import Boundary, Scope, parse_scope
+from mnemolog.domain.scope import Boundary, Scopes, parse_scopes
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.embedding import make_encoder
@@ -79,7 +79,7 @@ class StoreParts(SharedParts, SessionParts):
     """The parts of a store. `build` creates them; `start` and `close` begin and end their work."""
 
     boundary: Boundary
-    """The scope that the store was opened for."""
+    """The scopes that the store was opened for."""
     agents: Agents
     recalls: Recalls
     audit: AuditService
@@ -104,10 +104,10 @@ class StoreParts(SharedParts, SessionParts):
         self.forgetting.resume()
         self.projections.watch(look=self.forgetting.look)
 
-    def within(self, scope: Scope, *, own_names: bool) -> StoreParts:
-        """Return parts for one scope that share log, projections and snapshots with these. Raises `OutsideScope`."""
+    def within(self, scopes: Scopes) -> StoreParts:
+        """Return parts for some scopes that share log, projections and snapshots with these. Raises `OutsideScope`."""
         self.log.require_usable()
-        boundary = Boundary(self.boundary.narrow(scope), own_names=own_names or self.boundary.own_names)
+        boundary = Boundary(self.boundary.narrow(scopes))
         return _assembled(self, self.visible.within(boundary), is_part=True)
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
     """
     chosen = with_defaults(StoreOptions, options)
     folder, address = place_of(path, log=chosen["log"], local=chosen["local"], keys=chosen["keys"])
-    boundary = Boundary(parse_scope(chosen["scope"]))
+    boundary = Boundary(parse_scopes(chosen["scope"]))
     reranker = make_reranker(chosen["reranker"])
     clock = chosen["clock"] or SystemClock()
     read_only, telemetry = chosen["read_only"], chosen["telemetry"]
@@ -196,6 +196,7 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
     layout, log, snapshots, projections = shared.layout, shared.log, shared.snapshots, shared.projections
     forgetting, boundary = shared.forgetting, visible.boundary
     agents = Agents(visible)
+    session_list = SessionList(projections, visible, agents)
     recalls, contexts = _answering(shared, visible)
     return StoreParts(
         **{field.name: getattr(shared, field.name) for field in fields(SharedParts)},
@@ -203,7 +204,7 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
         visible=visible,
         agents=agents,
         sessions=Sessions(visible, agents, clock=shared.clock, limits=shared.limits),
-        switches=Switches(visible, agents),
+        switches=Switches(visible, agents, partial(session_list.groups, "scope")),
         recalls=recalls,
         contexts=contexts,
         prefetcher=_prefetcher(shared, agents, recalls),
@@ -212,7 +213,7 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
         admin=AdminService(
             layout, log, projections, snapshots, forgetting, shared.nodes, shared.tokens, boundary=boundary
         ),
-        session_list=SessionList(projections, visible, agents),
+        session_list=session_list,
         is_part=is_part,
     )
 

@@ -28,7 +28,7 @@ from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import PrefetchResult, Request, Ticket
-from mnemolog.projections.recall.question import RecallOptions, SearchOptions, question
+from mnemolog.projections.recall.question import Question, RecallOptions, SearchOptions, question
 from mnemolog.projections.recall.service import TIMEOUT_S
 from mnemolog.results import Checkpoint, NewTurn, RestorePreview
 from mnemolog.working_memory import MemoryView, WorkingMemory
@@ -113,7 +113,8 @@ class Session(OfOneProcess, WorkingMemory):
         query: str,
         k: int = 5,
         *,
-        scope: str = "",
+        scope: str | Sequence[str] | None = None,
+        lineage: bool = False,
         hidden: bool = False,
         after: str | None = None,
         as_of: When | None = None,
@@ -123,7 +124,7 @@ class Session(OfOneProcess, WorkingMemory):
         wait_for_model: bool = True,
         **options: Unpack[RecallOptions],
     ) -> Recall:
-        """Recall from the turns this session sees: its own, and its ancestors' up to the branch point.
+        """Recall from the sessions of the scope that this session has; without a scope, from the turns that it sees.
 
             store = MemoryStore.open("memory/", model=None)
             trip = store.session("trip")
@@ -134,7 +135,8 @@ class Session(OfOneProcess, WorkingMemory):
 
         - `query`: what to look for, in plain words, up to 64 KiB
         - `k`: maximum number of turns, from 1 to 1,000
-        - `scope`: only turns of sessions at or below this scope
+        - `scope`: only turns of sessions at or below this scope, or any of several; None for the scope of this session
+        - `lineage`: only turns that this session sees, its own and those of its ancestors up to the branch point
         - `hidden`: also turns hidden by a rewind or a restore
         - `after`: for the next page, `Recall.next` of the page before; both see the same log
         - `as_of`: search what the session saw at this position or time of recording
@@ -144,10 +146,11 @@ class Session(OfOneProcess, WorkingMemory):
         - `wait_for_model`: False to answer by text alone while the model is not loaded yet
         - `**options`: see `RecallOptions`
 
-        `context_turns` and `exchange` come from the turns it sees, across the branch point. Raises `OutsideSession` if
-        the session did not exist at `as_of`; otherwise like `MemoryStore.recall`.
+        Of its own ancestors and their branches, only what it sees may answer (docs/sessions.md). `context_turns` and
+        `exchange` of what it sees come from there, across the branch point. Raises `OutsideSession` if the session did
+        not exist at `as_of`; otherwise like `MemoryStore.recall`.
         """
-        asked = question(query, k=k, scope=scope, session=self.id, lineage=True, hidden=hidden, **options)
+        asked = self._asked(query, k=k, scope=scope, lineage=lineage, hidden=hidden, **options)
         return self._parts.contexts.recalls.ask(
             asked,
             as_of=as_of,
@@ -164,7 +167,8 @@ class Session(OfOneProcess, WorkingMemory):
         query: str,
         tokens: int = TOKENS,
         *,
-        scope: str | None = None,
+        scope: str | Sequence[str] | None = None,
+        lineage: bool = False,
         hidden: bool = False,
         as_of: When | None = None,
         tokenizer: Tokenizer | None = None,
@@ -181,7 +185,8 @@ class Session(OfOneProcess, WorkingMemory):
 
         - `query`: what to look for, in plain words, up to 64 KiB
         - `tokens`: maximum size of the text; working memory gets at most half of it
-        - `scope`: search all sessions at or below this scope; None for the turns that the session sees
+        - `scope`: only turns of sessions at or below this scope, or any of several; None for the scope of this session
+        - `lineage`: only turns that this session sees, its own and those of its ancestors up to the branch point
         - `hidden`: also turns hidden by a rewind or a restore
         - `as_of`: working memory and answer as of this position or time of recording
         - `tokenizer`: returns the number of tokens of a text; None to estimate it
@@ -192,8 +197,7 @@ class Session(OfOneProcess, WorkingMemory):
         Values that have expired, with `as_of` those that had expired then, are left out. Otherwise like
         `MemoryStore.context`.
         """
-        within = {"session": self.id, "lineage": True, "hidden": hidden} if scope is None else {"scope": scope}
-        asked = question(query, **within, **options)
+        asked = self._asked(query, scope=scope, lineage=lineage, hidden=hidden, **options)
         limits = wanted(tokens, tokenizer=tokenizer, of=self.id)
         return self._parts.contexts.ask(asked, limits, as_of=as_of, receipt=receipt, wait_for_model=wait_for_model)
 
@@ -203,19 +207,22 @@ class Session(OfOneProcess, WorkingMemory):
         query: str,
         *,
         k: int = 5,
-        scope: str | None = None,
+        scope: str | Sequence[str] | None = None,
+        lineage: bool = False,
         **options: Unpack[SearchOptions],
     ) -> Ticket:
         """Start a recall in the background and return at once. A newer prefetch of this session replaces it.
 
         - `query`: what to look for, in plain words, up to 64 KiB
         - `k`: maximum number of turns, from 1 to 1,000
-        - `scope`: search all sessions at or below this scope; None for the turns that the session sees
+        - `scope`: only turns of sessions at or below this scope, or any of several; None for the scope of this session
+        - `lineage`: only turns that this session sees, its own and those of its ancestors up to the branch point
         - `**options`: see `SearchOptions`
 
         Only this session can take the answer. Raises `InvalidInput`, `UnknownSession`, `StoreClosed`, `StoreForked`.
         """
-        asked = Request(session=self.id, query=query, k=k, scope=scope, options=options)
+        where: dict[str, Any] = {"session": self.id, "own": self.scope, "scope": scope, "lineage": lineage}
+        asked = Request(query=query, k=k, **where, options=options)
         return self._parts.prefetcher.submit(asked)
 
     def prefetch_result(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:
@@ -305,6 +312,9 @@ class Session(OfOneProcess, WorkingMemory):
         state = self._parts.visible.state_at(self.id, position)
         moment = self._parts.visible.log.recorded_at(position)
         return SessionAt(self._parts.projections, state, position=position, moment=moment)
+
+    def _asked(self, query: str, **how: Any) -> Question:
+        return question(query, session=self.id, own=self.scope, **how)
 
     def _state(self) -> SessionState:
         return self._parts.visible.state(self.id)

@@ -19,7 +19,7 @@ from mnemolog.domain.moments import Time, When, parse_time, position_at
 from mnemolog.domain.options import takes_options
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Results
-from mnemolog.domain.scope import parse_scope
+from mnemolog.domain.scope import parse_scopes
 from mnemolog.domain.session import SessionLike, checked_session_id, session_id_of
 from mnemolog.domain.spans import Span
 from mnemolog.forgetting.plan import ForgetSelector
@@ -81,14 +81,13 @@ class MemoryStore(OfOneProcess):
         parts.start()
         return store
 
-    def within(self, scope: str, *, own_names: bool = False) -> Self:
-        """Return this store for one scope, as `open(scope=)` does: nothing outside can be read or written through it.
+    def within(self, scope: str | Sequence[str]) -> Self:
+        """Return this store for one scope or several, as `open(scope=)` does: nothing outside can be read or written.
 
-        It shares all that is costly and works until this store is closed; closing it only ends its own prefetches. With
-        `own_names`, ids of new sessions and names of agents begin with the scope and `/`, so that no caller learns
-        which names others have (docs/sessions.md). Raises `InvalidInput`, `OutsideScope`.
+        Names of sessions and agents are relative to the scope (docs/sessions.md). It shares all that is costly and
+        works until this store is closed; closing it only ends its prefetches. Raises `InvalidInput`, `OutsideScope`.
         """
-        return type(self)(self.parts.within(parse_scope(scope), own_names=own_names))
+        return type(self)(self.parts.within(parse_scopes(scope)))
 
     def close(self) -> None:
         """Finish queued appends and close all files. Later calls raise `StoreClosed`.
@@ -148,7 +147,7 @@ class MemoryStore(OfOneProcess):
 
     def find_session(self, id: SessionLike) -> Session | None:
         """Return a handle on the session with that id; None if there is none. Raises `InvalidInput`."""
-        state = self.parts.visible.states.latest(checked_session_id(session_id_of(id, "id")))
+        state = self.parts.visible.states.latest(checked_session_id(self.parts.visible.id_of(id, "id")))
         return None if state is None else self._handle(state.session, state.started)
 
     def end_session(self, session: SessionLike, *, reason: str = "ended") -> None:
@@ -209,9 +208,14 @@ class MemoryStore(OfOneProcess):
         return Results(item.turn() for item in recorded)
 
     def sessions(
-        self, *, scope: str = "", agent: str | None = None, title: str | None = None, since: Time | None = None
+        self,
+        *,
+        scope: str | Sequence[str] = "",
+        agent: str | None = None,
+        title: str | None = None,
+        since: Time | None = None,
     ) -> Results[SessionSummary]:
-        """Return sessions in the order they were started: those at or below `scope`, or all.
+        """Return sessions in the order they were started: those at or below `scope`, one or several, or all.
 
         `agent` is who started them, `title` a part of their title in any case, `since` the time from which on they were
         started. Warns (`ScopeWarning`) if no session is at or below `scope`. Raises `InvalidInput`.
@@ -311,7 +315,7 @@ class MemoryStore(OfOneProcess):
         query: str,
         k: int = 5,
         *,
-        scope: str = "",
+        scope: str | Sequence[str] = "",
         session: SessionLike | None = None,
         lineage: bool = False,
         after: str | None = None,
@@ -330,7 +334,7 @@ class MemoryStore(OfOneProcess):
 
         - `query`: what to look for, in plain words, up to 64 KiB
         - `k`: maximum number of turns, from 1 to 1,000
-        - `scope`: only turns of sessions at or below this scope
+        - `scope`: only turns of sessions at or below this scope, or any of several
         - `session`: only the own turns of this session
         - `lineage`: with `session`, all turns that it sees, also those of its ancestors
         - `after`: for the next page, `Recall.next` of the page before; both see the same log
@@ -346,7 +350,7 @@ class MemoryStore(OfOneProcess):
         Warns (`ScopeWarning`) if no session is within `scope`. Raises `InvalidInput`, `UnknownSession`, and
         `OutsideSession` for a session that did not exist at `as_of`.
         """
-        of = None if session is None else session_id_of(session)
+        of = None if session is None else self.parts.visible.id_of(session)
         asked = question(query, k=k, scope=scope, session=of, lineage=lineage, **options)
         answer = self.parts.recalls.ask(
             asked,
@@ -366,7 +370,7 @@ class MemoryStore(OfOneProcess):
         query: str,
         tokens: int = TOKENS,
         *,
-        scope: str = "",
+        scope: str | Sequence[str] = "",
         session: SessionLike | None = None,
         lineage: bool = False,
         as_of: When | None = None,
@@ -383,8 +387,8 @@ class MemoryStore(OfOneProcess):
 
         - `query`: what to look for, in plain words, up to 64 KiB
         - `tokens`: maximum size of the text
-        - `scope`: only turns of sessions at or below this scope
-        - `session`: only the own turns of this session
+        - `scope`: only turns of sessions at or below this scope, or any of several
+        - `session`: only the own turns of this session, with its task, values and notes
         - `lineage`: with `session`, all turns that it sees, also those of its ancestors
         - `as_of`: answer as of this position or time of recording
         - `tokenizer`: returns the number of tokens of a text; None to estimate it
@@ -392,13 +396,12 @@ class MemoryStore(OfOneProcess):
         - `wait_for_model`: False to answer by text alone while the model is not loaded yet
         - `**options`: see `SearchOptions`
 
-        The most relevant turns, long ones in part, are shown by session in order of time; `Session.context` adds its
-        working memory. Where turns say the same, only the newest is shown. `Context.left_out` has the rest and the
-        reasons. Warns and raises as `recall` does.
+        The most relevant turns, long ones in part, are shown by session in order of time. Where turns say the same,
+        only the newest is shown. `Context.left_out` has the rest and the reasons. Warns and raises as `recall` does.
         """
-        of = None if session is None else session_id_of(session)
+        of = None if session is None else self.parts.visible.id_of(session)
         asked = question(query, scope=scope, session=of, lineage=lineage, **options)
-        limits = wanted(tokens, tokenizer=tokenizer)
+        limits = wanted(tokens, tokenizer=tokenizer, of=of)
         found = self.parts.contexts.ask(asked, limits, as_of=as_of, receipt=receipt, wait_for_model=wait_for_model)
         self.parts.session_list.warn_if_empty(found, scope)
         return found
@@ -408,7 +411,7 @@ class MemoryStore(OfOneProcess):
         self,
         text: str,
         *,
-        scope: str = "",
+        scope: str | Sequence[str] = "",
         session: SessionLike | None = None,
         regex: bool = False,
         ignore_case: bool = True,
@@ -424,7 +427,7 @@ class MemoryStore(OfOneProcess):
             [turn.text for turn in store.find("ferri", since="2026-03-01")]  # -> ['Ferries leave hourly.']
 
         - `text`: the phrase, which may begin and end within a word
-        - `scope`: only turns of sessions at or below this scope
+        - `scope`: only turns of sessions at or below this scope, or any of several
         - `session`: only the own turns of this session
         - `regex`: `text` is a regular expression of Python
         - `ignore_case`: find it in upper and lower case
@@ -437,9 +440,9 @@ class MemoryStore(OfOneProcess):
         is within `scope`. Raises `InvalidInput`, `UnknownSession`.
         """
         search = search_for(text, regex=regex, ignore_case=ignore_case)
-        within = self.parts.boundary.narrow(parse_scope(scope))
+        within = self.parts.boundary.narrow(parse_scopes(scope))
         of = None if session is None else self.parts.visible.state(session_id_of(session)).session
-        asked = question(text, scope=within, session=of, **filters)
+        asked = question(text, scope=within or "", session=of, **filters)
         found = find_turns(
             self.parts.projections.current_views(),
             search,
@@ -478,12 +481,12 @@ class MemoryStore(OfOneProcess):
         keys could not be destroyed: the request is recorded then and tried again, and the content can be read until
         that has succeeded.
         """
-        selector = ForgetSelector.of(session, positions, scope, questions=questions, within=self.parts.boundary)
+        selector = ForgetSelector.of(session, positions, scope, questions=questions, within=self.parts.visible.states)
         self.parts.visible.require(selector.sessions, selector.positions)
         if reason:
             checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
         report = self.parts.forgetting.forget(selector, reason=reason, dry_run=dry_run, progress=progress)
-        self.parts.session_list.warn_if_empty(report.counts, *selector.scopes)
+        self.parts.session_list.warn_if_empty(report.counts, selector.scopes)
         return report
 
     def verify(

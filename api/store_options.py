@@ -27,7 +27,10 @@ class StoreOptions(TypedDict, total=False):
     busy_timeout_s: Annotated[float, Option("seconds that a write waits for other processes", BUSY_TIMEOUT_S)]
     clock: Annotated[Clock | None, Option("its `now()` returns microseconds since 1970; None for this machine's")]
     limits: Annotated[MemoryLimits, Option("how much the working memory of one session may hold", MEMORY_LIMITS)]
-    scope: Annotated[str, Option("nothing outside of this scope can be read or written (docs/sessions.md)", "")]
+    scope: Annotated[
+        str | Sequence[str],
+        Option("nothing outside of this scope, or several, can be read or written (docs/sessions.md)", ""),
+    ]
     encrypt: Annotated[bool | None, Option("False: a new store encrypts nothing and so can never forget anything")]
     background: Annotated[bool, Option("embed new turns in a background thread (docs/projector.md)", True)]
     reranker: Annotated[Any, Option(_RERANKER)]

@@ -15,6 +15,7 @@ from mnemolog.cli.recall import (
     Asked,
     AsOf,
     FilterFlags,
+    Lineage,
     MinRelevance,
     Modes,
     Query,
@@ -43,12 +44,8 @@ def context(
     tokens: Annotated[
         int, typer.Option("--tokens", "-t", metavar="N", min=0, max=INTEGER_MAX, help="Maximum size, in tokens.")
     ] = TOKENS,
-    session: Annotated[
-        str | None,
-        typer.Option(
-            help="Add the task, values and notes of this session; without --scope, search what it sees.",
-        ),
-    ] = None,
+    session: Annotated[str | None, typer.Option(help="Only in this session. Adds its task, values and notes.")] = None,
+    lineage: Lineage = False,
     min_relevance: MinRelevance = None,
     asked: Asked = "skip",
     as_of: AsOf = None,
@@ -70,12 +67,9 @@ def context(
         "receipt": receipt,
     }
     how |= filters_of(filters)
-    scope = filters["scope"]
     with store_with_model(store, model) as opened, bar("searching"):
-        if session is None:
-            found = opened.context(query, tokens, scope=scope or "", **how)
-        else:
-            found = session_called(opened, session).context(query, tokens, scope=scope, **how)
+        of = None if session is None else session_called(opened, session)
+        found = opened.context(query, tokens, scope=filters["scope"] or "", session=of, lineage=lineage, **how)
     output.answer(found, _show, as_json=as_json)
 
 

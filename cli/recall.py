@@ -115,10 +115,7 @@ def _filter(field: str, *, more: str = "", **how: Any) -> Any:
 class FilterFlags(TypedDict):
     """The filters of `find`, `recall` and `context`."""
 
-    scope: Annotated[
-        str | None,
-        typer.Option(help="Only at or below this scope."),
-    ]
+    scope: Annotated[list[str] | None, typer.Option(help="Only at or below this scope; may be repeated.")]
     role: Annotated[list[str] | None, _filter("roles", more="; may be repeated")]
     speaker: Annotated[list[str] | None, _filter("speakers", more="; may be repeated")]
     since: Annotated[datetime | None, _filter("since", metavar="TIME", parser=given_time)]

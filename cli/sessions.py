@@ -56,7 +56,7 @@ def tree(sessions: Sequence[SessionSummary]) -> list[SessionNode]:
 @app.command("sessions", cls=StoreCommand)
 def sessions(
     store: Store,
-    scope: Annotated[str, typer.Option(help="Only at or below this scope.")] = "",
+    scope: Annotated[list[str] | None, typer.Option(help="Only at or below this scope; may be repeated.")] = None,
     agent: Annotated[str | None, typer.Option(help="Only of this agent.")] = None,
     title: Annotated[str | None, typer.Option(help="Only with this in the title, in any case.")] = None,
     since: Annotated[
@@ -72,7 +72,7 @@ def sessions(
     Example: mnemolog sessions memory/ --scope acme/support --tree
     """
     with open_store(store, create=False) as opened:
-        found = opened.sessions(scope=scope, agent=agent, title=title, since=since)
+        found = opened.sessions(scope=scope or "", agent=agent, title=title, since=since)
     none = "" if found else "no sessions"
     if as_tree and found and not as_csv:
         answer(tree(found), _show_tree, as_json=as_json)

@@ -209,8 +209,12 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     as_of: bool = False
     """Whether the caller chose that position."""
     scope: str = ""
+    scopes: list[str] = []
+    """Instead of `scope`, if there are several."""
     session: str | None = None
     lineage: bool = False
+    beside: list[str] | None = None
+    """With `lineage`: the scopes whose sessions were searched besides; the root if it is empty."""
     hidden: bool = False
     roles: list[Role] = []
     speakers: list[str] = []

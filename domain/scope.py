@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final, NewType
 
 import msgspec
 
-from mnemolog.domain.errors import InvalidInput, OutsideScope
+from mnemolog.domain.errors import InvalidInput, LimitExceeded, OutsideScope
 from mnemolog.domain.limits import SCOPE_BYTES_MAX, checked_text
 
 Scope = NewType("Scope", str)
 """A normal path: segments joined by `/`, none empty. The root scope is the empty string."""
 
 ROOT: Final = Scope("")
+
+SCOPES_MAX: Final = 100
+"""Scopes that one call may name, and that one token may have."""
+
+Scopes = tuple[Scope, ...]
+"""Scopes of which none is below another one, sorted. Empty: the root."""
 
 
 def parse_scope(value: str) -> Scope:
@@ -37,42 +44,83 @@ def parse_scope(value: str) -> Scope:
     return Scope(value)
 
 
+def parse_scopes(value: str | Sequence[str]) -> Scopes:
+    """Return one or several scopes, without those below another one. The root, in which everything is, gives none.
+
+    Raises as `parse_scope` does, `InvalidInput` for an empty list, which would else cover everything, and
+    `LimitExceeded` beyond `SCOPES_MAX` scopes.
+    """
+    given = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    if not given:
+        raise InvalidInput("scope", "the list is empty; leave it out for everything")
+    if len(given) > SCOPES_MAX:
+        raise LimitExceeded("scope", limit=SCOPES_MAX, actual=len(given), unit="scopes")
+    found = {parse_scope(item) for item in given}
+    above = [item for item in found if not any(covers(other, item) for other in found - {item})]
+    return () if ROOT in above else tuple(sorted(above))
+
+
 def covers(scope: Scope, other: Scope) -> bool:
     """Whether `other` is `scope` itself or below it."""
     return scope == ROOT or other == scope or other.startswith(scope + "/")
 
 
+def covered(scopes: Scopes, other: str) -> bool:
+    """Whether any of these scopes covers `other`; none stand for the root."""
+    return not scopes or any(covers(scope, Scope(other)) for scope in scopes)
+
+
 class Boundary(msgspec.Struct, frozen=True):
-    """The scope that a store was opened for. The root scope bounds nothing."""
+    """The scopes that a store was opened for. No scope bounds nothing."""
 
-    scope: Scope = ROOT
-    own_names: bool = False
-    """Whether new sessions and agents are named below the scope: ids and names are shared by the whole log."""
+    scopes: Scopes = ()
 
-    def is_own(self, name: str) -> bool:
-        """Whether a new session or an agent may have a name."""
-        return not self.own_names or name.startswith(f"{self.scope}/")
+    def narrow(self, scopes: Scopes) -> Scopes:
+        """Return scopes within the boundary; those of the boundary itself for none. Raises `OutsideScope`."""
+        for scope in scopes:
+            if not covered(self.scopes, scope):
+                raise self.outside(f"scope {scope!r} is outside of it")
+        return scopes or self.scopes
 
-    def own(self, name: str) -> str:
-        """Return a name that a new session or an agent may have, made from any name."""
-        return f"{self.scope}/{name}" if self.own_names else name
+    def one(self, scope: str | None) -> Scope:
+        """Return the scope of what is written: the given one, or that of the boundary.
 
-    def not_own(self, field: str, name: str) -> InvalidInput:
-        """Return the error for a name that is refused, in the same words whether it exists elsewhere or not."""
-        return InvalidInput(field, f"{name!r} is unknown here; a new name has to begin with '{self.scope}/'")
+        Raises `OutsideScope`, and `InvalidInput` if none is given and the boundary has several.
+        """
+        wanted = self.narrow(parse_scopes(scope or ""))
+        if len(wanted) > 1:
+            raise InvalidInput("scope", f"what is written has one: choose among {', '.join(map(repr, wanted))}")
+        return wanted[0] if wanted else ROOT
 
-    def narrow(self, scope: Scope) -> Scope:
-        """Return a scope within the boundary; the boundary itself for the root scope. Raises `OutsideScope`."""
-        if scope == ROOT:
-            return self.scope
-        if not covers(self.scope, scope):
-            raise OutsideScope(f"scope {scope!r} is outside of it", scope=self.scope)
-        return scope
+    def over(self, scope: str | None) -> Scopes:
+        """Return those of its scopes that cover `scope`; all for None."""
+        return tuple(own for own in self.scopes if scope is None or covers(own, Scope(scope)))
+
+    def in_log(
+        self, field: str, name: str, scope: str | None, *, keeps: Callable[[str], bool], has: Callable[[str], bool]
+    ) -> str:
+        """Return the name in the log of the session or agent that `name` stands for; with `scope`, of one there.
+
+        A name that begins with one of the scopes stands for itself, and so does one that something inside `keeps` from
+        before names were relative. Others are relative to a scope; if there are several, to the one that `has` it.
+        Raises `InvalidInput` if more than one has.
+        """
+        if not self.scopes or any(name.startswith(f"{own}/") for own in self.scopes) or keeps(name):
+            return name
+        full = [f"{own}/{name}" for own in self.over(scope)]
+        found = full if len(full) == 1 else [*filter(has, full)]
+        if len(found) > 1:
+            raise InvalidInput(field, f"{name!r} may be {' or '.join(map(repr, found))}: write one of them")
+        return found[0] if found else name
+
+    def outside(self, why: str) -> OutsideScope:
+        """Return the error for what is outside."""
+        return OutsideScope(why, scope=", ".join(self.scopes))
 
     def require_none(self, what: str) -> None:
         """Raise `OutsideScope` if there is a boundary, for calls that read or change the whole store."""
-        if self.scope != ROOT:
-            raise OutsideScope(f"`{what}` concerns the whole store", scope=self.scope)
+        if self.scopes:
+            raise self.outside(f"`{what}` concerns the whole store")
 
 
 UNBOUNDED: Final = Boundary()

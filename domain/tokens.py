@@ -15,12 +15,12 @@ import msgspec
 from immutables import Map
 
 from mnemolog.domain.clock import to_datetime, within_calendar
-from mnemolog.domain.errors import InvalidInput, LimitExceeded
+from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RecordedEvent, TokenCreated, TokenRevoked
 from mnemolog.domain.limits import checked_label, quoted
 from mnemolog.domain.position import Micros
 from mnemolog.domain.result import Result
-from mnemolog.domain.scope import ROOT, Scope, covers, parse_scope
+from mnemolog.domain.scope import ROOT, Scope, parse_scopes
 from mnemolog.domain.stream_fold import Past
 
 TOKENS_STREAM: Final = "tokens"
@@ -28,8 +28,6 @@ TOKENS_STREAM: Final = "tokens"
 PREFIX: Final = "mnemolog_"
 ID_BYTES: Final = 6
 SECRET_BYTES: Final = 32
-SCOPES_MAX: Final = 100
-"""Scopes that one token may have."""
 
 VALID_FOR: Final = timedelta(days=90)
 """How long a token is valid, unless another time is given."""
@@ -143,12 +141,9 @@ def _checked_scopes(scopes: Sequence[str]) -> list[str]:
     """Return scopes without those below another one. Refuse the root: an empty variable must not mean everything."""
     if isinstance(scopes, str):
         raise InvalidInput("scopes", f"expected a list of scopes, got {quoted(scopes)}")
-    parsed = sorted({parse_scope(scope) for scope in scopes})
-    if ROOT in parsed:
+    if ROOT in scopes:
         raise InvalidInput("scopes", "one is empty; leave out `scopes` for a token that is valid everywhere")
-    if len(parsed) > SCOPES_MAX:
-        raise LimitExceeded("scopes", limit=SCOPES_MAX, actual=len(parsed))
-    return [scope for scope in parsed if not any(covers(other, scope) for other in parsed if other != scope)]
+    return [*parse_scopes(scopes)] if scopes else []
 
 
 def secret_of(id: str, secret: str) -> str:

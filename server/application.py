@@ -17,7 +17,6 @@ from mnemolog.adapters.support.agent_tools import Memory
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.extras import install_command
 from mnemolog.observability.telemetry import NO_TELEMETRY, Telemetry
-from mnemolog.server.http.access import SCOPE_HEADER
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import Authentication, Callers
 from mnemolog.server.http.bodies import Bodies
@@ -25,7 +24,7 @@ from mnemolog.server.http.config import ServerConfig
 from mnemolog.server.http.guard import Guard, RequestLimit
 from mnemolog.server.http.live_events import TAIL, Followers
 from mnemolog.server.http.metrics import Metrics
-from mnemolog.server.http.operation_table import KEY_HEADER, MCP_PATH, PREFIX
+from mnemolog.server.http.operation_table import KEY_HEADER, MCP_PATH, PREFIX, SCOPE_HEADER
 from mnemolog.server.http.probes import metrics_route, probes
 from mnemolog.server.http.problems import problem, problem_response
 from mnemolog.server.http.serving import serve
@@ -99,7 +98,7 @@ def _cors(config: ServerConfig) -> Middleware:
         allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
         allow_headers=(
             *("Authorization", "If-None-Match", "Last-Event-ID", "MCP-Protocol-Version"),
-            *(KEY_HEADER, SCOPE_HEADER.decode()),
+            *(KEY_HEADER, SCOPE_HEADER),
         ),
         expose_headers=("ETag", "Retry-After"),
     )

@@ -18,7 +18,6 @@ from mnemolog.server.http.access import Caller
 from mnemolog.server.http.authentication import until_refusal_s
 from mnemolog.server.http.bodies import Bodies
 from mnemolog.server.http.operation_table import MCP_PATH
-from mnemolog.server.http.problems import RequestRefused
 
 FOLDER: Final = Path("DIR")
 
@@ -42,9 +41,6 @@ class _Endpoint:
         if scope["method"] != "POST":
             raise HTTPException(405, headers={"Allow": "POST"})
         caller.require("read", "MCP")
-        if len(caller.scopes) > 1:
-            why = f"the token is for {', '.join(caller.scopes)}, and MCP works within one of them"
-            raise RequestRefused("InvalidInput", 400, why, f"name it: {MCP_PATH}?scope={caller.scopes[0]}")
         memory = _Part(self._served, caller)
         tools: Toolset = "full" if request.query_params.get("tools") == "full" else self._tools
         # One for each request: whatever it keeps ends with it.
@@ -62,8 +58,7 @@ class _Part(Memory):
     """The memory as a caller may see it."""
 
     def __init__(self, served: Memory, caller: Caller) -> None:
-        agent = f"{caller.scopes[0]}/{served.agent}" if caller.scopes else served.agent
-        super().__init__(caller.store, agent=agent, read_only=served.read_only or not caller.may("record"))
+        super().__init__(caller.store, agent=served.agent, read_only=served.read_only or not caller.may("record"))
         self.model = served.model
         self._is_bound = bool(caller.scopes)
 

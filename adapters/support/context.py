@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -11,8 +11,8 @@ from mnemolog.adapters.support.rewind_to_transcript import has_pending_undo
 from mnemolog.adapters.support.store_access import recalls_of, visible_of
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain.limits import RECALL_K_MAX
-from mnemolog.domain.spans import Spans
 from mnemolog.projections.recall.answer import Hit, Recall
+from mnemolog.projections.recall.hits import sees
 from mnemolog.projections.recall.passages import marked
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, Request
 from mnemolog.session import Session
@@ -30,7 +30,7 @@ def context_for(
     message: str,
     *,
     k: int = 5,
-    scope: str | None = None,
+    scope: str | Sequence[str] | None = None,
     fresh: bool = False,
     known_after: int | None = None,
     without: Collection[str] = (),
@@ -40,7 +40,7 @@ def context_for(
     """Return up to `k` earlier turns that are relevant to a message, to be put before a model; possibly none.
 
     First those that answer the message itself, then those that `Session.prefetch` has found meanwhile, if they are
-    still valid and unless `fresh`. Searched is what the session sees, or with `scope` every session at or below that.
+    still valid and unless `fresh`. Searched is the scope of the session, or `scope`, as `Session.recall` does.
     If the model has not answered after `wait_s` seconds, text alone answers; at once, if the model was stuck before.
 
     Excluded are:
@@ -53,7 +53,7 @@ def context_for(
 
     Raises as `Session.prefetch` does, and as a recall by text.
     """
-    asked = Request(session=session.id, query=message[:MESSAGE_CHARS_MAX], k=k, scope=scope)
+    asked = Request(session=session.id, own=session.scope, query=message[:MESSAGE_CHARS_MAX], k=k, scope=scope)
     asked.question()  # Raises for an invalid request.
     # More than are wanted, for some will be left out.
     wide = msgspec.structs.replace(asked, k=min(2 * k, RECALL_K_MAX))
@@ -93,12 +93,8 @@ def _visible(of: VisibleEvents, here: str) -> Callable[[Hit], bool]:
     seen, hidden_too = of.spans(here), of.spans(here, hidden=True)
 
     def visible(hit: Hit) -> bool:
-        if _hold(seen, hit) or _hold(hidden_too, hit):
-            return _hold(seen, hit)
-        return _hold(of.spans(hit.session), hit)
+        if sees(seen, hit) or sees(hidden_too, hit):
+            return sees(seen, hit)
+        return sees(of.spans(hit.session), hit)
 
     return visible
-
-
-def _hold(spans: Spans, hit: Hit) -> bool:
-    return any(span.holds(hit.session, hit.position) for span in spans)

@@ -86,7 +86,8 @@ def visible_of(of: MemoryStore | Session) -> VisibleEvents:
 
 def known_session(store: MemoryStore, session_id: str) -> Session:
     """Return a handle on a session that was started. Raises `UnknownSession`."""
-    return store._handle(session_id, visible_of(store).state(session_id).started)
+    state = visible_of(store).state(session_id)
+    return store._handle(state.session, state.started)
 
 
 async def known_async_session(store: AsyncMemoryStore, session_id: str) -> AsyncSession:

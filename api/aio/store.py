@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import partial, update_wrapper
 from pathlib import Path
 from types import TracebackType
@@ -102,9 +102,9 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
         else:
             await self._pools.close(self._of.close)
 
-    def within(self, scope: str, *, own_names: bool = False) -> Self:
+    def within(self, scope: str | Sequence[str]) -> Self:
         """Return this store as `open(scope=)` does, at once and in the same threads. See `MemoryStore.within`."""
-        return type(self)(self._of.within(scope, own_names=own_names), self._pools, is_part=True)
+        return type(self)(self._of.within(scope), self._pools, is_part=True)
 
     async def __aenter__(self) -> Self:
         return self

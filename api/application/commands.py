@@ -28,7 +28,6 @@ from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.request import is_of_other_request, with_request, without_actor
-from mnemolog.domain.scope import ROOT
 from mnemolog.domain.spans import Span
 from mnemolog.domain.state import CheckpointState, SessionState
 from mnemolog.domain.stream_fold import Known, Past
@@ -85,7 +84,7 @@ def state_in(tx: Transaction, session_id: str, states: SessionStates) -> Session
 
     Raises `UnknownSession` for one outside of the store's scope.
     """
-    is_bound = states.boundary.scope != ROOT
+    is_bound = bool(states.boundary.scopes)
     if is_bound and states.is_outside(session_id):  # Its events are not even read: nothing of it can be timed.
         raise errors.UnknownSession(session_id)
     state = tx.fold(session.session_stream(session_id), evolve, states.known)
@@ -97,16 +96,11 @@ def state_in(tx: Transaction, session_id: str, states: SessionStates) -> Session
 def new_state_in(tx: Transaction, session_id: str, states: SessionStates) -> SessionState | None:
     """Return the state of a session that is to be started.
 
-    Raises `SessionExists` if one outside has the id, or if events that fit no session are stored under it. Where only
-    own names may be given, `InvalidInput` for any other id that no session inside has.
+    Raises `SessionExists` if one outside has the id, or if events that fit no session are stored under it.
     """
     try:
         state = state_in(tx, session_id, states)
-        if state is None and not states.boundary.is_own(session_id):
-            raise states.boundary.not_own("session", session_id)
     except errors.UnknownSession as error:
-        if not states.boundary.is_own(session_id):
-            raise states.boundary.not_own("session", session_id) from None
         raise _taken(session_id, f"a session outside of the scope of this store has the id {session_id!r}") from error
     if state is None and tx.version(session.session_stream(session_id)):
         raise _taken(session_id, f"events that fit no session are stored under the id {session_id!r}")
@@ -315,9 +309,8 @@ def switch(
     at = asked.at
     if turns is not None and old is not None:
         at = position_before(tx, old, turns=turns)
-    scope = states.boundary.scope if left is None and asked.scope is None else asked.scope
     decided = switching.switch(
-        msgspec.structs.replace(asked, from_=left, to=to, at=at, scope=scope),
+        msgspec.structs.replace(asked, from_=left, to=to, at=at),
         agent=agent,
         old=old,
         new=(_if_inside if to == left or asked.reason is SwitchReason.RESUME else new_state_in)(tx, to, states),
@@ -333,13 +326,13 @@ def switch(
 
 def _require_inside(tx: Transaction, asked: SwitchRequest, agent: AgentState | None, states: SessionStates) -> None:
     """Refuse to move an agent out of a session outside of the store's scope."""
-    if states.boundary.scope == ROOT or agent is None:
+    if agent is None or not states.boundary.scopes:
         return
     try:
         state_in(tx, agent.current, states)
     except errors.UnknownSession:
         why = f"agent {asked.agent!r} is in a session outside of it; use an agent of another name"
-        raise errors.OutsideScope(why, scope=states.boundary.scope) from None
+        raise states.boundary.outside(why) from None
 
 
 def _made_before(

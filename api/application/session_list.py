@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
@@ -15,7 +15,7 @@ from mnemolog.domain.limits import INTEGER_MAX, LABEL_BYTES_MAX, checked_label, 
 from mnemolog.domain.moments import Time, When, parse_time, position_at
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results
-from mnemolog.domain.scope import ROOT, parse_scope
+from mnemolog.domain.scope import parse_scopes
 from mnemolog.domain.similar_labels import closest
 from mnemolog.infra.runtime.caller_warnings import warn
 from mnemolog.projections.projection_set import ProjectionSet
@@ -45,16 +45,21 @@ class SessionList:
         self._projections, self._visible, self._agents = projections, visible, agents
 
     def sessions(
-        self, *, scope: str = "", agent: str | None = None, title: str | None = None, since: Time | None = None
+        self,
+        *,
+        scope: str | Sequence[str] = "",
+        agent: str | None = None,
+        title: str | None = None,
+        since: Time | None = None,
     ) -> Results[SessionSummary]:
         """Return the sessions that match all filters. See `MemoryStore.sessions`."""
-        within = self._visible.boundary.narrow(parse_scope(scope))
+        within = self._visible.boundary.narrow(parse_scopes(scope))
         of = None if agent is None else checked_label("agent", agent)
         part = "" if title is None else checked_text("title", title, bytes_max=LABEL_BYTES_MAX).casefold()
         started = None if since is None else parse_time("since", since)
         views, _, stale = self._projections.to_answer()
         with views.database.reading() as connection:
-            found = queries.sessions(connection, scope=within, agent=of, since=started)
+            found = queries.sessions(connection, scopes=within, agent=of, since=started)
         shown = Results(
             item for item in found if part in item.title.casefold() and self._visible.shows_session(item.session)
         )
@@ -78,7 +83,7 @@ class SessionList:
         to last. Numbers of turns are those of the moment. Raises `InvalidInput`.
         """
         which = session_pages.Which(
-            scope=self._visible.boundary.narrow(parse_scope(scope)),
+            scopes=self._visible.boundary.narrow(parse_scopes(scope)),
             agent=None if agent is None else checked_label("agent", agent),
             title=title and checked_text("title", title, bytes_max=LABEL_BYTES_MAX),
         )
@@ -91,11 +96,11 @@ class SessionList:
 
     def groups(self, by: session_pages.By, *, scope: str = "", as_of: When | None = None) -> list[session_pages.Group]:
         """Return the numbers of sessions and turns at `as_of`, by scope or by agent. Raises `InvalidInput`."""
-        within = self._visible.boundary.narrow(parse_scope(scope))
+        within = self._visible.boundary.narrow(parse_scopes(scope))
         views, _, _ = self._projections.to_answer()
         upto = self._moment(as_of).position
         with views.database.reading() as connection:
-            return session_pages.groups(connection, by=by, scope=within, upto=upto)
+            return session_pages.groups(connection, by=by, scopes=within, upto=upto)
 
     def families(
         self,
@@ -110,7 +115,7 @@ class SessionList:
 
         See `session_pages.families`. Raises `InvalidInput`, `UnknownSession`.
         """
-        within = self._visible.boundary.narrow(parse_scope(scope))
+        within = self._visible.boundary.narrow(parse_scopes(scope))
         if session:
             self._visible.state(session)
         views, _, _ = self._projections.to_answer()
@@ -119,7 +124,7 @@ class SessionList:
             if session:
                 found = session_pages.family(connection, session, as_of=moment, limit=limit)
             else:
-                found = session_pages.families(connection, scope=within, as_of=moment, before=before, limit=limit)
+                found = session_pages.families(connection, scopes=within, as_of=moment, before=before, limit=limit)
         return found._replace(sessions=[item for item in found.sessions if self._visible.shows_session(item.session)])
 
     @contextmanager
@@ -129,7 +134,7 @@ class SessionList:
 
         views, _, _ = self._projections.to_answer()
         with views.database.reading() as connection:
-            yield TurnTimes(connection, self._visible.boundary.scope)
+            yield TurnTimes(connection, self._visible.boundary.scopes)
 
     def _moment(self, as_of: When | None) -> session_pages.AsOf:
         log = self._visible.log
@@ -162,16 +167,13 @@ class SessionList:
         state = self._agents.state(agent)
         return state.current if state is not None and self._visible.shows_session(state.current) else None
 
-    def warn_if_empty(self, found: Sized, *scopes: str) -> None:
+    def warn_if_empty(self, found: Sized, scopes: str | Sequence[str]) -> None:
         """Warn the caller, if nothing was found, of each scope that no session is at or below."""
-        for scope in () if found or _SILENT.get() else scopes:
-            if scope == ROOT or self._holds(scope):
-                continue
-            warn(scope_warning(scope, [item.scope for item in self.scopes()]))
-
-    def _holds(self, scope: str) -> bool:
-        with self._projections.to_answer()[0].database.reading() as connection:
-            return queries.has_sessions(connection, parse_scope(scope))
+        for scope in () if found or _SILENT.get() or not scopes else parse_scopes(scopes):
+            with self._projections.to_answer()[0].database.reading() as connection:
+                is_known = queries.has_sessions(connection, (scope,))
+            if not is_known:
+                warn(scope_warning(scope, [item.scope for item in self.scopes()]))
 
 
 def scope_warning(scope: str, scopes: Iterable[str]) -> errors.ScopeWarning:

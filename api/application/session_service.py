@@ -19,7 +19,6 @@ from mnemolog.domain.message import EXAMPLE
 from mnemolog.domain.moments import Time
 from mnemolog.domain.position import Micros, Version
 from mnemolog.domain.request import current_request_key
-from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.state import SessionState
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.results import NewTurn
@@ -80,27 +79,38 @@ class Sessions:
         self, given: session.SessionLike | None, **about: Unpack[Attributes]
     ) -> tuple[str, SessionStarted]:
         """Return the id and the start of a session; start it if there is none. Raises `SessionDiffers`."""
-        if (scope := about.get("scope")) is not None:
-            about["scope"] = self._visible.boundary.narrow(parse_scope(scope))
-        if given is not None and (state := self._states.latest(session.session_id_of(given, "id"))) is not None:
-            return state.session, session.agreeing(state.session, state.started, **about)
+        if about.get("scope") is not None:
+            about["scope"] = self._visible.boundary.one(about["scope"])
+        if (parent := about.get("parent")) is not None:
+            about["parent"] = self._visible.id_of(parent, "parent")
+
+        def agreeing(state: SessionState) -> SessionStarted:
+            if state.started.agent in (f"{own}/{about.get('agent')}" for own in self._visible.boundary.scopes):
+                about["agent"] = state.started.agent
+            return session.agreeing(state.session, state.started, **about)
+
+        if given is not None:
+            known = self._states.id_of(session.session_id_of(given, "id"), about.get("scope"))
+            if (state := self._states.latest(known)) is not None:
+                return known, agreeing(state)
         chosen, wanted = self._startable(given, about)
 
         def get_or_start(tx: Transaction) -> SessionStarted:
             if (state := commands.new_state_in(tx, chosen, self._states)) is not None:
-                return session.agreeing(chosen, state.started, **about)  # Another process was faster.
+                return agreeing(state)  # Another process was faster.
             tx.append(session.session_stream(chosen), wanted)
             return wanted
 
         return chosen, self._transact(get_or_start)
 
     def _startable(self, given: session.SessionLike | None, about: Attributes) -> tuple[str, SessionStarted]:
-        chosen = None if given is None else session.checked_session_id(session.session_id_of(given, "id"))
-        parent = about.get("parent")
-        return chosen or self._agents.new_session_id(), session.new_session(
+        scope, parent = self._visible.boundary.one(about.get("scope")), about.get("parent")
+        name = self._agents.new_session_name() if given is None else session.session_id_of(given, "id")
+        chosen = session.checked_session_id(self._states.id_of(session.checked_session_id(name), scope))
+        return chosen, session.new_session(
             title=about.get("title") or "",
-            agent=self._agents.own(about.get("agent")),
-            scope=self._visible.boundary.narrow(parse_scope(about.get("scope") or "")),
+            agent=self._agents.own(about.get("agent"), scope),
+            scope=scope,
             parent=None if parent is None else self._visible.state(session.session_id_of(parent, "parent")).session,
         )
 
@@ -114,7 +124,7 @@ class Sessions:
         return self._transact(
             partial(
                 commands.decide,
-                session_id=session_id,
+                session_id=self._states.id_of(session_id),
                 states=self._states,
                 decision=lambda state: decision(state, self.clock.now()),
                 key=current_request_key(),
@@ -131,7 +141,7 @@ class Sessions:
         **about: Unpack[About],
     ) -> commands.Recorded:
         """Record a turn, given as a role and a text or as one message. See `Session.record`."""
-        key = current_request_key() if key is None else key
+        session_id, key = self._states.id_of(session_id), current_request_key() if key is None else key
         if not isinstance(role, str):
             return self._transact(self._recording(NewTurn.of(role, session=session_id, text=text, key=key, **about)))
         if text is None and not about.get("tool_calls"):
@@ -163,7 +173,7 @@ class Sessions:
                 new = NewTurn.of(message, session=session_id)
                 if key is not None and new.key is None:
                     new = msgspec.structs.replace(new, key=f"{key}/{place}")
-                works.append((session.session_id_of(new.session), self._recording(new)))
+                works.append((self._visible.id_of(new.session), self._recording(new)))
             except errors.InvalidInput as error:
                 error.at_place(f"messages[{place}]")
                 raise
@@ -184,7 +194,7 @@ class Sessions:
 
     def _recording(self, new: NewTurn) -> Callable[[Transaction], commands.Recorded]:
         turn, key = checked_turn(new)
-        session_id = session.session_id_of(new.session)
+        session_id = self._visible.id_of(new.session)
         return partial(commands.record_turn, session_id=session_id, turn=turn, states=self._states, key=key)
 
     def record_behind(

@@ -20,12 +20,12 @@ from mnemolog.domain.moments import When, position_at
 from mnemolog.domain.options import Option
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.request import current_actor, current_request_key
-from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.spans import cut
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import FoldedState
-from mnemolog.domain.switching import INHERITING, SwitchReason, SwitchRequest, parse_switch_reason
+from mnemolog.domain.switching import SwitchReason, SwitchRequest, left_by, parse_switch_reason
 from mnemolog.infra.log.transaction import Transaction
+from mnemolog.projections.sql.session_pages import Group
 
 AGENTS_KEPT_MAX: Final = 1_000
 
@@ -66,20 +66,24 @@ class Agents:
         """Return what is known of an agent's stream without reading the log."""
         return self._agents.get(stream) if position is None else None
 
-    def own(self, agent: str | None) -> str:
-        """Return the name of an agent that this store may use, the default for none. Raises `InvalidInput`."""
-        if agent is None or (agent == DEFAULT_AGENT and self._boundary.own_names):
-            return self._boundary.own(DEFAULT_AGENT)
-        if not self._boundary.is_own(checked_label("agent", agent)):
-            raise self._boundary.not_own("agent", agent)
-        return agent
+    def own(self, agent: str | None, scope: str | None = None) -> str:
+        """Return the name in the log of the agent that a name stands for here, the default for none. See `in_log`."""
 
-    def new_session_id(self) -> str:
-        """Return an id for a session: a random one, or for a request with a key one that a retry gets again."""
+        def keeps(name: str) -> bool:
+            # Of an agent of others no more than the last event is read, so that its switches cannot be timed.
+            last = self._visible.log.last_event(agent_stream(name))
+            return last is not None and self._visible.shows(last)
+
+        name = checked_label("agent", DEFAULT_AGENT if agent is None else agent)
+        own = self._boundary.in_log("agent", name, scope, keeps=keeps, has=lambda item: self.state(item) is not None)
+        return checked_label("agent", own)
+
+    def new_session_name(self) -> str:
+        """Return a name for a session: a random one, or for a request with a key one that a retry gets again."""
         if (key := current_request_key()) is None:
-            return self._boundary.own(secrets.token_hex(8))
-        of_caller = "\0".join((key, current_actor(), self._boundary.scope))  # Others may use the same key.
-        return self._boundary.own(hashlib.sha256(of_caller.encode()).hexdigest()[:16])
+            return secrets.token_hex(8)
+        of_caller = "\0".join((key, current_actor(), *self._boundary.scopes))  # Others may use the same key.
+        return hashlib.sha256(of_caller.encode()).hexdigest()[:16]
 
     def generation(self, session_id: str) -> Position:
         """Return the position of the last event that changed what a session sees, or of a switch from or to it.
@@ -95,9 +99,10 @@ class Agents:
 class Switches:
     """Changes of which session an agent is in, and of which turns a session sees."""
 
-    def __init__(self, visible: VisibleEvents, agents: Agents) -> None:
+    def __init__(self, visible: VisibleEvents, agents: Agents, scopes: Callable[[], list[Group]]) -> None:
+        """`scopes` returns the scopes that sessions have."""
         self._visible, self._states, self._agents = visible, visible.states, agents
-        self._transact = visible.transact
+        self._transact, self._scopes = visible.transact, scopes
 
     def rewind(self, session_id: str, *, turns: int | None, to: When | None, dry_run: bool = False) -> int:
         """Hide turns of a session, and return how many; with `dry_run` only count them."""
@@ -153,8 +158,8 @@ class Switches:
         asked = SwitchRequest(
             agent=state.started.agent,
             reason=SwitchReason.BRANCH,
-            from_=session_id,
-            to=to or self._agents.new_session_id(),
+            from_=state.session,
+            to=self._states.id_of(to or self._agents.new_session_name(), state.started.scope),
             at=None if at is None else self._branch_point(state, at),
             title=title,
         )
@@ -181,28 +186,36 @@ class Switches:
         self, target: session.SessionLike | None, **how: Unpack[SwitchHow]
     ) -> Callable[[Transaction], commands.Switched]:
         reason, agent, leave = parse_switch_reason(how["reason"]), how.get("agent"), how.get("session")
-        to = None if target is None else session.session_id_of(target, "to")
-        left = None if leave is None else session.session_id_of(leave)
-        boundary, at, turns, scope = self._visible.boundary, how.get("at"), how.get("turns"), how.get("scope")
+        name = None if target is None else session.checked_session_id(session.session_id_of(target, "to"))
+        old = None if leave is None else self._visible.state(session.session_id_of(leave))
+        left = None if old is None else old.session
+        at, turns, given_scope = how.get("at"), how.get("turns"), how.get("scope")
         if turns is not None:
             _check_one_of(turns, at)
             if reason is not SwitchReason.REWIND:
                 raise errors.SwitchRefused(reason, "leave out `turns`, or use 'rewind'")
-        if agent is None and left is not None and not boundary.own_names:
-            agent = self._visible.state(left).started.agent
-        agent = self._agents.own(agent)
-        if to is None and reason is SwitchReason.RESUME:
+        if name is None and reason is SwitchReason.RESUME:
             raise errors.SwitchRefused(reason, "say which session to resume")
+        scope = None if given_scope is None else self._visible.boundary.one(given_scope)
+        of = scope if scope is not None or old is None else old.started.scope
+        agent = self._agents.own(agent if agent is not None or old is None else old.started.agent, of)
+        moved = self._agents.state(agent)
+        if old is None and moved is not None:
+            # Folded before the write lock is taken: under it, states are only looked up.
+            old = self._states.latest(moved.current)
+            of = of if of is not None or old is None else old.started.scope
+        if of is None and reason is SwitchReason.NEW:
+            of = self._asked_for(agent)
+        to = self._states.id_of(self._agents.new_session_name() if name is None else name, of)
         asked = SwitchRequest(
             agent=agent,
             reason=reason,
             from_=left,
-            to=self._agents.new_session_id() if to is None else to,
-            at=None if at is None else self._switch_point(at, reason, to=to, left=left, agent=agent),
+            to=to,
+            at=None if at is None else self._switch_point(at, reason, to=name and to, left=left, agent=agent),
             title=how.get("title"),
-            scope=None if scope is None else boundary.narrow(parse_scope(scope)),
+            scope=of if left is None and left_by(moved, reason=reason, to=to) is None else scope,
         )
-        self._keep_states_of(asked)
         given = current_request_key() if how.get("key") is None else how["key"]
         return partial(
             commands.switch,
@@ -210,10 +223,18 @@ class Switches:
             states=self._states,
             known_agent=self._agents.known,
             turns=turns,
-            in_place=to is None and reason in (SwitchReason.COMPRESS, SwitchReason.REWIND),
-            named=to is not None,
+            in_place=name is None and reason in (SwitchReason.COMPRESS, SwitchReason.REWIND),
+            named=name is not None,
             key=None if given is None else session.checked_key(given),
         )
+
+    def _asked_for(self, agent: str) -> str:
+        """Return the scope of a session that leaves no other one. Raises `InvalidInput` if it has to be given."""
+        scope = self._visible.boundary.one(None)
+        if not scope and (known := [group.name for group in self._scopes() if group.name]):
+            why = f"agent {agent!r} leaves no session that has one: give one, such as {known[0]!r}, or '' for none"
+            raise errors.InvalidInput("scope", why)
+        return scope
 
     def _switch_point(
         self, at: When, reason: SwitchReason, *, to: str | None, left: str | None, agent: str
@@ -223,14 +244,6 @@ class Switches:
         if left is None or reason not in (SwitchReason.BRANCH, SwitchReason.REWIND):
             return position_at("at", at, self._visible.log)
         return self._visible.place(left, "at", at, rewinds=reason is SwitchReason.REWIND and to in (None, left))
-
-    def _keep_states_of(self, asked: SwitchRequest) -> None:
-        """Fold the states a switch needs before taking the write lock: under it they are only looked up."""
-        if asked.reason in INHERITING:
-            state = self._agents.state(asked.agent) if asked.from_ is None else None
-            left = asked.from_ if state is None else state.current
-            if left is not None:
-                self._states.latest(left)
 
 
 def _check_one_of(turns: int | None, to: When | None) -> None:

@@ -13,7 +13,7 @@ from mnemolog.domain.events import RecordedEvent, SessionSwitched
 from mnemolog.domain.lineage import last_seen, unhidden
 from mnemolog.domain.moments import When, checked_position, position_at
 from mnemolog.domain.position import ORIGIN, Position, Version
-from mnemolog.domain.scope import ROOT, Boundary
+from mnemolog.domain.scope import Boundary
 from mnemolog.domain.similar_labels import closest
 from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.domain.state import SessionState
@@ -42,7 +42,7 @@ class VisibleEvents:
 
         Of other events only the stream is read, so the time taken reveals at most their number.
         """
-        if self.boundary.scope == ROOT:
+        if not self.boundary.scopes:
             for batch in self.log.read(after=after, upto=upto, batch_max=batch_max):
                 yield batch[-1].position, batch
             return
@@ -56,32 +56,32 @@ class VisibleEvents:
     def shows(self, recorded: RecordedEvent) -> bool:
         """Whether an event may be shown: with a boundary, those of sessions inside, and switches between them."""
         event = recorded.event
-        if self.boundary.scope == ROOT or not isinstance(event, SessionSwitched):
+        if not self.boundary.scopes or not isinstance(event, SessionSwitched):
             return self.shows_stream(recorded.stream)
         return all(self.states.holds(item) for item in (event.from_, event.to) if item is not None)
 
     def shows_stream(self, stream: str) -> bool:
         """Whether the events of a stream may be shown."""
-        if self.boundary.scope == ROOT:
+        if not self.boundary.scopes:
             return True
         session_id = session.session_of(stream)
         return session_id is not None and self.states.holds(session_id)
 
     def shows_session(self, session_id: str) -> bool:
         """Whether a session that exists may be shown."""
-        return self.boundary.scope == ROOT or self.states.holds(session_id)
+        return not self.boundary.scopes or self.states.holds(session_id)
 
     def require(self, sessions: Iterable[str], positions: Iterable[int]) -> None:
         """Raise `UnknownSession` or `OutsideScope` for what does not exist or is outside of the scope."""
         for session_id in sessions:
             if not self.version(session_id) or not self.shows_session(session_id):
                 raise self.unknown(session_id)
-        if self.boundary.scope == ROOT:
+        if not self.boundary.scopes:
             return
         for position in positions:
             found = self.log.event_at(Position(position))
             if found is not None and not self.shows_stream(found.stream):
-                raise errors.OutsideScope(f"position {position} is outside of it", scope=self.boundary.scope)
+                raise self.boundary.outside(f"position {position} is outside of it")
 
     def unknown(self, session_id: str) -> errors.UnknownSession:
         """Return the error for an id that no session has. It names the closest ids, if they can be read."""
@@ -99,20 +99,25 @@ class VisibleEvents:
         except errors.UnknownSession as error:
             raise self.unknown(error.session) from None
 
+    def id_of(self, given: session.SessionLike, field: str = "session") -> str:
+        """Return the id in the log of the session that a caller names. See `SessionStates.id_of`."""
+        return self.states.id_of(session.session_id_of(given, field))
+
     def version(self, session_id: str) -> Version:
         """Return the version of a session's stream."""
         return self.log.version(session.session_stream(session_id))
 
     def state(self, session_id: str) -> SessionState:
-        """Return the current state of a session. Raises `UnknownSession`."""
-        state = self.states.latest(session_id)
+        """Return the current state of a session, given its id or its name. Raises `UnknownSession`."""
+        state = self.states.latest(self.states.id_of(session_id))
         if state is None:
             raise self.unknown(session_id)
         return state
 
     def state_at(self, session_id: str, position: int) -> SessionState:
         """Return the state of a session at a position. Raises `UnknownSession`, `OutsideSession`."""
-        first, head = self.state(session_id).started_position, self.log.head().position
+        now, head = self.state(session_id), self.log.head().position
+        session_id, first = now.session, now.started_position
         if position < first:
             raise self._not_begun(session_id, position, first=first)
         state = self.states.at(session_id, Position(position)) if position <= head else None

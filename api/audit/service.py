@@ -116,7 +116,7 @@ class AuditService:
         """
         found = event_at(self._log, position)
         if not self._visible.shows_stream(found.stream):
-            raise errors.OutsideScope(f"position {position} is outside of it", scope=self._visible.boundary.scope)
+            raise self._visible.boundary.outside(f"position {position} is outside of it")
         return found
 
     def diff(

@@ -13,7 +13,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.limits import quoted
 from mnemolog.domain.position import Position
-from mnemolog.domain.scope import Scope, covers
+from mnemolog.domain.scope import Scopes, covered
 from mnemolog.infra.runtime.regular_files import read_file
 from mnemolog.projections.recall.question import Mode, Question, question
 from mnemolog.projections.sql import queries
@@ -66,9 +66,9 @@ def read_questions(
     for number, line in lines:
         try:
             asked = question(line.question, k=k, mode=mode, scope=line.scope, session=line.session, min_relevance=0)
-            if asked.scope and not queries.has_sessions(connection, asked.scope):
-                raise errors.InvalidInput("scope", f"no session is at or below {asked.scope!r}")
-            evidence = frozenset(_position(item, line, asked.scope, keyed, placed) for item in line.evidence)
+            if asked.scopes and not queries.has_sessions(connection, asked.scopes):
+                raise errors.InvalidInput("scope", f"no session is at or below {line.scope!r}")
+            evidence = frozenset(_position(item, line, asked.scopes, keyed, placed) for item in line.evidence)
         except errors.InvalidInput as error:
             raise _wrong(number, f"{error.field}: {error.why}") from error
         found.append(KnownQuestion(asked, evidence, line.category or ""))
@@ -111,15 +111,15 @@ def _wrong(number: int, why: str) -> errors.InvalidInput:
 def _position(
     item: str | int,
     line: _Line,
-    scope: Scope,
+    scopes: Scopes,
     keyed: Mapping[str, Sequence[KeyedTurn]],
     placed: Mapping[Position, KeyedTurn],
 ) -> Position:
     """Return the position of one piece of evidence. Raises `InvalidInput` if the question cannot find such a turn."""
     found = keyed.get(item, ()) if isinstance(item, str) else [placed[at] for at in [Position(item)] if at in placed]
     session = line.evidence_session or line.session
-    turns = [turn for turn in found if covers(scope, turn.scope) and session in (None, turn.session)]
-    where = f"session {session!r}" if session else f"scope {scope!r}" if scope else "the store"
+    turns = [turn for turn in found if covered(scopes, turn.scope) and session in (None, turn.session)]
+    where = f"session {session!r}" if session else f"scope {line.scope!r}" if scopes else "the store"
     if not turns:
         kind = "key" if isinstance(item, str) else "position"
         raise errors.InvalidInput("evidence", f"no turn of {where} has the {kind} {quoted(item)}")

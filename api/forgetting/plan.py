@@ -27,7 +27,7 @@ from mnemolog.domain.events import (
 from mnemolog.domain.forgetting import Positions, ranges_of
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import ORIGIN, Position, Version
-from mnemolog.domain.scope import ROOT, UNBOUNDED, Boundary, Scope, covers, parse_scope
+from mnemolog.domain.scope import ROOT, UNBOUNDED, Boundary, Scope, Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike, session_id_of, session_of, session_stream
 from mnemolog.domain.thread_dependencies import copied_from, with_what_is_built_on
 from mnemolog.domain.thread_events import ThreadCopied
@@ -37,7 +37,8 @@ from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log.engine import RowCursor, StagedRow
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
-from mnemolog.projections.recall.receipts import RECALLS_STREAM
+from mnemolog.projections.history.states import SessionStates
+from mnemolog.projections.recall.receipts import RECALLS_STREAM, scopes_of
 
 Receipt = TypeVar("Receipt", bound=Event)
 
@@ -66,18 +67,18 @@ class ForgetSelector(NamedTuple):
         scope: str | Sequence[str],
         *,
         questions: bool,
-        within: Boundary,
+        within: SessionStates,
     ) -> ForgetSelector:
         """Return a selector, given one or several of each. Raises `InvalidInput`, `OutsideScope`."""
         sessions = session if isinstance(session, Sequence) and not isinstance(session, str) else [session]
         scopes = [scope] if isinstance(scope, str) else scope
         places = [positions] if isinstance(positions, int) else positions
         return cls(
-            sessions=frozenset(session_id_of(item) for item in sessions),
-            scopes=tuple(within.narrow(parse_scope(item)) for item in scopes),
+            sessions=frozenset(within.id_of(session_id_of(item)) for item in sessions),
+            scopes=tuple(chain.from_iterable(within.boundary.narrow(parse_scopes(item)) or (ROOT,) for item in scopes)),
             positions=frozenset(checked_position("positions", item) for item in places),
             questions=questions,
-            boundary=within,
+            boundary=within.boundary,
         )
 
     def holds_scope(self, scope: str) -> bool:
@@ -207,10 +208,11 @@ class Planner:
             if version in singled.get(RECALLS_STREAM, {}):
                 continue
             if not (goes := self._shows(receipt, selector, sessions, gone)):
-                scope = Scope(recall.scope) if recall.session is None else self._scope_of(recall.session)
-                if scope not in above:
+                asked_in = self._asked_in(recall)
+                if above.isdisjoint(asked_in):
                     continue
-                is_inside = covers(selector.boundary.scope, scope)
+                scope = Scope(", ".join(asked_in))
+                is_inside = all(covered(selector.boundary.scopes, item) for item in asked_in)
                 goes = selector.questions and is_inside
                 counts[goes] += 1
                 if is_inside:
@@ -225,7 +227,9 @@ class Planner:
     ) -> bool:
         """Whether a receipt names or shows what is to be forgotten. Its digest could be compared with guesses."""
         recall = _recall_of(receipt)
-        if recall.session in sessions or selector.holds_scope(recall.scope) or any(hit in gone for hit in recall.hits):
+        if recall.session in sessions or any(map(selector.holds_scope, scopes_of(recall) or (ROOT,))):
+            return True
+        if any(hit in gone for hit in recall.hits):
             return True
         if not isinstance(receipt, ContextServed):
             return False
@@ -239,6 +243,12 @@ class Planner:
             for row in rows
             if row is not None and row[2] != TurnRecorded.topic
         )
+
+    def _asked_in(self, recall: RecallServed) -> Scopes:
+        """Return the scopes in which turns could answer; the root for everything."""
+        if recall.beside is None and recall.session is not None:
+            return (self._scope_of(recall.session),)
+        return scopes_of(recall) or tuple(map(Scope, recall.beside or ())) or (ROOT,)
 
     def _lineage(self, session: str | None) -> set[str]:
         """Return a session and all whose working memory it inherits."""

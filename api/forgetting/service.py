@@ -22,7 +22,7 @@ from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequest
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position, Version
-from mnemolog.domain.scope import ROOT, Boundary
+from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.forgetting import purge as purging
@@ -227,7 +227,7 @@ class Forgetting:
 
         def copies(before: Position) -> Iterable[str]:
             found = self._copies_of_keys(before)
-            return found if boundary.scope == ROOT else (f"copy {number}" for number, _ in enumerate(found, 1))
+            return found if not boundary.scopes else (f"copy {number}" for number, _ in enumerate(found, 1))
 
         known = Known(
             pending=self._waits,

@@ -27,7 +27,7 @@ from mnemolog.projections.context.token_counting import Counter, Tokenizer, coun
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit, Recall
-from mnemolog.projections.recall.hits import exchange_of
+from mnemolog.projections.recall.hits import exchange_of, sees
 from mnemolog.projections.recall.passages import PASSAGE_CHARACTERS_MAX, SoughtWords, best_passage
 from mnemolog.projections.recall.question import FEW, Question, floor
 from mnemolog.projections.recall.ranking import Page
@@ -205,15 +205,16 @@ class Contexts:
         def seen_by(session: str) -> Spans:
             return cut(self._state_at(session, head).spans, upto=head)
 
-        of = question.session if question.lineage else None
-        spans = [seen_by(passage.session if of is None else of) for passage in shown]
+        own = seen_by(question.session) if question.session is not None and question.lineage else None
+        with self._projections.to_answer()[0].database.reading() as connection:
+            known = queries.turns_at(connection, [passage.position for passage in shown])
+        turns = [known[passage.position] for passage in shown if passage.position in known]
+        spans = [seen_by(turn.session) if own is None or not sees(own, turn) else own for turn in turns]
         found: dict[Position, Turn] = {}
         with self._projections.to_answer()[0].database.reading() as connection:
-            turns = queries.turns_at(connection, [passage.position for passage in shown])
-            for passage, seen in zip(shown, spans, strict=True):
-                if (turn := turns.get(passage.position)) is not None:
-                    others = exchange_of(connection, turn, seen=seen, scope=question.scope)
-                    found |= {other.position: other for other in others}
+            for turn, seen in zip(turns, spans, strict=True):
+                others = exchange_of(connection, turn, seen=seen, scopes=question.scopes)
+                found |= {other.position: other for other in others}
         return list(found.values())
 
     def _consecutive(self, one: ContextPassage, other: ContextPassage) -> bool:

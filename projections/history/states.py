@@ -9,7 +9,7 @@ from mnemolog.domain import errors, session_fold
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.forgetting import is_checkpoint
 from mnemolog.domain.position import Position
-from mnemolog.domain.scope import ROOT, UNBOUNDED, Boundary, Scope, covers
+from mnemolog.domain.scope import UNBOUNDED, Boundary, covered
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import FoldedState, Past
@@ -129,7 +129,7 @@ class SessionStates:
 
         So it takes as long for a session of a million turns as for one that does not exist.
         """
-        if self.boundary.scope == ROOT:
+        if not self.boundary.scopes:
             return False
         with self._kept.lock:
             inside = self._inside.get(session)
@@ -146,7 +146,7 @@ class SessionStates:
         first = self._log.first_event(session_stream(session))
         if first is None or not isinstance(first.event, SessionStarted):
             return None
-        while covers(self.boundary.scope, Scope(first.event.scope)):
+        while covered(self.boundary.scopes, first.event.scope):
             if first.event.parent is None or first.event.branched_at is None:
                 return True
             child, first = first, self._log.first_event(session_stream(first.event.parent))
@@ -156,7 +156,7 @@ class SessionStates:
 
     def is_inside(self, state: SessionState | None) -> bool:
         """Whether the boundary covers a session and all sessions whose turns and working memory it inherited."""
-        if state is None or self.boundary.scope == ROOT:
+        if state is None or not self.boundary.scopes:
             return True
         with self._kept.lock:
             inside = self._inside.get(state.session)
@@ -167,7 +167,7 @@ class SessionStates:
                 if found is None:  # Not committed yet.
                     return False
                 scopes.append(found.started.scope)
-            inside = all(covers(self.boundary.scope, Scope(scope)) for scope in scopes)
+            inside = all(covered(self.boundary.scopes, scope) for scope in scopes)
             with self._kept.lock:
                 self._inside.put(state.session, inside)
         return inside
@@ -177,6 +177,15 @@ class SessionStates:
         with self._kept.lock:
             inside = self._inside.get(session)
         return self.latest(session) is not None if inside is None else inside
+
+    def id_of(self, name: str, scope: str | None = None) -> str:
+        """Return the id in the log of the session that `name` stands for here. See `Boundary.in_log`."""
+
+        def keeps(name: str) -> bool:
+            state = self.latest(name)
+            return state is not None and covered(self.boundary.over(scope), state.started.scope)
+
+        return self.boundary.in_log("session", name, scope, keeps=keeps, has=self.holds)
 
     def known(self, stream: str, position: Position | None) -> FoldedState[SessionState] | None:
         """Return what is known of a stream at or before `position` without reading the log."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from mnemolog.domain.language import DEFAULT_LANGUAGE
 from mnemolog.domain.position import Micros, Position
-from mnemolog.domain.scope import ROOT, Scope
+from mnemolog.domain.scope import Scopes
 from mnemolog.projections.recall import text_search
 from mnemolog.projections.recall.asked import askings, without
 from mnemolog.projections.recall.context_rows import Rows, in_language, rows_around
@@ -20,7 +20,7 @@ from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.languages import languages_at
-from mnemolog.projections.sql.queries import NEXT_TO_SLASH, Filters
+from mnemolog.projections.sql.queries import Filters
 from mnemolog.projections.sql.words import TERMS_MAX, terms_of, wholes_of, words_of
 
 if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
@@ -98,12 +98,11 @@ class Ranked(NamedTuple):
     """The parts of its score; empty if the score is the similarity."""
 
 
-def read_query(connection: sa.Connection, query: str, *, scope: Scope, upto: Position, language: str) -> QueryTerms:
-    """Split a query in a language, given the speakers of the turns at or below `scope` up to `upto`."""
+def read_query(connection: sa.Connection, query: str, *, scopes: Scopes, upto: Position, language: str) -> QueryTerms:
+    """Split a query in a language, given the speakers of the turns at or below any of `scopes` up to `upto`."""
     words = list(dict.fromkeys(words_of(query)))[:TERMS_MAX]
-    select = _SPEAKERS if scope == ROOT else f"{_SPEAKERS} AND (scope = ? OR (scope >= ? AND scope < ?))"
-    below = () if scope == ROOT else (scope, f"{scope}/", f"{scope}{NEXT_TO_SLASH}")
-    found = fetch(connection, select, listed(words), upto, *below)
+    within, values = queries.below_any(scopes) if scopes else ("true", [])
+    found = fetch(connection, f"{_SPEAKERS} AND {within}", listed(words), upto, *values)
     names = {word for word, _ in found}
     about = query
     if language == DEFAULT_LANGUAGE and (timeless := " ".join(_ABOUT_NOW.sub(" ", query).split())) != query:
@@ -126,7 +125,7 @@ def from_views(
     language, indexed = languages_at(connection, head)
     if newest > head or language != indexed:  # The words, speakers and times of later turns must not count.
         filters, (newest, now) = replace(filters, upto=head), queries.last_turn(connection, upto=head)
-    terms = read_query(connection, question.query, scope=filters.scope, upto=head, language=language)
+    terms = read_query(connection, question.query, scopes=filters.scopes, upto=head, language=language)
     unindexed = None if language == indexed else language
     found, allowed = NOTHING_FOUND, None
     if not filters.leave_everything:
@@ -156,9 +155,10 @@ def with_neighbours(
         similarity = dict(vectors.found)
         legs[VECTOR] = list(similarity)
     rows = Rows()
+    spans = None if offer.filters.beside is not None else offer.filters.spans
     if question.mode != VECTOR:
         offered = [position for leg in legs.values() for position in leg]
-        rows = rows_around(connection, offered, spans=offer.filters.spans, allowed=offer.allowed, upto=offer.head)
+        rows = rows_around(connection, offered, spans=spans, allowed=offer.allowed, upto=offer.head)
         # Read again: the text index may have changed its language since the offer was made.
         if languages_at(connection, offer.head).indexed != offer.language:
             rows = in_language(connection, rows, offer.language)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.role import Role
-from mnemolog.domain.scope import Scope, covers
+from mnemolog.domain.scope import Scopes, covered
 from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit
@@ -37,8 +37,8 @@ def hits_of(
 ) -> tuple[Hit, ...]:
     """Return ranked turns as hits, each with its best passage for `words` and the turns around it that are wanted.
 
-    Neighbours come from `spans`, or else from the turn's own session; an exchange from `spans`, or else from what that
-    session sees, `seen_by`; none of them is after `head`. A turn that was forgotten since the ranking is left out.
+    Neighbours come from `spans` if the turn lies there, or else from its own session; an exchange from `spans`, or else
+    from what that session sees, `seen_by`; none of them is after `head`. Forgotten turns are left out.
     """
     turns = queries.turns_at(connection, [turn.position for turn in ranked])
     titles = queries.titles_of(connection, {turn.session for turn in turns.values()})
@@ -47,11 +47,12 @@ def hits_of(
         if (turn := turns.get(place.position)) is None:
             continue
         count = question.context_turns
-        before, after = _neighbours(connection, turn, count, spans, head) if count else ((), ())
+        near = spans if question.beside is None or sees(spans or (), turn) else None
+        before, after = _neighbours(connection, turn, count, near, head) if count else ((), ())
         exchange: tuple[Turn, ...] = ()
         if question.exchange:
-            seen = cut(seen_by(turn.session) if spans is None else spans, upto=head)
-            exchange = exchange_of(connection, turn, seen=seen, scope=question.scope)
+            seen = cut(seen_by(turn.session) if near is None else near, upto=head)
+            exchange = exchange_of(connection, turn, seen=seen, scopes=question.scopes)
         hits.append(
             Hit(
                 text=turn.text,
@@ -86,15 +87,20 @@ def _neighbours(
     return tuple(reversed(before)), tuple(after)
 
 
-def exchange_of(connection: sa.Connection, turn: Turn, *, seen: Spans, scope: Scope) -> tuple[Turn, ...]:
+def sees(spans: Spans, turn: Turn | Hit) -> bool:
+    """Whether a turn lies in any of these spans."""
+    return any(span.holds(turn.session, turn.position) for span in spans)
+
+
+def exchange_of(connection: sa.Connection, turn: Turn, *, seen: Spans, scopes: Scopes) -> tuple[Turn, ...]:
     """Return the other side of the exchange that a turn belongs to, in order; empty if there is none.
 
     For a user's turn, the assistant's turns after it, up to the next one of the user; for an assistant's turn, the
     user's turns before it. Turns of tools and of the system are passed over. All of them lie in `seen` and at or below
-    `scope`. A turn outside of `seen` has no exchange.
+    any of `scopes`. A turn outside of `seen` has no exchange.
     """
     wanted = {Role.USER: Role.ASSISTANT, Role.ASSISTANT: Role.USER}.get(turn.role)
-    if wanted is None or not any(span.holds(turn.session, turn.position) for span in seen):
+    if wanted is None or not sees(seen, turn):
         return ()
     if back := wanted is Role.USER:
         near = positions_in(connection, seen, before=turn.position, newest_first=True, limit=REACH)
@@ -109,4 +115,4 @@ def exchange_of(connection: sa.Connection, turn: Turn, *, seen: Spans, scope: Sc
             break
     chosen = found[:EXCHANGE_TURNS_MAX][::-1] if back else found[-EXCHANGE_TURNS_MAX:]
     turns = queries.turns_at(connection, chosen)
-    return tuple(turns[at] for at in chosen if at in turns and covers(scope, Scope(turns[at].scope)))
+    return tuple(turns[at] for at in chosen if at in turns and covered(scopes, turns[at].scope))

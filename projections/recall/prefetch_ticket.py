@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from enum import StrEnum
@@ -43,24 +43,26 @@ class PrefetchReason(StrEnum):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What to recall. Fields as in `MemoryStore.recall`."""
+    """What to recall. Fields as in `Session.recall`."""
 
     session: str
     query: str
     k: int = 5
-    scope: str | None = None
-    """Search all sessions at or below this scope; None for the turns that the session sees."""
+    scope: str | Sequence[str] | None = None
+    lineage: bool = False
+    own: str = ""
+    """The scope of the session."""
     options: SearchOptions = {}
 
     def question(self) -> Question:
         """Return the question to recall. Raises `InvalidInput` for one that no recall can answer."""
-        seen = self.scope is None
         return question(
             self.query,
+            session=self.session,
+            own=self.own,
+            scope=self.scope,
+            lineage=self.lineage,
             k=self.k,
-            scope=self.scope or "",
-            session=self.session if seen else None,
-            lineage=seen,
             **self.options,
         )
 

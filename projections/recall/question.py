@@ -26,7 +26,7 @@ from mnemolog.domain.moments import By, RecordedTimes, Time, checked_by, parse_t
 from mnemolog.domain.options import Option, with_defaults
 from mnemolog.domain.position import Micros
 from mnemolog.domain.role import Role, parse_role
-from mnemolog.domain.scope import ROOT, Scope, parse_scope
+from mnemolog.domain.scope import Scopes, parse_scopes
 from mnemolog.domain.spans import Spans
 from mnemolog.projections.recall.weights import DEFAULT, Weights, checked_weights
 from mnemolog.projections.sql.queries import Filters
@@ -60,10 +60,12 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     k: int = 5
     mode: Mode = "hybrid"
-    scope: Scope = ROOT
+    scopes: Scopes = ()
     session: str | None = None
     lineage: bool = False
     """Whether to search all turns that `session` sees, instead of only its own."""
+    beside: Scopes | None = None
+    """With `lineage`, also search sessions at or below these, but not other branches of `session` and its ancestors."""
     hidden: bool = False
     """With `lineage`, also search turns hidden by a rewind or a restore."""
     roles: tuple[Role, ...] = ()
@@ -88,9 +90,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         said = self.by == "said"
         after, last = (None, None) if said else positions_between(self.since, self.until, log)
         return Filters(
-            scope=self.scope,
-            session=None if self.lineage else self.session,
+            scopes=self.scopes,
+            session=self.session,
             spans=spans,
+            beside=self.beside,
             roles=self.roles,
             speakers=self.speakers,
             since=self.since if said else None,
@@ -102,10 +105,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     def given_filters(self) -> dict[str, Any]:
         """Return the filters that were given, by the names of the arguments of a recall."""
-        given = {
-            "scope": self.scope,
+        given: dict[str, Any] = {
+            "scope": self.scopes[0] if len(self.scopes) == 1 else list(self.scopes),
             "session": self.session,
             "lineage": self.lineage,
+            "beside": None if self.beside is None else [*self.beside] or ["/"],
             "hidden": self.hidden,
             "roles": [role.value for role in self.roles],
             "speakers": list(self.speakers),
@@ -157,13 +161,21 @@ def question(
     query: str,
     *,
     k: int = 5,
-    scope: str = "",
+    scope: str | Sequence[str] | None = None,
     session: str | None = None,
+    own: str | None = None,
     lineage: bool = False,
     hidden: bool = False,
     **options: Unpack[RecallOptions],
 ) -> Question:
-    """Return a validated question. Raises `InvalidInput`, `LimitExceeded`; nothing was read or written."""
+    """Return a validated question. Raises `InvalidInput`, `LimitExceeded`; nothing was read or written.
+
+    `own` is the scope of `session`, if that is what asks: then others of its scope, or of `scope`, may answer as well,
+    unless with `lineage`.
+    """
+    scopes, beside = parse_scopes("" if scope is None else scope), None
+    if own is not None and not lineage:
+        beside, lineage = parse_scopes(own) or None if scope is None else scopes, True
     given = with_defaults(RecallOptions, options)
     mode, min_relevance, weights = given["mode"], given["min_relevance"], given["weights"]
     context_turns, since, until, metadata = given["context_turns"], given["since"], given["until"], given["metadata"]
@@ -180,9 +192,10 @@ def question(
         query=query,
         k=k,
         mode=mode,
-        scope=parse_scope(scope),
+        scopes=scopes,
         session=session,
         lineage=lineage,
+        beside=beside,
         hidden=hidden,
         roles=tuple(sorted({parse_role(role) for role in _several("roles", given["roles"])})),
         speakers=tuple(sorted({checked_label("speakers", name) for name in _several("speakers", given["speakers"])})),

@@ -11,7 +11,7 @@ from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RecallServed
 from mnemolog.domain.moments import checked_by
 from mnemolog.domain.position import Micros, Position
-from mnemolog.domain.scope import Scope
+from mnemolog.domain.scope import Scope, Scopes
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.question import MODES, Mode, Question
 from mnemolog.projections.recall.ranking import Page
@@ -35,9 +35,11 @@ def receipt_of(
         mode=question.mode,
         head=answer.head,
         as_of=answer.as_of is not None,
-        scope=question.scope,
+        scope=question.scopes[0] if len(question.scopes) == 1 else "",
+        scopes=list(question.scopes) if len(question.scopes) > 1 else [],
         session=question.session,
         lineage=question.lineage,
+        beside=None if question.beside is None else list(question.beside),
         hidden=question.hidden,
         roles=list(question.roles),
         speakers=list(question.speakers),
@@ -81,14 +83,20 @@ def question_today(served: RecallServed, *, weights: Weights | None = None) -> Q
     return _question(served, stored_weights(RANKING, served.weights))
 
 
+def scopes_of(served: RecallServed) -> Scopes:
+    """Return the scopes that a question was limited to, none for none."""
+    return tuple(map(Scope, served.scopes or filter(None, (served.scope,))))
+
+
 def _question(served: RecallServed, weights: Weights) -> Question:
     return Question(
         query=served.query,
         k=served.k,
         mode=_mode(served.mode),
-        scope=Scope(served.scope),
+        scopes=scopes_of(served),
         session=served.session,
         lineage=served.lineage,
+        beside=None if served.beside is None else tuple(map(Scope, served.beside)),
         hidden=served.hidden,
         roles=tuple(served.roles),
         speakers=tuple(served.speakers),

@@ -182,7 +182,8 @@ class Recalls:
         wait_for_model: bool = True,
     ) -> Served:
         """Answer a question without leaving a receipt."""
-        question = replace(question, scope=self._boundary.narrow(question.scope), alone=self._boundary.own_names)
+        boundary = self._boundary
+        question = replace(question, scopes=boundary.narrow(question.scopes), alone=boundary != UNBOUNDED)
         with self._timed("mnemolog.recall", mode=question.mode):
             then = None if as_of is None else position_at("as_of", as_of, self._projections.log)
             views, newest, stale = self._projections.to_answer()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mnemolog.domain import errors
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Micros
-from mnemolog.domain.scope import ROOT
+from mnemolog.domain.scope import Scopes
 from mnemolog.domain.spans import Span
 from mnemolog.projections.sql import position_blocks
 from mnemolog.projections.sql.database import fetch, listed
@@ -30,7 +30,8 @@ from mnemolog.projections.sql.position_blocks import (
     text_key,
 )
 from mnemolog.projections.sql.position_mask import Bits, PositionMask
-from mnemolog.projections.sql.queries import NEXT_TO_SLASH, Filters, last_turn
+from mnemolog.projections.sql.queries import Filters, below_any, last_turn
+from mnemolog.projections.sql.session_pages import branches
 from mnemolog.projections.sql.turn_metadata import stored
 from mnemolog.projections.sql.turn_places import PLACES
 
@@ -78,10 +79,9 @@ def _matching(connection: sa.Connection, filters: Filters) -> Bits:
 def _after_blocks(connection: sa.Connection, filters: Filters, first: int, last: int) -> Positions:
     """Return the positions from `first` to `last` that match, without regard to `after`, `last` and `upto`."""
     found: list[tuple[str, Sequence[Any]]] = [("position BETWEEN ? AND ?", (first, last))]
-    if filters.scope != ROOT:
-        scope = filters.scope
-        found.append(("(scope = ? OR (scope >= ? AND scope < ?))", (scope, f"{scope}/", scope + NEXT_TO_SLASH)))
-    if filters.session is not None:
+    if filters.scopes:
+        found.append(below_any(filters.scopes))
+    if filters.session is not None and filters.spans is None:
         found.append(("session = ?", (filters.session,)))
     if filters.roles:
         found.append((_ONE_OF.format("role"), (listed([role.value for role in filters.roles]),)))
@@ -92,15 +92,20 @@ def _after_blocks(connection: sa.Connection, filters: Filters, first: int, last:
         found.append((f"{_SAID_AT} >= ?", (filters.since,)))
     if filters.until is not None:
         found.append((f"{_SAID_AT} < ?", (filters.until,)))
-    query = f"SELECT position, session {_OF_SESSIONS} {' AND '.join(condition for condition, _ in found)} ORDER BY 1"
+    beside, of_beside = below_any(filters.beside) if filters.beside else (str(filters.beside == ()), [])
+    conditions = " AND ".join(condition for condition, _ in found)
+    query = f"SELECT position, session, {beside} {_OF_SESSIONS} {conditions} ORDER BY 1"
     driver: Any = connection.connection.driver_connection
-    rows = driver.execute(query, [value for _, values in found for value in values])  # One in memory at a time.
+    values = [*of_beside, *(value for _, values in found for value in values)]
+    rows = driver.execute(query, values)  # One in memory at a time.
     if filters.spans is None:
-        return np.fromiter((position for position, _ in rows), dtype=np.int64)
+        return np.fromiter((position for position, *_ in rows), dtype=np.int64)
     of_session: dict[str, list[int]] = defaultdict(list)
-    for position, session in rows:
+    left, own = list[int](), _own(connection, filters)
+    for position, session, is_beside in rows:
+        if is_beside and session not in own:
+            left.append(position)
         of_session[session].append(position)
-    left = list[int]()
     for span in filters.spans:
         turns = of_session.get(span.session, [])
         end = len(turns) if span.upto is None else bisect_right(turns, span.upto)
@@ -111,26 +116,42 @@ def _after_blocks(connection: sa.Connection, filters: Filters, first: int, last:
 def _in_blocks(connection: sa.Connection, filters: Filters, count: int) -> Bits:
     """Return which positions of the first blocks match, without regard to `after`, `last` and `upto`."""
     required = list[Sequence[Key]]()
-    if filters.scope != ROOT:
-        required.append([text_key(SCOPE, filters.scope)])
     if filters.roles:
         required.append([text_key(ROLE, role.value) for role in filters.roles])
     if filters.speakers:
         required.append([text_key(SPEAKER, speaker) for speaker in filters.speakers])
     required += [[metadata_key(key, stored(value))] for key, value in filters.metadata.items()]
     parts = [_with_any(connection, keys, count) for keys in required]
-    if filters.session is not None:
+    if filters.scopes:
+        parts.append(_at_or_below(connection, filters.scopes, count))
+    if filters.session is not None and filters.spans is None:
         parts.append(_in_spans(connection, (Span(filters.session, ORIGIN),), count))
     if filters.spans is not None:
-        parts.append(_in_spans(connection, filters.spans, count))
+        seen = _in_spans(connection, filters.spans, count)
+        if filters.beside is not None:
+            others = _at_or_below(connection, filters.beside, count)
+            others &= ~_in_spans(connection, [Span(session, ORIGIN) for session in _own(connection, filters)], count)
+            seen |= others
+        parts.append(seen)
     if filters.since is not None or filters.until is not None:
         parts.append(_between(connection, filters.since, filters.until, count))
     if not parts:
-        parts.append(_with_any(connection, [Key(ROLE, value) for (value,) in fetch(connection, _ROLES)], count))
+        parts.append(_at_or_below(connection, (), count))
     matching = parts[0]
     for part in parts[1:]:
         matching &= part
     return matching
+
+
+def _own(connection: sa.Connection, filters: Filters) -> frozenset[str]:
+    """Return the sessions of which only `spans` match: branches of one session. Others match if `beside`."""
+    return frozenset() if filters.beside is None else frozenset(branches(connection, filters.session or ""))
+
+
+def _at_or_below(connection: sa.Connection, scopes: Scopes, count: int) -> Bits:
+    """Return the turns at or below any of these scopes, all turns for none."""
+    keys = [text_key(SCOPE, scope) for scope in scopes]
+    return _with_any(connection, keys or [Key(ROLE, value) for (value,) in fetch(connection, _ROLES)], count)
 
 
 def _with_any(connection: sa.Connection, keys: Iterable[Key], count: int) -> Bits:

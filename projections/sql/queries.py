@@ -13,7 +13,7 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.role import Role
-from mnemolog.domain.scope import ROOT, Scope
+from mnemolog.domain.scope import Scope, Scopes
 from mnemolog.domain.spans import Span
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.sql.conversation_views import SESSIONS, TURNS
@@ -28,10 +28,14 @@ NEXT_TO_SLASH: Final = "0"
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
     """Which turns a recall may return. A field left at its default filters nothing."""
 
-    scope: Scope = ROOT
+    scopes: Scopes = ()
+    """At or below any of these."""
     session: str | None = None
+    """Only its own turns, or with `spans` what it sees."""
     spans: tuple[Span, ...] | None = None
     """Only turns in any of these; an empty tuple matches no turn."""
+    beside: Scopes | None = None
+    """With `spans`: also turns of sessions at or below these that are no branches of `session` or of its ancestors."""
     roles: tuple[Role, ...] = ()
     speakers: tuple[str, ...] = ()
     since: Micros | None = None
@@ -53,9 +57,16 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         return self == Filters()
 
 
-def below(column: sa.ColumnElement[str], scope: Scope) -> sa.ColumnElement[bool]:
-    """Return the condition that a scope is `scope` or below it."""
-    return sa.or_(column == scope, sa.and_(column >= scope + "/", column < scope + NEXT_TO_SLASH))
+def below(column: sa.ColumnElement[str], scopes: Scopes) -> sa.ColumnElement[bool]:
+    """Return the condition that a scope is any of `scopes` or below it."""
+    ranges = [(column == item) | ((column >= item + "/") & (column < item + NEXT_TO_SLASH)) for item in scopes]
+    return sa.or_(*ranges) if ranges else sa.true()
+
+
+def below_any(scopes: Scopes) -> tuple[str, list[str]]:
+    """Return the same condition on a column `scope` as SQL, with its values. There is at least one scope."""
+    values = [value for item in scopes for value in (item, f"{item}/", item + NEXT_TO_SLASH)]
+    return f"({' OR '.join(['scope = ? OR (scope >= ? AND scope < ?)'] * len(scopes))})", values
 
 
 class LastTurn(NamedTuple):
@@ -155,12 +166,10 @@ def turns_in(
 
 
 def sessions(
-    connection: sa.Connection, *, scope: Scope = ROOT, agent: str | None = None, since: Micros | None = None
+    connection: sa.Connection, *, scopes: Scopes = (), agent: str | None = None, since: Micros | None = None
 ) -> list[SessionSummary]:
-    """Return the sessions at or below `scope`, of `agent`, started at `since` or later, in the order of their start."""
-    query = sa.select(SESSIONS).order_by(SESSIONS.c.started_position)
-    if scope != ROOT:
-        query = query.where(below(SESSIONS.c.scope, scope))
+    """Return the sessions within `scopes`, of `agent`, started at `since` or later, in the order of their start."""
+    query = sa.select(SESSIONS).where(below(SESSIONS.c.scope, scopes)).order_by(SESSIONS.c.started_position)
     if agent is not None:
         query = query.where(SESSIONS.c.agent == agent)
     if since is not None:
@@ -168,9 +177,9 @@ def sessions(
     return [summary(row) for row in connection.execute(query)]
 
 
-def has_sessions(connection: sa.Connection, scope: Scope) -> bool:
-    """Return whether a session is at or below `scope`."""
-    return connection.execute(sa.select(sa.exists().where(below(SESSIONS.c.scope, scope)))).scalar_one()
+def has_sessions(connection: sa.Connection, scopes: Scopes) -> bool:
+    """Return whether a session is at or below any of `scopes`."""
+    return connection.execute(sa.select(sa.exists().where(below(SESSIONS.c.scope, scopes)))).scalar_one()
 
 
 def session_titles(connection: sa.Connection) -> dict[str, str]:

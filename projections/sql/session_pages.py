@@ -16,10 +16,11 @@ from mnemolog.domain.clock import to_micros
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.result import Result
-from mnemolog.domain.scope import ROOT, Scope
+from mnemolog.domain.scope import Scopes
 from mnemolog.projections.read_models import SessionSummary
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import SESSIONS
+from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.span_queries import turns_until
 
 ROWS_AT_ONCE: Final = 200
@@ -47,8 +48,8 @@ class Group(Result, frozen=True, kw_only=True):
 class Which(msgspec.Struct, frozen=True, kw_only=True):
     """Which sessions to list."""
 
-    scope: Scope = ROOT
-    """At or below this one."""
+    scopes: Scopes = ()
+    """At or below any of these."""
     agent: str | None = None
     title: str = ""
     """A part of the title, in any case."""
@@ -87,10 +88,8 @@ def _rows(
     connection: sa.Connection, which: Which, low: int, high: int, *, rising: bool, limit: int
 ) -> list[sa.Row[Any]]:
     started = SESSIONS.c.started_position
-    query = sa.select(SESSIONS).where(started > low, started <= high).limit(limit)
-    query = query.order_by(started if rising else started.desc())
-    if which.scope != ROOT:
-        query = query.where(queries.below(SESSIONS.c.scope, which.scope))
+    query = sa.select(SESSIONS).where(started > low, started <= high, queries.below(SESSIONS.c.scope, which.scopes))
+    query = query.order_by(started if rising else started.desc()).limit(limit)
     if which.agent is not None:
         query = query.where(SESSIONS.c.agent == which.agent)
     return list(connection.execute(query))
@@ -108,12 +107,10 @@ def _as_of(connection: sa.Connection, found: SessionSummary, as_of: AsOf) -> Ses
     )
 
 
-def groups(connection: sa.Connection, *, by: By, scope: Scope = ROOT, upto: Position) -> list[Group]:
-    """Return the sessions at or below `scope` that had started at a position, counted by scope or by agent."""
+def groups(connection: sa.Connection, *, by: By, scopes: Scopes = (), upto: Position) -> list[Group]:
+    """Return the sessions at or below any of `scopes` that had started at a position, counted by scope or by agent."""
     column = SESSIONS.c[by]
-    within = SESSIONS.c.started_position <= upto
-    if scope != ROOT:
-        within = sa.and_(within, queries.below(SESSIONS.c.scope, scope))
+    within = sa.and_(SESSIONS.c.started_position <= upto, queries.below(SESSIONS.c.scope, scopes))
     is_over = SESSIONS.c.last_position <= upto
     turns = sa.func.sum(sa.case((is_over, SESSIONS.c.turns - SESSIONS.c.forgotten), else_=0))
     counted = {
@@ -141,7 +138,7 @@ class Families(NamedTuple):
 def families(
     connection: sa.Connection,
     *,
-    scope: Scope = ROOT,
+    scopes: Scopes = (),
     as_of: AsOf,
     before: Position | None = None,
     limit: int,
@@ -151,7 +148,7 @@ def families(
     They have `limit` sessions or a few more. Their roots started before the position `before`. A family with more than
     `limit` sessions is cut to its first ones.
     """
-    parents = _parents(connection, scope, as_of.position)
+    parents = _parents(connection, scopes, as_of.position)
     children = _by_parent(parents)
     roots = {
         item.session: item for item in _named(connection, [name for name in children if name not in parents], as_of)
@@ -170,7 +167,7 @@ def families(
 
 def family(connection: sa.Connection, session: str, *, as_of: AsOf, limit: int) -> Families:
     """Return the first `limit` sessions that are related to one, as of a moment; none for an unknown one."""
-    parents = _parents(connection, ROOT, as_of.position)
+    parents = _parents(connection, (), as_of.position)
     root, seen = session, {session}
     while (parent := parents.get(root)) is not None and parent not in seen:
         seen.add(root := parent)
@@ -178,15 +175,32 @@ def family(connection: sa.Connection, session: str, *, as_of: AsOf, limit: int) 
     return Families(_named(connection, members[:limit], as_of), None)
 
 
-def _parents(connection: sa.Connection, scope: Scope, upto: Position) -> dict[str, str]:
+def _parents(connection: sa.Connection, scopes: Scopes, upto: Position) -> dict[str, str]:
     """Return the parent of each session that has one, in the order of their start."""
     query = sa.select(SESSIONS.c.session, SESSIONS.c.parent).where(
-        SESSIONS.c.parent.is_not(None), SESSIONS.c.started_position <= upto
+        SESSIONS.c.parent.is_not(None),
+        SESSIONS.c.started_position <= upto,
+        queries.below(SESSIONS.c.scope, scopes),
     )
-    if scope != ROOT:
-        query = query.where(queries.below(SESSIONS.c.scope, scope))
     rows = connection.execute(query.order_by(SESSIONS.c.started_position))
     return {row.session: row.parent for row in rows}
+
+
+def branches(connection: sa.Connection, session: str) -> list[str]:
+    """Return the sessions that come from the first ancestor of one by branching, itself and that ancestor included.
+
+    Reads the sessions that were started after that ancestor.
+    """
+    while found := fetch(connection, _BRANCHED_FROM, session):
+        session = found[0][0]
+    return _below(_by_parent(dict(fetch(connection, _BRANCHED_AFTER, session))), session)
+
+
+_BRANCHED_FROM: Final = "SELECT parent FROM sessions WHERE session = ? AND branched_at IS NOT NULL"
+_BRANCHED_AFTER: Final = (
+    "SELECT session, parent FROM sessions WHERE branched_at IS NOT NULL AND started_position > "
+    "(SELECT started_position FROM sessions WHERE session = ?)"
+)
 
 
 def _by_parent(parents: Mapping[str, str]) -> dict[str, list[str]]:

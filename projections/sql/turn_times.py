@@ -7,21 +7,21 @@ from bisect import bisect_right
 import sqlalchemy as sa
 
 from mnemolog.domain.position import ORIGIN, Micros, Position
-from mnemolog.domain.scope import Scope
+from mnemolog.domain.scope import Scopes
 from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.filtering import turns_left
 from mnemolog.projections.sql.queries import Filters
 
 
 class TurnTimes:
-    """The turns at or below a scope in the order of the log, without forgotten ones, numbered from 1.
+    """The turns at or below some scopes in the order of the log, without forgotten ones, numbered from 1.
 
-    Reads the bitmaps of the scope, and of a turn no more than the time when it was recorded.
+    Reads the bitmaps of the scopes, and of a turn no more than the time when it was recorded.
     """
 
-    def __init__(self, connection: sa.Connection, scope: Scope) -> None:
+    def __init__(self, connection: sa.Connection, scopes: Scopes) -> None:
         self._connection = connection
-        self._positions: list[int] = turns_left(connection, Filters(scope=scope)).positions().tolist()
+        self._positions: list[int] = turns_left(connection, Filters(scopes=scopes)).positions().tolist()
 
     def __len__(self) -> int:
         return len(self._positions)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from mnemolog.adapters.extras import require
 from mnemolog.aio.store import opening
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.scope import parse_scopes
 from mnemolog.store import MemoryStore
 
 
@@ -14,6 +16,7 @@ def connect(
     url: str,
     *,
     token: str | None = None,
+    scope: str | Sequence[str] = "",
     verify: bool | str | Path = True,
     timeout_s: float = 30.0,
     tries: int = 8,
@@ -23,12 +26,13 @@ def connect(
 ) -> MemoryStore:
     """Return the store that a server serves at `url`: same methods, arguments and errors as a local one.
 
-    `token` is one that was printed when it was created; a server on this machine may need none. `verify` is a file of
-    certificate authorities, in place of those of the system, or False to accept any certificate. `timeout_s` is how
-    long the server may be silent. What the server did not begin is tried again, and so is what may be repeated without
-    doubling anything, up to `tries` times within `patience_s` seconds: each write to a session has a key, so that a cut
-    connection neither loses nor doubles a turn (docs/server.md). A token is sent over `http` only to this machine,
-    unless `allow_http`; proxies and certificates named in the environment are used only with `trust_env`.
+    `token` is one that was printed when it was created; a server on this machine may need none. `scope` limits the
+    store to one scope or several, as in `MemoryStore.open`. `verify` is a file of certificate authorities, in place
+    of those of the system, or False to accept any certificate. `timeout_s` is how long the server may be silent. What
+    the server did not begin is tried again, and so is what may be repeated without doubling anything, up to `tries`
+    times within `patience_s` seconds: each write to a session has a key, so that a cut connection neither loses nor
+    doubles a turn (docs/server.md). A token is sent over `http` only to this machine, unless `allow_http`; proxies
+    and certificates named in the environment are used only with `trust_env`.
 
     Nothing is sent before the first call. Methods also raise `LogUnreachable`, where the server does not answer; the
     message says whether the call may have been carried out. Raises `InvalidInput`, `ExtraMissing` without `httpx2`.
@@ -47,7 +51,7 @@ def connect(
         allow_http=allow_http,
         trust_env=trust_env,
     )
-    return RemoteStore(Connection(url, token, settings))
+    return RemoteStore(Connection(url, token, settings, parse_scopes(scope)))
 
 
 connect_async = opening(connect)

@@ -8,16 +8,17 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx2
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.scope import Scopes
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.version import this_version
 from mnemolog.projections.ports import Progress
-from mnemolog.server.http.operation_table import EVENT_STREAM, JSON, KEY_HEADER, PREFIX
+from mnemolog.server.http.operation_table import EVENT_STREAM, JSON, KEY_HEADER, PREFIX, SCOPE_HEADER
 from mnemolog.server.http.problems import PROBLEM_JSON, STOPPING, Problem, error_of
 
 CONNECTIONS_MAX: Final = 64
@@ -89,11 +90,13 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 class Connection:
     """Sends calls to one server. Safe for many threads; refuses to work in a forked child."""
 
-    def __init__(self, url: str, token: str | None, settings: Settings) -> None:
+    def __init__(self, url: str, token: str | None, settings: Settings, scopes: Scopes = ()) -> None:
         self.url = checked_url(url, has_token=token is not None, allow_http=settings.allow_http)
         """Where the server is, as given, without a slash at the end."""
         self._settings, self._closed, self._origin = settings, False, fork_guard.Origin()
         headers = {"user-agent": f"mnemolog/{this_version()}"}
+        if scopes:
+            headers[SCOPE_HEADER] = ",".join(map(quote, scopes))
         if token is not None:
             headers["authorization"] = f"Bearer {checked_token(token)}"
         self._client = httpx2.Client(

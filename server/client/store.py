@@ -254,12 +254,14 @@ class RemoteSession(_Recording, Session):
         query: str,
         *,
         k: int = 5,
-        scope: str | None = None,
+        scope: str | Sequence[str] | None = None,
+        lineage: bool = False,
         **options: Unpack[SearchOptions],
     ) -> Ticket:
         """Start a recall on the server and return at once. See `Session.prefetch`."""
-        begun: Prefetch = self._call("session.prefetch", query=query, k=k, scope=scope, **options)
-        return RemoteTicket(begun.stamp, Request(session=self.id, query=query, k=k, scope=scope, options=options))
+        where: dict[str, Any] = {"query": query, "k": k, "scope": scope, "lineage": lineage}
+        begun: Prefetch = self._call("session.prefetch", **where, **options)
+        return RemoteTicket(begun.stamp, Request(session=self.id, **where, options=options))
 
     def prefetch_result(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:
         """Return the answer to this session's newest prefetch, once, or the reason why there is none."""

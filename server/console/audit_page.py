@@ -14,7 +14,6 @@ from mnemolog.adapters.support.store_access import boundary_of, events_of, read
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
-from mnemolog.domain.scope import ROOT
 from mnemolog.forgetting.certificate import head_at
 from mnemolog.operations.known_backups import backup_witnesses
 from mnemolog.projections.health.verify import Verification
@@ -77,7 +76,7 @@ async def audit(request: Request, caller: Caller, at: AsOf) -> AuditPage:
     def look(store: MemoryStore) -> AuditPage:
         last = at.position if before is None else Position(min(max(before - 1, ORIGIN), at.position))
         found = newest_events(store, wanted, upto=last, limit=PER_PAGE)
-        whole = boundary_of(store).scope == ROOT
+        whole = not boundary_of(store).scopes
         return AuditPage(
             filter=wanted,
             before=before,

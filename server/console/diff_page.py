@@ -141,7 +141,7 @@ def _far_apart(store: MemoryStore, before: Position, after: Position, *, scope: 
     log = events_of(store)
     said = Counter(log.streams_with(TurnRecorded.topic, after=before, upto=after))
     rows = log.stored_events(after=before, upto=after, prefix="", topics=_OTHER_TOPICS, limit=OTHER_EVENTS_MAX)
-    sees_all = scope == ROOT and boundary_of(store).scope == ROOT
+    sees_all = scope == ROOT and not boundary_of(store).scopes
     inside = None if sees_all else {item.session for item in store.sessions(scope=scope)}
     sessions = [name for stream in dict.fromkeys((*said, *(row[1] for row in rows))) if (name := session_of(stream))]
     names = sessions if inside is None else [name for name in sessions if name in inside]

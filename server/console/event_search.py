@@ -11,7 +11,6 @@ from starlette.datastructures import QueryParams
 from mnemolog.adapters.support.store_access import boundary_of, events_of, session_list_of, visible_of
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
-from mnemolog.domain.scope import ROOT
 from mnemolog.domain.session import session_of, session_stream
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.projections.read_models import SessionSummary
@@ -85,7 +84,7 @@ def newest_events(store: MemoryStore, wanted: EventFilter, *, upto: Position, li
     """
     if wanted.session:
         visible_of(store).state(wanted.session)
-    is_whole = boundary_of(store).scope == ROOT
+    is_whole = not boundary_of(store).scopes
     # The log itself finds the events of a session or a kind; those of a kind only for who may see all of them.
     is_found = bool(wanted.session or (wanted.topic and is_whole))
     inside = _sessions(store, wanted.scope) if wanted.scope else None

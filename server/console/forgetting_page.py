@@ -19,7 +19,6 @@ from mnemolog.domain.display import counted, dated
 from mnemolog.domain.events import ForgetRequested
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
-from mnemolog.domain.scope import ROOT
 from mnemolog.domain.session import session_of
 from mnemolog.forgetting import history
 from mnemolog.forgetting.results import AskedQuestion, Certificate, ForgetReport
@@ -347,7 +346,7 @@ def _visible(store: MemoryStore, at: Position | None) -> Iterator[history.Reques
     visible = visible_of(store)
     for found in history.requests(events_of(store)):
         streams = {target.stream for target in found.event.targets if session_of(target.stream) is not None}
-        inside = visible.boundary.scope == ROOT or (streams and all(map(visible.shows_stream, streams)))
+        inside = not visible.boundary.scopes or (streams and all(map(visible.shows_stream, streams)))
         if inside and (at is None or found.recorded.position <= at):
             yield found
 

@@ -146,7 +146,6 @@ class Jobs:
         job.task = asyncio.create_task(job.run(work))
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio.shield(job.task), QUICK_S)
-        # A caller with several scopes works within one of them, which the URL names.
         scope = text(request.query_params, "scope")
         return redirect(url(job.page().result_path or f"/jobs/{job.id}", {"scope": scope}))
 

@@ -15,7 +15,6 @@ from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.moments import checked_position, parse_time, position_at
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.result import Result
-from mnemolog.domain.scope import ROOT
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.server.console.rendering import moment
 from mnemolog.store import MemoryStore
@@ -185,7 +184,7 @@ def recorded_at(store: MemoryStore, position: Position) -> datetime | None:
     if position == ORIGIN:
         return None
     own = visible.read(after=Position(position - 1), upto=position)
-    if visible.boundary.scope != ROOT and not any(shown for _, shown in own):
+    if visible.boundary.scopes and not any(shown for _, shown in own):
         return None
     return to_datetime(log.recorded_at(position))
 
@@ -196,7 +195,7 @@ def time_bar(store: MemoryStore, at: AsOf) -> TimeBar | None:
     Looks up some times for each of `BUCKETS`, and reads no events. Of a scope only turns are counted, because other
     events have no index by scope. Nothing in its bar depends on what was recorded outside of it.
     """
-    if boundary_of(store).scope == ROOT:
+    if not boundary_of(store).scopes:
         return _bar(_WholeLog(events_of(store), at.head), at, of="event")
     with session_list_of(store).turn_times() as turns:
         return _bar(turns, at, of="turn")

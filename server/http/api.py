@@ -198,7 +198,7 @@ class OperationEndpoint:
         read = partial(self._arguments.read, _path_arguments(request), request.scope["query_string"])
         arguments = await in_thread_if_large(read, body)
         require_short_waits(arguments)
-        caller: Caller = await request.state.caller.for_call(arguments, self._arguments.sessions_in(arguments))
+        caller: Caller = request.state.caller
         key = self._key(request, body)
         if self.operation.method is AdminService.create_token:
             caller.require_all(arguments.get("verbs", ("read", "record")))

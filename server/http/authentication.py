@@ -14,8 +14,9 @@ from datetime import datetime
 from math import ceil
 from time import monotonic
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, unquote
 
+import msgspec
 from starlette.requests import cookie_parser
 from starlette.responses import Response
 
@@ -26,11 +27,11 @@ from mnemolog.application.session_list import without_scope_warnings
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import LimitExceeded, MnemologError
 from mnemolog.domain.request import acting_as
-from mnemolog.domain.scope import Scope, parse_scope
+from mnemolog.domain.scope import Boundary, Scopes, parse_scopes
 from mnemolog.domain.tokens import KnownToken, Token, TokensState, digest_of_secret, id_of
 from mnemolog.infra.runtime.lru_cache import LruCache
-from mnemolog.server.http.access import SCOPE_HEADER, Caller, local_caller, token_caller
-from mnemolog.server.http.operation_table import MCP_PATH, PREFIX
+from mnemolog.server.http.access import Caller, local_caller, token_caller
+from mnemolog.server.http.operation_table import MCP_PATH, PREFIX, SCOPE_HEADER
 from mnemolog.server.http.problems import problem, problem_of, send_problem
 from mnemolog.store import MemoryStore
 
@@ -41,7 +42,7 @@ FAILURES_PER_MINUTE: Final = 60
 PUBLIC_BODY_MAX: Final = 16 * 1024
 """Bytes of the body of a request that anybody may make."""
 PARTS_MAX: Final = 1_000
-"""Parts of the store that are kept, one for each scope."""
+"""Parts of the store that are kept, one for each set of scopes."""
 ADDRESSES_MAX: Final = 10_000
 """Addresses whose invalid tokens are counted."""
 MINUTE_S: Final = 60.0
@@ -58,7 +59,7 @@ class Callers:
 
     def __init__(self, store: AsyncMemoryStore) -> None:
         self._store, self._tokens = store, tokens_of(with_pools(store)[0])
-        self._parts: LruCache[tuple[Scope, bool], AsyncMemoryStore] = LruCache(PARTS_MAX)
+        self._parts: LruCache[Scopes, AsyncMemoryStore] = LruCache(PARTS_MAX)
         self._reading: asyncio.Task[Known] | None = None
         self._next: asyncio.Task[Known] | None = None
 
@@ -71,20 +72,20 @@ class Callers:
         self._tokens.note_use(token.id, now)
         if self._tokens.uses_are_due:
             await run_in("access", self._store, lambda _: self._tokens.save_uses())
-        return token_caller(self._store, token, [await self._part(scope, own_names=True) for scope in token.scopes])
+        return token_caller(await self._part(token.scopes), token)
 
-    async def within(self, caller: Caller, scope: str) -> Caller:
-        """Return a caller for a request within one scope. Raises `OutsideScope`, `InvalidInput`."""
-        wanted = parse_scope(scope)
-        caller.require_within(wanted)
-        return caller.with_part(wanted, await self._part(wanted, own_names=bool(caller.scopes)))
+    async def within(self, caller: Caller, scopes: Sequence[str]) -> Caller:
+        """Return a caller for a request within some scopes. Raises `OutsideScope`, `InvalidInput`."""
+        wanted = Boundary(caller.scopes).narrow(parse_scopes(scopes))
+        return msgspec.structs.replace(caller, store=await self._part(wanted), scopes=wanted)
 
-    async def _part(self, scope: Scope, *, own_names: bool) -> AsyncMemoryStore:
-        """Return the store within a scope. All requests of all callers within it share one, with its prefetches."""
-        key = (scope, own_names)
-        if (part := self._parts.get(key)) is None:
-            part = self._store.within(scope, own_names=own_names)
-            for dropped in self._parts.put(key, part):
+    async def _part(self, scopes: Scopes) -> AsyncMemoryStore:
+        """Return the store within some scopes. All requests within them share it, with its prefetches."""
+        if not scopes:
+            return self._store
+        if (part := self._parts.get(scopes)) is None:
+            part = self._store.within(scopes)
+            for dropped in self._parts.put(scopes, part):
                 await dropped.close()
         return part
 
@@ -175,10 +176,8 @@ class Authentication:
                 return
             if caller.scopes:
                 send = _DelayedRefusals(send, began, self._time, self._sleep)
-            if (wanted := _wanted_scope(caller, scope, headers)) is not None:
+            if (wanted := _wanted_scopes(scope, headers)) is not None:
                 caller = await self._callers.within(caller, wanted)
-            elif scope["path"] == MCP_PATH:
-                caller = await caller.for_call({})  # Which scope its tools are about is not known before they run.
         except MnemologError as error:
             await send_problem(send, problem_of(error))
             return
@@ -289,13 +288,16 @@ def is_program(path: str) -> bool:
     return path in (PREFIX, MCP_PATH, "/metrics") or path.startswith((f"{PREFIX}/", f"{MCP_PATH}/"))
 
 
-def _wanted_scope(caller: Caller, scope: Any, headers: dict[bytes, bytes]) -> str | None:
-    """Return the scope that a request names: in its header, and for pages and MCP in the query. None for none."""
-    if (named := headers.get(SCOPE_HEADER)) is not None:
-        return named.decode(errors="replace")
-    if len(caller.scopes) < 2 or scope["path"].startswith(f"{PREFIX}/"):
+def _wanted_scopes(scope: Any, headers: dict[bytes, bytes]) -> list[str] | None:
+    """Return the scopes that a request is limited to: by its header, and for MCP by its query. None for no limit.
+
+    In the header they are separated by commas, and each may be percent-encoded.
+    """
+    if (named := headers.get(SCOPE_HEADER.encode())) is not None:
+        return [unquote(item.strip()) for item in named.decode(errors="replace").split(",")]
+    if scope["path"] != MCP_PATH:
         return None
-    return dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("scope")
+    return [value for name, value in parse_qsl(scope["query_string"].decode("latin-1")) if name == "scope"] or None
 
 
 def _cookie_in(headers: dict[bytes, bytes], name: str) -> str | None:

@@ -24,7 +24,6 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.moments import position_at
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.result import Results
-from mnemolog.domain.scope import ROOT
 from mnemolog.domain.session import checked_session_id
 from mnemolog.domain.values import MISSING
 from mnemolog.models.service import ModelService
@@ -165,7 +164,7 @@ def _page_of(operation: Operation) -> Callable[[MemoryStore, dict[str, Any]], Ca
                 found.result.reverse()
             return found
         if is_read_on:
-            end = None if boundary_of(store).scope == ROOT else _end_of_part(store, arguments)
+            end = _end_of_part(store, arguments) if boundary_of(store).scopes else None
             return _page(call(store, arguments), limit, end=end)
         if operation.method is MemoryStore.sessions:
             after = arguments.pop("after", 0)

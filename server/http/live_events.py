@@ -8,7 +8,7 @@ until it has caught up: nothing is left out, and nothing is kept for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -29,7 +29,7 @@ from mnemolog.domain.events import RecordedEvent, TokenRevoked
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import When, position_at
 from mnemolog.domain.position import ORIGIN, Micros, Position
-from mnemolog.domain.scope import ROOT, Scope, covers, parse_scope
+from mnemolog.domain.scope import Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.server.http.hints import as_plain
@@ -55,15 +55,15 @@ def _tail(
     self: MemoryStore,
     *,
     after: When | None = None,
-    scope: str = "",
+    scope: str | Sequence[str] = "",
     session: SessionLike | None = None,
     topics: Sequence[str] = (),
 ) -> Moment:
     """Send each event after `after`, a position or a time, as it is recorded; by default those recorded from now on.
 
     The `id` of each server-sent event is its position: after a break, a caller resumes with `Last-Event-ID`. Only
-    events of sessions at or below `scope`, of `session`, and of the given `topics` are sent. A message without data
-    says every 15 seconds how far the caller has read.
+    events of sessions at or below `scope`, one or several, of `session`, and of the given `topics` are sent. A message
+    without data says every 15 seconds how far the caller has read.
     """
     raise NotImplementedError  # Never called: its signature and docstring describe the route.
 
@@ -81,8 +81,8 @@ class _Entry(msgspec.Struct, frozen=True):
     message: bytes
 
 
-Channel = tuple[Scope, Scope]
-"""What several callers see: the boundary of their store, and the scope that they asked for."""
+Channel = tuple[Scopes, Scopes]
+"""What several callers see: the boundary of their store, and the scopes that they asked for."""
 
 
 class _Subscriber:
@@ -221,8 +221,8 @@ class Followers:
             if any_of_it is None:
                 continue
             seen = entries
-            if channel != (ROOT, ROOT):
-                seen = await run_in("read", any_of_it.store, partial(_seen, scope=channel[1], entries=entries))
+            if channel != ((), ()):
+                seen = await run_in("read", any_of_it.store, partial(_seen, scopes=channel[1], entries=entries))
             for subscriber in self._subscribers.get(channel, ()):
                 if subscriber.position < position:
                     subscriber.add(seen, position)
@@ -267,14 +267,9 @@ class FollowEndpoint:
         given = self._arguments.read((), request.scope["query_string"], b"")
         if last := request.headers.get("last-event-id"):
             given["after"] = _position(last)
-        wanted = _TailFilter(
-            scope=parse_scope(given.get("scope", "")),
-            session=given.get("session"),
-            topics=frozenset(given.get("topics", ())),
-        )
-        caller = await request.state.caller.for_call(given, self._arguments.sessions_in(given))
-        boundary = await run_in("read", caller.store, lambda of: boundary_of(of).scope)
-        subscriber = await self._followers.subscribe((boundary, wanted.scope), caller.store, token=caller.token)
+        caller = request.state.caller
+        boundary, wanted = await run_in("read", caller.store, partial(_wanted, given=given))
+        subscriber = await self._followers.subscribe((boundary, wanted.scopes), caller.store, token=caller.token)
         try:
             followed = _Followed(self._followers, subscriber, wanted)
             page = await followed.begin(given.get("after"))  # Before the answer begins: a session may be unknown.
@@ -287,7 +282,7 @@ class FollowEndpoint:
 class _TailFilter(msgspec.Struct, frozen=True, kw_only=True):
     """What a caller asked for."""
 
-    scope: Scope
+    scopes: Scopes
     session: str | None
     topics: frozenset[str]
 
@@ -296,6 +291,15 @@ class _TailFilter(msgspec.Struct, frozen=True, kw_only=True):
         return (self.session is None or entry.session == self.session) and (
             not self.topics or entry.topic in self.topics
         )
+
+
+def _wanted(store: MemoryStore, given: Mapping[str, Any]) -> tuple[Scopes, _TailFilter]:
+    session = given.get("session")
+    return boundary_of(store).scopes, _TailFilter(
+        scopes=parse_scopes(given.get("scope", "")),
+        session=None if session is None else visible_of(store).id_of(session),
+        topics=frozenset(given.get("topics", ())),
+    )
 
 
 class _Followed:
@@ -350,7 +354,7 @@ class _Followed:
             self._position = max(self._position, upto)
         else:
             self._position = found[-1].position
-        return [entry for entry in _seen(store, self._wanted.scope, found) if self._wanted.holds(entry)]
+        return [entry for entry in _seen(store, self._wanted.scopes, found) if self._wanted.holds(entry)]
 
     async def _news(self) -> list[_Entry]:
         """Return the next events, none if there are none for a while."""
@@ -383,15 +387,15 @@ def _entries(moments: Any) -> list[_Entry]:
     ]
 
 
-def _seen(store: MemoryStore, scope: Scope, entries: Sequence[_Entry]) -> list[_Entry]:
-    """Return the events that may be seen through a store and are of sessions at or below a scope."""
-    visible = visible_of(store)
-    return [item for item in entries if visible.shows(item.recorded) and (not scope or _is_within(store, scope, item))]
+def _seen(store: MemoryStore, scopes: Scopes, entries: Sequence[_Entry]) -> list[_Entry]:
+    """Return the events that may be seen through a store and are of sessions at or below any of some scopes."""
+    shown = [item for item in entries if visible_of(store).shows(item.recorded)]
+    return [item for item in shown if _is_within(store, scopes, item)] if scopes else shown
 
 
-def _is_within(store: MemoryStore, scope: Scope, entry: _Entry) -> bool:
+def _is_within(store: MemoryStore, scopes: Scopes, entry: _Entry) -> bool:
     state = None if entry.session is None else visible_of(store).states.latest(entry.session)
-    return state is not None and covers(scope, Scope(state.started.scope))
+    return state is not None and covered(scopes, state.started.scope)
 
 
 def _position(last: str) -> int:

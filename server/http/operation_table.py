@@ -26,6 +26,8 @@ PREFIX: Final = "/v1"
 """The version of the API: every path of the table is below it."""
 MCP_PATH: Final = "/mcp"
 KEY_HEADER: Final = "idempotency-key"
+SCOPE_HEADER: Final = "mnemolog-scope"
+"""Limits a request to some of the scopes of its caller."""
 JSON: Final = "application/json"
 JSON_LINES: Final = "application/jsonl"
 EVENT_STREAM: Final = "text/event-stream"
@@ -202,7 +204,7 @@ BY_METHOD: Final[dict[Method, Operation]] = {operation.method: operation for ope
 LEFT_OUT: Final[dict[Method, str]] = {
     MemoryStore.open: "the server opens the store",
     MemoryStore.close: "the server closes the store",
-    MemoryStore.within: "a token is bound to scopes: its requests are answered within one of them",
+    MemoryStore.within: "connect(..., scope=...) limits a store to scopes",
     Session.messages: "made of turns: read these with `last`, as the client does",
     AuditService.append_head: "the file belongs to the caller: GET /head returns what to append to it",
     AuditService.evaluate: "measures a model for minutes: run it where the model is",

@@ -122,8 +122,6 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     in_path: bool = False
     is_duration: bool = False
     """Whether the method takes a `timedelta` for what travels as seconds."""
-    is_session: bool = False
-    """Whether it names sessions that there are."""
 
 
 _ARGUMENT_TYPES: Final[dict[Any, Any]] = {
@@ -160,7 +158,7 @@ def parameters(operation: Operation) -> tuple[Parameter, ...]:
     in_path = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
     found: dict[str, Parameter] = {}
     if operation.of_session:
-        found["session"] = Parameter(name="session", type=str, required=True, is_session=True)
+        found["session"] = Parameter(name="session", type=str, required=True)
     for name, parameter in list(signature.parameters.items())[1:]:
         if name not in LEFT_OUT_ARGUMENTS:
             required = parameter.default is parameter.empty
@@ -172,7 +170,6 @@ def parameters(operation: Operation) -> tuple[Parameter, ...]:
                 required=required,
                 default=default,
                 is_duration=_is_of(hint, timedelta) and not _is_of(hint, float),
-                is_session=_is_of(hint, SessionHandle),
             )
     if operation.as_of:
         found["at"] = Parameter(name="at", type=travels_as(When) | None, required=False)
@@ -243,16 +240,6 @@ class Arguments:
         if "messages" in given:
             given["messages"] = [_message(item, number) for number, item in enumerate(given["messages"])]
         return given
-
-    def sessions_in(self, given: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the ids of the sessions that arguments name."""
-        for item in self.parameters:
-            if item.is_session and (named := given.get(item.name)) is not None:
-                yield from (named,) if isinstance(named, str) else named
-        for message in given.get("messages", ()):
-            named = message.get("session") if isinstance(message, dict) else message.session
-            if isinstance(named, str):
-                yield named
 
     def _from_query(self, query: Sequence[tuple[str, str]]) -> Any:
         texts: dict[str, list[str]] = {}

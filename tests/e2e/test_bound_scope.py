@@ -64,7 +64,7 @@ def bound(folder, way):
             yield store
     else:
         with MemoryStore.open(folder, model=None, synchronous="NORMAL") as whole:
-            yield whole.within("acme").within(ALICE, own_names=way == "own-names")
+            yield whole.within("acme").within(ALICE)
 
 
 def texts(found):
@@ -206,7 +206,7 @@ def test_every_public_call_is_in_the_table(kind):
     assert public == set(SURFACE[kind])
 
 
-@pytest.mark.parametrize("way", ["opened", "within", "own-names"])
+@pytest.mark.parametrize("way", ["opened", "within"])
 @pytest.mark.parametrize("kind", SURFACE)
 def test_no_call_reads_or_writes_outside(template, tmp_path, kind, way):
     """It is refused, or gives nothing of Bob's; and Bob's part of the log has not changed."""
@@ -220,11 +220,11 @@ def test_no_call_reads_or_writes_outside(template, tmp_path, kind, way):
                     given = str(error)
             assert "heliotrope" not in given, (name, number)
             # Nobody learns that an id is taken.
-            assert way != "own-names" or "outside of the scope of this store" not in given, (name, number)
-            require_unchanged(folder, own_names=way == "own-names")
+            assert "outside of the scope of this store" not in given, (name, number)
+            require_unchanged(folder)
 
 
-def require_unchanged(folder, *, own_names):
+def require_unchanged(folder):
     """Fail if anything of Bob's has changed, or anything was made outside of Alice's scope."""
     assert [path.name for path in folder.parent.iterdir()] == ["memory"], folder
     with MemoryStore.open(folder, model=None, synchronous="NORMAL") as store:
@@ -232,7 +232,7 @@ def require_unchanged(folder, *, own_names):
         assert [event.version for event in store.events() if event.stream == "session/foreign"] == [1]
         made = [item for item in store.sessions() if item.session not in ("alice", "bob", "foreign", "trip")]
         assert all(item.scope.startswith(ALICE) for item in made)
-        assert all(item.session.startswith(f"{ALICE}/") for item in made) or not own_names
+        assert all(item.session.startswith(f"{ALICE}/") for item in made)
         assert len(store.sessions()) - len(made) == 4
         assert store.current("both").id == "bob"
 
@@ -244,7 +244,7 @@ def test_all_calls_work_inside_the_scope_and_below_it(folder, way):
         alice = store.session("alice")
         turn = alice.record("user", "the sentinel has a twin")
         assert store.session("fresh").scope == ALICE, "the scope of the store is the default"
-        assert {item.session for item in store.sessions()} == {"alice", "trip", "fresh"}
+        assert {item.session for item in store.sessions()} == {"alice", "trip", f"{ALICE}/fresh"}
         assert {hit.session for hit in store.recall("sentinel").hits} == {"alice", "trip"}
         assert {hit.session for hit in store.recall("sentinel", scope=f"{ALICE}/trips").hits} == {"trip"}
         alice.set("colour", "blue")
@@ -252,9 +252,9 @@ def test_all_calls_work_inside_the_scope_and_below_it(folder, way):
         assert branch.get("colour") == "blue"
         assert store.switch("next", reason="new", agent="hers", session="alice").scope == ALICE
         assert store.switch("first", reason="new", agent="unheard").scope == ALICE
-        assert store.current("hers").id == "next"
-        assert {item.session for item in store.replay().sessions} >= {"alice", "trip", "next"}
-        assert {event.stream for event in store.events()} >= {"session/alice", "agent/hers"}
+        assert store.current("hers").id == f"{ALICE}/next"
+        assert {item.session for item in store.replay().sessions} >= {"alice", "trip", f"{ALICE}/next"}
+        assert {event.stream for event in store.events()} >= {"session/alice", f"agent/{ALICE}/hers"}
         assert store.audit.event(turn.position).event.text == "the sentinel has a twin"
         assert [item.session for item in store.audit.diff(turn.position - 1, turn.position).sessions] == ["alice"]
         assert {moment.session for moment in store.audit.timeline()} >= {"alice", "trip"}
@@ -289,46 +289,43 @@ def test_the_history_of_a_part_decodes_nothing_of_others(tmp_path, monkeypatch):
 
 @pytest.fixture
 def own(folder):
-    """A part of a store for Alice, whose names are below her scope."""
+    """A part of a store for Alice."""
     with MemoryStore.open(folder, model=None) as store:
-        yield store.within(ALICE, own_names=True)
+        yield store.within(ALICE)
 
 
-def test_own_names_begin_with_the_scope(own):
-    """New sessions and agents; without a name each gets one."""
-    assert own.session(f"{ALICE}/trip").agent == f"{ALICE}/agent"
+def test_names_are_relative_to_the_scope(own):
+    """Of new sessions and agents; without a name each gets one. With the scope in front it is the same name."""
+    assert own.session("new").id == own.session(f"{ALICE}/new").id == f"{ALICE}/new"
+    assert own.session("new", agent="agent").agent == f"{ALICE}/agent"
     assert own.start_session().id.startswith(f"{ALICE}/")
     assert own.switch(reason="new").id.startswith(f"{ALICE}/")
-    assert own.current().agent == f"{ALICE}/agent"
-    assert own.session(f"{ALICE}/trip").branch().id.startswith(f"{ALICE}/")
-    assert own.start_session(agent=f"{ALICE}/planner").agent == f"{ALICE}/planner"
-    assert own.session("alice").turns()[0].text == "the sentinel is mine", "what is inside has any name"
+    assert own.current().agent == own.current(f"{ALICE}/agent").agent == f"{ALICE}/agent"
+    assert own.session("new").branch().id.startswith(f"{ALICE}/")
+    assert own.start_session(agent="planner").agent == f"{ALICE}/planner"
+    assert own.session("alice").turns()[0].text == "the sentinel is mine", "what is inside keeps its name"
+    assert own.session("alice", agent="hers").agent == "hers"
+    with pytest.raises(errors.SessionDiffers):
+        own.session("alice", agent="agent")
 
 
-def test_a_name_in_another_scope_is_refused_like_an_unknown_one(own):
-    """In the same words: `bob` and `both` are taken, `none` is not."""
-    for number, call in enumerate(NAMING):
-        said = []
-        for name in ("bob", "both", "none", "foreign", "acme/bob/x"):
-            with pytest.raises(errors.InvalidInput) as refused:
-                call(own, name)
-            said.append((str(refused.value).replace(name, "NAME"), refused.value.hint, refused.value.field))
-        assert len(set(said)) == 1, number
-
-
-NAMING = (
-    lambda s, name: s.session(name),
-    lambda s, name: s.start_session(name),
-    lambda s, name: s.switch(name, reason="new"),
-    lambda s, name: s.switch(name, reason="branch", session="alice"),
-    lambda s, name: s.preview_switch(name, reason="new"),
-    lambda s, name: s.session("alice").branch(name),
-    lambda s, name: s.start_session(agent=name),
-    lambda s, name: s.session(f"{ALICE}/x", agent=name),
-    lambda s, name: s.current(name),
-    lambda s, name: s.switch(reason="new", agent=name),
-    lambda s, name: s.switch("alice", reason="resume", agent=name),
-)
+@pytest.mark.parametrize("name", ["bob", "both", "none", "foreign", "acme/bob/x"])
+def test_a_name_is_free_whether_others_use_it_or_not(own, name):
+    """`bob`, `both` and `foreign` are taken outside: here they are new sessions and agents."""
+    full = f"{ALICE}/{name}"
+    assert own.find_session(name) is None
+    assert own.current(name) is None
+    assert own.preview_switch(name, reason="new").to == full
+    assert own.session(name).id == own.session(name).id == own.find_session(name).id == full
+    assert own.switch(f"{name}2", reason="new", agent=name).agent == own.current(name).agent == full
+    assert own.record(name, "user", "x").session == own.turns(name)[0].session == full
+    assert own.record_many([NewTurn(session=name, role="user", text="y")])[0].session == full
+    assert own.switch(f"{name}3", reason="branch", session=name, agent=name).lineage()[0] == full
+    assert own.session("new", parent=name).id == own.session("new", parent=name).id
+    assert own.recall("x", session=name)[0].session == own.find("x", session=name)[0].session == full
+    assert {moment.session for moment in own.audit.timeline(session=name)} == {full}
+    assert own.forget(session=name).sessions == (full,)
+    own.end_session(name)
 
 
 def test_a_session_outside_is_read_no_further_than_its_first_event(folder, monkeypatch):
@@ -359,9 +356,7 @@ def test_a_scope_covers_what_is_below_it_and_no_similar_name(folder, tmp_path):
     with MemoryStore.open(folder, model=None, scope="acme/al") as store:
         assert store.sessions() == []
         assert store.find_session("alice") is None
-        with pytest.raises(errors.SessionExists, match="outside of the scope") as refused:
-            store.session("bob")
-        assert refused.value.hint == "nothing was written; choose another id", "`session(id)` cannot return it"
+        assert store.session("bob").id == "acme/al/bob"
     for invalid in ("/acme", "acme//alice", "acme/*"):
         with pytest.raises(errors.InvalidInput, match="scope"):
             MemoryStore.open(tmp_path / "new", model=None, scope=invalid)
@@ -411,7 +406,7 @@ def test_a_part_for_asyncio_is_made_at_once_and_leaves_the_store_open(folder):
 
 
 @pytest.mark.parametrize("mode", ["text", "hybrid"])
-def test_a_recall_with_own_names_says_nothing_of_the_words_of_others(tmp_path, mode):
+def test_a_recall_says_nothing_of_the_words_of_others(tmp_path, mode):
     """Two stores with other words in other scopes: hits, relevance and all parts of the score are the same."""
 
     def answers(folder, theirs):
@@ -421,9 +416,9 @@ def test_a_recall_with_own_names_says_nothing_of_the_words_of_others(tmp_path, m
                 if number % 10 == 0:
                     store.session("alice", scope=ALICE).record("user", f"the quokka {number} met a wombat at noon")
                     store.session("alice").record("user", f"a wombat {number} sleeps")
-            hers, whole = store.within(ALICE, own_names=True), store.within(ALICE)
+            hers, whole = store.within(ALICE), partial(store.recall, scope=ALICE)
             asked = [(query, k) for query in ("quokka wombat", "quokka", "wombat noon 10") for k in (2, 10)]
-            found = [[of.recall(query, k, mode=mode) for query, k in asked] for of in (hers, whole)]
+            found = [[ask(query, k, mode=mode) for query, k in asked] for ask in (hers.recall, whole)]
             again = [hers.recall("quokka wombat", 1, mode=mode, after=hers.recall("quokka wombat", 1, mode=mode).next)]
             hers.recall("quokka wombat", mode=mode, receipt=True)
             hers.context("quokka wombat", receipt=True)
@@ -437,4 +432,4 @@ def test_a_recall_with_own_names_says_nothing_of_the_words_of_others(tmp_path, m
         answers(tmp_path / "two", "some zebra met a zebra at ten"),
     )
     assert one == two
-    assert first != second, "without it the words of others count"
+    assert first != second, "asked of the whole store, the words of others count"

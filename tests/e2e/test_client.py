@@ -80,7 +80,7 @@ CALLS = {
     "stats": lambda store: store.session("trip/a b?").stats(),
     "branch": lambda store: store.session("trip/a b?").branch("twig", at="booked").lineage(),
     "then": lambda store: (store.session("trip/a b?").at(4).turns(), store.session("trip/a b?").at(4).ended),
-    "switch": lambda store: store.switch("next", reason="new", agent="guide").agent,
+    "switch": lambda store: store.switch("next", reason="new", agent="guide", scope="acme").agent,
     "preview": lambda store: store.preview_switch("trip/a b?", reason="resume", agent="guide"),
     "current": lambda store: (store.current("guide").id, store.current("nobody")),
     "turns": lambda store: (store.turns("trip/a b?"), store.session("trip/a b?").turns(newest_first=True, limit=2)),

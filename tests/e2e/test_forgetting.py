@@ -347,7 +347,7 @@ def questioned(store):
         "by metadata": lambda: store.recall(SAID, metadata={"caller": "alice"}, receipt=True),
         "above": lambda: store.recall(f"{SAID}", scope="acme/support", roles=["tool"], receipt=True),
         "at the root": lambda: store.recall(SAID, roles=["tool"], receipt=True),
-        "beside": lambda: store.session("desk").recall(SAID, receipt=True),
+        "beside": lambda: store.session("desk").recall(SAID, lineage=True, receipt=True),
         "a context beside": lambda: store.context(SAID, session="desk", scope="acme/support", receipt=True),
         "elsewhere": lambda: store.recall("ferry", scope="acme/sales", receipt=True),
         "elsewhere, by a session": lambda: store.session("next").recall("ferry", receipt=True),

@@ -13,7 +13,8 @@ from mnemolog import DuplicateKey, InvalidInput, LimitExceeded, MemoryStore, act
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.request import request_key
-from mnemolog.domain.tokens import PREFIX, SCOPES_MAX, TOKENS_STREAM
+from mnemolog.domain.scope import SCOPES_MAX
+from mnemolog.domain.tokens import PREFIX, TOKENS_STREAM
 from mnemolog.server.http.authentication import find_token
 
 NOW = datetime(2024, 1, 2, tzinfo=UTC)

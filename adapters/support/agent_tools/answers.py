@@ -53,7 +53,7 @@ class StatusNow(msgspec.Struct, frozen=True, kw_only=True):
 async def session_list(
     memory: Memory,
     *,
-    scope: str = "",
+    scope: str | list[str] = "",
     limit: Annotated[int, Meta(description="Maximum number; the newest are returned.", ge=1, le=1_000)] = 100,
 ) -> list[SessionSummary]:
     """Return sessions in the order in which they were started."""

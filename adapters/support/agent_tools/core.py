@@ -77,7 +77,7 @@ async def recall(
     query: str,
     k: Annotated[int, Meta(description="How many turns.", ge=1, le=100)] = 5,
     session: Among = None,
-    scope: str = "",
+    scope: str | list[str] = "",
     since: Since = None,
     until: Since = None,
     as_of: AsOf = None,
@@ -108,16 +108,18 @@ async def context(
     memory: Memory,
     *,
     query: str,
-    session: Session = None,
-    scope: str = "",
+    session: Among = None,
+    scope: str | list[str] = "",
     tokens: Annotated[int, Meta(description="Maximum size of the answer.", ge=100, le=100_000)] = TOKENS,
     as_of: AsOf = None,
 ) -> str:
     """Return the working memory of the session, and what was said that has to do with the query, as text."""
     held = await _found(memory, session)
-    ask = memory.store.context if held is None else held.context
-    moment = _times(memory, as_of=as_of)
-    found = await ask(query, tokens, scope=scope, **moment, wait_for_model=memory.model != "loading")
+    how: dict[str, Any] = {"scope": scope, **_times(memory, as_of=as_of), "wait_for_model": memory.model != "loading"}
+    if session is None and held is not None:
+        found = await held.context(query, tokens, **how)
+    else:
+        found = await memory.store.context(query, tokens, session=held, lineage=held is not None, **how)
     left_out = sum(item.why is WhyLeftOut.NO_ROOM for item in found.left_out)
     more = f"\n({left_out} more did not fit into {tokens} tokens)" if left_out else ""
     return (found.text or NOTHING) + more
@@ -198,7 +200,7 @@ async def switch(
     turns: Annotated[int | None, Meta(description="rewind: how many turns to hide.")] = None,
     at: Annotated[When | None, Meta(description="branch, rewind: from this position or time.")] = None,
     title: str | None = None,
-    scope: str | None = None,
+    scope: Annotated[str | None, Meta(description="Scope of a new session. Default: that of the one left.")] = None,
 ) -> str:
     """Move the agent to another session."""
     exists = to is not None and await memory.store.find_session(to) is not None

@@ -337,7 +337,7 @@ def test_a_long_log_does_not_slow_a_page(browse, monkeypatch):
         store.session("later", scope="small").record("user", "turn of a small scope")
 
     whole = browse(fill)
-    scoped = whole.of(console_app(whole.store.within("small", own_names=True)))
+    scoped = whole.of(console_app(whole.store.within("small")))
     paths = {
         whole: (
             *("/", "/sessions", "/session?id=long", "/session?id=branch", "/lineage", "/event/2000"),
