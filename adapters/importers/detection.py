@@ -28,7 +28,7 @@ _OF_PROGRAMS: Final = (
 )
 BY_NAME: Final = {form.name: form for form in (flat.JSONL, flat.JSON, csv_table.FORMAT, *_OF_PROGRAMS)}
 FORMATS: Final = tuple(BY_NAME)
-PROGRAMS: Final = frozenset(form.name for form in _OF_PROGRAMS)
+PROGRAMS: Final = frozenset(form.name for form in _OF_PROGRAMS if form is not flat.OPENAI)
 
 _ROW: Final = '{"session": "trip", "role": "user", "text": "hello"}'
 _ARCHIVES: Final = {b"PK\x03\x04": "a zip archive or a spreadsheet", b"%PDF": "a PDF", b"<": "HTML or XML"}

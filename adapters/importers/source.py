@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +26,12 @@ _AT_BYTE: Final = re.compile(r"\(byte (\d+)\)")
 _BEGINNING: Final = re.compile(r'(?<![:\[,])(?<![:\[,] )\{"')
 """Where an object may begin that is not a value within another."""
 _BEGINNINGS_MAX: Final = 100
-_SPACES: Final = (" ", "\t", "\r", "\n")
+_ODD: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?(?:NaN|Infinity)|-?\d[\d.]*[eE]\+?\d{3,}', re.DOTALL)
+_ESCAPES: Final = re.compile(
+    rb"(\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\[^u]|\\u(?![dD][89a-fA-F])....)|\\u....", re.DOTALL
+)
+"""Texts, and numbers that JSON does not have; escapes, of which those outside of the group are half a character."""
+_EXPLAINED_BYTES_MAX: Final = 16 << 20
 
 
 class Source(TextSource):
@@ -212,11 +215,23 @@ def decode(data: bytes | memoryview) -> Any:
 
     Raises `BrokenDocument` that says what is wrong and where.
     """
+    return _decoded_by(_DECODER, data)
+
+
+def _decoded_by(decoder: msgspec.json.Decoder[Any], data: bytes | memoryview) -> Any:
     try:
-        return _DECODER.decode(data)
+        return decoder.decode(data)
     except UNDECODABLE as error:
-        with _explained(data, error) as text:
-            return _clean(json.loads(text))
+        try:
+            return decoder.decode(_ODD.sub(_mended, data))
+        except UNDECODABLE:
+            raise _explained(bytes(data), error) from error
+
+
+def _mended(found: re.Match[bytes]) -> bytes:
+    if not found[0].startswith(b'"'):
+        return b"null"
+    return _ESCAPES.sub(lambda escape: escape[1] or rb"\ufffd", found[0])
 
 
 def decode_object(line: bytes) -> dict[str, Any]:
@@ -262,62 +277,22 @@ def elements(data: bytes | memoryview) -> list[memoryview]:
 
     Raises `BrokenDocument` when this is not an array. An element that is not UTF-8 raises when it is decoded.
     """
+    return [memoryview(element) for element in _decoded_by(_ELEMENTS, data)]
+
+
+def _explained(data: bytes, error: Exception) -> BrokenDocument:
+    """Return why `data` is refused. Only for text that was refused already, so it may take its time."""
+    at = _AT_BYTE.search(str(error))
+    line = data.count(b"\n", 0, int(at[1]) if at else len(data.rstrip())) + 1
     try:
-        return [memoryview(element) for element in _ELEMENTS.decode(data)]
-    except UNDECODABLE as error:
-        with _explained(data, error, errors="surrogateescape") as text:
-            begin, end = text.find("[") + 1, len(text) - 1
-            if not begin or text[:begin].strip() != "[" or text[end] != "]":
-                raise BrokenDocument(f"invalid JSON: {error}", _line_of(data, error)) from error
-            return [memoryview(piece.encode(errors="surrogateescape")) for piece in _pieces(text, begin, end)]
-
-
-def _pieces(text: str, at: int, end: int) -> Iterator[str]:
-    """Yield the JSON values in a part of a text, each as text. Raises `JSONDecodeError`."""
-    while (at := _after_space(text, at)) < end:
-        _, behind = _PYTHON.raw_decode(text, at)
-        yield text[at:behind]
-        at = _after_space(text, behind)
-        if at < end and text[at] != ",":
-            raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
-        at += 1
-
-
-def _after_space(text: str, at: int) -> int:
-    while text[at : at + 1] in _SPACES:
-        at += 1
-    return at
-
-
-def _clean(value: Any) -> Any:
-    match value:
-        case str():
-            return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        case float() if not math.isfinite(value):
-            return None
-        case list():
-            return [_clean(item) for item in value]
-        case dict():
-            return {_clean(name): _clean(item) for name, item in value.items()}
-    return value
-
-
-@contextmanager
-def _explained(data: bytes | memoryview, error: Exception, *, errors: str = "strict") -> Iterator[str]:
-    """Give the text that msgspec refused to Python's own reader. Raises `BrokenDocument` with what is wrong."""
-    try:
-        yield bytes(data).decode(errors=errors).rstrip()
+        json.loads(data.decode().rstrip()) if len(data) <= _EXPLAINED_BYTES_MAX else None
     except UnicodeDecodeError as bad:
-        line = bytes(data).count(b"\n", 0, bad.start) + 1
-        raise BrokenDocument(f"not UTF-8: byte 0x{data[bad.start]:02x} at byte {bad.start}", line) from error
+        line = data.count(b"\n", 0, bad.start) + 1
+        return BrokenDocument(f"not UTF-8: byte 0x{data[bad.start]:02x} at byte {bad.start}", line)
     except json.JSONDecodeError as bad:
-        raise BrokenDocument(f"invalid JSON: {bad.msg} at column {bad.colno}", bad.lineno) from error
+        return BrokenDocument(f"invalid JSON: {bad.msg} at column {bad.colno}", bad.lineno)
     except RecursionError:
-        raise BrokenDocument("nested too deeply", 1) from error
-    except ValueError:  # A number that both refuse.
-        raise BrokenDocument(f"invalid JSON: {error}", _line_of(data, error)) from error
-
-
-def _line_of(data: bytes | memoryview, error: Exception) -> int:
-    at, text = _AT_BYTE.search(str(error)), bytes(data)
-    return text.count(b"\n", 0, int(at[1]) if at else len(text.rstrip())) + 1
+        return BrokenDocument("nested too deeply", 1)
+    except ValueError:
+        pass  # A number that only msgspec refuses.
+    return BrokenDocument(f"invalid JSON: {error}", line)

@@ -44,7 +44,7 @@ def run(monkeypatch, capsys):
 
     def run(*arguments, store=None, stdin=""):
         monkeypatch.setattr(sys, "argv", ["mnemolog", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         capsys.readouterr()
         with monkeypatch.context() as only_here:
             if store is not None:

@@ -128,6 +128,18 @@ def test_a_dry_run_names_every_line_that_would_be_refused(tmp_path, run):
     assert "the import would stop at the first bad line; with --skip-bad it leaves out 2 lines" in ran.stderr
 
 
+def test_an_import_names_what_it_does_not_read_and_reads_the_standard_input(tmp_path, run):
+    """Columns on every import, and by reason what was left out; as JSON too."""
+    path = tmp_path / "odd.csv"
+    path.write_text("when,who,text,mood\n2026-01-05,Ada,hello,glad\n2026-01-05,Bo,,sad\n")
+    ran = run("import", tmp_path / "memory", path, *MODEL)
+    assert ran.stdout.splitlines()[1:] == ["left out: 1 empty"]
+    assert f"note: not read in {path}: mood" in ran.stderr
+    answer = run("import", tmp_path / "other", "-", *MODEL, "--json", stdin=path.read_text()).json
+    assert (answer["recorded"], answer["left_out"], [*answer["unread"].values()]) == (1, {"empty": 1}, [["mood"]])
+    assert run("import", tmp_path / "new", path, "--dry-run", "--json").json[0]["left_out"] == {"empty": 1}
+
+
 def test_a_wrong_field_is_refused_with_the_fields_of_the_file(tmp_path, run):
     """Leaving out every line would be no remedy, nor can what concerns the whole file be left out."""
     path = tmp_path / "t.json"

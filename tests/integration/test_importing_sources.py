@@ -5,12 +5,13 @@ from __future__ import annotations
 import gzip
 import os
 import tracemalloc
+import zipfile
 from functools import partial
 
 import pytest
 
-from mnemolog import MnemologError, import_log
-from mnemolog.adapters.importers import FORMATS, detect_format, read_turns, source
+from mnemolog import MemoryStore, MnemologError, import_log
+from mnemolog.adapters.importers import FORMATS, detect_format, import_files, read_turns, source
 from mnemolog.adapters.importers.preview import preview_files
 from mnemolog.audit.verification import verify_export
 from mnemolog.domain.errors import ImportRefused
@@ -77,6 +78,85 @@ def test_a_gzip_file_that_unpacks_a_hundredfold_is_refused_before_it_fills_memor
             tracemalloc.stop()
         refusals.append("50 times its size; if you know what is in it, unpack it with gunzip" in str(refused.value))
     assert sum(refusals) >= len(forms), refusals
+
+
+CHAT = b'[{"uuid": "c", "chat_messages": [{"sender": "human", "text": "hi"}, {"sender": "human", "text": ""}]}]'
+EXPORT = {
+    "conversations.json": CHAT,
+    "projects/p.json": CHAT.replace(b"hi", b"more"),
+    "users.json": b'[{"uuid": "u", "full_name": "Ada"}]',
+    "feedback.json": b'[{"content": "good", "role": "user"}]',
+    "empty.json": b"[]",
+    "chat.html": b"<html>",
+    "picture.json": b"\x89PNG\xff\xd8",
+}
+
+
+@pytest.fixture
+def packed(tmp_path):
+    """Writes files to a folder and to an archive."""
+
+    def write(files, compression=zipfile.ZIP_DEFLATED):
+        with zipfile.ZipFile(tmp_path / "export.zip", "w", compression) as archive:
+            for name, data in files.items():
+                archive.writestr(name, data)
+                if not name.startswith(("/", "..")):
+                    (tmp_path / "export" / name).parent.mkdir(parents=True, exist_ok=True)
+                    (tmp_path / "export" / name).write_bytes(data)
+        return tmp_path / "export.zip", tmp_path / "export"
+
+    return write
+
+
+def test_an_archive_and_a_folder_are_read_as_the_files_in_them(packed, folder):
+    """The export of a program without the files about the account, which are named. What was left out is counted."""
+    reached = []
+    for path in packed(EXPORT):
+        previews = preview_files(path)
+        assert [(shown.path, shown.turns, shown.left_out) for shown in previews[:2]] == [
+            (str(path / "conversations.json"), 1, {"empty": 1}),
+            (str(path / "projects" / "p.json"), 1, {"empty": 1}),
+        ]
+        skipped = [str(path / name) for name in ("empty.json", "feedback.json", "picture.json", "users.json")]
+        assert [shown.path for shown in previews[2:]] == skipped
+        with MemoryStore.open(folder / path.name, model=None) as store:
+            report = import_files(store, path, progress=lambda done, total: reached.append((done, total)))
+            assert (report.files, report.recorded, report.left_out) == (2, 2, {"empty": 2})
+            assert (list(report.skipped), reached[-1][0]) == (skipped, reached[-1][1])
+            assert sorted(turn.text for turn in store.turns("c")) == ["hi", "more"]
+
+
+def test_a_path_in_an_archive_leads_nowhere_else(packed, tmp_path):
+    """Neither `..` nor an absolute path, nor a symbolic link in a folder."""
+    secret = tmp_path / "secret.json"
+    secret.write_bytes(CHAT.replace(b"hi", b"secret"))
+    archive, export = packed({"../secret.json": CHAT, str(secret): CHAT, "a/../../secret.json": CHAT, "c.json": CHAT})
+    assert [shown.path for shown in preview_files(archive)] == [str(archive / "c.json")]
+    (export / "link.json").symlink_to(secret)
+    assert {str(export / "link.json"), str(secret)}.isdisjoint(shown.path for shown in preview_files(export))
+
+
+def test_an_archive_that_cannot_be_read_is_refused(packed, tmp_path):
+    """A bomb before anything of it is unpacked, one without conversations, a damaged and an encrypted one."""
+    archive, export = packed({"c.json": b"[" + b"{}," * (2 << 20) + b"{}]"})
+    with pytest.raises(ImportRefused, match="unpacks to more than 4,194,304 bytes, 50 times its size"):
+        preview_files(archive)
+    archive, export = packed({"users.json": b"{}"})
+    for path in (archive, export):
+        with pytest.raises(ImportRefused, match=r"none of the \d files in it holds conversations"):
+            preview_files(path)
+    archive, _ = packed({"c.json": CHAT}, zipfile.ZIP_STORED)
+    whole = archive.read_bytes()
+    archive.write_bytes(whole.replace(b"human", b"HUMAN", 1))
+    with pytest.raises(ImportRefused, match="damaged or cut short: Bad CRC-32"):
+        texts(archive / "c.json", format="claude-ai")
+    archive.write_bytes(whole[:-30])
+    with pytest.raises(ImportRefused, match="the zip archive cannot be read"):
+        preview_files(archive)
+    at = whole.index(b"PK\x01\x02") + 8
+    archive.write_bytes(whole[:at] + b"\x01" + whole[at + 1 :])
+    with pytest.raises(ImportRefused, match="the zip archive is encrypted"):
+        preview_files(archive)
 
 
 @pytest.mark.parametrize(("repeated", "times"), [(3, 12), (15, 30)])

@@ -149,7 +149,7 @@ def test_lines_without_ids_are_recognised_where_their_keys_are_others(projects, 
         chat.record("user", text, key=digest + key)
     memory.forget(positions=[chat.turns()[1].position])
     texts = ["new", "old", "gone", "yes", "yes", "yes", "later"]
-    Transcript(path := projects / "chat.jsonl").put(*({"text": text} for text in texts))
+    Transcript(path := projects / "chat.jsonl").put(*({"role": "user", "text": text} for text in texts))
     monkeypatch.setattr(reading, "LINES_MAX", 3)
     for recorded in (2, 0):
         if way == "import":
