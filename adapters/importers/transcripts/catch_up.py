@@ -15,7 +15,7 @@ from mnemolog.adapters.importers.formats import codex
 from mnemolog.adapters.importers.transcripts.file_offsets import FILE, FileOffsets, Overtaken
 from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterpreter
 from mnemolog.adapters.importers.transcripts.lookup import StoreLookup
-from mnemolog.adapters.importers.transcripts.reading import FORMATS, LINES_MAX, Reading, begin
+from mnemolog.adapters.importers.transcripts.reading import FORMATS, LINES_MAX, begin
 from mnemolog.adapters.importers.transcripts.recording import Preview, Recorder, Report
 from mnemolog.adapters.support.store_access import open_tables
 from mnemolog.domain import errors
@@ -135,7 +135,7 @@ class Transcripts:
     def _record(self, path: Path, report: Report, report_progress: Callable[[int], None]) -> bool:
         """Record what is new in a file. Return whether it was read to the end."""
         with self._held() as held:
-            if not held or (reading := self._begin(path)) is None:
+            if not held or (reading := begin(path, self._offsets, format=self._format)) is None:
                 return held
             agent = reading.format.agent
             interpreter = TranscriptInterpreter(
@@ -167,7 +167,7 @@ class Transcripts:
 
     def _count(self, preview: Preview, path: Path, report: Report, report_progress: Callable[[int], None]) -> bool:
         """Count what is new in a file."""
-        if (reading := self._begin(path)) is not None:
+        if (reading := begin(path, self._offsets, format=self._format)) is not None:
             report.files += 1
             for entries in reading.entries(report):
                 for entry in entries:
@@ -177,9 +177,6 @@ class Transcripts:
                     if self.stop.is_set():
                         break
         return False
-
-    def _begin(self, path: Path) -> Reading | None:
-        return begin(path, self._offsets, format=self._format)
 
     @contextmanager
     def _held(self) -> Iterator[bool]:

@@ -101,12 +101,6 @@ class FileOffsets(TrackedTables):
                 tracking.track(connection, self.name, Tracked(head.position, self.log.log_id, head.digest_bytes))
         return int(number)
 
-    def link(self, number: int, line: str) -> Anchor | None:
-        """Return the turn that a line without turns continues."""
-        query = "SELECT session, key FROM links WHERE file = ? AND line = ?"
-        with self.database.reading() as connection:
-            return next((Anchor(*row) for row in fetch(connection, query, number, line)), None)
-
 
 class Links:
     """The links of one file: unsaved ones, on top of those in the database."""
@@ -120,4 +114,6 @@ class Links:
         """Return the turn that a line continues or copies."""
         if line is None or line in self.fresh or self.number is None:
             return self.fresh.get(line or "")
-        return self._offsets.link(self.number, line)
+        query = "SELECT session, key FROM links WHERE file = ? AND line = ?"
+        with self._offsets.database.reading() as connection:
+            return next((Anchor(*row) for row in fetch(connection, query, self.number, line)), None)

@@ -139,6 +139,9 @@ class Preview:
         self._lookup = lookup
         self._met: set[tuple[str, str]] = set()
         self._said: dict[str, set[int]] = {}
+        """Hashes of what sessions say in the files."""
+        self._copied: dict[str, set[int]] = {}
+        """The same of sessions in the log that others begin with copies of."""
         self._sessions: set[str] = set()
         self._diverged: set[str] = set()
         """Sessions with a turn of their own: what follows is not a copy."""
@@ -159,22 +162,15 @@ class Preview:
         self._sessions.add(entry.session)
 
     def _is_recorded(self, entry: Entry) -> bool:
-        key = entry.turns[0].key
-        if not entry.recounted:
-            met = ("", key) in self._met
-            self._met.add(("", key))
-            return met or self._lookup.anywhere(key) is not None
-        there = (entry.session, key) in self._met or self._lookup.at(entry.session, key) is not None
-        self._met.add((entry.session, key))
-        said = hash((entry.turns[0].role, entry.turns[0].text))
-        if not there and entry.copied_from is not None and entry.session not in self._diverged:
-            there = said in self._said_in(entry.copied_from)
-        self._said_in(entry.session).add(said)
-        return there
-
-    def _said_in(self, session: str) -> set[int]:
-        """Return hashes of what a session says, in the log or in the files before."""
-        if session not in self._said:
-            turns = self._lookup.turns(session, ORIGIN) if self._lookup.of(session) else ()
-            self._said[session] = {hash((turn.role, turn.text)) for turn in turns}
-        return self._said[session]
+        first, home, other = entry.turns[0], entry.session if entry.recounted else "", entry.copied_from
+        there = self._lookup.at(home, first.key) if home else self._lookup.anywhere(first.key)
+        is_met = there is not None or (home, first.key) in self._met
+        self._met.add((home, first.key))
+        said = hash((first.role, first.text))
+        self._said.setdefault(home, set()).add(said)
+        if is_met or other is None or not home or home in self._diverged:
+            return is_met
+        if other not in self._copied:
+            turns = self._lookup.turns(other, ORIGIN) if self._lookup.of(other) else ()
+            self._copied[other] = {hash((turn.role, turn.text)) for turn in turns}
+        return said in self._copied[other] or said in self._said.get(other, ())

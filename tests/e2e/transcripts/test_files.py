@@ -174,13 +174,15 @@ def test_a_preview_counts_what_would_be_recorded(projects, rollouts, memory, rea
     talk.answer("Hi.")
     fork = talk.fork(projects, B, upto=talk.rows[0]["uuid"])
     fork.say("Good day.")
-    Codex(rollouts, "c").say("Hello.")
+    rollout = Codex(rollouts, "c")
+    rollout.say("Hello.")
+    rollout.fork(rollouts, "d").say("Good night.")
     head = memory.head().position
     with Transcripts(memory) as transcripts:
         would = transcripts.preview(files_in(projects, rollouts))
         assert memory.head().position == head
         did = transcripts.catch_up(files_in(projects, rollouts))
-    assert (would.recorded, would.sessions, would.files) == (did.recorded, did.sessions, did.files) == (3, 2, 3)
+    assert (would.recorded, would.sessions, would.files) == (did.recorded, did.sessions, did.files) == (4, 3, 4)
 
 
 def test_one_process_reads_at_a_time(folder, projects, memory):
