@@ -48,6 +48,8 @@ OFF_TOPIC_SHARE: Final = 0.3
 OFF_TOPIC: Final = 120
 """How many questions of other sources are asked of each set, to see whether they are told apart."""
 CUT: Final = 10
+NOT_FITTED: Final = ("order", "summary")
+"""Categories that are kept to measure how requests are read."""
 DIGITS: Final = 3
 """Digits of the coefficients in the file."""
 
@@ -143,7 +145,7 @@ def table(corpus: Corpus, corpora: Sequence[Corpus], folder: Path, *, encoder: A
         with bar(f"embed {corpus.name}") as progress:
             store.admin.catch_up_vectors(progress=progress)
         key_of = {event.position: event.key for event in store.events()}
-        own = [item for item in corpus.questions if item.turns and not item.refused]
+        own = [item for item in corpus.questions if item.turns and not item.refused and item.category not in NOT_FITTED]
         unanswerable = [item for item in corpus.questions if item.refused == "unanswerable"]
         scopes = sorted({item.conversation for item in corpus.questions})
         off_topic = [

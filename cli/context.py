@@ -12,12 +12,14 @@ from mnemolog.cli.app import AsJson, ModelName, Store, StoreCommand, app
 from mnemolog.cli.arguments import session_called, store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.cli.recall import (
+    About,
     Asked,
     AsOf,
     FilterFlags,
     Lineage,
     MinRelevance,
     Modes,
+    Order,
     Query,
     Receipt,
     filters_of,
@@ -47,6 +49,12 @@ def context(
     session: Annotated[str | None, typer.Option(help="Only in this session. Adds its task, values and notes.")] = None,
     lineage: Lineage = False,
     min_relevance: MinRelevance = None,
+    order: Order = None,
+    about: About = None,
+    cover: Annotated[
+        bool | None,
+        typer.Option("--cover/--no-cover", help="Much on the topic, each turn in short. Default: as asked."),
+    ] = None,
     asked: Asked = "skip",
     as_of: AsOf = None,
     receipt: Receipt = False,
@@ -66,7 +74,7 @@ def context(
         "as_of": as_of,
         "receipt": receipt,
     }
-    how |= filters_of(filters)
+    how |= {"order": order, "about": about, "cover": cover, **filters_of(filters)}
     with store_with_model(store, model) as opened, bar("searching"):
         of = None if session is None else session_called(opened, session)
         found = opened.context(query, tokens, scope=filters["scope"] or "", session=of, lineage=lineage, **how)

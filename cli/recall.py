@@ -82,6 +82,10 @@ MinRelevance = Annotated[
         "--min-relevance", metavar="X", min=0, max=1, help="Only turns of at least this relevance; 0 for all."
     ),
 ]
+Order = Annotated[str | None, typer.Option(metavar="relevance|time", help="time: in which order the user said things.")]
+About = Annotated[
+    str | None, typer.Option(metavar="said|answered", help="Prefer what the user said, or what the assistant answered.")
+]
 Asked = Annotated[str, typer.Option(metavar="skip|keep", help="Skip or keep turns that ask the same as the query.")]
 After = Annotated[
     str | None, typer.Option("--after", metavar="CURSOR", help="Next page: the cursor that the page before printed.")
@@ -149,6 +153,8 @@ def recall(
     lineage: Lineage = False,
     context_turns: ContextTurns = 0,
     min_relevance: MinRelevance = None,
+    order: Order = None,
+    about: About = None,
     asked: Asked = "skip",
     exchange: Annotated[
         bool, typer.Option("--exchange", help="Show the reply to a hit, or what it replies to.")
@@ -179,6 +185,8 @@ def recall(
             lineage=lineage,
             context_turns=context_turns,
             min_relevance=min_relevance,
+            order=cast(Any, order),
+            about=cast(Any, about),
             asked=cast(Any, asked),
             exchange=exchange,
             after=after,

@@ -227,6 +227,16 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Turns of less relevance were left out; None for a floor that suited the best hit."""
     asked: str = "keep"
     """`skip` if turns that ask what the query asks were passed over."""
+    order: str | None = None
+    """`time` or `relevance`, if the caller said so."""
+    about: str | None = None
+    """`said` or `answered`, if the caller said whose statements count more."""
+    cover: bool | None = None
+    """Whether a summary was requested, if the caller said so."""
+    kind: str = "answer"
+    """What the query was understood to ask for."""
+    topic_searched: str = ""
+    """What was searched for, if it was not the query."""
     alone: bool = False
     """Whether words were weighed by the turns that the filters left, not by all."""
     passed_over: Count = 0

@@ -64,15 +64,22 @@ class Packing:
     """Packs blocks into a budget.
 
     Entries are added while the sum of their tokens fits. At last the text is counted as a whole, and entries are taken
-    out until it fits: a tokenizer may count more for a whole than for its parts. If nothing `fits` the question, turns
-    are shown at their shortest.
+    out until it fits: a tokenizer may count more for a whole than for its parts. With `brief` turns are
+    shown at their shortest. If nothing `fits` the question, the text says so.
     """
 
     def __init__(
-        self, budget: int, counter: Counter, *, titles: Mapping[str, str], consecutive: Consecutive, fits: bool = True
+        self,
+        budget: int,
+        counter: Counter,
+        *,
+        titles: Mapping[str, str],
+        consecutive: Consecutive,
+        fits: bool = True,
+        brief: bool = False,
     ) -> None:
         self._budget, self._counter, self._titles, self._consecutive = budget, counter, titles, consecutive
-        self._fits = fits
+        self._fits, self._brief = fits, brief
         self._none = counter.count("")
         self._used = self._cost(HEADING if fits else f"{HEADING}\n{NOTHING_FITS}", budget)
         self._headings: set[str] = set()
@@ -126,7 +133,7 @@ class Packing:
             self._used += cost
             self._headings.add(heading)
             shown[rank] = passage
-            if self._fits and step + 1 < len(LENGTHS) and not passage.whole:
+            if not self._brief and step + 1 < len(LENGTHS) and not passage.whole:
                 heapq.heappush(steps, (-self._gain(turn, rank, step + 1), rank, step + 1))
         for rank, turn in enumerate(turns):
             if rank in shown:

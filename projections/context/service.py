@@ -32,6 +32,7 @@ from mnemolog.projections.recall.passages import PASSAGE_CHARACTERS_MAX, SoughtW
 from mnemolog.projections.recall.question import FEW, Question, floor
 from mnemolog.projections.recall.ranking import Page
 from mnemolog.projections.recall.receipts import question_of, question_today
+from mnemolog.projections.recall.request import Kind
 from mnemolog.projections.recall.service import Answer, Basis, Recalls, basis_of
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.words import stems_of, words_of
@@ -160,7 +161,14 @@ class Contexts:
         relevant = enough if least.fits else enough[:FEW]
         repeated = _repetitions(relevant, answer.words.language)
         titles = {hit.session: hit.session_title for hit in relevant}
-        packing = Packing(wanted.budget, wanted.counter, titles=titles, consecutive=self._consecutive, fits=least.fits)
+        packing = Packing(
+            wanted.budget,
+            wanted.counter,
+            titles=titles,
+            consecutive=self._consecutive,
+            fits=least.fits,
+            brief=not least.fits or recall.kind != Kind.ANSWER,
+        )
         packing.add_static(static)
         packing.add_turns(list(_turns(relevant, repeated, answer.words)))
         room = packing.left if least.fits else 0

@@ -113,6 +113,13 @@ class Recall(Result, frozen=True, kw_only=True):
     """How many of the `k` hits are missing because the turns in their place are below `min_relevance`."""
     skipped: tuple[Position, ...] = ()
     """Turns that ask what the query asks, and so do not answer it (`asked`)."""
+    kind: str = "answer"
+    """What the query was understood to ask for: an `answer`, the `order` in which things were said, or a `summary`.
+
+    For an `order`, the hits of a page are in the order of time, and only the user's turns.
+    """
+    topic: str = ""
+    """What was searched for: the query, or its topic."""
     min_relevance: float = 0.0
     """Turns of less relevance are left out: as given, or the floor that suits the best hit (docs/recall.md)."""
     fits: bool = True
@@ -157,6 +164,10 @@ RERANKER: Final = "reranker"
 
 def _basis_in_words(answer: Recall) -> Iterator[str]:
     yield from _fact("question", one_line(answer.query))
+    if answer.kind != "answer":
+        yield from _fact(
+            "asked for", f"{'the order of what was said' if answer.kind == 'order' else 'a summary'} on: {answer.topic}"
+        )
     turns = "turns" if answer.searched_turns is None else counted(answer.searched_turns, "turn")
     when = "the newest" if answer.as_of is None else "as of then"
     yield from _fact("searched", f"{turns} up to position {answer.head} ({when})")

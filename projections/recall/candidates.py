@@ -11,11 +11,13 @@ from msgspec.structs import replace
 
 from mnemolog.domain.language import DEFAULT_LANGUAGE
 from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.role import Role
 from mnemolog.domain.scope import Scopes
 from mnemolog.projections.recall import text_search
 from mnemolog.projections.recall.asked import askings, without
 from mnemolog.projections.recall.context_rows import Rows, in_language, rows_around
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
+from mnemolog.projections.recall.request import Kind, Request, request_of
 from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.database import fetch, listed
@@ -48,6 +50,7 @@ class QueryTerms(NamedTuple):
     """The named speakers."""
     language: str
     """The language of the stems."""
+    request: Request
 
 
 class Offer(NamedTuple):
@@ -98,8 +101,12 @@ class Ranked(NamedTuple):
     """The parts of its score; empty if the score is the similarity."""
 
 
-def read_query(connection: sa.Connection, query: str, *, scopes: Scopes, upto: Position, language: str) -> QueryTerms:
-    """Split a query in a language, given the speakers of the turns at or below any of `scopes` up to `upto`."""
+def read_query(
+    connection: sa.Connection, question: Question, *, scopes: Scopes, upto: Position, language: str
+) -> QueryTerms:
+    """Split a query in a language, given the speakers of the turns within `scopes` up to `upto`."""
+    request = request_of(question, language)
+    query = request.topic
     words = list(dict.fromkeys(words_of(query)))[:TERMS_MAX]
     within, values = queries.below_any(scopes) if scopes else ("true", [])
     found = fetch(connection, f"{_SPEAKERS} AND {within}", listed(words), upto, *values)
@@ -111,7 +118,7 @@ def read_query(connection: sa.Connection, query: str, *, scopes: Scopes, upto: P
         rest = " ".join(_NAMED.sub(lambda said: " " if names.issuperset(words_of(said[1])) else said[0], about).split())
         about = rest if words_of(rest) else about
     speakers = frozenset(speaker for _, speaker in found)
-    return QueryTerms(about, tuple(terms_of(about, language)), wholes_of(about, language), speakers, language)
+    return QueryTerms(about, tuple(terms_of(about, language)), wholes_of(about, language), speakers, language, request)
 
 
 def from_views(
@@ -125,9 +132,11 @@ def from_views(
     language, indexed = languages_at(connection, head)
     if newest > head or language != indexed:  # The words, speakers and times of later turns must not count.
         filters, (newest, now) = replace(filters, upto=head), queries.last_turn(connection, upto=head)
-    terms = read_query(connection, question.query, scopes=filters.scopes, upto=head, language=language)
+    terms = read_query(connection, question, scopes=filters.scopes, upto=head, language=language)
     unindexed = None if language == indexed else language
     found, allowed = NOTHING_FOUND, None
+    if terms.request.kind == Kind.ORDER and not filters.roles:
+        filters = replace(filters, roles=(Role.USER,))
     if not filters.leave_everything:
         from mnemolog.projections.sql.filtering import turns_left
 

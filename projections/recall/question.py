@@ -34,6 +34,8 @@ from mnemolog.projections.sql.queries import Filters
 Mode = Literal["hybrid", "vector", "text"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 Asked = Literal["skip", "keep"]
+Order = Literal["relevance", "time"]
+About = Literal["said", "answered"]
 TEXT: Final = "text"
 VECTOR: Final = "vector"
 """The legs of a recall: the search paths that answer it. `hybrid` uses both."""
@@ -82,6 +84,12 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """Turns of less relevance are left out; None for a floor that depends on the best hit (`floor`)."""
     asked: Asked = "skip"
     """What becomes of turns that ask the same: they are passed over, or may be hits."""
+    order: Order | None = None
+    """With `time`, it asks in which order the user said things. None: as the words of the query have it."""
+    about: About | None = None
+    """Whose statement it asks for: what the user said, or what the assistant answered."""
+    cover: bool | None = None
+    """Whether it asks for much on a topic rather than for the best."""
     alone: bool = False
     """Whether words are weighed by the turns that the filters leave, so that the answer says nothing of others."""
 
@@ -119,6 +127,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             "metadata": self.metadata,
             "min_relevance": self.min_relevance,
             "asked": self.asked if self.asked != "skip" else None,
+            "order": self.order,
+            "about": self.about,
+            "cover": self.cover,
         }
         return {name: value for name, value in given.items() if value or isinstance(value, float)}
 
@@ -147,6 +158,13 @@ class SearchOptions(TurnFilters, total=False):
         float | None, Option("leave out turns of less relevance, from 0 to 1; None for a floor that suits the best hit")
     ]
     weights: Annotated[Weights | None, Option("how much each part of the score counts (docs/recall.md)")]
+    order: Annotated[
+        Order | None, Option("`time` to ask in which order the user said things; None: as the query is understood")
+    ]
+    about: Annotated[
+        About | None, Option("whose statements count more: what the user `said`, what the assistant `answered`")
+    ]
+    cover: Annotated[bool | None, Option("whether the query asks for a summary; None: as it is understood")]
     asked: Annotated[Asked, Option("whether to `skip` or `keep` turns that ask the same as the query", "skip")]
 
 
@@ -206,6 +224,9 @@ def question(
         context_turns=context_turns,
         exchange=given["exchange"],
         asked=_one_of("asked", given["asked"], get_args(Asked)),
+        order=_one_of("order", given["order"], (None, *get_args(Order))),
+        about=_one_of("about", given["about"], (None, *get_args(About))),
+        cover=_one_of("cover", given["cover"], (None, True, False)),
         weights=DEFAULT if weights is None else checked_weights(weights),
         min_relevance=None if min_relevance is None else checked_min_relevance(min_relevance),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -13,7 +13,7 @@ from mnemolog.domain.moments import checked_by
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.scope import Scope, Scopes
 from mnemolog.projections.recall.answer import Recall
-from mnemolog.projections.recall.question import MODES, Mode, Question
+from mnemolog.projections.recall.question import MODES, About, Asked, Mode, Order, Question
 from mnemolog.projections.recall.ranking import Page
 from mnemolog.projections.recall.weights import RANKING, Weights, stored_weights
 from mnemolog.projections.vectors.model_vectors import Vectors
@@ -49,6 +49,11 @@ def receipt_of(
         metadata=question.metadata,
         min_relevance=question.min_relevance,
         asked=question.asked,
+        order=question.order,
+        about=question.about,
+        cover=question.cover,
+        kind=answer.kind,
+        topic_searched=answer.topic if answer.topic != question.query else "",
         alone=question.alone,
         passed_over=page.passed_over,
         candidates=page.offered(question.mode),
@@ -105,7 +110,10 @@ def _question(served: RecallServed, weights: Weights) -> Question:
         by=checked_by(served.by),
         metadata=served.metadata,
         min_relevance=served.min_relevance,
-        asked="skip" if served.asked == "skip" else "keep",
+        asked=cast(Asked, served.asked),
+        order=cast(Order | None, served.order),
+        about=cast(About | None, served.about),
+        cover=served.cover,
         alone=served.alone,
         weights=weights,
     )

@@ -21,7 +21,7 @@ from mnemolog.domain.role import Role
 from mnemolog.projections.recall.context_rows import NEAR_PLACES
 from mnemolog.projections.recall.dates import Dates, dates_of
 from mnemolog.projections.recall.weights import RANKING, Weights
-from mnemolog.projections.recall.whose_statement import Whose, whose_statement
+from mnemolog.projections.recall.whose_statement import Whose
 
 if TYPE_CHECKING:
     from mnemolog.projections.recall.candidates import Candidates, QueryTerms
@@ -160,7 +160,7 @@ def features_of(found: Candidates, query: str) -> Features:
         columns["speaker"] = np.array([float(speaker in found.terms.speakers) for speaker in rows.speakers])
     if dates := dates_of(query, now=found.now, first=min(rows.said), last=max(rows.said)):
         columns["date"] = nearness_in_time(np.array(rows.said, dtype=np.float64), dates, days=NEAR_DAYS)
-    whose = whose_statement(query, found.terms.language)
+    whose = found.terms.request.whose
     other = Role.USER if whose in (Whose.ASSISTANT, Whose.ADVICE) else Role.ASSISTANT
     columns[f"{other}_if_{whose}"] = np.array([float(role == other) for role in rows.roles])
     return Features(columns, embedded, direct)

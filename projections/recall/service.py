@@ -30,6 +30,7 @@ from mnemolog.projections.recall.passages import SoughtWords, sought
 from mnemolog.projections.recall.question import TEXT, VECTOR, Floor, Question
 from mnemolog.projections.recall.ranking import Page, Ranking
 from mnemolog.projections.recall.receipts import RECALLS_STREAM, model_of, receipt_of
+from mnemolog.projections.recall.request import Kind
 from mnemolog.projections.recall.weights import RANKING
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import Views
@@ -158,10 +159,11 @@ class Recalls:
             after=after,
             wait_for_model=wait_for_model,
         )
-        if not self.leaves_receipt(receipt):
-            return served.answer
-        kept = self.keep(served.receipt())
-        return served.answer._replace(recall=replace(served.answer.recall, receipt=kept))
+        kept = self.keep(served.receipt()) if self.leaves_receipt(receipt) else None
+        made, hits = served.answer.recall, served.answer.recall.hits
+        if made.kind == Kind.ORDER:
+            hits = tuple(sorted(hits, key=lambda hit: (hit.said_at, hit.position)))
+        return served.answer._replace(recall=replace(made, hits=hits, receipt=kept))
 
     def leaves_receipt(self, receipt: bool | None) -> bool:
         """Whether an answer leaves a receipt: as the call says, else as the store was opened."""
@@ -270,6 +272,8 @@ class Recalls:
             searched_turns=_searched(offer),
             left_out=ranking.left_out,
             skipped=tuple(sorted(found.skipped)),
+            kind=found.terms.request.kind,
+            topic=found.terms.request.topic,
             min_relevance=floor.least,
             fits=floor.fits,
         )

@@ -42,6 +42,7 @@ def whose_statement(query: str, language: str) -> Whose:
         if _words(pronouns.mine).search(query):
             return Whose.MINE
         return Whose.ASSISTANT if _words(pronouns.yours).search(query) else Whose.OPEN
+    query = POLITE.sub(" ", query)
     if _I_DID.search(query):
         return Whose.USER
     if _YOU_DID.search(query):
@@ -56,9 +57,16 @@ def _words(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE)
 
 
+POLITE: Final = _words(
+    r"(?:can|could|would|will) you (?:please )?"
+    r"(?:list|tell|give|show|help|walk|describe|provide|summari[sz]e|outline|put|find|recap)"
+    r"(?: me| us)?(?: through| with)?"
+)
+"""Begins a request, and says nothing of whose words are wanted. Who says "remind me" mostly wants the assistant's."""
 _I_DID: Final = _words(
     r"(?:did|do|had|have|was|were|am|would|could|should) (?:i|we)"
-    r"(?! (?:get|do|find|use|avoid|make|need|have to|set|add)\b)|(?:i|we) (?:\w+ )?"
+    r"(?! (?:get|do|find|use|avoid|make|need|have to|set|add)\b)|i (?:have )?(?:brought up|raised)"
+    r"|(?:i|we) (?:\w+ )?"
     r"(?:said|told|asked|gave|wanted|mention\w*|call\w*|chose|picked|complain\w*|decid\w*|plann?\w*|bought|paid|started|thought|worr\w*|liked|prefer\w*|went|met|saw|used)"
 )
 _YOU_DID: Final = _words(

@@ -14,7 +14,17 @@ CONVERSATIONS = [
     *(file.with_name(file.name.removesuffix("-questions.jsonl")) for file in sorted(WRITTEN.glob("*-questions.jsonl"))),
 ]
 FIELDS = ["session", "session_name", "scope", "agent", "role", "speaker", "key", "time", "text"]
-CATEGORIES = {"assistant-said", "multi", "temporal", "unanswerable", "update", "user-asked", "user-fact"}
+CATEGORIES = {
+    "assistant-said",
+    "multi",
+    "order",
+    "summary",
+    "temporal",
+    "unanswerable",
+    "update",
+    "user-asked",
+    "user-fact",
+}
 
 
 def lines_of(path):

@@ -84,11 +84,18 @@ async def recall(
     min_relevance: Annotated[
         float | None, Meta(description="Leave out turns of less relevance; 0 for none.", ge=0, le=1)
     ] = None,
+    order: Annotated[
+        Literal["relevance", "time"] | None, Meta(description="time: in which order the user said things.")
+    ] = None,
+    about: Annotated[
+        Literal["said", "answered"] | None, Meta(description="Prefer what the user said, or the assistant answered.")
+    ] = None,
     full: Annotated[bool, Meta(description="Whole turns. Default: of a long one, the best passage.")] = False,
     exchange: Annotated[bool, Meta(description="Add the reply to a hit, or what it replies to.")] = False,
 ) -> str:
     """Return the turns that answer a question. While the model is loading, by text search only."""
     limits = _times(memory, since=since, until=until, as_of=as_of) | {"min_relevance": min_relevance}
+    limits |= {"order": order, "about": about}
     found = await _recalled(memory, query, k=k, session=session, scope=scope, exchange=exchange, **limits)
     below = f"{found.left_out} left out: relevance below {found.min_relevance:g}" if found.left_out else ""
     if not found.hits:
@@ -112,10 +119,12 @@ async def context(
     scope: str | list[str] = "",
     tokens: Annotated[int, Meta(description="Maximum size of the answer.", ge=100, le=100_000)] = TOKENS,
     as_of: AsOf = None,
+    cover: Annotated[bool | None, Meta(description="true: much on a topic, each turn in short.")] = None,
 ) -> str:
     """Return the working memory of the session, and what was said that has to do with the query, as text."""
     held = await _found(memory, session)
     how: dict[str, Any] = {"scope": scope, **_times(memory, as_of=as_of), "wait_for_model": memory.model != "loading"}
+    how["cover"] = cover
     if session is None and held is not None:
         found = await held.context(query, tokens, **how)
     else:

@@ -1,4 +1,4 @@
-"""The loop of a chat: a message is recorded, and then recalled. What asks the same does not answer it."""
+"""What a question asks for: what asks the same does not answer it, and a request for an order or a summary is read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import pytest
 
 from mnemolog import InvalidInput, MemoryStore
 from mnemolog.domain.events import RecallServed
+from mnemolog.projections.recall.question import question
+from mnemolog.projections.recall.request import request_of
 from tests.support import FakeClock
 
 QUESTION = "Where do I live now?"
@@ -85,3 +87,46 @@ def test_a_receipt_repeats_what_was_skipped(chat):
         RecallServed(query="", k=1, mode="text", head=1, candidates=1, ranking="", hits=[], scores=[], ranks={}).asked
         == "keep"
     )
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "topic", "whose"),
+    [
+        ("Can you list the order in which I brought up aspects of the boat?", "order", "the boat", "user"),
+        ("Could you give me a recap of the boat, across all our conversations?", "summary", "the boat", "mine"),
+        ("Could you tell me what I paid for the boat?", "answer", None, "user"),
+        ("Can you remind me what you said about the boat?", "answer", None, "assistant"),
+        ("In which order should I paint the boat?", "answer", None, "user"),
+        ("What did you say in your summary of the boat?", "answer", None, "assistant"),
+        ("Summarize everything so far.", "summary", "everything", "open"),
+        ("Give me a summary.", "summary", None, "mine"),
+    ],
+)
+def test_a_request_is_read_by_patterns_of_english(query, kind, topic, whose):
+    """What is asked for, on which topic, and whose words; without a topic, all of it is searched for."""
+    assert request_of(question(query), "en") == (kind, topic or query, whose)
+    assert request_of(question(query, order="time", about="answered"), "en")[::2] == ("order", "assistant")
+    assert request_of(question(query, order="relevance", cover=False), "de").kind == "answer"
+
+
+def test_hits_of_an_order_are_the_users_in_order_of_time_and_a_receipt_repeats_them(folder):
+    """By default, with the parameter, and not without either. A context of such a request shows each turn in short."""
+    with MemoryStore.open(folder, model=None, clock=FakeClock(), receipts=True) as store:
+        boat = store.session("boat")
+        for text in (
+            "We looked at a boat.",
+            "The mast of the boat is broken. " + "It is a long story. " * 60,
+            "A boat, a boat!",
+        ):
+            boat.record("user", text)
+            boat.record("assistant", "The boat, then.")
+        asked = "In which order did I mention the boat?"
+        for found in (store.recall(asked), store.recall("boat", order="time")):
+            assert ([hit.position for hit in found], found.kind) == ([2, 4, 6], "order")
+        assert "asked for   the order of what was said on: the boat" in store.recall(asked).explain()
+        assert [hit.role for hit in store.recall(asked, order="relevance")].count("assistant") == 2
+        assert len(store.context("boat", cover=True, receipt=False).text) < 900 < len(store.context("boat").text)
+        assert {item.verdict.value for item in store.audit.recalls().recalls} == {"reproduces"}
+        for wrong in ({"order": "newest"}, {"about": "me"}, {"cover": "much"}):
+            with pytest.raises(InvalidInput, match=next(iter(wrong))):
+                store.recall("boat", **wrong)
