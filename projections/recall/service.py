@@ -307,7 +307,7 @@ class Recalls:
             return _VectorLeg(why_not=fixed.why)
         try:
             with self._timed("mnemolog.recall.leg", leg=VECTOR):
-                found = self._search(basis, offer, wanted)
+                found = self._search(basis, offer, wanted, hybrid=question.mode != VECTOR)
                 models.trouble = None
                 return found
         except errors.MnemologError as error:
@@ -317,7 +317,7 @@ class Recalls:
                 models.failed(error)
             return _VectorLeg(why_not=str(error))
 
-    def _search(self, basis: Basis, offer: Offer, wanted: int) -> _VectorLeg:
+    def _search(self, basis: Basis, offer: Offer, wanted: int, *, hybrid: bool) -> _VectorLeg:
         fixed = basis.fixed
         upto = offer.head if fixed is None or fixed.vectors_cover is None else fixed.vectors_cover
         try:
@@ -334,6 +334,8 @@ class Recalls:
         if fixed is not None and answer.covers < upto:
             why = answer.lag or "they were lost since"
             raise errors.ProjectionBehind("vectors", behind_events=upto - answer.covers, why=why)
+        if hybrid and answer.covers == ORIGIN < upto:
+            return _VectorLeg(why_not=f"no turn has a vector yet: {answer.lag or 'none was embedded'}")
         return _VectorLeg(vectors, answer)
 
     def _vectors(self, basis: Basis, head: Position | None) -> Vectors:

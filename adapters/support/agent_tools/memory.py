@@ -14,6 +14,8 @@ from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.errors import MnemologError
 from mnemolog.projections.projector import START_DELAY_S
 
+MODEL_WAIT_S: Final = 5.0
+"""How long a recall waits for a model that is being loaded, before it searches by words."""
 NO_MODEL: Final = "none: searching by words only"
 """The state of the model of a store that was opened without one."""
 
@@ -25,6 +27,7 @@ class Memory:
         self.store, self.agent, self.read_only = store, agent, read_only
         self.model = "loading"
         """`loading`, `ready`, `NO_MODEL`, or why the model cannot be loaded."""
+        self._loading: asyncio.Task[None] | None = None
 
     @property
     def folder(self) -> Path:
@@ -36,8 +39,8 @@ class Memory:
 
     @asynccontextmanager
     async def loading(self) -> AsyncIterator[None]:
-        """Load the model in the background. Until it is loaded, recall uses text search only."""
-        task = asyncio.create_task(self._load())
+        """Load the model in the background. Until it is loaded, recall waits `MODEL_WAIT_S`, then searches by words."""
+        task = self._loading = asyncio.create_task(self._load())
         try:
             yield
         finally:
@@ -45,11 +48,17 @@ class Memory:
             with suppress(asyncio.CancelledError):
                 await task
 
+    async def is_loaded(self) -> bool:
+        """Wait for the model, `MODEL_WAIT_S` at most. Return whether it is loaded, or cannot be."""
+        if self._loading is not None:
+            await asyncio.wait({self._loading}, timeout=MODEL_WAIT_S)
+        return self.model != "loading"
+
     async def _load(self) -> None:
         if not has_model(self.store):
             self.model = NO_MODEL
             return
-        await asyncio.sleep(START_DELAY_S)  # Answer the greeting first: importing torch blocks everything else.
+        await asyncio.sleep(START_DELAY_S)  # Answer the greeting first: importing torch may block everything else.
         try:
             await self.store.models.load()
             self.model = "ready"
