@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Unpack
 
 from msgspec.structs import replace
 
 from mnemolog.audit.receipt_audit import (
     AuditedReceipt,
+    Chosen,
     Gone,
     ReceiptAudit,
     Verdict,
@@ -19,13 +21,12 @@ from mnemolog.audit.receipt_audit import (
 )
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import ContextServed, RecordedEvent
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.position import Position
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.context.receipts import digest_of
 from mnemolog.projections.context.rendering import FORMAT
 from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.context.token_counting import Counter
-from mnemolog.projections.ports import Progress
 from mnemolog.projections.recall.answer import Recall
 
 
@@ -53,17 +54,10 @@ def audit_contexts(
     log: EventLog,
     contexts: Contexts,
     counters: dict[str, Counter],
-    *,
-    since: Micros | None,
-    after: int,
-    limit: int,
-    progress: Progress | None = None,
+    **which: Unpack[Chosen],
 ) -> ContextAudit:
-    """Build up to `limit` contexts again. `counters` are the available counters of tokens, by name."""
-    repeat = partial(_audited, contexts, counters)
-    audited, tally = audited_receipts(
-        log, ContextServed, repeat, since=since, after=after, limit=limit, progress=progress
-    )
+    """Build contexts again. `counters` are the available counters of tokens, by name."""
+    audited, tally = audited_receipts(log, ContextServed, partial(_audited, contexts, counters), **which)
     return ContextAudit(contexts=audited, **tally)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Unpack
 
 from mnemolog.audit.receipt_audit import (
     AuditedReceipt,
+    Chosen,
     Gone,
     ReceiptAudit,
     Verdict,
@@ -18,9 +19,8 @@ from mnemolog.audit.receipt_audit import (
 )
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import Forgotten, RecallServed, RecordedEvent
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.position import Position
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.projections.ports import Progress
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.ranking import Page
 from mnemolog.projections.recall.receipts import question_of, question_today
@@ -46,20 +46,9 @@ class RecallAudit(ReceiptAudit, frozen=True, kw_only=True):
     recalls: tuple[AuditedRecall, ...]
 
 
-def audit_recalls(
-    log: EventLog,
-    recalls: Recalls,
-    *,
-    since: Micros | None,
-    after: int,
-    limit: int,
-    progress: Progress | None = None,
-) -> RecallAudit:
-    """Repeat up to `limit` receipts after a position that were made at `since` or later."""
-    repeat = partial(_audited, log, recalls)
-    audited, tally = audited_receipts(
-        log, RecallServed, repeat, since=since, after=after, limit=limit, progress=progress
-    )
+def audit_recalls(log: EventLog, recalls: Recalls, **which: Unpack[Chosen]) -> RecallAudit:
+    """Repeat receipts of recalls."""
+    audited, tally = audited_receipts(log, RecallServed, partial(_audited, log, recalls), **which)
     return RecallAudit(recalls=audited, **tally)
 
 

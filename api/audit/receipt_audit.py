@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
 
 from msgspec.structs import replace
 
@@ -95,6 +95,15 @@ class Gone(NamedTuple):
     """The first turn without its content; None if no turn was forgotten."""
 
 
+class Chosen(TypedDict):
+    """Which receipts are audited: those after position `after` that were recorded at `since` or later."""
+
+    since: Micros | None
+    after: int
+    limit: int
+    progress: Progress | None
+
+
 Served = TypeVar("Served", RecallServed, ContextServed)
 Audited = TypeVar("Audited", bound=AuditedReceipt)
 
@@ -103,17 +112,11 @@ def audited_receipts(
     log: EventLog,
     kind: type[Served],
     audited: Callable[[RecordedEvent, Served, Gone], Audited],
-    *,
-    since: Micros | None,
-    after: int,
-    limit: int,
-    progress: Progress | None = None,
+    **which: Unpack[Chosen],
 ) -> tuple[tuple[Audited, ...], dict[str, Any]]:
-    """Return up to `limit` audited receipts of a kind, and the fields of their `ReceiptAudit`.
-
-    Takes the receipts after a position that were recorded at `since` or later.
-    """
-    chosen = _chosen(log, kind, since=since, after=after, limit=limit)
+    """Return up to `limit` audited receipts of a kind, and the fields of their `ReceiptAudit`."""
+    limit, progress = which["limit"], which["progress"]
+    chosen = _chosen(log, kind, since=which["since"], after=which["after"], limit=limit)
     gone = _gone(log, kind)
     found: list[Audited] = []
     for recorded in chosen[:limit]:
