@@ -156,7 +156,7 @@ class Quarantine:
                 self._remove_stale_notes()
                 if judged is not None and identity(path) != judged:
                     return None
-                if self._is_full():
+                if self.status().full:
                     structured_log.error("quarantine.full", was=note.was, state=state)
                     return None
                 moved = self._rename(path, note, parts)
@@ -206,7 +206,7 @@ class Quarantine:
         """Return how much is in quarantine, and what to do about it."""
         items = self.items()
         size = sum(item.bytes for item in items)
-        full = _reaches_a_limit(len(items), size)
+        full = len(items) >= ITEMS_MAX or size >= BYTES_MAX
         if full:
             action: str = Hint("It takes nothing more: ", _LIST, " shows what is in it, ", PURGE_ALL, " makes room.")
         else:
@@ -293,10 +293,6 @@ class Quarantine:
             else:
                 path.unlink(missing_ok=True)
 
-    def _is_full(self) -> bool:
-        paths = self.paths()
-        return _reaches_a_limit(len(paths), sum(size_of(part) for path in paths for part in _with_parts(path)))
-
     def _remove_stale_notes(self) -> None:
         """Remove reasons without their items. Under the lock no other process is between writing one and renaming."""
         for note in self.folder.glob(f"*{_NOTE}"):
@@ -322,10 +318,6 @@ def size_of(path: Path) -> int:
             with suppress(OSError):
                 total += (Path(folder) / name).stat(follow_symlinks=False).st_size
     return total
-
-
-def _reaches_a_limit(items: int, size: int) -> bool:
-    return items >= ITEMS_MAX or size >= BYTES_MAX
 
 
 def _note_of(item: Path) -> Path:
