@@ -62,7 +62,7 @@ TRANSCRIPT_OFFSETS: Final = AdapterTables("watch", tracked_as="watch/1")
 """How far each transcript file was read; `mnemolog.adapters.importers.transcripts` has the tables."""
 
 PROJECTIONS: Final[tuple[Projection, ...]] = (
-    ConversationViews(),
+    ConversationViews("views"),
     AdapterTables("threads", tracked_as=ThreadIndex.name),
     AdapterTables("items", tracked_as=ItemTables.name),
     TRANSCRIPT_OFFSETS,

@@ -10,16 +10,17 @@ from typing import Any, Final
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted
 from mnemolog.domain.hints import Hint, remedy
-from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout
-from mnemolog.projections.drift import MEANS, NOTHING_TO_DO, Actions, Drift
+from mnemolog.domain.store_layout import DATABASE_PARTS
+from mnemolog.projections.drift import NOTHING_TO_DO, Actions, Drift
 from mnemolog.projections.maintenance.context import (
     UNREADABLE_ACTION,
+    Database,
     Forgotten,
     StoreContext,
     remove_database,
     state_by,
 )
-from mnemolog.projections.maintenance.results import PRESENT, CacheStatus, Issue, IssueWithFix
+from mnemolog.projections.maintenance.results import PRESENT, CacheStatus, IssueWithFix
 from mnemolog.projections.quarantine import size_of
 from mnemolog.projections.sql.database import faults_of
 from mnemolog.projections.sql.opening import is_damage, opened
@@ -34,15 +35,12 @@ ACTIONS: Final[Actions] = {
 }
 
 
-class Cache:
+class Cache(Database):
     """A cache in a database of its own. `first_row` reads a row: the module of its tables may need numpy."""
 
     def __init__(self, name: str, *, first_row: str) -> None:
-        self.name, self.file, self._first_row = name, f"{name}.db", first_row
-
-    def path(self, layout: StoreLayout) -> Path:
-        """Return where the file is."""
-        return layout.projections / self.file
+        super().__init__(name)
+        self._first_row = first_row
 
     def status(self, context: StoreContext) -> list[CacheStatus]:
         """Return the state of the cache, from a look at its first row."""
@@ -75,25 +73,8 @@ class Cache:
             fix = partial(_delete_rows, path, keys)
         elif state == Drift.DAMAGED:
             fix = partial(context.quarantine_database, path, why=why, state=state)
-        issue = Issue(
-            what="cache",
-            where=context.named(path),
-            state=state,
-            severity="problem",
-            why=why,
-            matters=MEANS[Drift(state)],
-            action=ACTIONS[Drift(state)],
-            fixable=fix is not None,
-        )
-        yield IssueWithFix(issue, fix)
-
-    def purge(self, context: StoreContext, forgotten: Forgotten) -> bool:
-        """Remove what comes from forgotten content; see the subclasses."""
-        raise NotImplementedError
-
-    def backup_paths(self, layout: StoreLayout) -> list[Path]:
-        """Return the database, if it exists."""
-        return [path for path in (self.path(layout),) if path.exists()]
+        drift = Drift(state)
+        yield self.issue(context, drift, what="cache", why=why, action=ACTIONS[drift], fix=fix)
 
 
 class Embeddings(Cache):

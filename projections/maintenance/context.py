@@ -11,8 +11,9 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout
-from mnemolog.projections.drift import Drift
+from mnemolog.projections.drift import LOST_HISTORY, MEANS, Drift
 from mnemolog.projections.health import stale_files
+from mnemolog.projections.maintenance.results import Issue, IssueWithFix, Kind
 from mnemolog.projections.ports import Progress, StoreLog
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.quarantine import Quarantine, identity
@@ -104,6 +105,38 @@ class StoreContext(NamedTuple):
                 raise
             remove_database(path)
             return True
+
+
+class Database:
+    """A projection in a database of its own."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.file = name, f"{name}.db"
+
+    def path(self, layout: StoreLayout) -> Path:
+        """Return where the file is."""
+        return layout.projections / self.file
+
+    def backup_paths(self, layout: StoreLayout) -> list[Path]:
+        """Return the database, if it exists."""
+        return [path for path in (self.path(layout),) if path.exists()]
+
+    def issue(
+        self, context: StoreContext, state: Drift, *, what: Kind, why: str, action: str, fix: Callable[[], str] | None
+    ) -> IssueWithFix:
+        """Return what is wrong with the database, and its fix. A file that cannot be read is not touched."""
+        harmless, fixable = state in (Drift.BEHIND, Drift.MISSING), fix is not None and state is not Drift.UNREADABLE
+        issue = Issue(
+            what=what,
+            where=context.named(self.path(context.layout)),
+            state=state.value,
+            severity="log" if state in LOST_HISTORY else "note" if harmless else "problem",
+            why=why,
+            matters=MEANS[state],
+            action=action,
+            fixable=fixable,
+        )
+        return IssueWithFix(issue, fix if fixable else None)
 
 
 def remove_database(path: Path) -> None:

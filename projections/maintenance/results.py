@@ -85,12 +85,15 @@ class RebuildReport(Result, frozen=True, kw_only=True):
         return self.dry_run or self.built_turns + self.skipped_turns == self.expected_turns
 
 
+Kind = Literal[
+    "log", "keys", "backup", "views", "tables", "cache", "vectors", "model", "quarantine", "leftover", "store"
+]
+
+
 class Issue(Result, frozen=True, kw_only=True):
     """Something that is wrong with a store, or worth knowing."""
 
-    what: Literal[
-        "log", "keys", "backup", "views", "tables", "cache", "vectors", "model", "quarantine", "leftover", "store"
-    ]
+    what: Kind
     where: str
     """Path relative to the folder of the store."""
     state: str

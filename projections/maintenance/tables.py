@@ -11,10 +11,9 @@ from mnemolog.domain import errors
 from mnemolog.domain.display import counted
 from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.projections.drift import LOST_HISTORY, MEANS, NOTHING_TO_DO, Actions, Drift
-from mnemolog.projections.maintenance.context import UNREADABLE_ACTION, Forgotten, StoreContext, state_by
-from mnemolog.projections.maintenance.results import Issue, IssueWithFix, Rebuilt, TablesStatus, ViewsStatus
+from mnemolog.projections.drift import NOTHING_TO_DO, Actions, Drift
+from mnemolog.projections.maintenance.context import UNREADABLE_ACTION, Database, Forgotten, StoreContext, state_by
+from mnemolog.projections.maintenance.results import IssueWithFix, Rebuilt, TablesStatus, ViewsStatus
 from mnemolog.projections.sql import file_checksum, queries
 from mnemolog.projections.sql.conversation_views import VIEWS
 from mnemolog.projections.sql.opening import is_damage, opened
@@ -58,15 +57,12 @@ VIEWS_ACTIONS: Final[Actions] = {
 }
 
 
-class AdapterTables:
+class AdapterTables(Database):
     """The tables of an adapter, in a file of their own. The adapter itself is not imported."""
 
     def __init__(self, name: str, *, tracked_as: str) -> None:
-        self.name, self.file, self.tracked_as = name, f"{name}.db", tracked_as
-
-    def path(self, layout: StoreLayout) -> Path:
-        """Return where the file is."""
-        return layout.projections / self.file
+        super().__init__(name)
+        self.tracked_as = tracked_as
 
     def status(self, context: StoreContext) -> list[TablesStatus]:
         """Return the state of the tables; nothing if the file does not exist."""
@@ -97,23 +93,17 @@ class AdapterTables:
             if state in (Drift.CURRENT, Drift.BEHIND, Drift.MISSING):
                 continue
             why = status.why or _ends(context, status.position)
-            issue = _issue(context, path, state, what="tables", why=why, action=status.action)
             fix = partial(context.quarantine_database, path, why=why, state=state.value)
-            yield IssueWithFix(issue, fix if issue.fixable else None)
+            fixable = state is not Drift.UNREADABLE
+            yield self.issue(context, state, what="tables", why=why, action=status.action, fix=fix if fixable else None)
 
     def purge(self, context: StoreContext, forgotten: Forgotten) -> bool:
         """Empty the tables; the adapter reads the log again, also where it has them open now."""
         return context.purge_database(self.path(context.layout), empty)
 
-    def backup_paths(self, layout: StoreLayout) -> list[Path]:
-        """Return the database, if it exists."""
-        return [path for path in (self.path(layout),) if path.exists()]
 
-
-class ConversationViews:
+class ConversationViews(Database):
     """The tables of sessions and turns and the text index, in `views.db`."""
-
-    name = "views"
 
     def status(self, context: StoreContext) -> list[ViewsStatus]:
         """Return the state of the views, with the numbers of sessions and turns in them."""
@@ -159,8 +149,7 @@ class ConversationViews:
             case _:
                 why = why or _ends(context, status.position)
                 fix = partial(self._rebuild, context, unusable=unusable, why=why, state=state.value)
-        issue = _issue(context, path, state, what="views", why=why, action=VIEWS_ACTIONS[state])
-        yield IssueWithFix(issue, fix if issue.fixable else None)
+        yield self.issue(context, state, what="views", why=why, action=VIEWS_ACTIONS[state], fix=fix)
 
     def rebuild(self, context: StoreContext, *, upto: Position, from_scratch: bool, skip_bad: bool) -> Rebuilt:
         """Rebuild the views from the log. They come from the log alone, so the two options change nothing."""
@@ -176,10 +165,6 @@ class ConversationViews:
     def purge(self, context: StoreContext, forgotten: Forgotten) -> bool:
         """Remove forgotten content from the bytes of the file."""
         return not context.layout.views.exists() or context.projections.current_views().scrub()
-
-    def backup_paths(self, layout: StoreLayout) -> list[Path]:
-        """Return the database, if it exists."""
-        return [path for path in (layout.views,) if path.exists()]
 
     def _rebuild(self, context: StoreContext, *, unusable: bool, why: str, state: str) -> str:
         """Rebuild the views: in place, or in a new file where this one is unusable or evidence."""
@@ -214,17 +199,3 @@ def _compared(context: StoreContext, path: Path, upto: Position, state: Drift) -
 
 def _ends(context: StoreContext, position: Position) -> str:
     return f"they have read up to {position}, the log ends at {context.log.head().position}"
-
-
-def _issue(context: StoreContext, path: Path, state: Drift, *, what: TableKind, why: str, action: str) -> Issue:
-    harmless = state in (Drift.BEHIND, Drift.MISSING)
-    return Issue(
-        what=what,
-        where=context.named(path),
-        state=state.value,
-        severity="log" if state in LOST_HISTORY else "note" if harmless else "problem",
-        why=why,
-        matters=MEANS[state],
-        action=action,
-        fixable=state is not Drift.UNREADABLE,
-    )
