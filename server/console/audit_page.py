@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -16,9 +17,7 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.forgetting.certificate import head_at
 from mnemolog.operations.known_backups import backup_witnesses
-from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.health.witnesses import witnesses_of
-from mnemolog.projections.ports import Progress
 from mnemolog.server.console.event_search import EventFilter, EventLine, newest_events
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.moment import AsOf
@@ -109,10 +108,6 @@ def _agrees(store: MemoryStore, head: Head) -> bool:
 @action("/audit/verify", title="Verify", verb="read", needs_write=False, whole=True)
 async def verify(request: Request, caller: Caller, form: QueryParams) -> Response:
     """Check every digest, version and witness, in the background. Changes nothing."""
-    expected = text(form, "expect_head") or None
-    contents = bool(text(form, "contents"))
-
-    async def work(progress: Progress) -> Verification:
-        return await caller.store.verify(expect_head=expected, contents=contents, progress=progress)
-
+    expected, contents = text(form, "expect_head") or None, bool(text(form, "contents"))
+    work = partial(caller.store.verify, expect_head=expected, contents=contents)
     return await jobs_of(request).start(request, caller, "Verifying the history", work, back="/audit")

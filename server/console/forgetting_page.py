@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -24,7 +25,6 @@ from mnemolog.forgetting import history
 from mnemolog.forgetting.results import AskedQuestion, Certificate, ForgetReport
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.history.event_descriptions import describe
-from mnemolog.projections.ports import Progress
 from mnemolog.server.console import parameters
 from mnemolog.server.console.event_words import in_words
 from mnemolog.server.console.jobs import jobs_of
@@ -284,10 +284,7 @@ async def forget(request: Request, caller: Caller, form: QueryParams) -> Respons
         raise Refused(_CHANGED)
     if typed.replace(",", "") != str(report.events) and (not selection.name or typed != selection.name):
         raise Refused(_NOT_CONFIRMED)
-
-    async def work(progress: Progress) -> ForgetReport:
-        return await caller.store.forget(**selection.call(), progress=progress)
-
+    work = partial(caller.store.forget, **selection.call())
     return await jobs_of(request).start(
         request, caller, "Forgetting", work, back="/forgetting", shown_at=certificate_path
     )

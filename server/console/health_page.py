@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -213,20 +214,14 @@ def _summary(status: Status, report: DoctorReport | None, parts: tuple[Part, ...
 @action("/health/check", title="Full check", verb="admin", needs_write=False, whole=True)
 async def check(request: Request, caller: Caller, _form: QueryParams) -> Response:
     """Read every byte of the projections, in the background. Mends nothing."""
-
-    async def work(progress: Progress) -> DoctorReport:
-        return await caller.store.admin.doctor(deep=True, progress=progress)
-
+    work = partial(caller.store.admin.doctor, deep=True)
     return await jobs_of(request).start(request, caller, "Checking every byte", work, back="/health")
 
 
 @action("/health/fix", title="Mend", verb="admin", whole=True)
 async def fix(request: Request, caller: Caller, _form: QueryParams) -> Response:
     """Mend what `doctor` can mend, in the background."""
-
-    async def work(progress: Progress) -> DoctorReport:
-        return await caller.store.admin.doctor(fix=True, progress=progress)
-
+    work = partial(caller.store.admin.doctor, fix=True)
     return await jobs_of(request).start(request, caller, "Mending what can be mended", work, back="/health")
 
 
@@ -234,16 +229,11 @@ async def fix(request: Request, caller: Caller, _form: QueryParams) -> Response:
 async def change_model(request: Request, caller: Caller, form: QueryParams) -> Response:
     """Build what a model lacks and make it the active one, in the background."""
     chosen = _chosen(await model_rows(caller.store), str(form.get("model", "")))
-
-    async def work(progress: Progress) -> ModelActivation:
-        return await activate(caller.store, chosen, progress)
-
-    return await jobs_of(request).start(
-        request, caller, f"Changing the model to {chosen.model.name}", work, back="/health"
-    )
+    work, title = partial(activate, caller.store, chosen), f"Changing the model to {chosen.model.name}"
+    return await jobs_of(request).start(request, caller, title, work, back="/health")
 
 
-async def activate(store: AsyncMemoryStore, chosen: ModelRow, progress: Progress) -> ModelActivation:
+async def activate(store: AsyncMemoryStore, chosen: ModelRow, *, progress: Progress) -> ModelActivation:
     """Make a model the active one. One without vectors is built first. Raises as `ModelService.activate` does."""
     if chosen.model.fingerprint:
         return await store.models.activate(chosen.model.fingerprint, progress=progress)

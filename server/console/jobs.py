@@ -16,7 +16,6 @@ from starlette.responses import Response
 from mnemolog.aio.worker_pools import BACKGROUND_MAX
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.result import Result
-from mnemolog.projections.ports import Progress
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import ErrorPage, Refused, page, redirect
 from mnemolog.server.console.parameters import text
@@ -31,8 +30,9 @@ RUNNING_MAX: Final = BACKGROUND_MAX
 QUICK_S: Final = 1.0
 """How long an action waits for its job: a quick one shows its result at once."""
 
-Work = Callable[[Progress], Awaitable[msgspec.Struct]]
-"""Does the work, reports its progress, and returns the result."""
+
+Work = Callable[..., Awaitable[msgspec.Struct]]
+"""Does the work, reports its progress (`progress=`), and returns the result."""
 
 
 class JobPage(Result, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class Job:
     async def run(self, work: Work) -> None:
         """Do the work, and keep its result or its error."""
         try:
-            self._result = await work(self._report)
+            self._result = await work(progress=self._report)
         except errors.MnemologError as error:
             self._error = error
         except asyncio.CancelledError:
