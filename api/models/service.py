@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -25,8 +24,7 @@ from mnemolog.projections.maintenance.results import RebuildReport
 from mnemolog.projections.maintenance.vectors import catch_up_vectors
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.sql.database import ProjectionDatabase
-from mnemolog.projections.sql.opening import open_engine
+from mnemolog.projections.sql.opening import opened
 from mnemolog.projections.vectors.model_registry import Models, opened_from_anywhere
 from mnemolog.projections.vectors.model_vectors import Vectors
 from mnemolog.results import Model, ModelActivation, ModelDrop
@@ -244,12 +242,11 @@ class ModelService:
     def _forget(self, fingerprint: str, *, dry_run: bool) -> int:
         from mnemolog.projections.sql import embeddings
 
-        with _cache(self._layout.embeddings) as database:
-            if database is None:
-                return 0
-            if dry_run:
-                return embeddings.count_of_model(database, fingerprint)
-            return embeddings.forget_model(database, fingerprint)
+        if not self._layout.embeddings.exists():
+            return 0
+        with opened(self._layout.embeddings) as database:
+            forget = embeddings.count_of_model if dry_run else embeddings.forget_model
+            return forget(database, fingerprint)
 
 
 def _called(model: Any) -> str:
@@ -264,19 +261,6 @@ def _is_own(models: Models, found: Model) -> bool:
         return own.fingerprint.startswith(found.fingerprint)
     except errors.ModelUnavailable:  # It may be available again later; until then only its name identifies it.
         return own.encoder.name == found.name
-
-
-@contextmanager
-def _cache(path: Path) -> Iterator[ProjectionDatabase | None]:
-    """Give the embedding cache; None if it does not exist yet."""
-    if not path.exists():
-        yield None
-        return
-    engine = open_engine(path)
-    try:
-        yield ProjectionDatabase(engine, path)
-    finally:
-        engine.dispose()
 
 
 def _remove(folder: Path) -> None:
