@@ -17,7 +17,6 @@ from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.embedding_model import Activation, activation_of
 from mnemolog.domain.events import RecordedEvent, SessionSwitched, TurnRecorded
-from mnemolog.domain.head import Head
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.domain.spans import Span, Spans, cut, without
@@ -78,8 +77,8 @@ def diff(
             progress(read_upto - before, after - before)
     then, now, states = log.recorded_at(before), log.recorded_at(after), visible.states
     return Diff(
-        before=_head_at(log, before),
-        after=_head_at(log, after),
+        before=log.head_at(before),
+        after=log.head_at(after),
         before_at=to_datetime(then),
         after_at=to_datetime(now),
         topics=dict(sorted(between.topics.items())),
@@ -173,7 +172,3 @@ def switch_of(recorded: RecordedEvent, event: SessionSwitched) -> Switch:
         reason=event.reason,
         at=to_datetime(recorded.recorded_at),
     )
-
-
-def _head_at(log: EventLog, position: Position) -> Head:
-    return Head(position=position, digest=(log.digest_at(position) or b"").hex())

@@ -12,7 +12,6 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted
 from mnemolog.domain.encrypted_content import IMPORTED_KEY, REQUEST_DIGEST
 from mnemolog.domain.events import SessionStarted
-from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
 from mnemolog.domain.session import session_of
 from mnemolog.forgetting.history import Request, positions_of
@@ -50,10 +49,10 @@ def certificate_of(log: EventLog, found: Request, known: Known) -> Certificate:
         actor=event.actor,
         asked=tuple(event.targets),
         positions=tuple(islice(positions_of(log, found).ranges(), RANGES_MAX)),
-        before=head_at(log, at - 1),
-        requested=head_at(log, at),
-        erased=None if found.erased_last is None else head_at(log, found.erased_last),
-        after=head_at(log, after),
+        before=log.head_at(at - 1),
+        requested=log.head_at(at),
+        erased=None if found.erased_last is None else log.head_at(found.erased_last),
+        after=log.head_at(after),
         statements=Statements(
             keys_destroyed=0 if found.erased_at is None else sum(sum(one.counts.values()) for one in event.targets),
             complete=found.completed_at is not None,
@@ -62,11 +61,6 @@ def certificate_of(log: EventLog, found: Request, known: Known) -> Certificate:
         ),
         remains=tuple(item for each in REMAINDERS for item in each(log, found, known)),
     )
-
-
-def head_at(log: EventLog, position: int) -> Head:
-    """Return a position with the digest of the log up to there."""
-    return Head(position=Position(position), digest=(log.digest_at(Position(position)) or b"").hex())
 
 
 def _names(log: EventLog, found: Request, _known: Known) -> Iterator[Remainder]:

@@ -130,6 +130,10 @@ class EventLog(fork_guard.OfOneProcess):
             found = reads.digest_at(position)
         return None if found is None else _digest(found, position=position)
 
+    def head_at(self, position: int) -> Head:
+        """Return a position with the digest there, as the head was then; an empty digest where there is no event."""
+        return Head(position=Position(position), digest=(self.digest_at(Position(position)) or b"").hex())
+
     def read(self, *, after: Position, upto: Position, batch_max: int = 500) -> Iterator[list[RecordedEvent]]:
         """Yield events of `(after, upto]` in order, in batches of at most `batch_max`, and of a few MiB.
 

@@ -15,7 +15,6 @@ from mnemolog.adapters.support.store_access import boundary_of, events_of, read
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
-from mnemolog.forgetting.certificate import head_at
 from mnemolog.operations.known_backups import backup_witnesses
 from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.server.console.event_search import EventFilter, EventLine, newest_events
@@ -79,7 +78,7 @@ async def audit(request: Request, caller: Caller, at: AsOf) -> AuditPage:
         return AuditPage(
             filter=wanted,
             before=before,
-            head=head_at(events_of(store), at.position) if whole else None,
+            head=events_of(store).head_at(at.position) if whole else None,
             log_id=events_of(store).log_id if whole else "",
             witnesses=tuple(islice(_witnesses(store), WITNESSES_MAX)) if whole else (),
             events=found.lines,

@@ -8,8 +8,8 @@ from typing import Final
 from starlette.requests import Request
 
 from mnemolog.adapters.support.store_access import events_of, read, session_list_of, visible_of
+from mnemolog.audit.diff import switch_of
 from mnemolog.domain.agent import agent_stream
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import SessionSwitched
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.result import Result
@@ -110,14 +110,5 @@ def _switches(store: MemoryStore, at: AsOf, *, of: set[str] | None) -> list[Swit
                     and (of is None or event.from_ in of or event.to in of)
                     and visible_of(store).shows(recorded)
                 ):
-                    found.append(
-                        Switch(
-                            position=recorded.position,
-                            agent=group.name,
-                            from_=event.from_,
-                            to=event.to,
-                            reason=event.reason,
-                            at=to_datetime(recorded.recorded_at),
-                        )
-                    )
+                    found.append(switch_of(recorded, event))
     return sorted(found, key=lambda item: -item.position)[:SWITCHES_MAX]
