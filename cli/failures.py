@@ -93,7 +93,7 @@ def _hint_for(error: errors.MnemologError, line: CommandLine) -> str:
         return f"nothing counts as forgotten; {put_keys_back(store, keys)}"
     if type(error) is errors.LogDamaged and line.value("store") and line.command != "restore":
         return Hint(f"stop writing to it and keep {store} as evidence; ", restore_newest_backup(store))
-    if type(error) is errors.InvalidInput:
+    if type(error) is errors.InvalidInput and not isinstance(error.hint, Hint):
         return f"correct the value; {typed(line.command, '--help')} explains it"
     if isinstance(error, errors.ImportRefused) and "--field" in str(error):
         if "--dry-run" in line.arguments:

@@ -76,8 +76,9 @@ class CommandLine:
         return next((shown(item) for item in parameters if item.name == name), None)
 
     def again(self, **options: object) -> str:
-        """Return the same command line with further options, which replace those that were given."""
-        arguments, given = list(self.arguments), _options(options)
+        """Return the same command line with further options, which replace those that were given; None is none."""
+        kept = {name: value for name, value in options.items() if value is not None or name == "model"}
+        arguments, given = list(self.arguments), _options(kept)
         for name in options:
             if (option := self.parameter(name)) in arguments:
                 place = arguments.index(option)

@@ -83,6 +83,7 @@ def sessions(
         "scope": lambda item: item.scope,
         "agent": lambda item: item.agent,
         "turns": lambda item: f"{item.turns:,}",
+        **({"said": _said} if any(item.is_of_the_past for item in found) else {}),
         "started": lambda item: dated(item.started_at),
         "ended": lambda item: "" if item.ended_at is None else dated(item.ended_at),
     }
@@ -120,6 +121,12 @@ def agents(store: Store, as_json: AsJson = False) -> None:
         "current session": lambda item: item.current or "",
     }
     print_list(found, AgentSummary, columns, as_json=as_json)
+
+
+def _said(item: SessionSummary) -> str:
+    if item.said_from is None or item.said_until is None:
+        return ""
+    return " to ".join(dict.fromkeys((dated(item.said_from), dated(item.said_until))))
 
 
 def _show_tree(roots: list[SessionNode]) -> None:

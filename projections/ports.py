@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.head import Head
 from mnemolog.domain.moments import RecordedTimes
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.spans import Spans
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, nothing_known
@@ -119,6 +119,10 @@ class TimedLog(StoreLog, RecordedTimes, Protocol):
 
     def streams_with(self, topic: str, *, after: Position, upto: Position) -> list[str]:
         """The stream of every event of a topic in `(after, upto]`, in order."""
+        ...
+
+    def recorded_at(self, position: Position) -> Micros:
+        """When an event was recorded."""
         ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 import msgspec
@@ -65,9 +65,18 @@ class SessionSummary(Result, frozen=True, kw_only=True):
     started_at: datetime
     ended_at: datetime | None
     """None while it is open, also after it was resumed."""
+    said_from: datetime | None = None
+    """When its first turn was said; None without turns. Of an imported session this is before `started_at`."""
+    said_until: datetime | None = None
+    """When its last turn was said."""
     started_position: Position
     last_position: Position
     """Position of its last event of any kind."""
+
+    @property
+    def is_of_the_past(self) -> bool:
+        """Whether its first turn was said a minute or more before the session was started here."""
+        return self.said_from is not None and self.started_at - self.said_from >= timedelta(minutes=1)
 
     def _shown(self) -> Iterable[str]:
         yield from (brief(self.session), counted(self.turns, "turn"), f"scope={brief(self.scope)}")

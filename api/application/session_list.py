@@ -92,7 +92,8 @@ class SessionList:
         with views.database.reading() as connection:
             # Sessions that the store's own scope does not show are read past, so a page is full all the same.
             found = session_pages.page(connection, which, as_of=moment, before=before, after=after, limit=INTEGER_MAX)
-            return list(islice((item for item in found if self._visible.shows_session(item.session)), limit))
+            shown = list(islice((item for item in found if self._visible.shows_session(item.session)), limit))
+            return queries.with_said(connection, shown, upto=moment.position)
 
     def groups(self, by: session_pages.By, *, scope: str = "", as_of: When | None = None) -> list[session_pages.Group]:
         """Return the numbers of sessions and turns at `as_of`, by scope or by agent. Raises `InvalidInput`."""

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 
 from mnemolog.domain import errors
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.display import dated
 from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.events import Event, RecallServed
+from mnemolog.domain.hints import Hint, again
 from mnemolog.domain.moments import When, checked_position, position_at
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.scope import UNBOUNDED, Boundary
@@ -188,6 +191,8 @@ class Recalls:
         question = replace(question, scopes=boundary.narrow(question.scopes), alone=boundary != UNBOUNDED)
         with self._timed("mnemolog.recall", mode=question.mode):
             then = None if as_of is None else position_at("as_of", as_of, self._projections.log)
+            if then == ORIGIN and not isinstance(as_of, int) and question.session is None:
+                self._require_a_past(as_of)
             views, newest, stale = self._projections.to_answer()
             basis, cursor = Basis(then, Page(question.k)), None
             if after is not None:
@@ -214,6 +219,14 @@ class Recalls:
                 stale=stale,
             )
             return Served(question, basis.page, answer._replace(recall=made))
+
+    def _require_a_past(self, as_of: object) -> None:
+        """Raise `InvalidInput` if the log has events, all of which were recorded later."""
+        if self._projections.log.head().position:
+            begins = dated(to_datetime(self._projections.log.recorded_at(Position(1))))
+            error = errors.InvalidInput("as_of", f"nothing was recorded by then: the log begins at {begins}")
+            error.hint = Hint("to ask by the time of saying, use ", again(until=str(as_of), as_of=None))
+            raise error
 
     def answer(self, question: Question, basis: Basis) -> Answer:
         """Answer from a basis. Raises `UnknownSession`, `OutsideSession`; if the basis fixes the vectors, also the

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.clock import to_datetime, within_calendar
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.role import Role
@@ -174,7 +174,26 @@ def sessions(
         query = query.where(SESSIONS.c.agent == agent)
     if since is not None:
         query = query.where(SESSIONS.c.started_at >= since)
-    return [summary(row) for row in connection.execute(query)]
+    return with_said(connection, [summary(row) for row in connection.execute(query)])
+
+
+def with_said(
+    connection: sa.Connection, found: Sequence[SessionSummary], *, upto: int = INTEGER_MAX
+) -> list[SessionSummary]:
+    """Return sessions with the times when their first and their last turn up to a position were said."""
+    within = f"place BETWEEN value * {PLACES} AND value * {PLACES} + {PLACES - 1} AND position <= ?"
+    said = f"SELECT coalesce(said_at, recorded_at) FROM turns WHERE {within} ORDER BY place"
+    query = f"SELECT value, ({said} LIMIT 1), ({said} DESC LIMIT 1) FROM json_each(?)"
+    wanted = listed([item.started_position for item in found])
+    times = {started: moments for started, *moments in fetch(connection, query, upto, upto, wanted)}
+    return [
+        item
+        if None in (of := times[item.started_position])
+        else msgspec.structs.replace(
+            item, said_from=to_datetime(within_calendar(of[0])), said_until=to_datetime(within_calendar(of[1]))
+        )
+        for item in found
+    ]
 
 
 def has_sessions(connection: sa.Connection, scopes: Scopes) -> bool:

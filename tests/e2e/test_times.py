@@ -118,6 +118,25 @@ def test_replay_diff_at_and_recall_take_a_time(store, trip):
     assert store.recall("tea", k=1, as_of=then, after=first.next).as_of == 3
 
 
+def test_what_was_said_before_the_log_began_has_its_own_time(store, trip):
+    """In sessions and timelines. A recall as of such a time says how to ask for it; one as of position 0 is empty."""
+    told = store.session("told")
+    told.record("user", "green tea", said_at=NOON - 9 * HOUR)
+    told.record("user", "black tea", said_at=NOON - 8 * HOUR)
+    of_trip, of_told = store.sessions()
+    assert (of_told.said_from, of_told.said_until) == (NOON - 9 * HOUR, NOON - 8 * HOUR)
+    assert (of_told.is_of_the_past, of_trip.is_of_the_past) == (True, False)
+    (*_, last) = store.audit.timeline()
+    assert (last.said_at, "(said 2026-03-16 05:00:00)" in str(last)) == (NOON - 8 * HOUR, True)
+    with pytest.raises(
+        InvalidInput, match="nothing was recorded by then: the log begins at 2026-03-16 13:00"
+    ) as refused:
+        store.recall("tea", as_of="2026-03-16 06:00")
+    assert refused.value.hint.endswith("use `until='2026-03-16 06:00', as_of=None`")
+    assert texts(store.recall("tea", until="2026-03-16 06:00").hits) == ["green tea", "black tea"]
+    assert not store.recall("tea", as_of=0).hits
+
+
 def test_events_turns_timeline_and_export_take_times(store, trip, tmp_path):
     """From after the one up to the other; `before` leaves out what was recorded at that very moment."""
     one, three = NOON + HOUR, NOON + 3 * HOUR
