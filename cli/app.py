@@ -1,6 +1,6 @@
 """The command line application: its commands, their order, and exit codes.
 
-0 done, 1 refused or failed, 2 wrong usage, 3 the log is damaged, 130 interrupted.
+0 done, 1 refused or failed, 2 wrong usage or a value that is not valid, 3 the log is damaged, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -329,7 +329,7 @@ def _commands(
         try:
             log_to_stderr(asked)
         except errors.InvalidInput as error:
-            raise Refused(f"{LOG_VARIABLE}: {error.why}", hint="correct the variable, or unset it") from error
+            raise Refused(f"{LOG_VARIABLE}: {error.why}", hint="correct it, or unset it", status=EXIT_USAGE) from error
 
 
 def loaded(name: str) -> Any:

@@ -23,6 +23,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.display import visible
 from mnemolog.domain.hints import Hint, again
 
+STATUSES: Final = ((errors.LogDamaged, EXIT_DAMAGED), (errors.InvalidInput, EXIT_USAGE))
 SERVERS: Final = ("mcp", "serve")
 _STOPPED: Final = "the server has stopped; all that it recorded is kept"
 INTERRUPTED: Final = {
@@ -57,7 +58,7 @@ def report(error: BaseException, line: CommandLine) -> int:
     elif isinstance(error, errors.MnemologError):
         message = _message_of(error, line)
         hint = as_commands(Hint(*(f"{note}; " for note in getattr(error, "__notes__", ())), _hint_for(error, line)))
-        status = EXIT_DAMAGED if isinstance(error, errors.LogDamaged) else EXIT_FAILED
+        status = next((code for kind, code in STATUSES if isinstance(error, kind)), EXIT_FAILED)
     else:
         message, status = " ".join(error.format_message().split()).rstrip("."), EXIT_USAGE  # type: ignore[attr-defined]
         hint = "`mnemolog --help` lists the commands"

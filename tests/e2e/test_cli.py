@@ -142,19 +142,19 @@ def test_record_reads_standard_input_starts_a_session_and_repeats_safely(tmp_pat
     assert (first["text"], first["scope"]) == ("from a pipe", "me")
 
 
-def test_errors_are_one_line_a_hint_and_exit_code_1(memory, tmp_path, run):
+def test_errors_are_one_line_a_hint_and_the_exit_code_of_their_kind(memory, tmp_path, run):
     """No traceback, nothing on stdout."""
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a").write_text("")
     assert "there is no store" in refused(run("status", tmp_path / "missing"), 1)
     assert "not a mnemolog store" in refused(run("status", tmp_path / "files"), 1)
     assert "there is no session 'nope'" in refused(run("show", memory, "nope"), 1)
-    assert "scope" in refused(run("recall", memory, "q", "--scope", "/x", "--model", "none"), 1)
-    assert "QUERY" in refused(run("recall", memory, "", "--model", "none"), 1)
-    assert "--mode" in refused(run("recall", memory, "q", "--mode", "psychic", "--model", "none"), 1)
-    assert "not in this log" in refused(run("replay", memory, "--to", "99"), 1)
-    assert "POSITION:DIGEST" in refused(run("verify", memory, "--expect-head", "what"), 1)
-    assert "JSON object" in refused(run("record", memory, "trip", "x", "--metadata", "[1]"), 1)
+    assert "scope" in refused(run("recall", memory, "q", "--scope", "/x", "--model", "none"), 2)
+    assert "QUERY" in refused(run("recall", memory, "", "--model", "none"), 2)
+    assert "--mode" in refused(run("recall", memory, "q", "--mode", "psychic", "--model", "none"), 2)
+    assert "not in this log" in refused(run("replay", memory, "--to", "99"), 2)
+    assert "POSITION:DIGEST" in refused(run("verify", memory, "--expect-head", "what"), 2)
+    assert "JSON object" in refused(run("record", memory, "trip", "x", "--metadata", "[1]"), 2)
     assert "without a model" in refused(run("rebuild", memory, "vectors", "--model", "none"), 1)
     assert f"`mnemolog record {memory} nope x --start`" in run("record", memory, "nope", "x").stderr
     assert "at or below the scope 'no/such'" in refused(run("forget", memory, "--scope", "no/such"), 1)

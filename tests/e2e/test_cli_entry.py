@@ -113,9 +113,9 @@ def test_an_error_is_json_where_json_was_asked_for(memory, run):
 
 def test_hints_are_commands_with_the_arguments_that_were_given(memory, tmp_path, run):
     """They can be copied. An error of a command that only looked does not say that nothing was written."""
-    for words in (("show", memory, "nope"), ("replay", memory, "--to", "99"), ("recall", memory, "")):
+    for words, status in ((("show", memory, "nope"), 1), (("replay", memory, "--to", "99"), 2), (("recall", memory, ""), 2)):
         ran = run(*words)
-        assert (ran.returncode, "nothing was" in ran.stderr) == (1, False)
+        assert (ran.returncode, "nothing was" in ran.stderr) == (status, False)
     missing = tmp_path / "none.jsonl"
     heads = run("verify", memory, "--heads", missing).stderr
     assert f"error: {missing}: there is no such file" in heads

@@ -149,7 +149,7 @@ def test_what_was_stored_cannot_steer_the_terminal(evil, run, terminal):
     assert [turn["text"] for turn in run("show", evil, "evil", "--json").json] == [EVIL, f"forged {EVIL}", EVIL]
     assert run("memory", "get", evil, "evil", "key", "--json").json == EVIL
     refused = run("show", evil, "no\x1b]0;owned\x07\n")
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert not STEERING.search(refused.stderr)
     assert len(refused.stderr.splitlines()) == 2
 

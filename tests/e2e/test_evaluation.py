@@ -103,7 +103,7 @@ def test_a_bad_line_is_an_error_with_its_number(talks, tmp_path, run):
             with pytest.raises(InvalidInput, match=re.escape(why)):
                 store.audit.evaluate(file)
             ran = run("eval", talks, file, "--model", "none")
-            assert (ran.returncode, why in ran.stderr) == (1, True)
+            assert (ran.returncode, why in ran.stderr) == (2, True)
         named = {"question": "same", "evidence": ["t"], "evidence_session": "music"}
         assert len(store.audit.evaluate([named]).asked[0].evidence) == 1
         for arguments, why in (

@@ -124,4 +124,4 @@ def test_the_command_line_finds_a_phrase_and_prints_positions(folder, run):
     assert "--after 2" in run("find", folder, "ferry", "--limit", "1").stdout
     assert [turn["position"] for turn in run("find", folder, "FERRY", "--json").json] == [2, 4]
     assert run("find", folder, "FERRY", "--case-sensitive", "--json").json == []
-    assert run("find", folder, "(", "--regex").returncode == 1
+    assert run("find", folder, "(", "--regex").returncode == 2

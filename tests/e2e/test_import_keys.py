@@ -65,7 +65,7 @@ def test_wrong_keys_are_refused_and_leave_nothing_behind(store, exported, tmp_pa
     for keys, export in ((other, exported), (damaged, exported), (none, exported), (old, tmp_path / "later.jsonl")):
         with pytest.raises(InvalidInput, match=str(keys)):
             import_log(export, tmp_path / "copy", keys=keys)
-        assert run("import", tmp_path / "copy", export, "--keys", keys).returncode == 1
+        assert run("import", tmp_path / "copy", export, "--keys", keys).returncode == 2
         assert sorted(path.name for path in tmp_path.iterdir()) == before
     import_log(exported, tmp_path / "copy")
     for keys in (other, damaged, none):

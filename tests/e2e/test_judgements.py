@@ -163,9 +163,9 @@ def test_the_command_judges_hits_by_their_numbers(run, folder):
         ((receipt,), "--good: give turns that are good or bad"),
     ):
         refused = run("judge", folder, *arguments)
-        assert refused.returncode == 1
+        assert refused.returncode == 2
         assert why in refused.stderr
     with MemoryStore.open(folder, model=None) as store:
         store.forget(positions=[receipt])
     refused = run("judge", folder, receipt, "--nothing")
-    assert (refused.returncode, "was forgotten" in refused.stderr) == (1, True)
+    assert (refused.returncode, "was forgotten" in refused.stderr) == (2, True)

@@ -335,9 +335,9 @@ def test_the_audit_command_reports_its_verdict_by_exit_status(run, folder):
     assert "receipt @15" in shown.stdout
     cursor = shown.stdout.split("--after ")[1].split("`")[0]
     assert run(*recall, "--after", cursor, "--json").json["as_of"] == answer["head"]
-    assert run(*recall, "--after", "nonsense").returncode == 1
-    assert run(*recall, "--meta", "n").returncode == 1
-    assert run(*recall, "--as-of", "99").returncode == 1
+    assert run(*recall, "--after", "nonsense").returncode == 2
+    assert run(*recall, "--meta", "n").returncode == 2
+    assert run(*recall, "--as-of", "99").returncode == 2
     audit = run("audit", "recalls", folder, "--model", "none", "--json").json
     assert [item["verdict"] for item in audit["recalls"]] == ["reproduces"] * 2
     assert audit["recalls"][1]["position"] == 15

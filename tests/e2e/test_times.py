@@ -294,7 +294,7 @@ def test_the_command_line_says_what_it_expects_instead(run, memory):
     assert "no checkpoint 'soon'" in run("branch", memory, "trip", "--at", "soon").stderr
     for command in (("show", memory, "trip", "--at"), ("replay", memory, "--to"), ("rewind", memory, "trip", "--to")):
         refused = run(*command, 99)
-        assert refused.returncode == 1
+        assert refused.returncode == 2
         assert f"error: {command[-1]}: position 99 is not in this log, which ends at 6" in refused.stderr
 
 
