@@ -10,7 +10,7 @@ import difflib
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
@@ -184,6 +184,9 @@ class StoreCommand(Command):
 class Group(TyperGroup):
     """A command with subcommands. Without one, its help is printed."""
 
+    other_words: Iterable[str] = ()
+    """Which are taken for a subcommand, and suggested too."""
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read no arguments as a request for help."""
         if not args and not ctx.resilient_parsing:
@@ -197,13 +200,15 @@ class Group(TyperGroup):
             return name, self.commands.get(name), rest
         raise Refused(
             f"`{ctx.command_path}` has no command {name!r}",
-            hint=suggestion(name, list(self.commands), f"{ctx.command_path} --help"),
+            hint=suggestion(name, [*self.commands, *self.other_words], f"{ctx.command_path} --help"),
             status=EXIT_USAGE,
         )
 
 
 class Commands(Group):
     """All commands. A command's module is imported when the command is used."""
+
+    other_words = SAME_AS
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{**settings, "commands": {}})

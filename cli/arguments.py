@@ -17,7 +17,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.moments import When
 from mnemolog.domain.session import checked_session_id
 from mnemolog.infra.log.postgres.address import is_url
-from mnemolog.infra.runtime.paths import is_writable, local_path
+from mnemolog.infra.runtime.paths import has_room, is_writable, local_path
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
 
@@ -79,11 +79,14 @@ def as_of(session: Session, when: When | None) -> Session | SessionAt:
 
 
 def open_store(path: str | Path, *, model: str | None = None, **how: Any) -> MemoryStore:
-    """Open a store; read-only where its folder cannot be written. `how` as in `MemoryStore.open`."""
+    """Open a store; read-only where its folder or its full disk cannot be written. `how` as in `MemoryStore.open`."""
     if is_url(path):
         return MemoryStore.open(path, model=model, **how)
     folder = local_path("path", path)
-    return MemoryStore.open(folder, model=model, read_only=folder.is_dir() and not is_writable(folder), **how)
+    read_only = folder.is_dir() and not has_room(folder)
+    if read_only and is_writable(folder):
+        note(f"the disk of {folder} is full: free some space to write; until then it is only read")
+    return MemoryStore.open(folder, model=model, read_only=read_only, **how)
 
 
 def store_with_model(folder: Path, model: str, *, background: bool = False) -> MemoryStore:

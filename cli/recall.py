@@ -365,7 +365,7 @@ def _basis(answer: Recall) -> Iterator[str]:
     then = "" if answer.as_of is None else ", as of then"
     yield f"{counted(len(answer.hits), 'hit')}, searched {how} up to position {answer.head}{then}"
     if answer.vectors_cover is not None and answer.vectors_cover < answer.head:
-        yield f"{_BY[VECTOR]} only up to {answer.vectors_cover}"
+        yield f"{_BY[VECTOR]} only up to position {answer.vectors_cover}"
     if answer.left_out:
         yield f"left out: {answer.left_out} below {answer.min_relevance:g}"
     if answer.receipt is not None:

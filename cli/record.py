@@ -20,6 +20,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.language import LANGUAGES
 from mnemolog.infra.log.open import database_script, prepare_database
 from mnemolog.infra.log.postgres.address import is_url
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 
 
 @app.command("init", cls=StoreCommand)
@@ -59,12 +60,17 @@ def init(
             console().line(f"{what} ready for logs" + (" now" if made else ", and was before"))
             return
     where: dict[str, Any] = {"log": log, "local": local, "keys": keys}
+    was_there = (Path(store).expanduser() / LOG_FILE).exists()
     with open_store(store, encrypt=False if plain else None, language=language, **where) as opened:
         if is_url(store):  # The log may be an old one, and the node new.
             with bar("reading the log") as progress, suppress(errors.KeysMissing):
                 opened.admin.catch_up_views(progress=progress)
         status = opened.status()
-    answer(status, f"store {status.path}, log {status.log_id}, head {status.head}", as_json=as_json)
+    answer(
+        status,
+        f"store {status.path}{', there before' if was_there else ''}, log {status.log_id}, head {status.head}",
+        as_json=as_json,
+    )
 
 
 @app.command("record", cls=StoreCommand)

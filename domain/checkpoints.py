@@ -18,6 +18,7 @@ from mnemolog.domain.limits import (
     checked_text,
 )
 from mnemolog.domain.session import opened
+from mnemolog.domain.similar_labels import closest
 from mnemolog.domain.state import CheckpointState, SessionState
 
 
@@ -69,7 +70,7 @@ def find_checkpoint(state: SessionState, checkpoint: str) -> CheckpointState:
     if found is None:
         id_of_name = state.checkpoint_names.get(checkpoint)
         if id_of_name is None:
-            raise UnknownCheckpoint(state.session, checkpoint)
+            raise UnknownCheckpoint(state.session, checkpoint, names=closest(checkpoint, state.checkpoint_names))
         found = state.checkpoints[id_of_name]
     return found
 

@@ -348,8 +348,9 @@ class NoTask(SessionError):
 class UnknownCheckpoint(SessionError):
     """The session has no checkpoint with that id or name: it was never created, or it was deleted."""
 
-    def __init__(self, session: str, checkpoint: str) -> None:
-        super().__init__(f"session {session!r} has no checkpoint {checkpoint!r}")
+    def __init__(self, session: str, checkpoint: str, *, names: Sequence[str] = ()) -> None:
+        listed = f"; it has {_listed(names)}" if names else ""
+        super().__init__(f"session {session!r} has no checkpoint {checkpoint!r}{listed}")
         self.session, self.checkpoint = session, checkpoint
 
     def _advice(self) -> str:
@@ -636,5 +637,5 @@ class ExtraMissing(MnemologError, ImportError):
     _hint = "everything else in mnemolog works without it"
 
     def __init__(self, extra: str, missing: str) -> None:
-        super().__init__(f"{missing} is not installed: {install_command(extra)}")
+        super().__init__(f"the module {missing} is not installed: {install_command(extra)}")
         self.extra, self.missing = extra, missing

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import cache, wraps
-from typing import Annotated, Any, NamedTuple, Required, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, Required, TypeVar, cast, get_args, get_origin, get_type_hints
+
+ELSEWHERE: Final = {
+    **dict.fromkeys(("search", "query", "get_relevant", "similarity_search"), "recall"),
+    **dict.fromkeys(("add", "append", "add_message", "remember", "save"), "record"),
+    **dict.fromkeys(("get_all", "messages", "history", "get_messages", "list_turns"), "turns"),
+    **dict.fromkeys(("delete", "delete_all", "remove", "clear_session"), "forget"),
+    **dict.fromkeys(("limit", "top_k", "n", "n_results", "num_results"), "k"),
+    **dict.fromkeys(("user_id", "user", "namespace"), "scope"),
+    **dict.fromkeys(("run_id", "session_id", "thread_id"), "session"),
+    **{"list_sessions": "sessions", "add_note": "note", "agent_id": "agent", "timeline": "replay"},
+}
+"""Names in other memories, and the method or parameter that does the same here."""
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 Fields = TypeVar("Fields")
@@ -41,7 +53,8 @@ def takes_options(call: Call) -> Call:
     def checked(*args: Any, **given: Any) -> Any:
         for name in given:
             if name not in known:
-                raise TypeError(f"{call.__qualname__}() got an unexpected keyword argument {name!r}")
+                here = named_here(name, known)
+                raise TypeError(f"{call.__qualname__}() got an unexpected keyword argument {name!r}{here}")
         for name in required:
             if name not in given:
                 raise TypeError(f"{call.__qualname__}() missing 1 required keyword-only argument: {name!r}")
@@ -55,6 +68,12 @@ def takes_options(call: Call) -> Call:
     shown.__annotations__ = hints | {item.name: item.annotation for item in options}
     shown.__doc__ = call.__doc__ and "\n".join(_documented(call.__doc__, fields))
     return shown  # type: ignore[no-any-return]
+
+
+def named_here(name: str, known: Container[str]) -> str:
+    """Return what to add to an error about an unknown name: the one of `known` that does what it does elsewhere."""
+    here = ELSEWHERE.get(name, "")
+    return f"; here it is {here!r}" if here in known else ""
 
 
 @cache

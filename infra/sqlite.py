@@ -148,7 +148,7 @@ def connect_read_only(path: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Any
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
     except driver.dbapi2.OperationalError as error:
         connection.close()
-        if error.sqlite_errorcode & 0xFF not in (_CANTOPEN, _READONLY) or not path.exists():
+        if error.sqlite_errorcode & 0xFF not in (_CANTOPEN, _READONLY, _IOERR, _FULL) or not path.exists():
             raise
         wal = path.with_name(f"{path.name}-wal")
         if wal.exists() and wal.stat().st_size:

@@ -53,7 +53,7 @@ _QUICK: Final = Hint(
 )
 _NO_KEYS: Final = (
     f"The content of this log is encrypted, and its keys are not restored: put {KEYS_FILE} into the folder, or restore "
-    "with `keys`, the folder that has them. Until then no content can be read and nothing can be recorded."
+    "into another one with `keys`, the folder that has them. Until then no content can be read, and nothing recorded."
 )
 _TOKENS: Final = Hint(
     "Tokens that were revoked after the backup was made are valid again. Revoke them, or delete what was restored and "

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from mnemolog.domain import errors
+from mnemolog.domain.options import named_here
 
 
 class Forkable(Protocol):
@@ -64,7 +65,16 @@ class Origin:
 
 
 class OfOneProcess:
-    """The base of what belongs to the process that opened it, and cannot be pickled for another one."""
+    """The base of what belongs to the process that opened it, and cannot be pickled for another one.
+
+    An attribute that it does not have is reported with the name that does the same here.
+    """
+
+    if not TYPE_CHECKING:  # For a type checker it would make any attribute known.
+
+        def __getattr__(self, name: str) -> NoReturn:
+            here = named_here(name, dir(type(self)))
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{here}", name=name, obj=self)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise errors.StoreError(

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from mnemolog.domain.errors import InvalidInput
 
+ROOM_MIN_BYTES: Final = 1 << 18
+"""Three databases with 32 KiB of shared memory each, and as much again."""
+
 
 def local_path(field: str, given: str | os.PathLike[str]) -> Path:
-    """Return a path with `~` expanded. Raises `InvalidInput` for another type, and for `~name` of an unknown user."""
+    """Return a path with `~` expanded. Raises `InvalidInput` for what is no path or has an unknown `~name`."""
     if not isinstance(given, str | os.PathLike) or given == "":
         raise InvalidInput(field, f"expected a path, got {given!r}")
+    if str(given).startswith((":memory:", "sqlite:")):
+        raise InvalidInput(
+            field, f"{str(given)!r} is no path: a store is a folder; `tempfile.mkdtemp()` makes one for a test"
+        )
     try:
         return Path(given).expanduser()
     except RuntimeError as error:
@@ -22,6 +31,11 @@ def local_path(field: str, given: str | os.PathLike[str]) -> Path:
 def is_writable(folder: Path) -> bool:
     """Whether files can be created in a folder. False on a read-only file system, for the superuser as well."""
     return os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def has_room(folder: Path) -> bool:
+    """Whether SQLite finds room beside a database for its shared memory files, without which it cannot write it."""
+    return is_writable(folder) and shutil.disk_usage(folder).free >= ROOM_MIN_BYTES
 
 
 def is_readable(path: Path) -> bool:

@@ -76,7 +76,7 @@ class Replay(Result, frozen=True, kw_only=True, dict=True):
         """Return what was held at the position in words: a heading, a line for each session, the position's digest."""
         events = counted(self.events, "event")
         return [
-            f"held at position {self.position}:",
+            f"held at position {self.position}:{'' if self.position else ' nothing, it is before the first event'}",
             *(f"  {item}" for item in self.sessions),
             f"{events} up to position {self.position}, digest {self.digest}",
         ]

@@ -244,7 +244,7 @@ def checked_question(query: str, *, k: int, mode: str) -> str:
         cleaned = "".join(_NO_TEXT if "\ud800" <= character <= "\udfff" else character for character in cleaned)
     checked_text("query", cleaned, bytes_max=QUERY_BYTES_MAX)
     if not _is_number(k) or not 1 <= k <= RECALL_K_MAX:
-        raise errors.InvalidInput("k", f"{k!r} is not between 1 and {RECALL_K_MAX}")
+        raise errors.InvalidInput("k", f"a whole number from 1 to {RECALL_K_MAX}, got {k!r}")
     if mode not in MODES:
         raise errors.InvalidInput("mode", f"{mode!r} is none of {', '.join(MODES)}")
     return cleaned

@@ -212,7 +212,7 @@ class Authentication:
             )
         else:
             why = "the token is not valid: it is unknown, revoked or expired" if is_wrong else "a token is needed"
-            hint = "send the header `Authorization: Bearer TOKEN`; the command `token create` makes one"
+            hint = "send the header `Authorization: Bearer TOKEN` (`connect(…, token=…)`); `token create` makes one"
             invalid = b', error="invalid_token"' if is_wrong else b""
             await send_problem(
                 send, problem("Unauthorized", 401, why, hint), (b"www-authenticate", CHALLENGE + invalid)

@@ -134,8 +134,8 @@ def test_events_beside_turns_disturb_no_command(branched, run):
 
 def test_record_reads_standard_input_starts_a_session_and_repeats_safely(tmp_path, run):
     """What a shell script needs."""
-    assert run("init", tmp_path / "m").returncode == 0
-    assert run("init", tmp_path / "m").returncode == 0
+    assert "there before" not in run("init", tmp_path / "m").stdout
+    assert run("init", tmp_path / "m").stdout.startswith(f"store {tmp_path / 'm'}, there before, log ")
     arguments = ("record", tmp_path / "m", "notes", "-", "--start", "--scope", "me", "--key", "k", "--json")
     first, second = (json.loads(run(*arguments, stdin="from a pipe").stdout) for _ in range(2))
     assert first == second

@@ -105,6 +105,7 @@ def test_doctor_and_verify_exit_with_three_when_the_log_has_lost_history(memory,
         ran = run(arguments[0], older, *arguments[1:])
         assert ran.returncode == 3, (arguments, ran.stdout)
         assert arguments[0] == "verify" or "THE LOG IS DAMAGED" in ran.stdout
+        assert "mnemolog backup" not in ran.stdout
     assert run("quarantine", "purge", older, "--all", "--yes").returncode == 0
     assert run("doctor", older).returncode == 0
 
@@ -118,8 +119,8 @@ def test_the_quarantine_is_listed_and_purged_only_with_yes(memory, run):
     listed = run("quarantine", "list", memory).stdout
     assert item["name"][:20] in listed
     assert "1 item," in listed
-    assert "NAME: give names, --all or --older-than" in refused(run("quarantine", "purge", memory), 1)
-    assert "is not in quarantine" in refused(run("quarantine", "purge", memory, "nothing", "--yes"), 1)
+    assert "NAME: give names, --all or --older-than" in refused(run("quarantine", "purge", memory), 2)
+    assert "is not in quarantine" in refused(run("quarantine", "purge", memory, "nothing", "--yes"), 2)
     for arguments, code in ((("--all",), 1), (("--all", "--dry-run", "--yes"), 0), (("--older-than", "1", "--yes"), 0)):
         ran = run("quarantine", "purge", memory, *arguments)
         assert ran.returncode == code

@@ -87,7 +87,14 @@ def test_other_words_for_writing_name_the_command_that_does_it(word, run):
 
 
 @pytest.mark.parametrize(
-    ("typo", "meant"), [("recal", "'recall'"), ("sess", "'sessions'"), ("statu", "'status'"), ("zzz", None)]
+    ("typo", "meant"),
+    [
+        ("recal", "'recall'"),
+        ("sess", "'sessions'"),
+        ("statu", "'status' or 'stats'"),
+        ("serch", "'search'"),
+        ("zzz", None),
+    ],
 )
 def test_an_unknown_command_suggests_only_sensible_neighbours(typo, meant, run):
     """Close spellings and beginnings, or nothing."""
@@ -113,7 +120,11 @@ def test_an_error_is_json_where_json_was_asked_for(memory, run):
 
 def test_hints_are_commands_with_the_arguments_that_were_given(memory, tmp_path, run):
     """They can be copied. An error of a command that only looked does not say that nothing was written."""
-    for words, status in ((("show", memory, "nope"), 1), (("replay", memory, "--to", "99"), 2), (("recall", memory, ""), 2)):
+    for words, status in (
+        (("show", memory, "nope"), 1),
+        (("replay", memory, "--to", "99"), 2),
+        (("recall", memory, ""), 2),
+    ):
         ran = run(*words)
         assert (ran.returncode, "nothing was" in ran.stderr) == (status, False)
     missing = tmp_path / "none.jsonl"

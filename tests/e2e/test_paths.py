@@ -33,7 +33,7 @@ def test_a_tilde_is_the_home_folder_in_every_path(tmp_path, monkeypatch):
     assert list(elsewhere.iterdir()) == []
 
 
-@pytest.mark.parametrize("path", [None, 5, "", b"memory", "~nobody-of-that-name/memory"])
+@pytest.mark.parametrize("path", [None, 5, "", b"memory", "~nobody-of-that-name/memory", ":memory:", "sqlite:///m.db"])
 def test_what_is_no_path_is_refused(path):
     """With the name of the argument."""
     with pytest.raises(InvalidInput, match="path: "):

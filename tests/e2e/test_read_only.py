@@ -261,3 +261,32 @@ def test_damaged_projections_are_rebuilt_in_the_copy_and_left_as_they_are_in_the
         assert store.recall("heliotrope").hits[0].text == TURNS[2]
     now = contents(memory)
     assert {name: now[name] for name in before} == before
+
+
+FILL = """
+import contextlib
+from mnemolog import MemoryStore, errors
+store = MemoryStore.open("memory", model=None)
+try:
+    while True:
+        store.session("trip").record("user", "tea " * 1_000)
+except errors.StorageFull:
+    store.close()
+with contextlib.suppress(OSError), open("rest", "wb", buffering=0) as rest:
+    while rest.write(bytes(4096)) == 4096:
+        pass
+"""
+
+
+@pytest.mark.skipif(not can_mount(), reason="no disk of a few megabytes can be mounted")
+def test_a_store_on_a_full_disk_can_still_be_read(tmp_path):
+    """Not a byte is left, and no projection was built. A turn is refused, and the note says why."""
+    lines = [["status"], ["verify"], ["show", "trip"], ["recall", "tea", "--model", "none"], ["doctor"], ["sessions"]]
+    lines = [[command, "memory", *more] for command, *more in [*lines, ["record", "trip", "more"]]]
+    mount = 'mount -t tmpfs -o size=2m none "$1" && cd "$1" && shift && exec "$@"'
+    command = ["unshare", "-m", "sh", "-c", mount, "sh", str(tmp_path), sys.executable, "-c", FILL + RUN]
+    ran = subprocess.run(command, input=json.dumps(lines), text=True, capture_output=True, timeout=110, check=True)
+    *read, refused = json.loads(ran.stdout)
+    assert [status for status, _, _ in read] == [0] * len(read), read
+    assert "tea tea" in read[3][1]
+    assert (refused[0], "is full: free some space" in refused[2]) == (1, True)

@@ -32,7 +32,7 @@ def test_an_adapter_without_its_extra_says_which_one_to_install():
         "    except ImportError as error: print(error)"
     )
     told = {adapter: install_command(adapter.replace("_", "-")) for adapter in EXTRAS}
-    expected = [f"{EXTRAS[adapter]} is not installed: {command}" for adapter, command in told.items()]
+    expected = [f"the module {EXTRAS[adapter]} is not installed: {command}" for adapter, command in told.items()]
     ran = run(script)
     assert ran.stdout.splitlines() == expected, ran.stderr
     assert issubclass(ExtraMissing, ImportError)
@@ -52,7 +52,7 @@ def test_the_command_without_its_extra_says_so_and_creates_nothing(tmp_path):
     script = "import sys; sys.modules['mcp'] = None; from mnemolog.cli import main; main()"
     ran = run(script, "mcp", str(tmp_path / "memory"))
     assert ran.returncode == 1
-    assert ran.stderr.startswith(f"error: mcp is not installed: {install_command('mcp')}\nhint: ")
+    assert ran.stderr.startswith(f"error: the module mcp is not installed: {install_command('mcp')}\nhint: ")
     assert not (tmp_path / "memory").exists()
 
 

@@ -116,6 +116,7 @@ def test_a_deleted_checkpoint_stays_deleted_after_a_restore(log):
             with pytest.raises(errors.UnknownCheckpoint) as caught:
                 log.do(call, "s", name)
             assert caught.value.checkpoint == name
+            assert str(caught.value).endswith(f"no checkpoint {name!r}; it has 'two'")
     position = mark(log, "one")
     assert find_checkpoint(log["s"], "one").position == position
 
