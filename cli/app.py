@@ -112,17 +112,14 @@ SAME_AS: Final = {
 """Other words for commands that only read."""
 
 DONE_BY: Final = {
-    "add": "`mnemolog record` records a turn",
-    "append": "`mnemolog record` records a turn",
-    "remember": "`mnemolog record` records a turn",
-    "create": "`mnemolog init` creates a store; `mnemolog record --start` starts a session",
-    "new": "`mnemolog init` creates a store; `mnemolog record --start` starts a session",
+    **dict.fromkeys(("add", "append", "remember"), "`mnemolog record` records a turn"),
+    **dict.fromkeys(("create", "new"), "`mnemolog init` creates a store; `mnemolog record --start` starts a session"),
     "start": "`mnemolog record --start` starts a session with its first turn",
-    "delete": "`mnemolog forget` erases what was said, permanently; `mnemolog memory delete` deletes one value",
-    "remove": "`mnemolog forget` erases what was said, permanently; `mnemolog memory delete` deletes one value",
-    "rm": "`mnemolog forget` erases what was said, permanently; `mnemolog memory delete` deletes one value",
-    "update": "recorded turns never change: record a correction with `mnemolog record`",
-    "edit": "recorded turns never change: record a correction with `mnemolog record`",
+    **dict.fromkeys(
+        ("delete", "remove", "rm"),
+        "`mnemolog forget` erases what was said, permanently; `mnemolog memory delete` deletes one value",
+    ),
+    **dict.fromkeys(("update", "edit"), "recorded turns never change: record a correction with `mnemolog record`"),
     "undo": "`mnemolog rewind` hides the last turns of a session",
     "get": "`mnemolog memory get` prints a value; `mnemolog show` prints turns",
     "set": "`mnemolog memory set` sets a value of working memory",

@@ -83,8 +83,8 @@ def open_store(path: str | Path, *, model: str | None = None, **how: Any) -> Mem
     if is_url(path):
         return MemoryStore.open(path, model=model, **how)
     folder = local_path("path", path)
-    read_only = folder.is_dir() and not has_room(folder)
-    if read_only and is_writable(folder):
+    read_only = folder.is_dir() and not (is_writable(folder) and has_room(folder))
+    if read_only and not has_room(folder):
         note(f"the disk of {folder} is full: free some space to write; until then it is only read")
     return MemoryStore.open(folder, model=model, read_only=read_only, **how)
 

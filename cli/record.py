@@ -60,17 +60,13 @@ def init(
             console().line(f"{what} ready for logs" + (" now" if made else ", and was before"))
             return
     where: dict[str, Any] = {"log": log, "local": local, "keys": keys}
-    was_there = (Path(store).expanduser() / LOG_FILE).exists()
+    before = ", there before" if (Path(store).expanduser() / LOG_FILE).exists() else ""
     with open_store(store, encrypt=False if plain else None, language=language, **where) as opened:
         if is_url(store):  # The log may be an old one, and the node new.
             with bar("reading the log") as progress, suppress(errors.KeysMissing):
                 opened.admin.catch_up_views(progress=progress)
         status = opened.status()
-    answer(
-        status,
-        f"store {status.path}{', there before' if was_there else ''}, log {status.log_id}, head {status.head}",
-        as_json=as_json,
-    )
+    answer(status, f"store {status.path}{before}, log {status.log_id}, head {status.head}", as_json=as_json)
 
 
 @app.command("record", cls=StoreCommand)

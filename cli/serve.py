@@ -10,12 +10,11 @@ from typing import Annotated
 import typer
 
 from mnemolog.adapters.extras import require
-from mnemolog.cli.address import ADDRESS, AllowHost, AllowOrigin, Host, Port
+from mnemolog.cli.address import AllowHost, AllowOrigin, Host, Port
 from mnemolog.cli.app import ModelName, Receipts, StoreCommand, UsageError, app, chosen_model
 from mnemolog.defaults import BODY_MAX, DEFAULT_MODEL, DEFAULT_PORT
 from mnemolog.domain.structured_log import ROOT
 
-LIMITS = "Limits"
 PACKAGES = ("starlette", "uvicorn", "jinja2", "prometheus_client")
 """Of the extra `server`."""
 
@@ -24,30 +23,18 @@ Served = Annotated[
 ]
 Log = Annotated[str | None, typer.Option("--log", help="In a database: the name of the log.")]
 Local = Annotated[Path | None, typer.Option("--local", help="With --log: the store's folder on this machine.")]
-TlsCert = Annotated[
-    Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate, in PEM.", rich_help_panel=ADDRESS)
-]
-TlsKey = Annotated[
-    Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, in PEM.", rich_help_panel=ADDRESS)
-]
+TlsCert = Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate, in PEM.")]
+TlsKey = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, in PEM.")]
 BehindProxy = Annotated[
-    bool,
-    typer.Option(
-        "--behind-proxy", help="A reverse proxy terminates TLS: believe its headers.", rich_help_panel=ADDRESS
-    ),
+    bool, typer.Option("--behind-proxy", help="A reverse proxy terminates TLS: believe its headers.")
 ]
 Proxies = Annotated[
     list[str] | None,
     typer.Option(
-        "--proxy-address",
-        metavar="ADDRESS",
-        help="Address or network of the proxy; by default this machine.",
-        rich_help_panel=ADDRESS,
+        "--proxy-address", metavar="ADDRESS", help="Address or network of the proxy; by default this machine."
     ),
 ]
-RequireToken = Annotated[
-    bool, typer.Option("--require-token", help="Ask this machine's requests for a token, too.", rich_help_panel=ADDRESS)
-]
+RequireToken = Annotated[bool, typer.Option("--require-token", help="Ask this machine's requests for a token, too.")]
 Write = Annotated[bool, typer.Option("--write", help="Let the console change the store. API and MCP may anyway.")]
 ReadOnly = Annotated[bool, typer.Option("--read-only", help="Refuse every write, of console, API and MCP.")]
 Backups = Annotated[
@@ -63,9 +50,7 @@ NoKeys = Annotated[
 OpenTelemetry = Annotated[
     bool, typer.Option("--opentelemetry", help="Report spans and metrics to OpenTelemetry (extra 'otel').")
 ]
-BodyMax = Annotated[
-    int, typer.Option("--body-max", metavar="BYTES", min=1024, help="Largest request body.", rich_help_panel=LIMITS)
-]
+BodyMax = Annotated[int, typer.Option("--body-max", metavar="BYTES", min=1024, help="Largest request body.")]
 
 
 @app.command("serve", cls=StoreCommand)

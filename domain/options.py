@@ -8,14 +8,13 @@ from functools import cache, wraps
 from typing import Annotated, Any, Final, NamedTuple, Required, TypeVar, cast, get_args, get_origin, get_type_hints
 
 ELSEWHERE: Final = {
-    **dict.fromkeys(("search", "query", "get_relevant", "similarity_search"), "recall"),
-    **dict.fromkeys(("add", "append", "add_message", "remember", "save"), "record"),
-    **dict.fromkeys(("get_all", "messages", "history", "get_messages", "list_turns"), "turns"),
-    **dict.fromkeys(("delete", "delete_all", "remove", "clear_session"), "forget"),
-    **dict.fromkeys(("limit", "top_k", "n", "n_results", "num_results"), "k"),
-    **dict.fromkeys(("user_id", "user", "namespace"), "scope"),
-    **dict.fromkeys(("run_id", "session_id", "thread_id"), "session"),
-    **{"list_sessions": "sessions", "add_note": "note", "agent_id": "agent", "timeline": "replay"},
+    **dict.fromkeys(("search", "query"), "recall"),
+    **dict.fromkeys(("add", "add_message", "remember"), "record"),
+    **dict.fromkeys(("get_all", "messages", "history"), "turns"),
+    **dict.fromkeys(("delete", "delete_all", "remove"), "forget"),
+    **dict.fromkeys(("limit", "top_k", "n_results"), "k"),
+    **dict.fromkeys(("user_id", "namespace"), "scope"),
+    **{"list_sessions": "sessions", "add_note": "note", "agent_id": "agent", "session_id": "session"},
 }
 """Names in other memories, and the method or parameter that does the same here."""
 

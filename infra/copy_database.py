@@ -14,7 +14,7 @@ from typing import Any, Final
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.runtime.atomic_files import sync
-from mnemolog.infra.runtime.paths import has_room
+from mnemolog.infra.runtime.paths import has_room, is_writable
 
 PAGES_PER_STEP: Final = 512
 """Pages copied between two calls of `moved`, which may stop the copy: 2 MiB of 4 KiB pages."""
@@ -31,7 +31,8 @@ def copy_database(source: Path, target: Path, *, moved: Callable[[int], None] = 
     _make_new(target)
     try:
         with sqlite.mapped_errors(source):
-            engine = sqlite.create_engine(source, synchronous="NORMAL", read_only=not has_room(source.parent))
+            may_write = is_writable(source.parent) and has_room(source.parent)
+            engine = sqlite.create_engine(source, synchronous="NORMAL", read_only=not may_write)
             try:
                 with engine.connect() as connection:
                     _copy(connection.connection.driver_connection, target, moved)

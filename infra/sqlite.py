@@ -9,7 +9,6 @@ import errno
 import logging
 import os
 import re
-import shutil
 import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -23,7 +22,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.limits import as_invalid_input
 from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime.os_errors import are_descriptors_exhausted
-from mnemolog.infra.runtime.paths import is_readable
+from mnemolog.infra.runtime.paths import has_room, is_readable
 from mnemolog.infra.runtime.regular_files import open_file
 from mnemolog.infra.sqlite_driver import Pool
 from mnemolog.infra.sqlite_driver import UnsafeFile as UnsafeFile
@@ -37,8 +36,6 @@ WAL_RETRY_S: Final = 0.005
 WAL_SIZE_LIMIT_BYTES: Final = 4 << 20
 """Size to which a write-ahead log shrinks after a large transaction. It usually has 1,000 pages (SQLite's figure)."""
 FILE_MODE: Final = 0o600
-ROOM_MIN_BYTES: Final = 1 << 20
-"""Less than this may be too little for what SQLite writes beside a database."""
 CACHE_BYTES: Final = 2 << 20
 """Pages that a connection may keep in memory; SQLite's own figure."""
 _WRITE_VERSION_AT: Final = 18
@@ -293,7 +290,8 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
     if code == _FULL:
         return errors.StorageFull(path)
     if code == _IOERR:
-        return errors.LogWriteFailed(f"{cause}{_for_want_of_room(path)}")
+        # SQLite does not always say so. It stays an I/O error: after a failed sync, the commit may be on the disk.
+        return errors.LogWriteFailed(f"{cause}{'' if has_room(path.parent) else '; its disk is full, free some space'}")
     # The driver decodes SQLite's messages, and one about a damaged schema quotes what is damaged.
     if code in (_CORRUPT, _NOTADB) or isinstance(cause, UnicodeDecodeError | UnsafeFile):
         return errors.LogDamaged(f"{path}: {cause}")
@@ -320,18 +318,6 @@ def clear_read_only_flag(path: Path) -> None:
         with path.open("r+b") as file:
             file.seek(_WRITE_VERSION_AT)
             file.write(_WRITE_VERSION_MAX)
-
-
-def _for_want_of_room(path: Path) -> str:
-    """Return what to add to an I/O error if the disk is nearly full, as SQLite does not always say so.
-
-    It stays an I/O error: if a sync failed, it is unknown whether the commit is on the disk.
-    """
-    try:
-        free = shutil.disk_usage(path.parent).free
-    except OSError:
-        return ""
-    return f"; its file system has {free:,} bytes left, free some space" if free < ROOM_MIN_BYTES else ""
 
 
 def is_constraint_violation(error: BaseException) -> bool:

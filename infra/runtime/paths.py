@@ -34,8 +34,11 @@ def is_writable(folder: Path) -> bool:
 
 
 def has_room(folder: Path) -> bool:
-    """Whether SQLite finds room beside a database for its shared memory files, without which it cannot write it."""
-    return is_writable(folder) and shutil.disk_usage(folder).free >= ROOM_MIN_BYTES
+    """Whether SQLite finds room for its shared memory files, without which it cannot write. True where none tells."""
+    try:
+        return shutil.disk_usage(folder).free >= ROOM_MIN_BYTES
+    except OSError:
+        return True
 
 
 def is_readable(path: Path) -> bool:

@@ -26,7 +26,6 @@ from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.registry import PROJECTIONS
 from mnemolog.projections.sql.snapshots import SnapshotStore
 
-_BACKUPS: Final = "the backups"
 _AWAY: Final = "unreachable"
 _AWAY_MATTERS: Final = "Nothing can be recorded. Recalls are answered from the projections in this folder, and say so."
 
@@ -111,11 +110,11 @@ def _check(
         *((projection.name, partial(projection.check, context, deep=deep)) for projection in PROJECTIONS),
         ("the quarantine", partial(checks.check_quarantine, context)),
         ("leftover files", partial(checks.check_stale_files, context)),
-        (_BACKUPS, partial(checks.check_backup, context, log)),
+        ("the backups", partial(checks.check_backup, context, log)),
         ("the folder", partial(checks.check_folder, context, log)),
         ("the place of the log", partial(checks.check_moved, log)),
     ):
-        if name == _BACKUPS and "log" in seen:
+        if name == "the backups" and "log" in seen:
             continue  # A backup of a damaged log is refused.
         found = list(_whole(name, check, context.layout.folder, looked))
         # Several checks may find the same problem of the log or the keys; the first one reports it.
