@@ -75,6 +75,14 @@ def checked_text(field: str, value: str, *, bytes_max: int) -> str:
     return value
 
 
+def checked_whole(field: str, value: int, *, least: int = 0, most: int = INTEGER_MAX) -> int:
+    """Return `value` if it is a whole number from `least` to `most`. Raises `InvalidInput`."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        wanted = f"a whole number from {least} {'on' if most == INTEGER_MAX else f'to {most:,}'}"
+        raise InvalidInput(field, f"{wanted}, got {value!r}")
+    return value
+
+
 def checked_label(field: str, value: str, *, bytes_max: int = LABEL_BYTES_MAX) -> str:
     """Return `value` if it is a one-line label: a name, an agent, a speaker."""
     checked_text(field, value, bytes_max=bytes_max)

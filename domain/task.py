@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mnemolog.domain.errors import InvalidInput, NoTask
 from mnemolog.domain.events import Event, TaskChanged
-from mnemolog.domain.limits import INTEGER_MAX, TASK_BYTES_MAX, checked_label, checked_text
+from mnemolog.domain.limits import TASK_BYTES_MAX, checked_label, checked_text, checked_whole
 from mnemolog.domain.session import opened
 from mnemolog.domain.state import SessionState
 
@@ -78,13 +78,7 @@ def _checked(
 
 
 def _checked_count(field: str, value: int | None) -> int | None:
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidInput(field, f"expected a whole number, got {type(value).__name__}")
-    if not 0 <= value <= INTEGER_MAX:
-        raise InvalidInput(field, "must be 0 or more, and fit into 64 bits")
-    return value
+    return None if value is None else checked_whole(field, value)
 
 
 def _checked_percent(value: float | None) -> float | None:

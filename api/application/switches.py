@@ -15,7 +15,7 @@ from mnemolog.domain import errors, pending_undo, session
 from mnemolog.domain.agent import AgentState, agent_stream
 from mnemolog.domain.checkpoints import find_checkpoint
 from mnemolog.domain.events import RecordedEvent, TurnRecorded, TurnsRewound
-from mnemolog.domain.limits import checked_label
+from mnemolog.domain.limits import checked_label, checked_whole
 from mnemolog.domain.moments import When, position_at
 from mnemolog.domain.options import Option
 from mnemolog.domain.position import ORIGIN, Position, Version
@@ -249,5 +249,5 @@ class Switches:
 def _check_one_of(turns: int | None, to: When | None) -> None:
     if (turns is None) == (to is None):
         raise errors.InvalidInput("turns", "pass exactly one of `turns` and `to`")
-    if turns is not None and (not isinstance(turns, int) or isinstance(turns, bool) or turns < 1):
-        raise errors.InvalidInput("turns", f"expected a number of turns from 1 on, got {turns!r}")
+    if turns is not None:
+        checked_whole("turns", turns, least=1)

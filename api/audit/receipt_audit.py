@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import ContextServed, Event, RecallServed, RecordedEvent, TurnRecorded
+from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.result import Result
 from mnemolog.forgetting import history as forgetting_record
@@ -196,8 +197,7 @@ def _gone(log: EventLog, kind: type[Event]) -> Gone:
 
 def _chosen(log: EventLog, kind: type[Event], *, since: Micros | None, after: int, limit: int) -> list[RecordedEvent]:
     """Return up to `limit` receipts of a kind, and one more if there is."""
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise errors.InvalidInput("limit", f"a whole number from 1 on, got {limit!r}")
+    checked_whole("limit", limit, least=1)
     chosen: list[RecordedEvent] = []
     for batch in log.read_stream(RECALLS_STREAM, upto=log.head().position):
         for recorded in batch:

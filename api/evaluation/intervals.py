@@ -31,11 +31,6 @@ class Interval(Result, frozen=True):
     low: float
     high: float
 
-    @property
-    def leaves_out_zero(self) -> bool:
-        """Whether a difference of this size is more than the choice of questions explains."""
-        return self.low > 0 or self.high < 0
-
 
 def intervals(values: Any, *, seed: int = SEED, resamples: int = RESAMPLES) -> list[Interval]:
     """Return an interval for every column of `values`, a row for each question.

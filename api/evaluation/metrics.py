@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from math import log2
 from typing import Final, TypeVar
@@ -49,11 +49,6 @@ def ndcg(ranking: Sequence[Item], evidence: AbstractSet[Item], *, cut: int = CUT
     gained = sum(1 / log2(rank + 1) for rank, item in enumerate(ranking[:cut], 1) if item in evidence)
     ideal = sum(1 / log2(rank + 1) for rank in range(1, min(cut, len(evidence)) + 1))
     return gained / ideal
-
-
-def session_ranking(sessions_of_turns: Iterable[str]) -> list[str]:
-    """Return sessions in the order in which a ranking of turns first comes to each."""
-    return list(dict.fromkeys(sessions_of_turns))
 
 
 def scores(ranking: Sequence[Item], evidence: AbstractSet[Item], *, cut: int = CUT) -> list[float]:

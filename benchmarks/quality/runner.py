@@ -21,7 +21,7 @@ from mnemolog import MemoryStore, Recall
 from mnemolog.adapters.importers import import_files
 from mnemolog.cli.progress import bar
 from mnemolog.evaluation.intervals import intervals
-from mnemolog.evaluation.metrics import CUT, METRICS, scores, session_ranking
+from mnemolog.evaluation.metrics import CUT, METRICS, scores
 
 DEPTH: Final = 100
 """Turns asked for, so that they come from ten sessions where there are as many."""
@@ -209,7 +209,7 @@ def _recall(store: MemoryStore, item: Question, arguments: Mapping[str, Any], k:
 def _ranking(answer: Recall) -> Ranking:
     return Ranking(
         [str(hit.key) for hit in answer],
-        session_ranking(hit.session for hit in answer),
+        list(dict.fromkeys(hit.session for hit in answer)),
         [hit.relevance for hit in answer],
     )
 

@@ -184,7 +184,8 @@ def with_interval(interval: Interval) -> str:
 def difference(interval: Interval) -> str:
     """Return a difference with its interval, in bold where that leaves out 0."""
     mean = f"{interval.mean:+.3f}"
-    shown = f"**{mean}**" if interval.leaves_out_zero else mean
+    # Bold: more than the choice of questions explains.
+    shown = f"**{mean}**" if interval.low > 0 or interval.high < 0 else mean
     return f"{shown} [{interval.low:+.3f}, {interval.high:+.3f}]"
 
 

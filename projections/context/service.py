@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import ContextServed
-from mnemolog.domain.limits import INTEGER_MAX, RECALL_K_MAX
+from mnemolog.domain.limits import RECALL_K_MAX, checked_whole
 from mnemolog.domain.moments import When
 from mnemolog.domain.notes import notes
 from mnemolog.domain.position import Micros, Position
@@ -79,8 +79,7 @@ class Wanted(NamedTuple):
 
 def wanted(tokens: int, *, tokenizer: Tokenizer | None, of: str | None = None) -> Wanted:
     """Return what a caller wants, validated. Raises `InvalidInput`."""
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= INTEGER_MAX:
-        raise errors.InvalidInput("tokens", f"a whole number from 0 on, got {tokens!r}")
+    checked_whole("tokens", tokens)
     return Wanted(tokens, counter_of(tokenizer), of)
 
 

@@ -21,6 +21,7 @@ from mnemolog.domain.limits import (
     checked_json,
     checked_label,
     checked_text,
+    checked_whole,
 )
 from mnemolog.domain.moments import By, RecordedTimes, Time, checked_by, parse_time, positions_between
 from mnemolog.domain.options import Option, with_defaults
@@ -198,10 +199,7 @@ def question(
     mode, min_relevance, weights = given["mode"], given["min_relevance"], given["weights"]
     context_turns, since, until, metadata = given["context_turns"], given["since"], given["until"], given["metadata"]
     query = checked_question(query, k=k, mode=mode)
-    if not _is_number(context_turns) or not 0 <= context_turns <= CONTEXT_TURNS_MAX:
-        raise errors.InvalidInput(
-            "context_turns", f"a whole number from 0 to {CONTEXT_TURNS_MAX}, got {context_turns!r}"
-        )
+    checked_whole("context_turns", context_turns, most=CONTEXT_TURNS_MAX)
     if lineage and session is None:
         raise errors.InvalidInput("lineage", "say whose: give a session as well")
     if hidden and not lineage:
@@ -243,8 +241,7 @@ def checked_question(query: str, *, k: int, mode: str) -> str:
     if not cleaned.isascii():
         cleaned = "".join(_NO_TEXT if "\ud800" <= character <= "\udfff" else character for character in cleaned)
     checked_text("query", cleaned, bytes_max=QUERY_BYTES_MAX)
-    if not _is_number(k) or not 1 <= k <= RECALL_K_MAX:
-        raise errors.InvalidInput("k", f"a whole number from 1 to {RECALL_K_MAX}, got {k!r}")
+    checked_whole("k", k, least=1, most=RECALL_K_MAX)
     if mode not in MODES:
         raise errors.InvalidInput("mode", f"{mode!r} is none of {', '.join(MODES)}")
     return cleaned
@@ -286,10 +283,6 @@ def _one_of(field: str, value: Any, allowed: Sequence[Any]) -> Any:
     if value not in allowed:
         raise errors.InvalidInput(field, f"{value!r} is none of {', '.join(map(repr, allowed))}")
     return value
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _several(field: str, values: Sequence[str]) -> Sequence[str]:
