@@ -379,7 +379,7 @@ def test_what_was_forgotten_since_is_forgotten_in_what_is_restored(tmp_path, run
         assert [turn.text for turn in again.turns("s2")] == ["this stays"]
         assert again.turns("s1") == []
     without = run("restore", tmp_path / "backup", tmp_path / "no", "--erasures", tmp_path / "erasures.json")
-    assert (without.returncode, (tmp_path / "no").exists()) == (1, False)
+    assert (without.returncode, (tmp_path / "no").exists()) == (2, False)
     (tmp_path / "erasures.json").write_text("no json")
     wrong = run("restore", tmp_path / "backup", tmp_path / "no", *options)
     assert (wrong.returncode, "does not hold erasures" in wrong.stderr, (tmp_path / "no").exists()) == (1, True, False)

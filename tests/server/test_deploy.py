@@ -73,7 +73,7 @@ def test_backups_of_the_deployment_can_be_restored_and_read(tmp_path):
 def test_a_server_that_would_make_unreadable_backups_does_not_start(tmp_path, run):
     """Unless it is told that the keys are kept in another way."""
     refused = run("serve", tmp_path / "memory", "--backups", tmp_path / "backups")
-    assert (refused.returncode, (tmp_path / "memory").exists()) == (1, False)
+    assert (refused.returncode, (tmp_path / "memory").exists()) == (2, False)
     assert refused.stderr.startswith("error: --backups: ")
     assert "--backup-keys" in refused.stderr
     for folders in (Folders(backups=tmp_path, without_keys=True), Folders(backups=tmp_path, backup_keys=tmp_path)):

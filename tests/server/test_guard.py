@@ -274,5 +274,5 @@ def test_without_the_extra_mcp_its_path_says_so(served):
     """501, and how to install it."""
     answer = ask(served[0], "/mcp", "POST", json={})
     assert answer.status_code == 501
-    assert "the module mcp is not installed" in answer.json()["detail"]
+    assert "mcp is not installed" in answer.json()["detail"]
     assert answer.json()["hint"].startswith("pip install")
