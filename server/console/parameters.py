@@ -11,7 +11,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.limits import quoted
+from mnemolog.domain.limits import checked_whole, quoted
 from mnemolog.domain.position import ORIGIN, Position
 
 FORM_FIELDS_MAX: Final = 1_000
@@ -62,10 +62,7 @@ def position_in_path(request: Request) -> Position:
 
 def whole(fields: QueryParams, name: str, default: int, *, least: int = 0, most: int) -> int:
     """Return a whole number. Raises `InvalidInput`."""
-    number = _number(fields, name, default, int, "a whole number")
-    if not least <= number <= most:
-        raise InvalidInput(name, f"{number} is not between {least:,} and {most:,}")
-    return number
+    return checked_whole(name, _number(fields, name, default, int, "a whole number"), least=least, most=most)
 
 
 def decimal(fields: QueryParams, name: str) -> float | None:

@@ -21,6 +21,7 @@ from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.head import Head
+from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.moments import position_at
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.result import Results
@@ -157,7 +158,8 @@ def _page_of(operation: Operation) -> Callable[[MemoryStore, dict[str, Any]], Ca
     is_read_on = get_origin(get_type_hints(operation.method)["return"]) is Iterator
 
     def page(store: MemoryStore, arguments: dict[str, Any]) -> CallResult:
-        limit, last = _checked_limit(arguments.pop("limit", PAGE)), arguments.pop("last", None)
+        limit, last = arguments.pop("limit", PAGE), arguments.pop("last", None)
+        checked_whole("limit", limit, least=1, most=PAGE_MAX)
         if last is not None:
             found = page(store, arguments | {"limit": last, "newest_first": True})
             if not arguments.get("newest_first"):
@@ -211,12 +213,6 @@ def _read_on(call: Callable[[dict[str, Any]], Any], arguments: dict[str, Any], p
         if len(part) < wanted or left <= 0:
             return
         part = call(arguments | {"limit": min(left, PART), cursor: _place(part[-1])})
-
-
-def _checked_limit(limit: int) -> int:
-    if not 1 <= limit <= PAGE_MAX:
-        raise errors.InvalidInput("limit", f"{limit} is not between 1 and {PAGE_MAX:,}")
-    return limit
 
 
 def _place(item: Any) -> int:

@@ -113,7 +113,7 @@ def test_a_bad_line_is_an_error_with_its_number(talks, tmp_path, run):
         ):
             with pytest.raises(InvalidInput, match=why):
                 store.audit.evaluate(*arguments)
-        with pytest.raises(InvalidInput, match="k: 0 is not between"):
+        with pytest.raises(InvalidInput, match="k: a whole number from 1 to"):
             store.audit.evaluate(QUESTIONS, k=0)
 
 
