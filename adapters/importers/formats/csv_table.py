@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import Container, Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +19,7 @@ from mnemolog.infra.text_file import LINE_BYTES_MAX
 
 _DELIMITERS: Final = ",;\t|"
 _SEPARATOR: Final = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
+ROWS_SHOWN: Final = 20
 _JSON_TARGETS: Final = ("metadata", "tool_calls")
 
 
@@ -57,11 +59,11 @@ def columns(source: Source, named: Container[str] = ()) -> list[str]:
 
 def rows(source: Source) -> list[dict[str, Any]]:
     """Return the first rows of a file, as far as they can be read."""
-    header = _header(source)
-    lines = [line.decode(errors="replace") for line in source.head[header.line :]]
-    with suppress(csv.Error):
-        return [dict(zip(header.names, cells, strict=False)) for cells in csv.reader(lines, delimiter=header.delimiter)]
-    return []
+    header, found = _header(source), list[dict[str, Any]]()
+    with suppress(ImportRefused):
+        for _, cells in islice(_records(source, header, None), ROWS_SHOWN):
+            found.append(dict(zip(header.names, cells, strict=False)))
+    return found
 
 
 def _messages(source: Source) -> Iterator[Message]:
@@ -69,8 +71,8 @@ def _messages(source: Source) -> Iterator[Message]:
     # The limit is the module's own, 128 KiB by default; a turn may be longer, and a line is limited already.
     csv.field_size_limit(max(csv.field_size_limit(), LINE_BYTES_MAX))
     header = _header(source)
-    names, escape = header.names, _escape(source.path, header)
-    for begins, cells in _records(source, header, escape):
+    names = header.names
+    for begins, cells in _records(source, header, _escape(source.path, header)):
         if len(cells) > len(names):
             source.refuse(begins, f"{len(cells)} cells, but the header has {len(names)} columns; quote the text")
         elif cells:
@@ -79,54 +81,44 @@ def _messages(source: Source) -> Iterator[Message]:
 
 
 def _escape(path: Path, header: _Header) -> str | None:
-    r"""Return what stands before a quote in a quoted cell: None for another quote, or `\`.
+    r"""Return what stands before a quote in a quoted cell: None for another quote, or `\\`.
 
-    Raises `ImportRefused` if the cells have an end with neither, before anything of the file is read.
+    Raises `ImportRefused` if cells have no end with either, before anything of the file is read.
     """
-    try:
-        with Source(path) as source:
-            deque(_records(source, header, None), maxlen=0)
-    except ImportRefused as error:
-        if not isinstance(error.__cause__, csv.Error):
-            return None  # Reading it reports that.
-        with Source(path) as source:
-            try:
-                deque(_records(source, header, "\\"), maxlen=0)
-            except ImportRefused:
-                raise error from None
-        return "\\"
-    return None
+    refused: list[ImportRefused] = []
+    for escape in (None, "\\"):
+        try:
+            with Source(path) as source:
+                deque(_records(source, header, escape), maxlen=0)
+        except ImportRefused as error:
+            if isinstance(error.__cause__, csv.Error):
+                refused.append(error)
+                continue
+        return escape  # What else is wrong is reported when it is read.
+    raise refused[0]
 
 
 def _records(source: Source, header: _Header, escape: str | None) -> Iterator[tuple[int, list[str]]]:
-    lines = _Lines(source)
-    for _ in range(header.line):
-        next(lines, "")
-    begins = lines.number + 1
+    number, begins = 0, header.line + 1
+
+    def lines() -> Iterator[str]:
+        nonlocal number
+        for number, line in source.lines(blank=True):
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                why = f"not UTF-8: byte 0x{line[error.start]:02x}; save the file as UTF-8"
+                raise ImportRefused(source.path, number, why) from error
+            if number > header.line:
+                yield text
+
     try:
-        for cells in csv.reader(lines, delimiter=header.delimiter, escapechar=escape, strict=True):
+        for cells in csv.reader(lines(), delimiter=header.delimiter, escapechar=escape, strict=True):
             yield begins, cells
-            begins = lines.number + 1
+            begins = number + 1
     except csv.Error as error:
         why = f"not CSV: {error}; nothing tells where a quoted cell of the row that begins here ends: close its quote"
         raise ImportRefused(source.path, begins, why) from error
-
-
-class _Lines(Iterator[str]):
-    """The lines of a file as text. `number` is that of the last one."""
-
-    def __init__(self, source: Source) -> None:
-        self._path, self._lines = source.path, source.lines(blank=True)
-        self.number = 0
-
-    def __next__(self) -> str:
-        self.number, line = next(self._lines)
-        try:
-            return line.decode()
-        except UnicodeDecodeError as error:
-            raise ImportRefused(
-                self._path, self.number, f"not UTF-8: byte 0x{line[error.start]:02x}; save the file as UTF-8"
-            ) from error
 
 
 def _cells(line: str, delimiter: str) -> list[str]:

@@ -17,6 +17,7 @@ from mnemolog.adapters.importers.source import decode
 from mnemolog.adapters.importers.turn import NOT_SAID, LeftOut
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message_content import content_text
+from mnemolog.domain.role import parse_role
 
 _SEND: Final = "send_message"
 _SAYS_DIRECTLY: Final = "letta_v1_agent"
@@ -68,6 +69,7 @@ def _said(message: dict[str, Any]) -> dict[str, Any]:
     elif role in ("assistant", "approval"):
         text, calls = _of_agent(message, text)
     else:
+        parse_role(role)
         raise LeftOut(NOT_SAID)
     said_at, answered = message.get("created_at"), message.get("tool_call_id") if role == "tool" else None
     return message | {

@@ -75,7 +75,8 @@ class Reading:
         self.format = FORMATS[state.format]
         self.links = Links(offsets, number)
         self._keys = KeyMaker(state.places)
-        self._reader = self.format.make(TurnMaker(path, self._keys))
+        self._maker = TurnMaker(path, self._keys)
+        self._reader = self.format.make(self._maker)
         self._reader.state |= state.reader
         self._offsets = offsets
         self._saved = state.offset, state.line
@@ -102,8 +103,10 @@ class Reading:
                     report.refuse(ImportRefused(self.path, line.number, str(refused)))
                 else:
                     found += [] if entry is None else [entry]
-                    for reason in () if entry is None else entry.left_out:
-                        report.left_out[reason] = report.left_out.get(reason, 0) + 1
+                    self._maker.left_out.update(() if entry is None else entry.left_out)
+            for reason, count in self._maker.left_out.items():
+                report.left_out[reason] = report.left_out.get(reason, 0) + count
+            self._maker.left_out.clear()
             if error is not None:
                 report.refuse(ImportRefused(self.path, line.number, str(error)))
             self.state.offset, self.state.line = line.end, line.number

@@ -134,8 +134,9 @@ def test_other_files_are_skipped_unless_their_format_is_named(projects, memory, 
     plain.put({"role": "user", "text": "Hello."}, {"role": "assistant", "text": "Hello."})
     assert read().lines == 0
     assert read(format="jsonl", scope="ada").recorded == 2
-    plain.put({"role": "user", "text": "Hello."})
-    assert read(format="jsonl").recorded == 1
+    plain.put({"role": "user", "text": "Hello."}, {"role": "user", "text": ""})
+    report = read(format="jsonl")
+    assert (report.recorded, report.left_out) == (1, {"empty": 1})
     assert said("chat") == ["Hello."] * 3
     assert memory.session("chat").scope == "ada"
 
