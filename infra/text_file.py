@@ -119,14 +119,16 @@ class TextSource:
             raise ImportRefused(self.path, 1, f"it is compressed; unpack it with `unzstd --keep {self.path}` first")
         if not unpacker:
             return self._raw, False
-        unpacked: Any = _Unpacked(self._raw, bytes_max=max(UNPACKED_BYTES_MIN, UNPACKED_TIMES_MAX * self.size))
+        unpacked: Any = _Unpacked(self._raw, bytes_max=unpacked_max(self.size))
         return io.BufferedReader(unpacked, _BUFFER_BYTES), True
 
     def _in_archive(self, archive: Path) -> io.BufferedReader:
         name = self.path.relative_to(archive).as_posix()
         with self._failures(line=1):
-            # A member never gives more bytes than the archive says that it has.
-            return io.BufferedReader(cast("io.RawIOBase", zipfile.ZipFile(self._raw).open(name)), _BUFFER_BYTES)
+            packed = zipfile.ZipFile(self._raw)
+            if packed.getinfo(name).file_size > unpacked_max(self.size):  # It never gives more than that.
+                raise OSError(errno.EFBIG, f"it unpacks to more than {UNPACKED_TIMES_MAX} times its size")
+            return io.BufferedReader(cast("io.RawIOBase", packed.open(name)), _BUFFER_BYTES)
 
     def _read_head(self) -> list[bytes]:
         lines: list[bytes] = []
@@ -173,6 +175,11 @@ def unpacker_of(file: io.BufferedReader) -> str:
     """Return the command that unpacks a file, which was not read from yet; empty if it is not compressed."""
     head = file.peek(4)
     return next((name for magic, name in _UNPACKERS.items() if head.startswith(magic)), "")
+
+
+def unpacked_max(size: int) -> int:
+    """Return how many bytes a compressed file of this size may unpack to."""
+    return max(UNPACKED_BYTES_MIN, UNPACKED_TIMES_MAX * size)
 
 
 def is_zip(path: Path) -> bool:

@@ -15,7 +15,7 @@ from mnemolog.adapters.importers.source import Source
 from mnemolog.domain.errors import ImportRefused
 from mnemolog.infra.runtime.paths import local_paths
 from mnemolog.infra.runtime.regular_files import open_file
-from mnemolog.infra.text_file import UNPACKED_BYTES_MIN, UNPACKED_TIMES_MAX, archive_of, is_zip
+from mnemolog.infra.text_file import UNPACKED_TIMES_MAX, archive_of, is_zip, unpacked_max
 
 _ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".af", ".txt", ".gz")
 """Other files of folders and archives are not looked at: pictures, sounds, pages."""
@@ -77,7 +77,7 @@ def _inside(path: Path) -> list[Path] | None:
             files = [info for info in archive.infolist() if _is_looked_at(info.filename)]
     except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
         raise ImportRefused(path, 1, f"the zip archive cannot be read: {error}") from error
-    bytes_max = max(UNPACKED_BYTES_MIN, UNPACKED_TIMES_MAX * path.stat().st_size)
+    bytes_max = unpacked_max(path.stat().st_size)
     if sum(info.file_size for info in files) > bytes_max:
         why = f"it unpacks to more than {bytes_max:,} bytes, {UNPACKED_TIMES_MAX} times its size"
         raise ImportRefused(path, 1, f"{why}; if you know what is in it, unpack it and import the folder")

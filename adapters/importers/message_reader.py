@@ -82,15 +82,20 @@ class MessageReader:
         found = self.lookup.found(fields)
         calls, metadata = _tool_calls(found.get("tool_calls", [])), self._metadata(found.get("metadata", []))
         content = found.get("text", [])
+        parts = _parts(content)
         role: object = None
-        if any(isinstance(value, list) for _, value in content):
-            said = said_in({"role": Role.USER, "content": _parts(content), "tool_calls": calls or None})
+        text = _WORDS.join(value for _, value in content if isinstance(value, str) and not value.isspace())
+        if not text or any(isinstance(value, list) for _, value in content):
+            own = {} if self._form.fields else fields  # With what was spoken or refused beside the text.
+            said = said_in({**own, "role": Role.USER, "content": parts, "tool_calls": calls or None})
             text, calls, metadata = said.text, said.tool_calls, metadata | said.metadata
             role = Role.TOOL if said.role is Role.TOOL else None  # It has nothing but results of tools.
-        else:
-            text = _WORDS.join(part for name, value in content if not (part := _text(name, value)).isspace())
         if not text and not calls:
-            raise LeftOut(EMPTY) if self.lookup.names("text", fields) else self._no_text(fields)
+            if self.lookup.names("text", fields):
+                raise LeftOut(EMPTY)
+            named = self._fields.sources.get("text")
+            missing = f"no field {' or '.join(map(repr, named))}" if named else "no field with a usual name for a text"
+            raise _asked("text", missing, fields)
         speaker = _joined(found.get("speaker"), _WORDS)
         if role is None:
             role, speaker = self._role(_joined(found.get("role"), _WORDS), speaker, fields)
@@ -132,15 +137,13 @@ class MessageReader:
             return (Role.USER, speaker) if role is None else (role, None)
         role = role or self._form.role
         if role is None:
-            told = f"nothing says who speaks; the fields are {shown_fields(fields)}; name the right one with"
-            raise InvalidInput("role", f"{told} --field role=NAME, or say --field role=user if all of it is a user's")
+            raise _asked("role", "nothing says who speaks", fields, ", or say --field role=user if all is a user's")
         return role, speaker
 
-    def _no_text(self, fields: dict[str, Any]) -> InvalidInput:
-        named = self._fields.sources.get("text")
-        missing = f"no field {' or '.join(map(repr, named))}" if named else "no field with a usual name for a text"
-        fields_are = f"{missing}; the fields are {shown_fields(fields)}"
-        return InvalidInput("text", f"{fields_are}; name the right one with --field text=NAME")
+
+def _asked(target: str, why: str, fields: Iterable[str], more: str = "") -> InvalidInput:
+    name = f"name the right one with --field {target}=NAME{more}"
+    return InvalidInput(target, f"{why}; the fields are {shown_fields(fields)}; {name}")
 
 
 def shown_fields(fields: Iterable[str]) -> str:
@@ -159,14 +162,11 @@ def _joined(found: Found | None, glue: str) -> str | None:
     return glue.join(text_or_none(name, value) or "" for name, value in found)
 
 
-def _text(name: str, value: object) -> str:
-    if not value or isinstance(value, str):
-        return str(value or "")
-    raise InvalidInput("text", f"expected text in {name!r}, got {type(value).__name__}: {quoted(value)}")
-
-
 def _parts(found: Found) -> list[Any]:
-    return [part for name, value in found for part in (value if isinstance(value, list) else [_text(name, value)])]
+    for name, value in found:
+        if value and not isinstance(value, str | list):
+            raise InvalidInput("text", f"expected text in {name!r}, got {type(value).__name__}: {quoted(value)}")
+    return [part for _, value in found for part in (value if isinstance(value, list) else [value]) if part]
 
 
 def _time(found: Found | None) -> object:

@@ -141,6 +141,7 @@ def test_an_archive_that_cannot_be_read_is_refused(packed, tmp_path):
     archive, export = packed({"c.json": b"[" + b"{}," * (2 << 20) + b"{}]"})
     with pytest.raises(ImportRefused, match="unpacks to more than 4,194,304 bytes, 50 times its size"):
         preview_files(archive)
+    assert "unpacks to more than 50 times its size" in refusal(archive / "c.json")[1]
     archive, export = packed({"users.json": b"{}"})
     for path in (archive, export):
         with pytest.raises(ImportRefused, match=r"none of the \d files in it holds conversations"):
