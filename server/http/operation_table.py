@@ -43,15 +43,15 @@ OWNERS: Final[dict[type, str]] = {
 """The classes whose methods are offered, and what the names of their operations begin with."""
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
+class Operation(msgspec.Struct, frozen=True):
     """A method of the store as the server offers it."""
 
+    owner: type
     http: HttpMethod
     path: str
     """Below `PREFIX`. A parameter in braces is an argument of the method; `{session}` may also name its session."""
-    owner: type
     method: Method
-    verb: Verb
+    verb: Verb = "read"
     """What the caller must be allowed to do."""
     same_as: Method | None = None
     """The method of `Session` that does the same in its session."""
@@ -84,21 +84,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return self.of_session and hasattr(SessionAt, self.method.__name__)
 
 
-def _on(
-    owner: type,
-    http: HttpMethod,
-    path: str,
-    method: Method,
-    verb: Verb = "read",
-    *,
-    same_as: Method | None = None,
-    of_log_alone: bool = False,
-) -> Operation:
-    return Operation(
-        http=http, path=path, owner=owner, method=method, verb=verb, same_as=same_as, of_log_alone=of_log_alone
-    )
-
-
+_on: Final = Operation
 _SESSION: Final = "/sessions/{session}"
 _CHECKPOINT: Final = f"{_SESSION}/checkpoints/{{checkpoint}}"
 
