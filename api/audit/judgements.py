@@ -27,7 +27,7 @@ from mnemolog.domain.result import Result
 from mnemolog.evaluation.questions import KnownQuestion
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.recall.question import Mode
-from mnemolog.projections.recall.receipts import RECALLS_STREAM, question_today
+from mnemolog.projections.recall.receipts import RECALLS_STREAM, question_today, recall_of
 from mnemolog.projections.recall.weights import DEFAULT
 
 
@@ -68,13 +68,9 @@ def receipt_at(log: EventLog, receipt: int) -> RecallServed | ContextServed:
             raise errors.InvalidInput("receipt", why)
 
 
-def _recall_of(receipt: RecallServed | ContextServed) -> RecallServed:
-    return receipt.recall if isinstance(receipt, ContextServed) else receipt
-
-
 def judge(log: EventLog, receipt: int, *, good: Sequence[int], bad: Sequence[int], nothing: bool, by: str) -> Judgement:
     """Append a judgement of a receipt. See `AuditService.judge`."""
-    served = _recall_of(receipt_at(log, receipt))
+    served = recall_of(receipt_at(log, receipt))
     right, wrong = _positions("good", good), _positions("bad", bad)
     if strangers := [turn for turn in wrong if turn not in served.hits]:
         raise errors.InvalidInput("bad", f"position {strangers[0]} is not in the answer of receipt {receipt}")
@@ -106,7 +102,7 @@ def judgements(log: EventLog) -> Iterator[Judgement]:
         if asked is not None and asked.stream == RECALLS_STREAM:
             match asked.event:
                 case RecallServed() | ContextServed() as served:
-                    yield _judgement(log, *last[receipt], _recall_of(served).query)
+                    yield _judgement(log, *last[receipt], recall_of(served).query)
                 case Forgotten(was=RecallServed.topic | ContextServed.topic):
                     yield _judgement(log, *last[receipt], None)
 
@@ -124,7 +120,7 @@ def judged_questions(log: EventLog, *, k: int, mode: Mode) -> tuple[list[KnownQu
         elif not (judgement.good or judgement.nothing):
             left_out["no good turn is named"] += 1
         else:
-            served = _recall_of(receipt_at(log, judgement.receipt))
+            served = recall_of(receipt_at(log, judgement.receipt))
             asked = replace(question_today(served, weights=DEFAULT), k=k, mode=mode, min_relevance=0.0)
             found.append(KnownQuestion(asked, frozenset(judgement.good), as_of=Position(served.head)))
     if not found:

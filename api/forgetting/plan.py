@@ -38,7 +38,7 @@ from mnemolog.infra.log.engine import RowCursor, StagedRow
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates
-from mnemolog.projections.recall.receipts import RECALLS_STREAM, scopes_of
+from mnemolog.projections.recall.receipts import RECALLS_STREAM, recall_of, scopes_of
 
 Receipt = TypeVar("Receipt", bound=Event)
 
@@ -114,10 +114,6 @@ class _Question(NamedTuple):
     session: str | None
     query: str
     stays: bool
-
-
-def _recall_of(receipt: RecallServed | ContextServed) -> RecallServed:
-    return receipt.recall if isinstance(receipt, ContextServed) else receipt
 
 
 class Planner:
@@ -204,7 +200,7 @@ class Planner:
         receipts: Iterator[tuple[Version, RecallServed | ContextServed]]
         receipts = chain(self._receipts(RecallServed), self._receipts(ContextServed))
         for version, receipt in receipts:
-            recall = _recall_of(receipt)
+            recall = recall_of(receipt)
             if version in singled.get(RECALLS_STREAM, {}):
                 continue
             if not (goes := self._shows(receipt, selector, sessions, gone)):
@@ -226,7 +222,7 @@ class Planner:
         self, receipt: RecallServed | ContextServed, selector: ForgetSelector, sessions: set[str], gone: Positions
     ) -> bool:
         """Whether a receipt names or shows what is to be forgotten. Its digest could be compared with guesses."""
-        recall = _recall_of(receipt)
+        recall = recall_of(receipt)
         if recall.session in sessions or any(map(selector.holds_scope, scopes_of(recall) or (ROOT,))):
             return True
         if any(hit in gone for hit in recall.hits):

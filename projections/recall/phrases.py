@@ -14,6 +14,7 @@ from mnemolog.domain.spans import Spans
 from mnemolog.domain.unicode_normalization import in_one_case
 from mnemolog.infra.runtime import cancellation
 from mnemolog.projections.read_models import Turn
+from mnemolog.projections.recall.hits import sees
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import Views
 from mnemolog.projections.sql.queries import Filters
@@ -84,9 +85,8 @@ def _matches(
             page = positions[first : first + POSITIONS_PER_READ].tolist()
             holding = [at for at, text in queries.texts_at(connection, page) if search(text) is not None]
             turns = queries.turns_at(connection, holding) if holding else {}
-        spans = {turn.session: seen_by(turn.session) for turn in turns.values()} if seen_by is not None else {}
-        yield [turns[at] for at in holding if at in turns and _is_seen(turns[at], spans.get(turns[at].session))]
-
-
-def _is_seen(turn: Turn, spans: Spans | None) -> bool:
-    return spans is None or any(span.holds(turn.session, turn.position) for span in spans)
+        found = [turns[at] for at in holding if at in turns]
+        if seen_by is not None:
+            spans = {session: seen_by(session) for session in {turn.session for turn in found}}
+            found = [turn for turn in found if sees(spans[turn.session], turn)]
+        yield found

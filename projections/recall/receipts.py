@@ -8,7 +8,7 @@ import msgspec
 
 from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.events import RecallServed
+from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.moments import checked_by
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.scope import Scope, Scopes
@@ -117,6 +117,11 @@ def _question(served: RecallServed, weights: Weights) -> Question:
         alone=served.alone,
         weights=weights,
     )
+
+
+def recall_of(receipt: RecallServed | ContextServed) -> RecallServed:
+    """Return the recall behind a receipt."""
+    return receipt.recall if isinstance(receipt, ContextServed) else receipt
 
 
 def model_of(served: RecallServed) -> Activation | None:

@@ -11,10 +11,11 @@ from mnemolog.adapters.support.store_access import clock_of, events_of, read, vi
 from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
-from mnemolog.domain.spans import Spans, cut
+from mnemolog.domain.spans import cut
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.values import is_expired
 from mnemolog.projections.read_models import Turn
+from mnemolog.projections.recall.hits import sees
 from mnemolog.results import Checkpoint, Note, Task
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import page
@@ -164,24 +165,20 @@ def _conversation(
     )
     more, found = len(page) > TURNS_MAX, page[:TURNS_MAX] if forward else page[-TURNS_MAX:]
     first, last = (found[0].position, found[-1].position) if found else (None, None)
-    marks = _marks(store, state, at) if any(not _holds(seen, turn) for turn in found) else ()
+    marks = _marks(store, state, at) if any(not sees(seen, turn) for turn in found) else ()
     return {
         "turns": tuple(
             SeenTurn(
                 turn=turn,
                 inherited=turn.session != state.session,
-                hidden=not _holds(seen, turn),
-                hidden_by=None if _holds(seen, turn) else hidden_by(marks, turn.position),
+                hidden=not sees(seen, turn),
+                hidden_by=None if sees(seen, turn) else hidden_by(marks, turn.position),
             )
             for turn in found
         ),
         "earlier": first if (more if not forward else bool(found)) else None,
         "later": last if (more if forward else before is not None) else None,
     }
-
-
-def _holds(spans: Spans, turn: Turn) -> bool:
-    return any(span.holds(turn.session, turn.position) for span in spans)
 
 
 def _marks(store: MemoryStore, state: SessionState, at: AsOf) -> tuple[Mark, ...]:
