@@ -82,7 +82,7 @@ async def recall(
     until: Since = None,
     as_of: AsOf = None,
     min_relevance: Annotated[
-        float | None, Meta(description="Leave out turns of less relevance; 0 for none.", ge=0, le=1)
+        Annotated[float, Meta(ge=0, le=1)] | None, Meta(description="Leave out turns of less relevance; 0 for none.")
     ] = None,
     order: Annotated[
         Literal["relevance", "time"] | None, Meta(description="time: in which order the user said things.")
