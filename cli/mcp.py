@@ -43,7 +43,7 @@ def mcp(
     read_only: Annotated[bool, typer.Option("--read-only", help="Offer no tool that writes to the log.")] = False,
     receipts: Receipts = False,
     tools: Tools = "core",
-    scope: Annotated[str, typer.Option("--scope", help="Serve only this scope: nothing outside of it.")] = "",
+    scope: Annotated[list[str] | None, typer.Option("--scope", help="Serve only this scope; may be repeated.")] = None,
     model: ModelName = DEFAULT_MODEL,
 ) -> None:
     """Serve the store to agents as an MCP server, and create it if it does not exist. Needs the extra 'mcp'.
@@ -59,7 +59,7 @@ def mcp(
     if tools not in get_args(Toolset):
         raise InvalidInput("tools", f"{tools!r} is none of {', '.join(get_args(Toolset))}")
     toolset = cast(Toolset, tools)
-    how: dict[str, Any] = {"model": chosen_model(model), "receipts": receipts and not read_only, "scope": scope}
+    how: dict[str, Any] = {"model": chosen_model(model), "receipts": receipts and not read_only, "scope": scope or ""}
     logging.basicConfig(level=logging.WARNING)  # To stderr: stdout carries the protocol.
     if http:
         require("mcp", *HTTP_PACKAGES)

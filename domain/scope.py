@@ -101,9 +101,8 @@ class Boundary(msgspec.Struct, frozen=True):
     ) -> str:
         """Return the name in the log of the session or agent that `name` stands for; with `scope`, of one there.
 
-        A name that begins with one of the scopes stands for itself, and so does one that something inside `keeps` from
-        before names were relative. Others are relative to a scope; if there are several, to the one that `has` it.
-        Raises `InvalidInput` if more than one has.
+        A name that begins with a scope stands for itself, and so does one that something inside `keeps` from before
+        names were relative. Others are relative to a scope: to the one that `has` it. Raises `InvalidInput` for two.
         """
         if not self.scopes or any(name.startswith(f"{own}/") for own in self.scopes) or keeps(name):
             return name
@@ -111,7 +110,11 @@ class Boundary(msgspec.Struct, frozen=True):
         found = full if len(full) == 1 else [*filter(has, full)]
         if len(found) > 1:
             raise InvalidInput(field, f"{name!r} may be {' or '.join(map(repr, found))}: write one of them")
-        return found[0] if found else name
+        return (found or full)[0]
+
+    def forms(self, name: str) -> tuple[str, ...]:
+        """Return all that a name may be in the log: itself, or below one of the scopes."""
+        return (name, *(f"{own}/{name}" for own in self.scopes))
 
     def outside(self, why: str) -> OutsideScope:
         """Return the error for what is outside."""

@@ -109,32 +109,36 @@ class MnemologSession:
     async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
         """Replace all items in one append. The SDK's compaction calls this."""
         await self._pools.write_to_completion(
-            partial(self._add, list(items), partial(self._sessions.rewrite, self.session_id))
+            partial(self._add, list(items), lambda turns: self._sessions.rewrite(self._id, turns))
         )
         return True
 
+    @property
+    def _id(self) -> str:
+        return self._visible.states.id_of(self.session_id, self._scope or None)
+
     def _exists(self) -> bool:
-        return self._visible.states.latest(self.session_id) is not None
+        return self._visible.states.latest(self._id) is not None
 
     def _items(self, limit: int | None) -> list[TResponseInputItem]:
         if not self._exists():
             return []
-        seen = self._visible.seen(self.session_id, limit=limit)
+        seen = self._visible.seen(self._id, limit=limit)
         return [item_of(recorded.event) for recorded in seen if isinstance(recorded.event, TurnRecorded)]
 
     def _add(self, items: list[TResponseInputItem], record: Callable[..., Any]) -> None:
-        turns = [turn_of(self.session_id, item) for item in items]
+        turns = [turn_of(self._id, item) for item in items]
         if not self._exists():
             if not turns:
                 return
             with suppress(SessionExists):  # Another process started it first.
-                self._sessions.start(self.session_id, agent=self._agent, scope=self._scope)
+                self._sessions.start(self._id, agent=self._agent, scope=self._scope)
         record(turns)
 
     def _pop(self) -> TResponseInputItem | None:
-        taken = self._switches.take_back(self.session_id) if self._exists() else None
+        taken = self._switches.take_back(self._id) if self._exists() else None
         return item_of(taken.event) if taken is not None and isinstance(taken.event, TurnRecorded) else None
 
     def _clear(self) -> None:
         if self._exists():
-            self._switches.rewind(self.session_id, turns=INTEGER_MAX, to=None)
+            self._switches.rewind(self._id, turns=INTEGER_MAX, to=None)

@@ -29,6 +29,7 @@ def get_or_start_session(
     None or unknown. Raises as `MemoryStore.switch` does: nothing was written.
     """
     states, why = visible_of(store).states, parse_switch_reason(reason)
+    session_id, left = states.id_of(session_id, scope or None), left and states.id_of(left)
     exists = states.latest(session_id) is not None
     known_left = None if left is None or states.latest(left) is None else left
     if not exists and known_left is None:

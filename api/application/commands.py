@@ -84,11 +84,10 @@ def state_in(tx: Transaction, session_id: str, states: SessionStates) -> Session
 
     Raises `UnknownSession` for one outside of the store's scope.
     """
-    is_bound = bool(states.boundary.scopes)
-    if is_bound and states.is_outside(session_id):  # Its events are not even read: nothing of it can be timed.
+    if states.is_outside(session_id):  # Its events are not even read: nothing of it can be timed.
         raise errors.UnknownSession(session_id)
     state = tx.fold(session.session_stream(session_id), evolve, states.known)
-    if is_bound and not states.is_inside(state):
+    if not states.is_inside(state):
         raise errors.UnknownSession(session_id)
     return state
 

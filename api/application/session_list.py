@@ -54,12 +54,12 @@ class SessionList:
     ) -> Results[SessionSummary]:
         """Return the sessions that match all filters. See `MemoryStore.sessions`."""
         within = self._visible.boundary.narrow(parse_scopes(scope))
-        of = None if agent is None else checked_label("agent", agent)
+        of = None if agent is None else self._visible.boundary.forms(checked_label("agent", agent))
         part = "" if title is None else checked_text("title", title, bytes_max=LABEL_BYTES_MAX).casefold()
         started = None if since is None else parse_time("since", since)
         views, _, stale = self._projections.to_answer()
         with views.database.reading() as connection:
-            found = queries.sessions(connection, scopes=within, agent=of, since=started)
+            found = queries.sessions(connection, scopes=within, agents=of, since=started)
         shown = Results(
             item for item in found if part in item.title.casefold() and self._visible.shows_session(item.session)
         )
@@ -84,7 +84,7 @@ class SessionList:
         """
         which = session_pages.Which(
             scopes=self._visible.boundary.narrow(parse_scopes(scope)),
-            agent=None if agent is None else checked_label("agent", agent),
+            agents=None if agent is None else self._visible.boundary.forms(checked_label("agent", agent)),
             title=title and checked_text("title", title, bytes_max=LABEL_BYTES_MAX),
         )
         views, _, _ = self._projections.to_answer()

@@ -85,7 +85,7 @@ class Sessions:
             about["parent"] = self._visible.id_of(parent, "parent")
 
         def agreeing(state: SessionState) -> SessionStarted:
-            if state.started.agent in (f"{own}/{about.get('agent')}" for own in self._visible.boundary.scopes):
+            if state.started.agent in self._visible.boundary.forms(about.get("agent") or ""):
                 about["agent"] = state.started.agent
             return session.agreeing(state.session, state.started, **about)
 

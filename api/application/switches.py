@@ -188,7 +188,7 @@ class Switches:
         reason, agent, leave = parse_switch_reason(how["reason"]), how.get("agent"), how.get("session")
         name = None if target is None else session.checked_session_id(session.session_id_of(target, "to"))
         old = None if leave is None else self._visible.state(session.session_id_of(leave))
-        left = None if old is None else old.session
+        left = here = None if old is None else old.session
         at, turns, given_scope = how.get("at"), how.get("turns"), how.get("scope")
         if turns is not None:
             _check_one_of(turns, at)
@@ -197,22 +197,25 @@ class Switches:
         if name is None and reason is SwitchReason.RESUME:
             raise errors.SwitchRefused(reason, "say which session to resume")
         scope = None if given_scope is None else self._visible.boundary.one(given_scope)
-        of = scope if scope is not None or old is None else old.started.scope
+        entered = self._visible.state(name) if name is not None and reason is SwitchReason.RESUME else None
+        scopes = [scope, *(state.started.scope for state in (old, entered) if state is not None)]
+        of = next((item for item in scopes if item is not None), None)
         agent = self._agents.own(agent if agent is not None or old is None else old.started.agent, of)
         moved = self._agents.state(agent)
         if old is None and moved is not None:
             # Folded before the write lock is taken: under it, states are only looked up.
-            old = self._states.latest(moved.current)
+            old, here = self._states.latest(moved.current), moved.current
             of = of if of is not None or old is None else old.started.scope
         if of is None and reason is SwitchReason.NEW:
             of = self._asked_for(agent)
         to = self._states.id_of(self._agents.new_session_name() if name is None else name, of)
+        to = to if entered is None else entered.session
         asked = SwitchRequest(
             agent=agent,
             reason=reason,
             from_=left,
             to=to,
-            at=None if at is None else self._switch_point(at, reason, to=name and to, left=left, agent=agent),
+            at=None if at is None else self._switch_point(at, reason, to=name and to, left=here),
             title=how.get("title"),
             scope=of if left is None and left_by(moved, reason=reason, to=to) is None else scope,
         )
@@ -236,11 +239,7 @@ class Switches:
             raise errors.InvalidInput("scope", why)
         return scope
 
-    def _switch_point(
-        self, at: When, reason: SwitchReason, *, to: str | None, left: str | None, agent: str
-    ) -> Position:
-        if left is None and (state := self._agents.state(agent)) is not None:
-            left = state.current
+    def _switch_point(self, at: When, reason: SwitchReason, *, to: str | None, left: str | None) -> Position:
         if left is None or reason not in (SwitchReason.BRANCH, SwitchReason.REWIND):
             return position_at("at", at, self._visible.log)
         return self._visible.place(left, "at", at, rewinds=reason is SwitchReason.REWIND and to in (None, left))

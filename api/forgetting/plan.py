@@ -223,9 +223,8 @@ class Planner:
     ) -> bool:
         """Whether a receipt names or shows what is to be forgotten. Its digest could be compared with guesses."""
         recall = recall_of(receipt)
-        if recall.session in sessions or any(map(selector.holds_scope, scopes_of(recall) or (ROOT,))):
-            return True
-        if any(hit in gone for hit in recall.hits):
+        is_within = any(map(selector.holds_scope, scopes_of(recall) or (ROOT,)))
+        if is_within or recall.session in sessions or any(hit in gone for hit in recall.hits):
             return True
         if not isinstance(receipt, ContextServed):
             return False

@@ -166,12 +166,12 @@ def turns_in(
 
 
 def sessions(
-    connection: sa.Connection, *, scopes: Scopes = (), agent: str | None = None, since: Micros | None = None
+    connection: sa.Connection, *, scopes: Scopes = (), agents: Sequence[str] | None = None, since: Micros | None = None
 ) -> list[SessionSummary]:
-    """Return the sessions within `scopes`, of `agent`, started at `since` or later, in the order of their start."""
+    """Return the sessions within `scopes`, of any of `agents`, started at `since` or later, in that order."""
     query = sa.select(SESSIONS).where(below(SESSIONS.c.scope, scopes)).order_by(SESSIONS.c.started_position)
-    if agent is not None:
-        query = query.where(SESSIONS.c.agent == agent)
+    if agents is not None:
+        query = query.where(SESSIONS.c.agent.in_(agents))
     if since is not None:
         query = query.where(SESSIONS.c.started_at >= since)
     return with_said(connection, [summary(row) for row in connection.execute(query)])

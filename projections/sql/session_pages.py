@@ -50,7 +50,7 @@ class Which(msgspec.Struct, frozen=True, kw_only=True):
 
     scopes: Scopes = ()
     """At or below any of these."""
-    agent: str | None = None
+    agents: Sequence[str] | None = None
     title: str = ""
     """A part of the title, in any case."""
 
@@ -90,8 +90,8 @@ def _rows(
     started = SESSIONS.c.started_position
     query = sa.select(SESSIONS).where(started > low, started <= high, queries.below(SESSIONS.c.scope, which.scopes))
     query = query.order_by(started if rising else started.desc()).limit(limit)
-    if which.agent is not None:
-        query = query.where(SESSIONS.c.agent == which.agent)
+    if which.agents is not None:
+        query = query.where(SESSIONS.c.agent.in_(which.agents))
     return list(connection.execute(query))
 
 

@@ -109,7 +109,16 @@ def test_users_side_by_side_together_and_before_an_auditor(open_for):
     both.session("friday", scope=SHARED)
     with pytest.raises(errors.InvalidInput, match=f"'{ALICE}/friday' or '{SHARED}/friday'"):
         both.record("friday", "user", "which?")
-    assert both.switch("sunday", reason="branch", session="plan", agent="planner").id == f"{SHARED}/sunday"
+    assert both.switch("plan", reason="resume", agent="planner").id == both.current("planner").id == f"{SHARED}/plan"
+    assert both.switch("sunday", reason="branch", agent="planner").id == f"{SHARED}/sunday"
+    assert both.switch("trip", reason="resume", agent="walker").id == both.current(f"{ALICE}/walker").id
+    for store in (both, open_for(SHARED)):
+        assert [item.session for item in store.sessions(agent="planner")] == [f"{SHARED}/plan", f"{SHARED}/sunday"]
+    whole.switch("strange", reason="new", agent="stranger", scope=BOB)
+    for agent in ("stranger", "nobody"):
+        assert both.current(agent) is None
+        with pytest.raises(errors.SwitchRefused, match="no session"):
+            both.switch("x", reason="branch", agent=agent)
 
     names = {item.session for item in whole.sessions()}
     assert names >= {f"{ALICE}/trip", f"{BOB}/trip", f"{SHARED}/plan"}

@@ -24,7 +24,7 @@ from mnemolog.projections.context.answer import WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall.answer import Hit, Recall
+from mnemolog.projections.recall.answer import Hit
 from mnemolog.projections.recall.passages import marked
 from mnemolog.results import NewTurn
 
@@ -95,8 +95,8 @@ async def recall(
 ) -> str:
     """Return the turns that answer a question. By text search only while the model takes long to load."""
     limits = _times(memory, since=since, until=until, as_of=as_of) | {"min_relevance": min_relevance}
-    limits |= {"order": order, "about": about}
-    found = await _recalled(memory, query, k=k, session=session, scope=scope, exchange=exchange, **limits)
+    limits |= {"order": order, "about": about, "scope": scope, "session": session, "lineage": session is not None}
+    found = await memory.store.recall(query, k, wait_for_model=await memory.is_loaded(), exchange=exchange, **limits)
     below = f"{found.left_out} left out: relevance below {found.min_relevance:g}" if found.left_out else ""
     if not found.hits:
         return f"{NOTHING} ({below})" if below else NOTHING
@@ -258,12 +258,6 @@ async def _held(memory: Memory, session: str | None, *, scope: str | None = None
     if found is not None:
         return found
     return await memory.store.session(session or memory.agent, agent=memory.agent, scope=scope)
-
-
-async def _recalled(memory: Memory, query: str, *, session: str | None = None, **asked: Any) -> Recall:
-    return await memory.store.recall(
-        query, session=session, lineage=session is not None, wait_for_model=await memory.is_loaded(), **asked
-    )
 
 
 async def _mind(session: AsyncSession, *, as_of: When | None) -> str:

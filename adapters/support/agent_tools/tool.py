@@ -61,10 +61,7 @@ PARAMETERS: Final[dict[str, Any]] = {
     "title": Annotated[str | None, Meta(description="A title for people.")],
     "parent": Annotated[str | None, Meta(description="The session that this one works for.")],
     "agent": Annotated[str | None, Meta(description="Agent of the session. Null: the default agent of this server.")],
-    "scope": Annotated[
-        str | list[str],
-        Meta(description="A path like acme/support/alice, or several; a scope includes everything below it."),
-    ],
+    "scope": Annotated[str | list[str], Meta(description="Paths like acme/alice; each includes all below it.")],
     "role": Role,
     "roles": list[Role],
     "text": Annotated[str, Meta(description="Word for word. Up to 1 MiB for a turn, 64 KiB for a note.")],
