@@ -20,13 +20,13 @@ from mnemolog.adapters.importers.turn import (
 )
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import quoted
-from mnemolog.domain.message import TEXT, first, role_beside, said_in
+from mnemolog.domain.message import role_beside, said_in
 from mnemolog.domain.message_content import left_out_of
 from mnemolog.domain.role import Role, role_of
 
 _WORDS: Final = " "
 _PATH: Final = "/"
-_THOUGHT: Final = ("thought", "isThought", "is_thought")
+_THOUGHT: Final = frozenset(("thought", "isThought", "is_thought"))
 
 Refuse = Callable[[int, InvalidInput | str], None]
 """Takes the line of a message that cannot be a turn, and why."""
@@ -65,16 +65,18 @@ class MessageReader:
         if not self._form.fields and "text" not in self._fields.sources:
             content = unwrapped(content)
         fields = {**message.shared, **content} if message.shared else content
-        turn, why = None, []
+        turn, why = None, list[str]()
         try:
-            if any(content.get(flag) is True for flag in _THOUGHT):
+            if not _THOUGHT.isdisjoint(content) and any(content.get(flag) is True for flag in _THOUGHT):
                 raise LeftOut(NOT_SAID)
             turn = self._turn(message, fields if self._form.said is None else self._form.said(fields))
         except LeftOut as left_out:
             why = list(left_out.args)
-        with suppress(InvalidInput):
-            parts = list(left_out_of(first(content, TEXT)))
-            why = parts[:1] if why == [EMPTY] and parts else why or parts
+        said = content.get("content") or content.get("parts")
+        if said and not isinstance(said, str):
+            with suppress(InvalidInput):
+                parts = list(left_out_of(said))
+                why = parts[:1] if why == [EMPTY] and parts else why or parts
         self._maker.left_out.update(why)
         return turn
 
@@ -82,12 +84,12 @@ class MessageReader:
         found = self.lookup.found(fields)
         calls, metadata = _tool_calls(found.get("tool_calls", [])), self._metadata(found.get("metadata", []))
         content = found.get("text", [])
-        parts = _parts(content)
         role: object = None
-        text = _WORDS.join(value for _, value in content if isinstance(value, str) and not value.isspace())
-        if not text or any(isinstance(value, list) for _, value in content):
+        texts = [value for _, value in content if isinstance(value, str)]
+        text = _WORDS.join(value for value in texts if not value.isspace())
+        if not text or len(texts) < len(content):
             own = {} if self._form.fields else fields  # With what was spoken or refused beside the text.
-            said = said_in({**own, "role": Role.USER, "content": parts, "tool_calls": calls or None})
+            said = said_in({**own, "role": Role.USER, "content": _parts(content), "tool_calls": calls or None})
             text, calls, metadata = said.text, said.tool_calls, metadata | said.metadata
             role = Role.TOOL if said.role is Role.TOOL else None  # It has nothing but results of tools.
         if not text and not calls:

@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import Container, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -47,9 +48,9 @@ def columns(source: Source, named: Container[str] = ()) -> list[str]:
 
     One column is enough if it has a usual name for a text, or is in `named`.
     """
-    header = _header(source)
-    if not header.names or source.head[header.line - 1].lstrip()[:1] in (b"{", b"[", b"<"):
+    if next((line for line in source.head if line.strip()), b"{").lstrip()[:1] in (b"{", b"[", b"<"):
         return []
+    header = _header(source)
     if "text" in usual_names(header.names) or any(name in named for name in header.names):
         return header.names
     following = next((line for line in source.head[header.line :] if line.strip()), b"").decode(errors="replace")
@@ -128,9 +129,14 @@ def _cells(line: str, delimiter: str) -> list[str]:
         return []
 
 
+@lru_cache
+def _json_target(name: str) -> str | None:
+    return next((target for target in _JSON_TARGETS if target in usual_names([name])), None)
+
+
 def _value(name: str, cell: str) -> Any:
     """Return a cell as it is, but lists and objects in the columns for them as JSON values."""
-    target = next((target for target in _JSON_TARGETS if name in usual_names([name]).get(target, ())), None)
+    target = _json_target(name)
     if target is None or not cell:
         return cell
     try:
