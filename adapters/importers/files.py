@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
-from typing import Final, NamedTuple
+from typing import Final
 
 from mnemolog.adapters.importers.detection import PROGRAMS, format_of
 from mnemolog.adapters.importers.fields import FieldMap
@@ -21,25 +21,17 @@ _ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".af", ".txt", 
 """Other files of folders and archives are not looked at: pictures, sounds, pages."""
 
 
-class Files(NamedTuple):
-    """Files to import. One in an archive has the path `export.zip/conversations.json`."""
+def files_in(
+    given: str | Path | Iterable[str | Path],
+    *,
+    format: str | None,  # noqa: A002
+    fields: FieldMap,
+) -> tuple[list[Path], list[str]]:
+    """Return the files to import, those of folders and archives by name, and those in them without conversations.
 
-    found: list[Path]
-    skipped: list[str]
-    """Files of folders and archives that hold no conversations."""
-
-    @property
-    def size(self) -> int:
-        """Bytes, as they are on disk."""
-        return sum(map(size_of, self.found))
-
-
-def files_in(given: str | Path | Iterable[str | Path], *, format: str | None, fields: FieldMap) -> Files:  # noqa: A002
-    """Return the files to import, those of folders and archives in order of their names.
-
-    If a folder or archive has an export of a program, other JSON and tables in it are skipped: they are about the
-    account. Raises `ImportRefused` for a folder or an archive without conversations, and for an archive that unpacks to
-    more than 50 times its size.
+    A file in an archive has the path `export.zip/conversations.json`. If there is an export of a program among them,
+    other JSON and tables in it are about the account, and skipped. Raises `ImportRefused` for a folder or an archive
+    without conversations, and for an archive that unpacks to more than 50 times its size.
     """
     found: list[Path] = []
     skipped: list[str] = []
@@ -57,7 +49,7 @@ def files_in(given: str | Path | Iterable[str | Path], *, format: str | None, fi
             )
         found += chosen
         skipped += [str(file) for file in formats if file not in chosen]
-    return Files(found, skipped)
+    return found, skipped
 
 
 def size_of(path: Path) -> int:
@@ -69,7 +61,8 @@ def size_of(path: Path) -> int:
 def _inside(path: Path) -> list[Path] | None:
     """Return the files in a folder or an archive, None for a file and for a folder of Chroma."""
     if path.is_dir():
-        return None if (path / chroma.DATABASE).is_file() else sorted(_below(path))
+        inside = (Path(at, name) for at, _, names in os.walk(path) for name in names if _is_looked_at(name))
+        return None if (path / chroma.DATABASE).is_file() else sorted(file for file in inside if not file.is_symlink())
     if not is_zip(path):
         return None
     try:
@@ -91,11 +84,6 @@ def _is_looked_at(name: str) -> bool:
     plain = PurePosixPath(name)
     is_within = str(plain) == name and not plain.is_absolute() and ".." not in plain.parts
     return is_within and name.lower().endswith(_ENDINGS)
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    for at, _, names in os.walk(folder):
-        yield from (Path(at, name) for name in names if _is_looked_at(name) and not Path(at, name).is_symlink())
 
 
 def _format_in(path: Path, fields: FieldMap) -> str:

@@ -114,8 +114,8 @@ def import_files(
     field_map = fields if isinstance(fields, FieldMap) else parse_field_map(fields)
     checked_format(format, field_map)
     tally = _Tally()
-    files = files_in(paths, format=format, fields=field_map)
-    tally.skipped += files.skipped
+    files, tally.skipped = files_in(paths, format=format, fields=field_map)
+    size = sum(map(size_of, files))
     on_refused: OnRefused | None = (lambda error: tally.refused.append(str(error))) if skip_bad else None
     recording = Recording(log, log.head().position, partial(_record, states=visible_of(store).states))
 
@@ -132,12 +132,12 @@ def import_files(
 
     done = 0
     try:
-        for path in files.found:
+        for path in files:
             before, turns_before = done, tally.outcomes.total()
 
             def tell(read: int, _size: int, before: int = before) -> None:
                 if progress is not None:
-                    progress(before + read, files.size)
+                    progress(before + read, size)
 
             with open_file(path, format=format, fields=field_map, progress=tell, on_refused=on_refused) as opened:
                 try:

@@ -77,8 +77,8 @@ def preview_files(
     field_map = fields if isinstance(fields, FieldMap) else parse_field_map(fields)
     checked_format(format, field_map)
     previews = []
-    files = files_in(paths, format=format, fields=field_map)
-    for path in files.found:
+    files, skipped = files_in(paths, format=format, fields=field_map)
+    for path in files:
         refused: list[ImportRefused] = []
         with open_file(path, format=format, fields=field_map, on_refused=refused.append) as opened:
             turns = with_defaults(opened.turns, scope=scope, agent=agent)
@@ -102,7 +102,7 @@ def preview_files(
                     left_out=opened.left_out + Counter({DAMAGED: len(refused), DUPLICATE: count - len(keys)}),
                 )
             )
-    return previews + [FilePreview(path=path, kind="no conversations; skipped") for path in files.skipped]
+    return previews + [FilePreview(path=path, kind="no conversations; skipped") for path in skipped]
 
 
 def holds_turns(
@@ -116,7 +116,7 @@ def holds_turns(
     field_map = parse_field_map(fields)
     checked_format(format, field_map)
     on_refused = (lambda _error: None) if skip_bad else None
-    for file in files_in(path, format=format, fields=field_map).found:
+    for file in files_in(path, format=format, fields=field_map)[0]:
         with open_file(file, format=format, fields=field_map, on_refused=on_refused) as reader:
             if next(iter(reader.turns), None) is not None:
                 return True

@@ -327,6 +327,48 @@ def test_the_branch_that_a_chatgpt_tree_shows_is_read_and_the_others_are_counted
     assert preview_files(path)[0].left_out == left_out
 
 
+CONTENTS = {
+    "text": lambda text: text,
+    "parts": lambda text: [None, {"type": "text", "text": text}, {"type": "text", "text": None}, {"type": "text"}, ""],
+    "thoughts": lambda text: [{"type": "thinking", "thinking": "hm"}, {"text": text}, {"type": "image"}],
+    "unknown": lambda text: [{"type": "canvas", "n": 0}, {"type": "note", "text": text}],
+    "half an emoji": lambda text: [f"{text} \ud83d"],
+    "null": lambda _: None,
+    "empty": lambda _: [" ", {"type": "text", "text": 0}],
+    "only thoughts": lambda _: [{"type": "reasoning", "summary": []}],
+}
+SILENT = {"null", "empty", "only thoughts"}
+DOCUMENTS = {
+    "openai": lambda said: json.dumps({"messages": [{"role": "user", "content": content} for content in said]}),
+    "jsonl": lambda said: lines(*({"type": "human", "content": content, "n": float("nan")} for content in said)),
+    "claude-ai": lambda said: json.dumps(
+        [{"uuid": "c", "chat_messages": [{"sender": "human", "created_at": 0, "content": content} for content in said]}]
+    ),
+    "zep": lambda said: lines(*({"role_type": "norole", "content": content} for content in said)),
+}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from([*DOCUMENTS]), st.lists(st.sampled_from([*CONTENTS]), min_size=1, max_size=6))
+def test_of_any_document_no_text_is_lost_and_none_is_doubled(tmp_path_factory, form, kinds):
+    """Whatever stands between: in order, and what says nothing is counted, with what is not said beside the texts."""
+    said = [CONTENTS[kind](f"said {number}") for number, kind in enumerate(kinds)]
+    path = written(tmp_path_factory.mktemp("any") / "file", DOCUMENTS[form](said))
+    (preview,) = preview_files(path, format=form)
+    read = list(read_turns(path, format=form))
+    expected = [f"said {number}" for number, kind in enumerate(kinds) if kind not in SILENT]
+    assert [turn.text.split("\n")[0].removesuffix(" \ufffd") for turn in read] == expected
+    assert {turn.role for turn in read} <= {"user"}
+    counts = {kind: kinds.count(kind) for kind in kinds}
+    reasons = {
+        "empty": counts.get("null", 0) + counts.get("empty", 0),
+        "not said": counts.get("thoughts", 0) + counts.get("only thoughts", 0),
+        "unknown kind 'canvas'": counts.get("unknown", 0),
+    }
+    assert preview.left_out == {reason: count for reason, count in reasons.items() if count}
+    assert not preview.refused
+
+
 def test_a_later_letta_export_of_the_same_agent_adds_only_new_turns(tmp_path):
     """It holds the last messages and numbers them again, so keys cannot be those numbers."""
     keys = [turn.key for turn in read_turns(written(tmp_path / "a.af", {"agents": LETTA[:1]}))]
