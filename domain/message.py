@@ -138,13 +138,22 @@ def role_beside(message: Mapping[str, Any]) -> Role | None:
     """Return the role that a message has in `type` or in a flag such as `is_user`, None if it has none there."""
     told: Role | None = None
     for name, value in message.items():
-        plain = name.lower().replace("_", "")
+        plain = _plain(name)
         if plain in _KINDS:
             told = told or role_of(value)
         elif plain in _FLAGS and (word := str(value).lower()) in _TRUE | _FALSE:
             when_set, otherwise = _FLAGS[plain]
             told = when_set if word in _TRUE else told or otherwise
     return told
+
+
+def may_tell_role(name: str) -> bool:
+    """Whether `role_beside` reads a field of this name."""
+    return _plain(name) in _KINDS or _plain(name) in _FLAGS
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "")
 
 
 def _role(message: Mapping[str, Any]) -> Role:

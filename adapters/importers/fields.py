@@ -10,6 +10,7 @@ import msgspec
 
 from mnemolog.adapters.importers.times import parse_time
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.message import may_tell_role
 from mnemolog.domain.role import role_of
 
 DEFAULT_FIELDS: Final[dict[str, tuple[str, ...]]] = {
@@ -178,7 +179,8 @@ class Lookup:
         """Return the fields of the rows so far that fill no target, in their order."""
         fields = [field for plan in self._plans.values() for target in plan for field in target.fields]
         read = {*fields, *map(_first_step, fields)}
-        return [field for field in dict.fromkeys(name for shape in self._plans for name in shape) if field not in read]
+        there = dict.fromkeys(name for shape in self._plans for name in shape)
+        return [field for field in there if field not in read and not may_tell_role(field)]
 
     def _plan(self, row: dict[str, Any]) -> list[_Target]:
         """Return the targets that a row with these fields can fill: most rows of a file have the same fields."""

@@ -131,7 +131,7 @@ def test_a_dry_run_names_every_line_that_would_be_refused(tmp_path, run):
 def test_an_import_names_what_it_does_not_read_and_reads_the_standard_input(tmp_path, run):
     """Columns on every import, and by reason what was left out; as JSON too."""
     path = tmp_path / "odd.csv"
-    path.write_text("when,who,text,mood\n2026-01-05,Ada,hello,glad\n2026-01-05,Bo,,sad\n")
+    path.write_text("when,type,text,mood\n2026-01-05,human,hello,glad\n2026-01-05,ai,,sad\n")
     ran = run("import", tmp_path / "memory", path, *MODEL)
     assert ran.stdout.splitlines()[1:] == ["left out: 1 empty"]
     assert f"note: not read in {path}: mood" in ran.stderr
