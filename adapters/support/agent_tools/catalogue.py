@@ -45,8 +45,8 @@ TOOLS: Final[dict[str, Tool]] = {
             "remember",
             "adds",
             core.remember,
-            """Record what was said, word for word: it is durable when this returns. Starts the session if needed. Use
-            it for every message, the user's and your own.""",
+            """Record what was said, word for word. Starts the session if needed. Use it for every message, the
+            user's and your own.""",
         ),
         made(
             "recall",
@@ -58,8 +58,8 @@ TOOLS: Final[dict[str, Tool]] = {
             "context",
             "reads",
             core.context,
-            """Return working memory and relevant earlier turns as one text, in order of time. Use it at the start of a
-            task, or to read up on a subject; use recall to find the turn that answers one question.""",
+            """Return working memory and earlier turns as one text, in order of time. Use it at the start of a task, or
+            to read up on a subject; recall finds the turn that answers a question.""",
         ),
         made(
             "timeline",

@@ -38,10 +38,11 @@ PASSAGES: Final = "a text with of_characters is the best passage of a longer tur
 _MESSAGES: Final = msgspec.json.Decoder(list[dict[str, Any]])
 
 When = int | str
-Session = Annotated[str | None, Meta(description="Id of the conversation, chosen by you. Default: the one you are in.")]
+Session = Annotated[str | None, Meta(description="Id, chosen by you. Default: the conversation you are in.")]
 Among = Annotated[str | None, Meta(description="Only this session and what it inherits. Default: all.")]
-Since = Annotated[str | None, Meta(description="When it was said: 2026-03-16, yesterday 14:00, tuesday, 2 days ago.")]
-AsOf = Annotated[When | None, Meta(description="Answer as of this time of recording, or log position.")]
+Since = Annotated[str | None, Meta(description="Said since: 2026-03-16, yesterday 14:00, tuesday.")]
+Until = Annotated[str | None, Meta(description="Said before.")]
+AsOf = Annotated[When | None, Meta(description="As of this time or log position.")]
 
 
 async def remember(
@@ -53,7 +54,7 @@ async def remember(
     speaker: str | None = None,
     said_at: Annotated[str | None, Meta(description="ISO time. Default: now.")] = None,
     key: Annotated[str | None, Meta(description="Makes a retry safe.")] = None,
-    scope: Annotated[str | None, Meta(description="Owner of a session that this starts, such as acme/alice.")] = None,
+    scope: Annotated[str | None, Meta(description="Owner of a new session, such as acme/alice.")] = None,
 ) -> str:
     """Record messages in a session, and start the session if there is none."""
     text = _messages_in(text) if isinstance(text, str) else text
@@ -75,11 +76,11 @@ async def recall(
     memory: Memory,
     *,
     query: str,
-    k: Annotated[int, Meta(description="How many turns.", ge=1, le=100)] = 5,
+    k: Annotated[int, Meta(ge=1, le=100)] = 5,
     session: Among = None,
     scope: str | list[str] = "",
     since: Since = None,
-    until: Since = None,
+    until: Until = None,
     as_of: AsOf = None,
     min_relevance: Annotated[
         Annotated[float, Meta(ge=0, le=1)] | None, Meta(description="Leave out turns of less relevance; 0 for none.")
@@ -88,9 +89,9 @@ async def recall(
         Literal["relevance", "time"] | None, Meta(description="time: in which order the user said things.")
     ] = None,
     about: Annotated[
-        Literal["said", "answered"] | None, Meta(description="Prefer what the user said, or the assistant answered.")
+        Literal["said", "answered"] | None, Meta(description="Prefer words of the user, or answers.")
     ] = None,
-    full: Annotated[bool, Meta(description="Whole turns. Default: of a long one, the best passage.")] = False,
+    full: Annotated[bool, Meta(description="Whole turns, not their best passages.")] = False,
     exchange: Annotated[bool, Meta(description="Add the reply to a hit, or what it replies to.")] = False,
 ) -> str:
     """Return the turns that answer a question. By text search only while the model takes long to load."""
@@ -138,7 +139,7 @@ async def timeline(
     memory: Memory,
     *,
     since: Since = None,
-    until: Since = None,
+    until: Until = None,
     session: Among = None,
     limit: Annotated[int, Meta(ge=1, le=500)] = 50,
     after: Annotated[int | None, Meta(description="Only after this position: the next page.")] = None,
@@ -175,7 +176,7 @@ async def working_memory(
     values: Annotated[dict[str, Any], Meta(description="Values to set, by key.")] = {},  # noqa: B006
     delete: Annotated[list[str], Meta(description="Keys to delete.")] = [],  # noqa: B006
     task: Annotated[str | None, Meta(description="What you are working on.")] = None,
-    note: Annotated[str | None, Meta(description="A line to add to the notes.")] = None,
+    note: Annotated[str | None, Meta(description="A line for the notes.")] = None,
     as_of: AsOf = None,
 ) -> str:
     """Change the working memory of a session, and return it."""
@@ -201,7 +202,7 @@ async def working_memory(
 async def switch(
     memory: Memory,
     *,
-    to: Annotated[str | None, Meta(description="The session to resume or to start. Default: a new id.")] = None,
+    to: Annotated[str | None, Meta(description="To resume or to start. Default: a new id.")] = None,
     reason: Annotated[
         Literal["new", "reset", "resume", "branch", "compress", "rewind"] | None,
         Meta(description="Default: resume `to` if there is one, else new."),
@@ -209,7 +210,7 @@ async def switch(
     turns: Annotated[int | None, Meta(description="rewind: how many turns to hide.")] = None,
     at: Annotated[When | None, Meta(description="branch, rewind: from this position or time.")] = None,
     title: str | None = None,
-    scope: Annotated[str | None, Meta(description="Scope of a new session. Default: that of the one left.")] = None,
+    scope: Annotated[str | None, Meta(description="Scope of a new session.")] = None,
 ) -> str:
     """Move the agent to another session."""
     exists = to is not None and await memory.store.find_session(to) is not None

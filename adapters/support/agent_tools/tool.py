@@ -286,7 +286,7 @@ def schema_of(type_: Any) -> dict[str, Any]:
 
 
 def _short(schema: Any) -> Any:
-    """Return a schema without what costs a model tokens and says nothing: titles, nulls, defaults of null."""
+    """Return a schema without what costs a model tokens and says nothing: titles, nulls, empty defaults."""
     if isinstance(schema, list):
         return [_short(item) for item in schema]
     if not isinstance(schema, dict):
@@ -296,7 +296,7 @@ def _short(schema: Any) -> Any:
     kept = {
         key: item if key == "properties" else _short(item)
         for key, item in schema.items()
-        if not (key == "title" or (key == "default" and item in (None, [], {})))
+        if not (key == "title" or (key == "default" and not item) or (key, item) == ("required", []))
     }
     if "enum" in kept:
         kept["enum"] = [value for value in kept["enum"] if value is not None]

@@ -96,7 +96,7 @@ async def test_a_model_can_ask_what_was_said_on_a_day(folder):
     assert lines[0].endswith("drinks: user: coffee")
     assert paged.splitlines()[-1] == "(more: after=2)"
     assert newest.endswith("user: water")
-    assert as_of == "Nothing was found."
+    assert as_of.startswith("Nothing was found.")
 
 
 async def test_working_memory_is_read_and_changed_by_one_tool(folder):
@@ -147,7 +147,7 @@ async def test_a_context_fits_its_budget_and_says_what_it_left_out(folder):
 async def test_recall_says_how_many_hits_had_too_little_relevance(folder):
     """So it knows that there is more to ask for."""
     async with in_process(folder, tools="core") as (client, _):
-        for text in ("Rex is my dog.", "The dog next door is not mine, and barks all night.", "A dog?"):
+        for text in ("Rex is my dog.", "The dog next door is not mine, and barks all night.", "A dog."):
             await answer(client, "remember", text=text)
         every = await answer(client, "recall", query="Rex the dog", min_relevance=0)
         relevances = [hit["relevance"] for hit in every["hits"]]
@@ -229,7 +229,7 @@ async def test_a_server_of_one_scope_serves_nothing_else(folder):
             assert "heliotrope" not in str(await answer(client, tool, query="secret colour"))
         assert "heliotrope" not in await answer(client, "timeline", after=0)
         assert "UnknownSession" in await refusal(client, "recall", query="secret", session="bob")
-        assert "SessionExists" in await refusal(client, "remember", text="x", session="bob")
+        assert (await answer(client, "remember", text="x", session="bob"))["session"] == "acme/alice/bob"
         assert "OutsideScope" in await refusal(client, "recall", query="secret", scope="acme/bob")
 
 
