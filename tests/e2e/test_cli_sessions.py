@@ -108,7 +108,7 @@ def test_reads_answer_in_words_and_json_take_the_store_from_the_environment_and_
 
 
 WRITES = {
-    "switch --reason new --to t": "t in /, agent agent",
+    "switch --reason new --to t --scope acme": "t in acme, agent agent",
     "branch trip --to t": "agent ann, from trip-1",
     "rewind trip --turns 1": "hid 1 turn;",
     "task trip --percent 50": "50 %",
@@ -504,7 +504,7 @@ def test_the_real_command_imports_nothing_heavy_and_exits_with_the_same_codes(me
         "print(codes, sorted(heavy))\n"
     )
     lines = [
-        "switch {} --reason new",
+        "switch {} --reason new --scope acme",
         "show {} trip-1 --at 5",
         "task {} trip-1",
         "checkpoint restore {} trip-1 before",

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import product
 from math import log
 
@@ -19,7 +20,7 @@ from mnemolog.domain.canonical import canonical
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.role import Role
-from mnemolog.domain.scope import covers
+from mnemolog.domain.scope import covered, parse_scopes
 from mnemolog.domain.session import session_of
 from mnemolog.domain.spans import Span
 from mnemolog.projections.recall.text_search import PLACES_MAX
@@ -44,6 +45,9 @@ class Model:
     def __init__(self, store):
         self.store, self.encoder = store, HashEncoder(dimension=DIMENSION)
         self.scopes = {item.session: item.scope for item in store.sessions()}
+        self.roots = dict[str, str]()
+        for item in store.sessions():  # Parents come first.
+            self.roots[item.session] = self.roots.get(item.parent, item.session)
         self.started = {item.session: item.started_position for item in store.sessions()}
         read = log_of(store).read(after=ORIGIN, upto=log_of(store).head().position)
         self.turns = [event for events in read for event in events if isinstance(event.event, TurnRecorded)]
@@ -64,9 +68,8 @@ class Model:
         session, said = session_of(turn.stream), turn.event
         at = turn.recorded_at if said.said_at is None else said.said_at
         return (
-            covers(filters.scope, self.scopes[session])
-            and filters.session in (None, session)
-            and (filters.spans is None or any(span.holds(session, turn.position) for span in filters.spans))
+            covered(filters.scopes, self.scopes[session])
+            and self.answers(filters, session, turn.position)
             and (not filters.roles or said.role in filters.roles)
             and (not filters.speakers or said.speaker in filters.speakers)
             and (filters.since is None or at >= filters.since)
@@ -77,6 +80,14 @@ class Model:
                 key in said.metadata and canonical(said.metadata[key]) == canonical(value)
                 for key, value in filters.metadata.items()
             )
+        )
+
+    def answers(self, filters, session, position):
+        if filters.spans is None:
+            return filters.session in (None, session)
+        is_beside = filters.beside is not None and self.roots[session] != self.roots[filters.session]
+        return (is_beside and covered(filters.beside, self.scopes[session])) or any(
+            span.holds(session, position) for span in filters.spans
         )
 
     def by_words(self, terms, filters, upto):
@@ -136,7 +147,8 @@ def wished(random, model, sessions):
     options, fields = {}, {}
     upto = random.choice([None, None, random.randint(1, model.head)])
     if random.random() < 0.4:
-        options["scope"] = fields["scope"] = random.choice(SCOPES)
+        options["scope"] = random.choice([random.choice(SCOPES), random.sample(SCOPES, 2)])
+        fields["scopes"] = parse_scopes(options["scope"])
     if random.random() < 0.3:
         chosen = random.sample(ROLES, random.randint(1, 2))
         options["roles"], fields["roles"] = chosen, tuple(Role(role) for role in sorted(chosen))
@@ -153,15 +165,17 @@ def wished(random, model, sessions):
         session = model.store.session(random.choice(sessions))
         if upto is not None and upto < model.started[session.id]:
             upto = None
-        options["session"] = session.id
-        if random.random() < 0.6:
-            options["lineage"] = True
+        fields["session"] = session.id
+        if random.random() < 0.7:
+            options["of"], options["lineage"] = session, random.random() < 0.5
+            if not options["lineage"]:
+                fields["beside"] = fields.get("scopes", parse_scopes(session.scope) or None)
             seen = session if upto is None else session.at(upto)
             fields["spans"] = tuple(
                 Span(turn.session, turn.position - 1, turn.position) for turn in seen.turns(limit=10_000)
             )
         else:
-            fields["session"] = session.id
+            options["session"] = session.id
     return options, Filters(**fields), upto
 
 
@@ -186,15 +200,16 @@ def test_answers_are_those_of_a_model_that_looks_at_every_turn(tmp_path, seed, t
 
 def _compare(model, chance, options, filters, upto):
     query = " ".join(chance.choices(WORDS, k=chance.randint(1, 4)))
-    asked = (options, upto, query)
+    asked, of = (options, upto, query), options.pop("of", model.store)
+    ask = partial(of.recall, asked="keep", min_relevance=0)
     end = model.head if upto is None else upto
     expected = model.by_vectors(query, filters, end)
     as_of = {} if upto is None else {"as_of": upto}
-    hits = model.store.recall(query, mode="vector", k=1_000, min_position=end, **options, **as_of).hits
+    hits = ask(query, mode="vector", k=1_000, min_position=end, **options, **as_of).hits
     assert {hit.position for hit in hits} == expected.keys(), asked
     found = np.array([expected[hit.position] for hit in hits])
     assert np.all(np.diff(found) <= 1e-6), asked
-    hybrid = model.store.recall(query, k=1_000, min_position=end, **options, **as_of).hits
+    hybrid = ask(query, k=1_000, min_position=end, **options, **as_of).hits
     assert {hit.position for hit in hybrid} == expected.keys(), asked
     terms = terms_of(query)
     with projections_of(model.store).current_views().database.reading() as connection:
