@@ -19,6 +19,7 @@ from mnemolog.domain.events import (
     ValueDeleted,
     ValueSet,
 )
+from mnemolog.domain.fact_events import FactAsserted, FactRetracted
 from mnemolog.domain.item_events import ItemPut
 from mnemolog.domain.thread_events import ThreadCheckpointed, ThreadWritten
 
@@ -34,6 +35,7 @@ SEALED_TOPICS: Final = frozenset(
     for kind in (
         *(TurnRecorded, ValueSet, ValueDeleted, TaskChanged, NoteAdded, CheckpointCreated),
         *(RecallServed, ContextServed),
+        *(FactAsserted, FactRetracted),
         *(ThreadCheckpointed, ThreadWritten, ItemPut),
     )
 )

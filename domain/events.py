@@ -14,6 +14,7 @@ import msgspec
 
 from mnemolog.domain.event import Count, Moment, Ordinal, RequestedEvent, Share
 from mnemolog.domain.event import Event as Event
+from mnemolog.domain.fact_events import FACT_EVENTS
 from mnemolog.domain.item_events import ITEM_EVENTS
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.role import Role
@@ -445,7 +446,7 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         TokenCreated,
         TokenRevoked,
     )
-} | {event_type.topic: event_type for event_type in (*THREAD_EVENTS, *ITEM_EVENTS)}
+} | {event_type.topic: event_type for event_type in (*THREAD_EVENTS, *ITEM_EVENTS, *FACT_EVENTS)}
 """Every topic this version can read and write."""
 
 

@@ -35,6 +35,8 @@ from mnemolog.domain.events import (
     TurnsRewound,
     ValueSet,
 )
+from mnemolog.domain.fact_events import FACT_EVENTS, FactAsserted, FactRetracted
+from mnemolog.domain.facts import checked_fact_key, facts_scope
 from mnemolog.domain.item_events import ItemPut
 from mnemolog.domain.language import LANGUAGES
 from mnemolog.domain.limits import JSON_DEPTH_MAX
@@ -104,7 +106,11 @@ class History:
         if session is None:
             if isinstance(event, SessionSwitched) and agent_of(recorded.stream) is not None:
                 return None if event.to in self._starts else "the session entered was never started"
+            if isinstance(event, FACT_EVENTS):
+                return _why_no_facts(recorded.stream)
             return "a turn belongs into the stream of a session" if isinstance(event, TurnRecorded) else None
+        if isinstance(event, FACT_EVENTS):
+            return _why_no_facts(recorded.stream)
         if isinstance(event, SessionStarted):
             return self._why_no_start(recorded, event)
         if session not in self._starts:
@@ -137,6 +143,17 @@ class History:
                 return False
             owner, upto = start.parent, min(upto, start.branched_at)
         return False
+
+
+def _why_no_facts(stream: str) -> str | None:
+    """Return why a stream cannot have facts; None if it can."""
+    try:
+        if (scope := facts_scope(stream)) is not None:
+            parse_scope(scope)
+            return None
+    except MnemologError:
+        pass
+    return "a fact belongs into the stream of the facts of a scope"
 
 
 def _turn(event: TurnRecorded, _position: int) -> str | None:
@@ -211,6 +228,20 @@ def _ranges(versions: Iterable[tuple[int, int]]) -> str | None:
     return None if all(first <= last for first, last in versions) else "it names versions that cannot be"
 
 
+def _fact(event: FactAsserted, position: int) -> str | None:
+    try:
+        checked_fact_key(event.key)
+    except MnemologError:
+        return "its key is no path"
+    if any(turn >= position for turn in event.because):
+        return "it rests on what does not come before it"
+    return None if _is_json(event.value) else "its value is no JSON, or nested too deep"
+
+
+def _retraction(event: FactRetracted, position: int) -> str | None:
+    return None if event.fact < position else "it takes back what does not come before it"
+
+
 def _token(event: TokenCreated, _position: int) -> str | None:
     try:
         if not all(map(parse_scope, event.scopes)):
@@ -258,4 +289,6 @@ _FLAWS: Final[dict[type[Event], Callable[[Any, int], str | None]]] = {
     TokenCreated: _token,
     ThreadCheckpointed: _thread,
     ItemPut: _value,
+    FactAsserted: _fact,
+    FactRetracted: _retraction,
 }

@@ -1,0 +1,148 @@
+"""Facts with two times: the rule that decides what a key has, and the checks of keys and times.
+
+An assertion is recorded at a position, and true from a moment on. The value at a time v, known at a position p, is that
+of the latest `valid_from` <= v among the assertions at or before p that were not retracted by then; ties by position.
+There is no end: an interval ends where the next begins, and `None` is the value of what has ended.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime
+from typing import Any, Final, NamedTuple
+
+from mnemolog.domain.canonical import canonical
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.fact_events import FactAsserted
+from mnemolog.domain.limits import LABEL_BYTES_MAX, VALUE_BYTES_MAX, VALUE_KEY_BYTES_MAX, checked_json, checked_label
+from mnemolog.domain.moments import Time, checked_position, parse_time
+from mnemolog.domain.position import Micros, Position
+
+_STREAM_PREFIX: Final = "facts/"
+BECAUSE_MAX: Final = 100
+"""Turns that one fact may rest on."""
+NOTHING: Final = canonical(None)
+"""The value of a key that has ended, as bytes."""
+_MONTH: Final = re.compile(r"\d{4}-\d{2}\Z")
+_WILDCARDS: Final = frozenset("*?[]")
+
+
+def facts_stream(scope: str) -> str:
+    """Return the name of the stream that holds the facts of a scope."""
+    return _STREAM_PREFIX + scope
+
+
+def facts_scope(stream: str) -> str | None:
+    """Return the scope whose facts a stream holds, or None for a stream of another kind."""
+    return stream.removeprefix(_STREAM_PREFIX) if stream.startswith(_STREAM_PREFIX) else None
+
+
+class Assertion(NamedTuple):
+    """What the rule looks at."""
+
+    position: Position
+    valid_from: int
+    """Microseconds since the Unix epoch."""
+    value: bytes
+    """In canonical form, so that equal values have equal bytes."""
+    checked_at: int
+    """When the newest of its evidence was said, else when it was recorded."""
+    retracted: Position | None = None
+    """The position of its first retraction."""
+
+
+class Belief(NamedTuple):
+    """The value that a key has, and the assertions that say so."""
+
+    value: bytes
+    since: int
+    """The first moment from which on assertion after assertion gives this value."""
+    checked_at: int
+    """When it was last said or confirmed."""
+    positions: tuple[Position, ...]
+    """Of these assertions, the one that decides first."""
+
+
+def latest_first(assertions: Iterable[Assertion], *, valid_at: int | None, upto: int) -> list[Assertion]:
+    """Return the assertions of a key that count at a time, or at all, as known at a position; the latest first."""
+    live = (
+        item
+        for item in assertions
+        if item.position <= upto
+        and (item.retracted is None or item.retracted > upto)
+        and (valid_at is None or item.valid_from <= valid_at)
+    )
+    return sorted(live, key=lambda item: (item.valid_from, item.position), reverse=True)
+
+
+def believed(ordered: Iterable[Assertion]) -> Belief | None:
+    """Return what a key has, given `latest_first`; None without an assertion. Reads no further than the value goes."""
+    found: list[Assertion] = []
+    for item in ordered:
+        if found and item.value != found[0].value:
+            if item.valid_from == found[-1].valid_from:
+                continue  # Its interval is empty: an assertion recorded later begins at the same moment.
+            break
+        found.append(item)
+    if not found:
+        return None
+    checked_at = max(item.checked_at for item in found)
+    return Belief(found[0].value, found[-1].valid_from, checked_at, tuple(item.position for item in found))
+
+
+def effective_from(event: FactAsserted, recorded_at: int) -> int:
+    """Return since when an assertion is true."""
+    said = recorded_at if event.said_at is None else event.said_at
+    return said if event.valid_from is None else event.valid_from
+
+
+def new_fact(
+    *,
+    key: str,
+    value: Any,
+    valid_from: Time | None = None,
+    because: Sequence[int] = (),
+    maker: str = "",
+    session: str | None = None,
+) -> FactAsserted:
+    """Return the event that gives a key a value, checked. Raises `InvalidInput`, `LimitExceeded`."""
+    if len(because) > BECAUSE_MAX:
+        raise InvalidInput("because", f"{len(because)} turns; a fact rests on {BECAUSE_MAX} at most: name the best")
+    return FactAsserted(
+        key=checked_fact_key(key),
+        value=checked_json("value", value, bytes_max=VALUE_BYTES_MAX),
+        valid_from=None if valid_from is None else parse_valid_time("valid_from", valid_from),
+        because=sorted({checked_position("because", position) for position in because}),
+        maker=checked_label("maker", maker, bytes_max=LABEL_BYTES_MAX) if maker else "",
+        session=session,
+    )
+
+
+def checked_fact_key(key: str) -> str:
+    """Return `key` if it can name a fact: a path such as `user/city`, of 512 bytes at most. Raises `InvalidInput`."""
+    checked_label("key", key, bytes_max=VALUE_KEY_BYTES_MAX)
+    if not all(part.strip() == part and part not in ("", ".", "..") for part in key.split("/")):
+        raise InvalidInput("key", f"{key!r} is not a path; write it like 'user/city'")
+    if not _WILDCARDS.isdisjoint(key):
+        raise InvalidInput("key", f"{key!r} has a wildcard, which only a pattern may have; write it like 'user/city'")
+    return key
+
+
+def parse_valid_time(field: str, value: Time) -> Micros:
+    """Return a time at which something is true. Raises `InvalidInput`.
+
+    A day is its first moment and a month its first day, both in UTC, and so is text that names no zone.
+    """
+    if isinstance(value, str) and _MONTH.match(value.strip()):
+        value = f"{value.strip()}-01"
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = value.isoformat()
+    if isinstance(value, str):
+        try:
+            found = None if value.strip().isdigit() else datetime.fromisoformat(value.strip())
+        except ValueError:
+            found = None
+        if found is not None and found.tzinfo is None:
+            value = found.replace(tzinfo=UTC)
+    return parse_time(field, value)
