@@ -113,7 +113,7 @@ def basis_of(served: RecallServed) -> Basis:
 
 
 class _VectorLeg(NamedTuple):
-    """How the vector leg answered, or why it did not."""
+    """How the vector leg answered, or why it did not: also where it had nothing to search."""
 
     vectors: Vectors | None = None
     answer: VectorAnswer | None = None
@@ -274,7 +274,7 @@ class Recalls:
             hits=hits,
             head=head,
             vectors_cover=None if leg.answer is None else leg.answer.covers,
-            legs=tuple(found.legs),
+            legs=tuple(name for name in found.legs if name != VECTOR or leg.why_not is None),
             unavailable_legs={
                 name: why for name, why in ((VECTOR, leg.why_not), (RERANKER, failed)) if why is not None
             },
@@ -348,7 +348,7 @@ class Recalls:
             why = answer.lag or "they were lost since"
             raise errors.ProjectionBehind("vectors", behind_events=upto - answer.covers, why=why)
         if hybrid and answer.covers == ORIGIN < upto:
-            return _VectorLeg(why_not=f"no turn has a vector yet: {answer.lag or 'none was embedded'}")
+            return _VectorLeg(vectors, answer, f"no turn has a vector yet: {answer.lag or 'none was embedded'}")
         return _VectorLeg(vectors, answer)
 
     def _vectors(self, basis: Basis, head: Position | None) -> Vectors:

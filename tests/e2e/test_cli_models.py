@@ -60,6 +60,9 @@ def test_a_change_of_model_and_back(run, memory, mean, largest):
     activated = run("model", "activate", memory, largest, "--json").json
     assert (activated["fingerprint"], activated["appended"], activated["encoded_texts"]) == (new, True, 0)
     assert recalled(run, memory, mean) == new
+    note = f"note: {largest} is active and answers; --model {mean} has no effect"
+    said = {model: run("recall", memory, "dog", "--model", model).stderr for model in (mean, largest, "none")}
+    assert {model: note in text for model, text in said.items()} == {mean: True, largest: False, "none": False}
     again = run("model", "activate", memory, new[:8])
     assert again.returncode == 0
     assert "was active already" in again.stdout
