@@ -118,7 +118,7 @@ def test_a_turn_at_the_end_of_the_calendar_breaks_no_recall(old, local):
         assert repr(answer)
         assert answer.to_json()
     for end in ENDS:
-        hits = old.recall("tea in May", k=20, since=end, until=end + DAY / 4 if end < LAST - DAY else None).hits
+        hits = old.recall("tea of May", k=20, since=end, until=end + DAY / 4 if end < LAST - DAY else None).hits
         assert end in [hit.said_at for hit in hits]
         assert all(dated(hit.said_at) for hit in hits)
         assert old.find("tea", since=end)
@@ -186,7 +186,7 @@ def test_a_message_with_an_impossible_time_is_refused(store):
     """By the field that has it; nothing is recorded."""
     session, ends = store.session("s"), ("9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00")
     before = store.head()
-    for said in (*ends, 1e300, -1, float("nan"), float("inf"), 10**30, 0):
+    for said in (*ends, 1e300, float("nan"), float("inf"), 10**30):
         with pytest.raises(InvalidInput, match="said_at"):
             session.record({"role": "user", "content": "tea", "said_at": said})
     assert store.head() == before

@@ -102,7 +102,7 @@ def test_a_receipt_reproduces_and_says_what_would_differ_today(store):
     session = fill(store)
     answer = store.recall("tea word1", k=3, weights=Weights(neighbours=0.0), receipt=True)
     assert store.audit.recalls().recalls[0].would_differ_today is False
-    new = session.record("user", "tea word1")
+    new = session.record("user", "word1 tea")
     (item,) = store.audit.recalls().recalls
     assert (item.verdict.value, item.would_differ_today) == ("reproduces", True)
     assert item.came == (new.position,)
@@ -228,7 +228,7 @@ def test_a_receipt_of_an_unknown_ranking_cannot_be_checked(store):
     session = fill(store)
     store.recall("tea word1", k=3, receipt=True)
     append_receipt(store, changed(*served_by(store), ranking="x/9"))
-    session.record("user", "tea word1")
+    session.record("user", "word1 tea")
     first, second = store.audit.recalls().recalls
     assert (first.verdict, second.verdict) == ("reproduces", "cannot-be-told")
     assert "'x/9'" in second.why
