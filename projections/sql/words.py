@@ -110,7 +110,7 @@ def stems_among(texts: Sequence[str], wanted: Collection[str], language: str = D
 
 def terms_of(query: str, language: str = DEFAULT_LANGUAGE) -> list[str]:
     """Return the distinct stems to search for, in order; empty if the query contains no word."""
-    words = _parts(_split(query, language))
+    words = _parts(dict.fromkeys(_split(query, language)))  # A long question says few words many times.
     dropped = STOP_WORDS if language == DEFAULT_LANGUAGE else frozenset[str]()
     telling = [word for word in words if word not in dropped] or words
     longer = [word for word in telling if len(word) > 1 or word.isdigit() or not word.isascii()] or telling
@@ -123,7 +123,7 @@ def wholes_of(query: str, language: str = DEFAULT_LANGUAGE) -> dict[str, str]:
     Ranking takes each of these as optional, because users write `youtube` for `YouTube`, and emoji for decoration.
     """
     stem = _stems_in(language).stem
-    names = [_in_parts(piece) for word in _split(query, language) for piece in _pieces(word)]
+    names = [_in_parts(piece) for word in dict.fromkeys(_split(query, language)) for piece in _pieces(word)]
     return {stem(part): stem(name) for name, *parts in names for part in parts or [name] if parts or _EMOJI.match(name)}
 
 
