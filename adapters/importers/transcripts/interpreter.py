@@ -13,7 +13,7 @@ from typing import Final
 
 from mnemolog.adapters.importers.entry import Compacted, Entry, Undone
 from mnemolog.adapters.importers.transcripts.file_offsets import Links
-from mnemolog.adapters.importers.transcripts.lookup import StoreLookup
+from mnemolog.adapters.importers.transcripts.lookup import StoreLookup, copied_as, said_in
 from mnemolog.adapters.importers.transcripts.steps import (
     SIDE,
     AlreadyThere,
@@ -27,10 +27,11 @@ from mnemolog.adapters.importers.transcripts.steps import (
     Step,
     Switch,
 )
+from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.limits import SCOPE_BYTES_MAX
 from mnemolog.domain.position import Position
+from mnemolog.domain.session import session_of
 from mnemolog.infra.runtime.lru_cache import LruCache
-from mnemolog.projections.read_models import Turn
 
 RECENT_MAX: Final = 1_000
 
@@ -57,7 +58,7 @@ class TranscriptInterpreter:
         self._lookup, self._state, self._links = lookup, state, links
         self._agent, self._scope = agent, scope
         self._recent: LruCache[str, str] = LruCache(RECENT_MAX)
-        self._copies: Iterator[Turn] | None = None
+        self._copies: Iterator[RecordedEvent] | None = None
 
     def interpret(self, entry: Entry) -> Steps:
         """Yield the steps of a line.
@@ -198,10 +199,10 @@ class TranscriptInterpreter:
         if self._copies is None:
             after = None if anchor is None else self._lookup.end_of_line(anchor)
             self._copies = self._lookup.turns(entry.copied_from, Position(after or 0))
-        turn, said = next(self._copies, None), entry.turns[0]
-        if turn is None or (turn.role, turn.text) != (said.role, said.text):
+        turn = next(self._copies, None)
+        if turn is None or said_in(turn) not in copied_as(entry.turns[0]):
             return None
-        return Anchor(turn.session, turn.key or "", turn.position)
+        return Anchor(session_of(turn.stream) or "", turn.key or "", turn.position)
 
     def _copied(self, entry: Entry, anchor: Anchor | None) -> None:
         self._state.cursors[entry.session] = LineCursor(entry.name, None, anchor)

@@ -6,18 +6,21 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mnemolog.adapters.importers.transcripts.steps import SIDE, Anchor
+from mnemolog.adapters.importers.turn import ImportedTurn
 from mnemolog.adapters.support.store_access import known_session, log_of, visible_of
 from mnemolog.domain.agent import agent_stream
-from mnemolog.domain.events import SessionStarted
-from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.domain.role import Role
+from mnemolog.domain.events import Forgotten, RecordedEvent, SessionStarted, TurnRecorded
+from mnemolog.domain.position import NO_STREAM, ORIGIN, Position
+from mnemolog.domain.role import ROLES, Role
 from mnemolog.domain.session import session_of, session_stream
 from mnemolog.domain.state import SessionState
-from mnemolog.projections.read_models import Turn
 from mnemolog.store import MemoryStore
 
 _PAGE: Final = 200
-_COPIES_PAGE: Final = 500
+
+
+Said = tuple[Role | None, str | None]
+"""Role and text, None where they are forgotten."""
 
 
 class StoreLookup:
@@ -108,12 +111,14 @@ class StoreLookup:
         """Whether a session sees nothing after a position."""
         return not known_session(self.store, session).turns(after=position, limit=1)
 
-    def turns(self, session: str, after: Position) -> Iterator[Turn]:
-        """Yield the turns of a session and of its ancestors, hidden ones included."""
-        handle = known_session(self.store, session)
-        while page := handle.turns(after=after, limit=_COPIES_PAGE, hidden=True):
-            yield from page
-            after = page[-1].position
+    def turns(self, session: str, after: Position) -> Iterator[RecordedEvent]:
+        """Yield the turns of a session and of its ancestors, hidden and forgotten ones included."""
+        head, last = self.head(), self.log.event_at(after)
+        for span in visible_of(self.store).spans(session, hidden=True):
+            stream, upto = session_stream(span.session), head if span.upto is None else span.upto
+            first = last.version if last is not None and last.stream == stream else NO_STREAM
+            for events in self.log.read_stream(stream, after=first, upto=upto) if after < upto else ():
+                yield from (turn for turn in events if turn.position > max(after, span.after) and said_in(turn))
 
     def switched(self, agent: str, key: str) -> Position | None:
         """Return the position of the agent's switch with this key, None if it was not made."""
@@ -121,3 +126,19 @@ class StoreLookup:
 
     def _state(self, session: str) -> SessionState:
         return visible_of(self.store).state(session)
+
+
+def said_in(turn: RecordedEvent) -> Said | None:
+    """Return role and text of a turn; of a forgotten one the role alone, if its key tells it. None for other events."""
+    event = turn.event
+    if isinstance(event, TurnRecorded):
+        return event.role, event.text
+    if not isinstance(event, Forgotten) or event.was != TurnRecorded.topic:
+        return None
+    kind = (turn.key or "").partition("/")[0].partition("@")[0]
+    return ROLES.get(kind), None
+
+
+def copied_as(turn: ImportedTurn) -> tuple[Said, ...]:
+    """Return what `said_in` returns of a turn that this one may copy."""
+    return (turn.role, turn.text), (turn.role, None), (None, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from mnemolog.adapters.importers.entry import Compacted, Entry
 from mnemolog.adapters.importers.recognition import Item, Recording
 from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterpreter
-from mnemolog.adapters.importers.transcripts.lookup import StoreLookup
+from mnemolog.adapters.importers.transcripts.lookup import StoreLookup, copied_as, said_in
 from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Step, Switch
 from mnemolog.adapters.importers.turn import event_of
 from mnemolog.adapters.support.store_access import known_session, sessions_of, visible_of
@@ -140,8 +141,8 @@ class Preview:
         self._met: set[tuple[str, str]] = set()
         self._said: dict[str, set[int]] = {}
         """Hashes of what sessions say in the files."""
-        self._copied: dict[str, set[int]] = {}
-        """The same of sessions in the log that others begin with copies of."""
+        self._copies: dict[str, Counter[int]] = {}
+        """Of sessions that begin with copies: hashes of what they may still copy from the log."""
         self._sessions: set[str] = set()
         self._diverged: set[str] = set()
         """Sessions with a turn of their own: what follows is not a copy."""
@@ -166,11 +167,16 @@ class Preview:
         there = self._lookup.at(home, first.key) if home else self._lookup.anywhere(first.key)
         is_met = there is not None or (home, first.key) in self._met
         self._met.add((home, first.key))
-        said = hash((first.role, first.text))
-        self._said.setdefault(home, set()).add(said)
+        said = [hash(known) for known in copied_as(first)]
+        self._said.setdefault(home, set()).add(said[0])
         if is_met or other is None or not home or home in self._diverged:
             return is_met
-        if other not in self._copied:
+        if said[0] in self._said.get(other, ()):
+            return True
+        if home not in self._copies:
             turns = self._lookup.turns(other, ORIGIN) if self._lookup.of(other) else ()
-            self._copied[other] = {hash((turn.role, turn.text)) for turn in turns}
-        return said in self._copied[other] or said in self._said.get(other, ())
+            self._copies[home] = Counter(hash(said_in(turn)) for turn in turns)
+        copies = self._copies[home]
+        found = [known for known in said if copies[known]][:1]
+        copies.subtract(found)
+        return bool(found)

@@ -260,13 +260,17 @@ def test_an_imported_transcript_is_continued_and_resumed(talk, memory, read, sai
     assert said(A) == [*TALK, "Thanks.", "One more thing."]
 
 
-def test_forgotten_turns_are_not_recorded_again(talk, memory, read_anew, read, said):
-    """Their keys are still known."""
+@pytest.mark.parametrize("marked", [True, False])
+def test_forgotten_turns_are_not_recorded_again(talk, projects, memory, read_anew, read, said, marked):
+    """Their keys are still known, also to forks that are written later."""
     read()
     memory.forget(session=A)
     report = read_anew()
     assert (report.recorded, report.already_there) == (0, 4)
-    assert said(A) == []
+    fork = talk.fork(projects, B, upto=talk.last, marked=marked)
+    fork.say("Is it broken?")
+    assert read().recorded == 1
+    assert (said(A), said(B)) == ([], ["Is it broken?"])
 
 
 QUEUED = {

@@ -175,6 +175,26 @@ def test_a_fork_is_a_branch_at_the_point_of_the_fork(talk, rollouts, memory, rea
     read_anew()
 
 
+@pytest.mark.parametrize("forgotten", [[0], [1, 2], [4, 5], range(6)])
+def test_a_fork_written_after_a_forget_does_not_bring_it_back(talk, rollouts, memory, read, read_anew, said, forgotten):
+    """A forgotten turn is found by role and order: the texts of the copies are compared with nothing."""
+    read()
+    memory.forget(positions=[turn.position for at, turn in enumerate(memory.turns(A)) if at in forgotten])
+    left = [text for at, text in enumerate(TALK) if at not in forgotten]
+    fork = talk.fork(rollouts, B)
+    fork.say("Is it broken?")
+    with Transcripts(memory) as transcripts:
+        assert transcripts.preview([fork.path]).recorded == 1
+    assert read().recorded == 1
+    grandchild = fork.fork(rollouts, C)
+    grandchild.undo(1)
+    grandchild.say("Is it really?")
+    assert read().recorded == 1
+    assert (said(B), said(C)) == ([*left, "Is it broken?"], [*left, "Is it really?"])
+    assert memory.session(C).lineage() == [A, B, C]
+    read_anew()
+
+
 def test_a_fork_that_repeats_later_words_of_the_old_session_has_its_own_turns(talk, rollouts, read, read_anew, said):
     """Only a line in the same place is a copy, whatever its words."""
     talk.say("Thanks.")
