@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from mnemolog.application import commands
+from mnemolog.application.facts import FactKeys, Facts
 from mnemolog.application.session_list import SessionList
 from mnemolog.application.session_service import Sessions
 from mnemolog.application.switches import Agents, Switches
@@ -65,6 +66,7 @@ class SharedParts:
     nodes: Nodes
     forgetting: Forgetting
     tokens: Tokens
+    fact_keys: FactKeys
     wal_keeper: WalKeeper
     telemetry: Telemetry
     gauges: Gauges
@@ -182,6 +184,7 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
             copies_of_keys=partial(copies_of_keys, layout.folder),
         ),
         tokens=Tokens(log, clock, uses=layout.projections / "token-uses.json"),
+        fact_keys=FactKeys(log, projections),
         wal_keeper=WalKeeper(log.path, log),
         telemetry=telemetry or NO_TELEMETRY,
         gauges=gauges_of(layout, log, projections),
@@ -204,6 +207,7 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
         visible=visible,
         agents=agents,
         sessions=Sessions(visible, agents, clock=shared.clock, limits=shared.limits),
+        facts=Facts(visible, projections, shared.fact_keys, clock=shared.clock),
         switches=Switches(visible, agents, partial(session_list.groups, "scope")),
         recalls=recalls,
         contexts=contexts,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from mnemolog.application import previews
+from mnemolog.application.facts import Facts
 from mnemolog.application.prompt_messages import messages_of
 from mnemolog.application.session_service import Decision, Sessions
 from mnemolog.application.switches import Switches
@@ -24,7 +25,7 @@ from mnemolog.projections.context.answer import Context
 from mnemolog.projections.context.service import TOKENS, Contexts, wanted
 from mnemolog.projections.context.token_counting import Tokenizer
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.read_models import Turn
+from mnemolog.projections.read_models import Fact, Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import PrefetchResult, Request, Ticket
@@ -40,6 +41,7 @@ class SessionParts:
 
     visible: VisibleEvents
     sessions: Sessions
+    facts: Facts
     switches: Switches
     projections: ProjectionSet
     contexts: Contexts
@@ -106,6 +108,39 @@ class Session(OfOneProcess, WorkingMemory):
         """Record messages in the order given, in one transaction. See `MemoryStore.record_many`."""
         recorded = self._parts.sessions.record_many(messages, session_id=self.id)
         return Results(item.turn() for item in recorded)
+
+    def assert_fact(
+        self,
+        key: str,
+        value: Any,
+        *,
+        valid_from: Time | None = None,
+        because: Sequence[Turn | int] = (),
+        corrects: Fact | int | None = None,
+        reason: str = "",
+        maker: str = "",
+    ) -> Fact:
+        """Say what a key has, in the scope of this session. Durable when this returns.
+
+            store = MemoryStore.open("memory/", model=None)
+            trip = store.session("trip")
+            said = trip.record("user", "I moved to Porto in March.")
+            trip.assert_fact("user/city", "Porto", valid_from="2026-03", because=[said]).position  # -> 3
+            store.fact("user/city").value  # -> 'Porto'
+
+        Arguments and errors are those of `MemoryStore.assert_fact`. The fact names the session.
+        """
+        return self._parts.facts.assert_fact(
+            key,
+            value,
+            scope=self.scope,
+            valid_from=valid_from,
+            because=because,
+            corrects=corrects,
+            reason=reason,
+            maker=maker,
+            session=self.id,
+        )
 
     @takes_options
     def recall(

@@ -37,7 +37,7 @@ from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.replay import Replay, replay
 from mnemolog.projections.maintenance.results import RebuildReport
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.read_models import AgentSummary, ScopeSummary, SessionSummary, Turn
+from mnemolog.projections.read_models import AgentSummary, Fact, ScopeSummary, SessionSummary, Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.phrases import find_turns, search_for
 from mnemolog.projections.recall.question import RecallOptions, SearchOptions, TurnFilters, question
@@ -206,6 +206,122 @@ class MemoryStore(OfOneProcess):
         of = None if session is None else session_id_of(session)
         recorded = self.parts.sessions.record_many(messages, session_id=of)
         return Results(item.turn() for item in recorded)
+
+    def assert_fact(
+        self,
+        key: str,
+        value: Any,
+        *,
+        scope: str | None = None,
+        valid_from: Time | None = None,
+        because: Sequence[Turn | int] = (),
+        corrects: Fact | int | None = None,
+        reason: str = "",
+        maker: str = "",
+    ) -> Fact:
+        """Say what a key has from a time on (docs/facts.md). Durable when this returns.
+
+            store = MemoryStore.open("memory/", model=None)
+            heard = store.assert_fact("user/city", "Porto", valid_from="2026-03")
+            store.assert_fact("user/city", "Lisbon", corrects=heard, reason="misheard").position  # -> 3
+
+        - `key`: a path such as `user/city`, up to 512 bytes. It has one value; a set is a folder of keys
+        - `value`: any JSON value, up to 256 KiB; None from when on nothing is known
+        - `scope`: exactly this scope; None for that of the store
+        - `valid_from`: since when it is true. A date is its first moment, a month such as `2026-03` its first day, in
+          UTC. None: since the newest turn of `because` was said, else since now
+        - `because`: the turns that it rests on, or their positions, up to 100
+        - `corrects`: a fact of this key that was wrong; it is retracted in the same append. See `retract_fact`
+        - `reason`: why that was wrong, up to 256 bytes
+        - `maker`: the program that found it, for `retract_facts`
+
+        The value that begins last holds, whatever was recorded last; the same value again confirms. The result is what
+        was asserted, which is not to say that it holds. It names the keys that are nearest to a new one. Raises
+        `InvalidInput`, `LimitExceeded`, `LogBusy`, `StorageFull`: nothing was written.
+        """
+        return self.parts.facts.assert_fact(
+            key,
+            value,
+            scope=scope,
+            valid_from=valid_from,
+            because=because,
+            corrects=corrects,
+            reason=reason,
+            maker=maker,
+        )
+
+    def retract_fact(self, fact: Fact | int, *, reason: str = "") -> int:
+        """Take back a fact that was wrong. Return how many assertions that were.
+
+            store = MemoryStore.open("memory/", model=None)
+            store.retract_fact(store.assert_fact("user/city", "Porto"), reason="misheard")  # -> 1
+            store.fact("user/city")  # -> None
+
+        - `fact`: a fact as it was read stands for all assertions that say so (`Fact.assertions`); a position for one
+        - `reason`: why, up to 256 bytes
+
+        What was believed before stays in the history, and is what a read as of then returns. What changed was not
+        wrong: assert the new value. Raises `InvalidInput` for what is no fact.
+        """
+        return self.parts.facts.retract(fact, reason=reason)
+
+    def retract_facts(self, *, maker: str, scope: str | Sequence[str] = "", reason: str = "") -> int:
+        """Take back everything that a maker asserted at or below `scope`, one or several. Return how many assertions.
+
+            store = MemoryStore.open("memory/", model=None)
+            store.assert_fact("user/city", "Porto", maker="extractor/1")
+            store.retract_facts(maker="extractor/1")  # -> 1
+
+        One append: all of it or nothing. Raises `InvalidInput`.
+        """
+        return self.parts.facts.retract_made_by(maker, scope=scope, reason=reason)
+
+    def fact(
+        self, key: str, *, scope: str | None = None, as_of: When | None = None, valid_at: Time | None = None
+    ) -> Fact | None:
+        """Return what a key has; None if nothing is known, or nothing any more.
+
+            store = MemoryStore.open("memory/", model=None)
+            store.assert_fact("user/city", "Porto", valid_from="2026-03")
+            store.fact("user/city", valid_at="2026-02")  # -> None
+            store.fact("user/city", valid_at="2026-04").value  # -> 'Porto'
+
+        - `scope`: exactly this scope; None for that of the store
+        - `as_of`: what was known at this position or time of recording
+        - `valid_at`: what is true at this time, read as `valid_from` is; None for now, and with `as_of` for then
+
+        Raises `InvalidInput`.
+        """
+        return self.parts.facts.find(key, scope=scope, as_of=as_of, valid_at=valid_at)
+
+    def facts(
+        self,
+        pattern: str = "*",
+        *,
+        scope: str | Sequence[str] = "",
+        as_of: When | None = None,
+        valid_at: Time | None = None,
+        limit: int = 1_000,
+    ) -> Results[Fact]:
+        """Return up to `limit` facts that hold, in the order of their keys.
+
+            store = MemoryStore.open("memory/", model=None)
+            store.assert_fact("user/allergies/nuts", True)
+            [fact.key for fact in store.facts("user/allergies/*")]  # -> ['user/allergies/nuts']
+
+        - `pattern`: a glob over the whole key (`*?[]`)
+        - `scope`: at or below this scope, or any of several
+        - `as_of`, `valid_at`: as in `fact`
+
+        Raises `InvalidInput`.
+        """
+        return self.parts.facts.all(pattern, scope=scope, as_of=as_of, valid_at=valid_at, limit=limit)
+
+    def fact_history(
+        self, key: str, *, scope: str | None = None, as_of: When | None = None, valid_at: Time | None = None
+    ) -> Results[Fact]:
+        """Return every assertion of a key in the order of the log, with what became of it. Arguments as in `fact`."""
+        return self.parts.facts.history(key, scope=scope, as_of=as_of, valid_at=valid_at)
 
     def sessions(
         self,

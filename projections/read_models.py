@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -39,6 +39,51 @@ class Turn(Result, frozen=True, kw_only=True):
 
     def _shown(self) -> Iterable[str]:
         return (f"@{self.position}", f"{self.speaker or self.role.value}: {brief(self.text)}")
+
+
+class Fact(Result, frozen=True, kw_only=True):
+    """What a key of a scope has, and how that is known."""
+
+    _columns: ClassVar[tuple[str, ...]] = ("key", "value", "valid_from", "checked_at", "state", "position", "maker")
+
+    key: str
+    value: Any
+    """Any JSON value; in a history, None for the end of what was."""
+    scope: str
+    valid_from: datetime
+    """Since when it is true: where this value began, in a history of this assertion. UTC."""
+    assumed: bool
+    """Whether nobody said since when: then since it was said, or recorded."""
+    until: datetime | None = None
+    """In a history, where the next one begins: this moment is not part of it. Equal to `valid_from` if it is empty."""
+    checked_at: datetime
+    """When it was last said or confirmed: when the newest turn that it rests on was said, else when it was recorded."""
+    state: Literal["holds", "asserted", "superseded", "later", "retracted"]
+    """`asserted`: by this call, which is not to say that it holds. `later`: from a later time on."""
+    position: Position
+    """The position in the log of the assertion that decides."""
+    assertions: tuple[Position, ...]
+    """The positions of all assertions that say so one after the other, that one included."""
+    because: tuple[Position, ...]
+    """The positions of the turns that this assertion rests on. Some of them may have been forgotten."""
+    recorded_at: datetime
+    maker: str = ""
+    """The program that found it; empty if none was named."""
+    session: str | None = None
+    """The session that it was asserted in."""
+    actor: str = ""
+    """Who asserted it; empty if none was given."""
+    retracted: Position | None = None
+    """In a history, the position of its retraction."""
+    reason: str = ""
+    """Of the retraction."""
+    nearest: tuple[str, ...] = ()
+    """Of a new key that was asserted: keys there were already that resemble it, most alike first."""
+
+    def _shown(self) -> Iterable[str]:
+        yield from (f"@{self.position}", f"{self.key} = {brief(self.value)}", f"since {brief(self.valid_from)}")
+        if self.state != "holds":
+            yield self.state
 
 
 class SessionSummary(Result, frozen=True, kw_only=True):

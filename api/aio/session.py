@@ -71,6 +71,7 @@ class AsyncSession(AsyncMemoryView[Session]):
         """The scope the session was started in."""
         return self._of.scope
 
+    assert_fact = in_write_pool(Session.assert_fact)
     record = in_write_pool(Session.record)
     record_many = in_write_pool(Session.record_many)
     recall = in_recall_pool(Session.recall)

@@ -63,17 +63,27 @@ def decide(
 ) -> list[RecordedEvent]:
     """Append the events that `decision` returns for the state of a session, the last one under `key`.
 
+    See `append_once`.
+    """
+    stream, state = session.session_stream(session_id), state_in(tx, session_id, states)
+    return append_once(tx, stream, lambda: decision(state), key=key)
+
+
+def append_once(
+    tx: Transaction, stream: str, decision: Callable[[], list[Event]], *, key: str | None
+) -> list[RecordedEvent]:
+    """Append the events that `decision` returns to a stream, the last one under `key`.
+
     If there is an event with that key, it is a retry: that event is returned, and nothing is decided. Raises
     `DuplicateKey` if it was made for another request, `ContentForgotten` if it was forgotten.
     """
-    stream, state = session.session_stream(session_id), state_in(tx, session_id, states)
     if key is not None and (made := tx.find(stream, key)) is not None:
         if isinstance(made.event, Forgotten):
             raise errors.ContentForgotten(stream=stream, key=key, position=made.position)
         if is_of_other_request(made.event):
             raise errors.DuplicateKey(stream=stream, key=key, position=made.position)
         return [made]
-    events = decision(state)
+    events = decision()
     if events and key is not None:
         events = [*events[:-1], with_request(events[-1])]
     return [tx.append(stream, event, key=key if event is events[-1] else None) for event in events]

@@ -10,10 +10,11 @@ from mnemolog.domain import errors, session
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import local_time, to_datetime
 from mnemolog.domain.events import RecordedEvent, SessionSwitched
+from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.lineage import last_seen, unhidden
 from mnemolog.domain.moments import When, checked_position, position_at
 from mnemolog.domain.position import ORIGIN, Position, Version
-from mnemolog.domain.scope import Boundary
+from mnemolog.domain.scope import Boundary, covered
 from mnemolog.domain.similar_labels import closest
 from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.domain.state import SessionState
@@ -54,7 +55,7 @@ class VisibleEvents:
             yield after, [recorded for recorded in found if self.shows(recorded)]
 
     def shows(self, recorded: RecordedEvent) -> bool:
-        """Whether an event may be shown: with a boundary, those of sessions inside, and switches between them."""
+        """Whether an event may be shown: with a boundary, what is inside and switches between what is."""
         event = recorded.event
         if not self.boundary.scopes or not isinstance(event, SessionSwitched):
             return self.shows_stream(recorded.stream)
@@ -64,6 +65,8 @@ class VisibleEvents:
         """Whether the events of a stream may be shown."""
         if not self.boundary.scopes:
             return True
+        if (scope := facts_scope(stream)) is not None:
+            return covered(self.boundary.scopes, scope)
         session_id = session.session_of(stream)
         return session_id is not None and self.states.holds(session_id)
 

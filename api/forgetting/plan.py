@@ -24,6 +24,8 @@ from mnemolog.domain.events import (
     TurnRecorded,
     ValueDeleted,
 )
+from mnemolog.domain.fact_events import FactAsserted, FactRetracted
+from mnemolog.domain.facts import facts_scope, facts_stream
 from mnemolog.domain.forgetting import Positions, ranges_of
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import ORIGIN, Position, Version
@@ -116,6 +118,11 @@ class _Question(NamedTuple):
     stays: bool
 
 
+def _behind(prefix: str) -> str:
+    """Return the first name behind all that begin with a prefix."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
 class Planner:
     """Plans within a transaction, so that nothing changes between plan and request."""
 
@@ -140,10 +147,14 @@ class Planner:
         singled = self._singled(selector, sessions)
         for position in selector.positions:
             gone.add(position)
+        facts = self._of_facts()
+        scopes = sorted({item.stream for item in facts if selector.holds_scope(str(facts_scope(item.stream)))})
+        targets += [self._whole(stream, gone) for stream in scopes]
+        dependents = self._add_facts(facts, selector, sessions, gone, singled, whole={*scopes})
         rows = map(self._tx.reads.state_head_at, selector.positions)
-        streams = {*map(session_stream, sessions), *(row[0] for row in rows if row is not None)}
+        streams = {*map(session_stream, sessions), *scopes, *singled, *(row[0] for row in rows if row is not None)}
         asked, questions = self._add_receipts(selector, sessions, streams, gone, singled)
-        dependents = self._add_built_on(selector, singled)
+        dependents += self._add_built_on(selector, singled)
         for stream, versions in sorted(singled.items()):
             targets.append(self._target(stream, ranges_of(versions), Counter(versions.values())))
         whole = {target.stream for target in targets if target.counts}
@@ -195,7 +206,7 @@ class Planner:
         """
         first: list[_Question] = []
         counts: Counter[bool] = Counter()
-        of = {self._scope_of(session_of(stream)) for stream in streams if stream != RECALLS_STREAM}
+        of = {self._scope_of_stream(stream) for stream in streams if stream != RECALLS_STREAM}
         above = {scope[:end] for scope in of for end in (0, len(scope), *(i for i, c in enumerate(scope) if c == "/"))}
         receipts: Iterator[tuple[Version, RecallServed | ContextServed]]
         receipts = chain(self._receipts(RecallServed), self._receipts(ContextServed))
@@ -276,6 +287,10 @@ class Planner:
         started = None if session is None else self._start_of(session)
         return ROOT if started is None else Scope(started.scope)
 
+    def _scope_of_stream(self, stream: str) -> Scope:
+        scope = facts_scope(stream)
+        return self._scope_of(session_of(stream)) if scope is None else Scope(scope)
+
     def _start_of(self, session: str) -> SessionStarted | None:
         if session not in self._started:
             first = self._log.first_event(session_stream(session))
@@ -298,13 +313,62 @@ class Planner:
         if not streams:
             return iter(())
         first = thread_stream("")
-        rows = self._tx.reads.states_between(first, first[:-1] + chr(ord(first[-1]) + 1), ThreadCopied.topic)
+        rows = self._tx.reads.states_between(first, _behind(first), ThreadCopied.topic)
         found = self._decoded(rows, lambda row: row[3] == ThreadCopied.topic)
         copies = [
             (thread_stream(event.source), where) for (where, _), event in found if isinstance(event, ThreadCopied)
         ]
         read = map(self._tx.events, copied_from(streams, copies))
         return heapq.merge(*read, key=attrgetter("position"))
+
+    def _of_facts(self) -> list[RecordedEvent]:
+        """Return the assertions and retractions of facts that are not forgotten, in the order of each scope."""
+        first = facts_stream("")
+        with closing(self._tx.reads.states_between(first, _behind(first), FactAsserted.topic)) as rows:
+            streams = {row[0] for row in rows} | {row[1] for row in self._tx.rows if facts_scope(row[1]) is not None}
+        found = chain.from_iterable(map(self._tx.events, sorted(streams)))
+        return [item for item in found if not isinstance(item.event, Forgotten)]
+
+    def _add_facts(
+        self,
+        facts: Sequence[RecordedEvent],
+        selector: ForgetSelector,
+        sessions: set[str],
+        gone: Positions,
+        singled: dict[str, dict[int, str]],
+        *,
+        whole: set[str],
+    ) -> int:
+        """Add the facts that rest on what goes alone, and the retractions of facts that go. Return how many.
+
+        A fact without evidence goes with the session that it was asserted in. Raises `InvalidInput` for a retraction of
+        a fact that stays, which would be believed again.
+        """
+        added = 0
+        for recorded in facts:
+            event, position, stream = recorded.event, recorded.position, recorded.stream
+            goes = False
+            if isinstance(event, FactRetracted):
+                goes = event.fact in gone
+                if position in selector.positions and not goes:
+                    why = f"forgetting the retraction of a fact (position {position}) would bring it back"
+                    raise errors.InvalidInput("positions", f"{why}; forget the fact, position {event.fact}")
+            elif isinstance(event, FactAsserted) and event.because:
+                goes = any(turn in gone for turn in event.because) and all(
+                    turn in gone or not self._is_content(turn) for turn in event.because
+                )
+            elif isinstance(event, FactAsserted):
+                goes = event.session in sessions
+            if goes and position not in gone and stream not in whole:
+                gone.add(position)
+                singled.setdefault(stream, {})[recorded.version] = event.topic
+                added += 1
+        return added
+
+    def _is_content(self, position: int) -> bool:
+        """Whether the content of an event is not forgotten yet."""
+        row = self._tx.reads.state_head_at(position)
+        return row is None or self._is_there(position, *row)
 
     def _checked(self, position: int, row: tuple[str, int, str, bytes] | None) -> tuple[str, int, str, bytes]:
         if row is None:

@@ -122,8 +122,8 @@ class ForgetReport(Result, frozen=True, kw_only=True):
     counts: dict[str, int]
     """By topic."""
     dependents: int = 0
-    """How many of the events were not named but depend on named ones: later checkpoints and writes of threads, which
-    cannot be read without them."""
+    """How many of the events were not named but depend on named ones: facts that rest on them alone, with their
+    retractions, and later checkpoints and writes of threads, which cannot be read without them."""
     questions: int = 0
     """How many are receipts of questions that were asked above or beside the content, and may quote it."""
     questions_left: int = 0

@@ -16,12 +16,14 @@ from mnemolog.domain.events import (
     SessionStarted,
     TurnRecorded,
 )
+from mnemolog.domain.fact_events import FactRetracted
+from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.language import DEFAULT_LANGUAGE, choice_of
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.session import session_of
 from mnemolog.projections.ports import Log, Progress
-from mnemolog.projections.sql import position_blocks
+from mnemolog.projections.sql import facts, position_blocks
 from mnemolog.projections.sql.conversation_views import (
     SESSIONS,
     TEXT_INDEX,
@@ -78,6 +80,12 @@ def compare(connection: sa.Connection, log: Log, *, upto: Position, progress: Pr
         told = expected.sessions.pop(row.session, None)
         _compare({row.session: dict(row._mapping)}, {} if told is None else {row.session: told}, "session", found)
     _compare({}, expected.sessions, "session", found)
+    held = {row.position: dict(row._mapping) for row in connection.execute(sa.select(facts.FACTS))}
+    _compare(held, {position: row._asdict() for position, row in expected.facts.items()}, "fact", found)
+    for name, (table, source) in facts.DERIVED.items():
+        for one, other in ((table, source), (source, table)):
+            if connection.exec_driver_sql(f"{one} EXCEPT {other}").first():
+                found.add(f"the {name} of the facts: not those of the facts")
     beyond = connection.execute(sa.select(TURNS.c.position).where(TURNS.c.position > upto)).scalars()
     for position in beyond:
         found.add(f"turn {position}: behind the position that the views have read to")
@@ -98,10 +106,12 @@ class _Expected:
         """The language after the events so far."""
         self.sessions: dict[Any, dict[str, Any]] = {}
         self.places: dict[str, int] = {}
+        self.facts: dict[int, facts.Row] = {}
 
     def take(self, events: list[RecordedEvent]) -> None:
         for recorded in events:
             self.chosen = choice_of(recorded) or self.chosen
+            self._follow_facts(recorded)
             session, event = session_of(recorded.stream), recorded.event
             if session is None:
                 continue
@@ -109,6 +119,14 @@ class _Expected:
                 self.sessions[session] = _started(event)
                 self.places[session] = recorded.position * PLACES
             self._follow(session, recorded)
+
+    def _follow_facts(self, recorded: RecordedEvent) -> None:
+        if (row := facts.row_of(recorded)) is not None:
+            self.facts[row.position] = row
+        elif isinstance(wrong := recorded.event, FactRetracted):
+            row = self.facts.get(wrong.fact)
+            if row is not None and row.retracted is None and row.scope == facts_scope(recorded.stream):
+                self.facts[wrong.fact] = row._replace(retracted=recorded.position, reason=wrong.reason)
 
     def _follow(self, session: str, recorded: RecordedEvent) -> None:
         if (row := self.sessions.get(session)) is None:

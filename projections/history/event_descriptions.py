@@ -38,6 +38,7 @@ from mnemolog.domain.events import (
     ValuesCleared,
     ValueSet,
 )
+from mnemolog.domain.fact_events import FactAsserted, FactRetracted
 from mnemolog.domain.position import Micros
 
 
@@ -111,6 +112,14 @@ def _memory_event(event: Event) -> str | None:
             return f"note: {event.text}"
         case NotesCleared():
             return "all notes deleted"
+        case FactAsserted():
+            since = "" if event.valid_from is None else f" since {to_datetime(Micros(event.valid_from)).isoformat()}"
+            because = f", because of {', '.join(map(str, event.because))}" if event.because else ""
+            return (
+                f"fact {event.key} = {_json(event.value)}{since}{because}{f', by {event.maker}' if event.maker else ''}"
+            )
+        case FactRetracted():
+            return f"fact {event.fact} retracted{f': {event.reason}' if event.reason else ''}"
         case CheckpointCreated():
             return f"checkpoint {event.name} created ({event.id})"
         case CheckpointDeleted():

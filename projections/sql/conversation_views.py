@@ -25,7 +25,7 @@ from mnemolog.domain.message_content import spoken_text
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.domain.validation import NEVER_STARTED, STARTED_AGAIN
-from mnemolog.projections.sql import languages, position_blocks, speakers, turn_metadata
+from mnemolog.projections.sql import facts, languages, position_blocks, speakers, turn_metadata
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.erasing import erase, merge_text_index, passing_over
 from mnemolog.projections.sql.projection import SqlProjection
@@ -33,7 +33,7 @@ from mnemolog.projections.sql.tracking import METADATA
 from mnemolog.projections.sql.turn_places import PLACES
 from mnemolog.projections.sql.words import stems_of_each
 
-VIEWS: Final = "views/15"
+VIEWS: Final = "views/16"
 """Name and version of this projection. Increase the number when the tables or the code that fills them change."""
 
 _INDEXED_AT_ONCE: Final = 1_000
@@ -126,6 +126,7 @@ class Views(SqlProjection):
         known = _known_sessions(connection, events)
         _insert_turns(connection, events, known, language)
         _update_sessions(connection, events, known)
+        facts.take(connection, events)
         for recorded in events:
             if isinstance(recorded.event, ContentErased):
                 erase(connection, recorded, recorded.event)

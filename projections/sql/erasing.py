@@ -1,4 +1,4 @@
-"""Delete forgotten turns from the views. Their places and counts stay."""
+"""Delete forgotten turns and facts from the views. Places and counts of turns stay."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 import sqlalchemy as sa
 
 from mnemolog.domain.events import ContentErased, RecordedEvent, TurnRecorded
+from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.session import session_of
-from mnemolog.projections.sql import position_blocks, speakers
+from mnemolog.projections.sql import facts, position_blocks, speakers
 from mnemolog.projections.sql.turn_places import places_of
 
 
@@ -29,6 +30,8 @@ def erase(connection: sa.Connection, recorded: RecordedEvent, erased: ContentEra
 
     The text index only marks them as deleted; `scrub` removes their words from the file.
     """
+    if (scope := facts_scope(recorded.stream)) is not None:
+        facts.erase(connection, scope, erased)
     session = session_of(recorded.stream)
     if session is None:
         return

@@ -1,0 +1,239 @@
+"""Assert, retract and read the facts of scopes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from mnemolog.application import commands
+from mnemolog.application.visible_events import VisibleEvents
+from mnemolog.domain import errors
+from mnemolog.domain.clock import Clock
+from mnemolog.domain.events import RecordedEvent, TurnRecorded
+from mnemolog.domain.fact_events import FactAsserted, FactRetracted
+from mnemolog.domain.facts import checked_fact_key, facts_stream, new_fact, parse_valid_time
+from mnemolog.domain.limits import LABEL_BYTES_MAX, VALUE_KEY_BYTES_MAX, checked_label, checked_text
+from mnemolog.domain.moments import Time, When, checked_position, position_at
+from mnemolog.domain.position import Micros, Version
+from mnemolog.domain.request import current_request_key
+from mnemolog.domain.result import Results
+from mnemolog.domain.scope import covered, parse_scopes
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.runtime import fork_guard
+from mnemolog.infra.runtime.lru_cache import LruCache
+from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.read_models import Fact, Turn
+from mnemolog.projections.sql import fact_queries as tables
+from mnemolog.projections.sql.facts import Row, row_of
+
+NEAREST_MAX: Final = 5
+SCOPES_KEPT_MAX: Final = 256
+"""Scopes whose keys are kept in memory, to name the nearest ones."""
+_COMPARED_MAX: Final = 200
+_WORD: Final = re.compile(r"[^\W_]+")
+
+
+class _Keys:
+    """The keys of one scope, by their words."""
+
+    def __init__(self, keys: Iterable[str], *, epoch: int, version: Version) -> None:
+        self.epoch, self.version, self.all = epoch, version, set[str]()
+        self._by_word: dict[str, list[str]] = {}
+        for key in keys:
+            self.add(key)
+
+    def add(self, key: str) -> None:
+        """Add a key."""
+        if key not in self.all:
+            self.all.add(key)
+            for word in {*_WORD.findall(key.casefold())}:
+                self._by_word.setdefault(word, []).append(key)
+
+    def nearest(self, key: str) -> list[str]:
+        """Return the keys that share most words with one, of which rare ones say more."""
+        having = [found for word in {*_WORD.findall(key.casefold())} if (found := self._by_word.get(word))]
+        weights: dict[str, float] = {}
+        for found in sorted(having, key=len):
+            for other in islice(found, _COMPARED_MAX):
+                weights[other] = weights.get(other, 0.0) + 1 / len(found)
+        folder = key.rpartition("/")[0]
+        ranked = sorted(weights, key=lambda other: (-weights[other], other.rpartition("/")[0] != folder, other))
+        return ranked[:NEAREST_MAX]
+
+
+class FactKeys:
+    """The keys of facts, kept in memory to name the nearest ones to a new key. Safe for many threads."""
+
+    def __init__(self, log: EventLog, projections: ProjectionSet) -> None:
+        self._log, self._projections = log, projections
+        self._kept: LruCache[str, _Keys] = LruCache(SCOPES_KEPT_MAX)
+        self._lock = fork_guard.lock()
+
+    def nearest(self, scope: str, appended: Sequence[RecordedEvent]) -> list[str]:
+        """Return the nearest keys there are to that of the last of the events, if it is new."""
+        last, epoch = appended[-1], self._log.epoch()
+        if not isinstance(last.event, FactAsserted):
+            return []
+        with self._lock:
+            kept = self._kept.get(scope)
+            if kept is None or kept.epoch != epoch:
+                with self._projections.current_views().database.reading() as connection:
+                    before = tables.keys_before(connection, scope, last.position)
+                kept = _Keys(before, epoch=epoch, version=last.version)
+                self._kept.put(scope, kept)
+            elif kept.version < last.version - len(appended):
+                for events in self._log.read_stream(last.stream, after=kept.version, upto=last.position):
+                    for item in events[: None if events[-1].position < last.position else -1]:
+                        if isinstance(item.event, FactAsserted):
+                            kept.add(item.event.key)
+            found = [] if last.event.key in kept.all else kept.nearest(last.event.key)
+            kept.add(last.event.key)
+            kept.version = max(kept.version, last.version)
+            return found
+
+
+class Facts:
+    """The facts of one log, as far as its boundary shows them."""
+
+    def __init__(self, visible: VisibleEvents, projections: ProjectionSet, keys: FactKeys, *, clock: Clock) -> None:
+        self._visible, self._projections, self._clock, self._known_keys = visible, projections, clock, keys
+        self._log, self._boundary = visible.log, visible.boundary
+
+    def assert_fact(
+        self,
+        key: str,
+        value: Any,
+        *,
+        scope: str | None,
+        valid_from: Time | None,
+        because: Sequence[Turn | int],
+        corrects: Fact | int | None,
+        reason: str,
+        maker: str,
+        session: str | None = None,
+    ) -> Fact:
+        """Append an assertion, and with `corrects` the retractions before it. See `MemoryStore.assert_fact`."""
+        of = self._boundary.one(scope)
+        turns = [item.position if isinstance(item, Turn) else item for item in because]
+        event = new_fact(key=key, value=value, valid_from=valid_from, because=turns, maker=maker, session=session)
+        if event.because:
+            event = msgspec.structs.replace(event, said_at=self._said_at(event.because))
+        wrong: list[FactRetracted] = []
+        if corrects is not None:
+            for row in self._rows("corrects", corrects):
+                if (row.scope, row.key) != (of, key):
+                    why = f"the fact at position {row.position} is of the key {row.key!r} in the scope {row.scope!r}"
+                    raise errors.InvalidInput("corrects", f"{why}, not of {key!r} in {of!r}: retract that one")
+                if row.retracted is None:
+                    wrong.append(_retraction(row.position, reason))
+        stream, request = facts_stream(of), current_request_key()
+        made = self._visible.transact(
+            partial(commands.append_once, stream=stream, decision=lambda: [*wrong, event], key=request)
+        )
+        asserted = row_of(made[-1])
+        if asserted is None:
+            raise errors.DuplicateKey(stream=stream, key=request or "", position=made[-1].position)
+        nearest: list[str] = []
+        with suppress(errors.MnemologError):  # It is recorded, whatever is wrong with the views.
+            nearest = self._known_keys.nearest(of, made)
+        return tables.as_fact(asserted, "asserted", nearest=nearest)
+
+    def retract(self, fact: Fact | int, *, reason: str) -> int:
+        """Retract a fact. Return how many assertions that were. See `MemoryStore.retract_fact`."""
+        return self._retract(self._rows("fact", fact), reason=reason)
+
+    def retract_made_by(self, maker: str, *, scope: str | Sequence[str], reason: str) -> int:
+        """Retract what a maker asserted. See `MemoryStore.retract_facts`."""
+        checked_label("maker", maker)
+        within = self._boundary.narrow(parse_scopes(scope))
+        with self._projections.current_views().database.reading() as connection:
+            rows = [row for row in tables.made_by(connection, maker) if covered(within, row.scope)]
+        return self._retract(rows, reason=reason)
+
+    def find(self, key: str, *, scope: str | None, as_of: When | None, valid_at: Time | None) -> Fact | None:
+        """Return the fact of a key. See `MemoryStore.fact`."""
+        of = self._boundary.one(scope)
+        checked_fact_key(key)
+        views, known, _ = self._known(as_of, valid_at)
+        with views.database.reading() as connection:
+            return tables.fact(connection, of, key, known)
+
+    def all(
+        self, pattern: str, *, scope: str | Sequence[str], as_of: When | None, valid_at: Time | None, limit: int
+    ) -> Results[Fact]:
+        """Return the facts that hold, by key. See `MemoryStore.facts`."""
+        within = self._boundary.narrow(parse_scopes(scope))
+        checked_label("pattern", pattern, bytes_max=VALUE_KEY_BYTES_MAX)
+        views, known, stale = self._known(as_of, valid_at)
+        with views.database.reading() as connection:
+            held = (
+                tables.fact(connection, of, key, known)
+                for key, of in tables.keys(connection, within, prefix=re.split(r"[*?\[]", pattern)[0])
+                if fnmatchcase(key, pattern)
+            )
+            found = Results(islice((fact for fact in held if fact is not None), limit))
+        found.stale = stale
+        return found
+
+    def history(self, key: str, *, scope: str | None, as_of: When | None, valid_at: Time | None) -> Results[Fact]:
+        """Return every assertion of a key. See `MemoryStore.fact_history`."""
+        of = self._boundary.one(scope)
+        checked_fact_key(key)
+        views, known, stale = self._known(as_of, valid_at)
+        with views.database.reading() as connection:
+            found = Results(tables.history(connection, of, key, known))
+        found.stale = stale
+        return found
+
+    def _known(self, as_of: When | None, valid_at: Time | None) -> tuple[Any, tables.Known, Any]:
+        """Return the views, up to date, and the position and the time of a read.
+
+        Now is what the clock says, and at least the time of the last event: what was just asserted holds.
+        """
+        at = None if valid_at is None else parse_valid_time("valid_at", valid_at)
+        upto = None if as_of is None else position_at("as_of", as_of, self._log)
+        views, reached, stale = self._projections.to_answer()
+        if at is None:
+            last = Micros(0) if stale else self._log.recorded_at(reached if upto is None else upto)
+            at = last if upto is not None else max(last, self._clock.now())
+        return views, tables.Known(reached if upto is None else upto, at), stale
+
+    def _rows(self, field: str, given: Fact | int) -> list[Row]:
+        """Return the assertions that a fact or a position stands for. Raises `InvalidInput`."""
+        positions = given.assertions if isinstance(given, Fact) else (checked_position(field, given),)
+        with self._projections.current_views().database.reading() as connection:
+            rows = [row for row in tables.at(connection, positions) if covered(self._boundary.scopes, row.scope)]
+        for position in sorted({*positions} - {row.position for row in rows}):
+            raise errors.InvalidInput(field, f"position {position} is no fact, or it was forgotten")
+        return rows
+
+    def _said_at(self, because: Sequence[int]) -> Micros:
+        """Return when the newest of these turns was said. Raises `InvalidInput` for what is no turn that is seen."""
+        times = dict[int, Micros]()
+        for found in self._log.read_at(because):
+            if isinstance(found.event, TurnRecorded) and self._visible.shows(found):
+                said_at = found.event.said_at
+                times[found.position] = found.recorded_at if said_at is None else Micros(said_at)
+        for position in because:
+            if position not in times:
+                raise errors.InvalidInput("because", f"position {position} is no turn, or it was forgotten")
+        return max(times.values())
+
+    def _retract(self, rows: Sequence[Row], *, reason: str) -> int:
+        wrong = [(facts_stream(row.scope), _retraction(row.position, reason)) for row in rows if row.retracted is None]
+        if wrong:
+            self._visible.transact(lambda tx: [tx.append(stream, event) for stream, event in wrong])
+        return len(rows)
+
+
+def _retraction(position: int, reason: str) -> FactRetracted:
+    return FactRetracted(
+        fact=position, reason=checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX) if reason else ""
+    )

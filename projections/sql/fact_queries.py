@@ -1,0 +1,142 @@
+"""What keys have: facts at any position and time, and their histories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.facts import NOTHING, Assertion, Belief, believed, latest_first
+from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.scope import Scopes
+from mnemolog.projections.read_models import Fact
+from mnemolog.projections.sql.database import fetch, listed
+from mnemolog.projections.sql.facts import COLUMNS, Row
+from mnemolog.projections.sql.queries import below_any
+
+State = Literal["holds", "asserted", "superseded", "later", "retracted"]
+# Made at import: `mnemolog.projections.sql.checked_json` has the reason.
+_POSITIONS: Final = msgspec.json.Decoder(tuple[Position, ...])
+_VALUE: Final = msgspec.msgpack.Decoder()
+_LATEST_FIRST: Final = (
+    f"SELECT {COLUMNS} FROM facts WHERE scope = ? AND key = ? AND valid_from <= ? AND position <= ? "
+    "AND (retracted IS NULL OR retracted > ?) ORDER BY valid_from DESC, position DESC"
+)
+
+
+def keys(connection: sa.Connection, scopes: Scopes, *, prefix: str = "") -> list[tuple[str, str]]:
+    """Return key and scope of the facts at or below any of `scopes`, or all, whose key begins with `prefix`."""
+    where, values = below_any(scopes) if scopes else ("1", [])
+    query = f"SELECT key, scope FROM fact_keys WHERE {where} AND substr(key, 1, ?) = ? ORDER BY key, scope"
+    return [(key, scope) for key, scope in fetch(connection, query, *values, len(prefix), prefix)]
+
+
+def keys_before(connection: sa.Connection, scope: str, position: Position) -> list[str]:
+    """Return the keys of exactly one scope that were asserted before a position."""
+    query = "SELECT DISTINCT key FROM facts WHERE scope = ? AND position < ?"
+    return [key for (key,) in fetch(connection, query, scope, position)]
+
+
+class Known(NamedTuple):
+    """A position and a time: what was known then about then."""
+
+    upto: Position
+    valid_at: Micros
+
+
+def belief(connection: sa.Connection, scope: str, key: str, known: Known) -> tuple[Row, Belief] | None:
+    """Return what a key has, `None` included, and the assertion that decides; None if nothing was said."""
+    driver: Any = connection.connection.driver_connection
+    rows: list[Row] = []
+
+    def walk() -> Iterator[Assertion]:
+        for found in driver.execute(_LATEST_FIRST, (scope, key, known.valid_at, known.upto, known.upto)):
+            rows.append(Row._make(found))
+            yield rows[-1].assertion()
+
+    found = believed(walk())
+    return None if found is None else (rows[0], found)
+
+
+def fact(connection: sa.Connection, scope: str, key: str, known: Known) -> Fact | None:
+    """Return the fact of a key; None if it has none, or none any more."""
+    found = belief(connection, scope, key, known)
+    if found is None or found[1].value == NOTHING:
+        return None
+    row, of = found
+    return as_fact(row, "holds", since=of.since, checked_at=of.checked_at, assertions=tuple(sorted(of.positions)))
+
+
+def history(connection: sa.Connection, scope: str, key: str, known: Known) -> list[Fact]:
+    """Return every assertion of a key recorded up to a position, in the order of the log, with what became of it."""
+    query = f"SELECT {COLUMNS} FROM facts WHERE scope = ? AND key = ? AND position <= ? ORDER BY position"
+    rows = [Row._make(found) for found in fetch(connection, query, scope, key, known.upto)]
+    ordered = latest_first((row.assertion() for row in rows), valid_at=None, upto=known.upto)
+    until: dict[int, int] = {}
+    next_begins = None
+    for _, group in groupby(ordered, key=attrgetter("valid_from")):
+        last, *empty = group
+        if next_begins is not None:
+            until[last.position] = next_begins
+        until.update((item.position, item.valid_from) for item in empty)
+        next_begins = last.valid_from
+    now = believed(item for item in ordered if item.valid_from <= known.valid_at)
+    holds = () if now is None else now.positions
+    found = []
+    for row in rows:
+        retracted = row.retracted is not None and row.retracted <= known.upto
+        state: State = "later" if row.valid_from > known.valid_at else "superseded"
+        state = "retracted" if retracted else "holds" if row.position in holds else state
+        found.append(as_fact(row, state, until=until.get(row.position), retracted=retracted))
+    return found
+
+
+def at(connection: sa.Connection, positions: Sequence[int]) -> list[Row]:
+    """Return the rows of the assertions at positions, by position."""
+    query = f"SELECT {COLUMNS} FROM facts WHERE position IN (SELECT value FROM json_each(?)) ORDER BY position"
+    return [Row._make(row) for row in fetch(connection, query, listed(positions))]
+
+
+def made_by(connection: sa.Connection, maker: str) -> list[Row]:
+    """Return the rows of the assertions of a maker that are not retracted, by position."""
+    query = f"SELECT {COLUMNS} FROM facts WHERE maker = ? AND retracted IS NULL ORDER BY position"
+    return [Row._make(row) for row in fetch(connection, query, maker)]
+
+
+def as_fact(
+    row: Row,
+    state: State,
+    *,
+    since: int | None = None,
+    until: int | None = None,
+    checked_at: int | None = None,
+    assertions: tuple[Position, ...] = (),
+    retracted: bool = False,
+    nearest: Sequence[str] = (),
+) -> Fact:
+    """Return a row as a result."""
+    return Fact(
+        key=row.key,
+        value=_VALUE.decode(row.value),
+        scope=row.scope,
+        valid_from=to_datetime(Micros(row.valid_from if since is None else since)),
+        assumed=bool(row.assumed),
+        until=None if until is None else to_datetime(Micros(until)),
+        checked_at=to_datetime(Micros(row.checked_at if checked_at is None else checked_at)),
+        state=state,
+        position=row.position,
+        assertions=assertions or (row.position,),
+        because=_POSITIONS.decode(row.because),
+        recorded_at=to_datetime(Micros(row.recorded_at)),
+        maker=row.maker,
+        session=row.session,
+        actor=row.actor,
+        retracted=row.retracted if retracted else None,
+        reason=row.reason if retracted else "",
+        nearest=tuple(nearest),
+    )

@@ -1,0 +1,259 @@
+"""Facts with two times: what is believed, since when it is true, and how it came to be believed."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+
+import pytest
+
+from mnemolog import MemoryStore, acting_as
+from mnemolog.domain import errors
+from mnemolog.domain.facts import believed, latest_first
+from mnemolog.projections.sql import fact_queries
+from mnemolog.projections.sql.facts import row_of
+
+MARCH, APRIL, MAY = (datetime(2023, month, 1, tzinfo=UTC) for month in (3, 4, 5))
+
+
+@pytest.fixture
+def chat(store):
+    """A session of a scope."""
+    return store.session("chat", scope="acme/alice")
+
+
+def value(store, key="user/city", **when):
+    found = store.fact(key, scope="acme/alice", **when)
+    return None if found is None else found.value
+
+
+def test_a_fact_says_what_since_when_and_why(store, chat):
+    """And by whom; its position is its recorded time, never the caller's."""
+    said = chat.record("user", "I moved to Porto.", said_at="2023-03-04T12:00Z")
+    with acting_as("alice"):
+        chat.assert_fact("user/city", "Porto", valid_from="2023-03", because=[said], maker="extractor/1")
+    fact = store.fact("user/city", scope="acme/alice")
+    assert (fact.value, fact.valid_from, fact.assumed, fact.state) == ("Porto", MARCH, False, "holds")
+    assert (fact.because, fact.position, fact.checked_at) == ((said.position,), said.position + 1, said.said_at)
+    assert (fact.maker, fact.actor, fact.session, fact.scope) == ("extractor/1", "alice", "chat", "acme/alice")
+    assert store.facts() == [fact]
+    assert store.facts("user/*", scope="acme") == store.facts("*/city") == [fact]
+    assert store.facts("user", scope="acme/alice") == store.facts(scope="acme/bob") == []
+    assert store.fact("user/city") is None, "the root is another scope"
+
+
+def test_the_same_value_again_confirms(store, chat):
+    """Since when stays, when it was checked moves on."""
+    chat.assert_fact("user/city", "Porto", valid_from="2023-03")
+    again = chat.record("user", "Still in Porto.", said_at="2023-05-01T00:00Z")
+    chat.assert_fact("user/city", "Porto", because=[again.position])
+    fact = store.fact("user/city", scope="acme/alice", valid_at="2023-06")
+    assert (fact.valid_from, fact.checked_at > MAY, fact.assertions) == (MARCH, True, (2, 4))
+    assert [item.until for item in store.fact_history("user/city", scope="acme/alice")] == [MAY, None]
+
+
+def test_the_time_of_the_update_is_not_the_valid_time(store, chat):
+    """Without `valid_from` it is when the evidence was said, and the fact says that this was assumed."""
+    said = chat.record("user", "I live in Porto.", said_at="2023-04-01T00:00Z")
+    assert chat.assert_fact("user/city", "Porto", because=[said]).valid_from == APRIL
+    assert store.fact("user/city", scope="acme/alice").assumed
+    now = chat.assert_fact("user/team", "blue")
+    assert (now.assumed, now.valid_from) == (True, now.recorded_at)
+    assert value(store, "user/team") == "blue", "what was just asserted holds"
+
+
+def test_old_evidence_that_is_read_again_does_not_bring_the_old_value_back(store, chat):
+    """Whether it arrives late or twice."""
+    old = chat.record("user", "I live in Lisbon.", said_at="2023-03-01T00:00Z")
+    new = chat.record("user", "I moved to Porto.", said_at="2023-04-01T00:00Z")
+    chat.assert_fact("user/city", "Porto", because=[new])
+    for _ in range(2):
+        assert chat.assert_fact("user/city", "Lisbon", because=[old]).state == "asserted"
+        assert value(store) == "Porto"
+    assert value(store, valid_at="2023-03-15") == "Lisbon"
+
+
+def test_the_old_set_is_not_closed_at_the_time_of_recording(store, chat):
+    """A set is a folder of keys: each ends for itself, when it ended."""
+    for name in ("nuts", "milk"):
+        chat.assert_fact(f"user/allergies/{name}", True, valid_from="2023-03")
+    chat.assert_fact("user/allergies/milk", None, valid_from="2023-04")
+
+    def held(at):
+        return [item.key for item in store.facts("user/allergies/*", scope="acme/alice", valid_at=at)]
+
+    assert held("2023-03-31") == ["user/allergies/milk", "user/allergies/nuts"]
+    assert held("2023-04") == ["user/allergies/nuts"]
+    assert value(store, "user/allergies/milk") is None
+
+
+def test_a_contradiction_is_searched_under_the_key_alone(store, chat):
+    """Not under keys that resemble it, nor in other scopes; nor are intervals apart from each other merged."""
+    chat.assert_fact("user/city", "Porto", valid_from="2023-03")
+    chat.assert_fact("user/city/home", "Faro", valid_from="2023-04")
+    store.assert_fact("user/city", "Berlin", scope="acme/bob", valid_from="2023-04")
+    chat.assert_fact("user/city", None, valid_from="2023-04")
+    chat.assert_fact("user/city", "Porto", valid_from="2023-05")
+    assert [value(store, valid_at=at) for at in ("2023-03", "2023-04", "2023-05")] == ["Porto", None, "Porto"]
+    assert store.fact("user/city", scope="acme/alice").valid_from == MAY
+
+
+def test_an_empty_interval_is_shown_by_the_history_alone(store, chat):
+    """It has the moment of a later assertion, and so overlaps nothing."""
+    chat.assert_fact("user/city", "Lisbon", valid_from="2023-04")
+    chat.assert_fact("user/city", "Porto", valid_from="2023-04")
+    lisbon, porto = store.fact_history("user/city", scope="acme/alice")
+    assert (lisbon.until, lisbon.state, porto.until, porto.state) == (APRIL, "superseded", None, "holds")
+    assert [value(store, valid_at=at) for at in ("2023-03", "2023-04")] == [None, "Porto"]
+
+
+@pytest.mark.parametrize("read", ["fact", "fact_history"])
+@pytest.mark.parametrize("when", [{"as_of": ""}, {"valid_at": ""}, {"valid_at": " "}, {"as_of": 99}])
+def test_an_empty_time_is_refused_and_not_now(store, chat, read, when):
+    """So is a position that is not in the log."""
+    chat.assert_fact("user/city", "Porto")
+    for call in (lambda: getattr(store, read)("user/city", **when), lambda: store.facts(**when)):
+        with pytest.raises(errors.InvalidInput):
+            call()
+
+
+def test_retracted_is_not_superseded(store, chat):
+    """As of a position before the retraction it is believed as it was."""
+    wrong = chat.assert_fact("user/city", "Lisbon", valid_from="2023-03")
+    right = chat.assert_fact("user/city", "Porto", valid_from="2023-02", corrects=wrong, reason="misheard")
+    assert right.position == wrong.position + 2, "the retraction and the new fact are one append"
+    assert (value(store), value(store, as_of=wrong.position, valid_at="2023-06")) == ("Porto", "Lisbon")
+    first, second = store.fact_history("user/city", scope="acme/alice")
+    assert (first.state, first.retracted, first.reason) == ("retracted", wrong.position + 1, "misheard")
+    assert store.retract_fact(second) == store.retract_fact(second) == 1
+    assert value(store) is None
+    for bad in (99, 1, first.position):
+        with pytest.raises(errors.InvalidInput):
+            store.assert_fact("user/other", 1, scope="acme/alice", corrects=bad)
+
+
+def test_what_a_maker_asserted_is_undone_in_one_call(store, chat):
+    """In the scope that is given."""
+    for n in range(3):
+        chat.assert_fact(f"k/{n}", n, maker="extractor/1")
+        store.assert_fact(f"k/{n}", n, scope="acme/bob", maker="extractor/1")
+        chat.assert_fact(f"k/{n}", "by hand", valid_from="2023-03")
+    assert store.retract_facts(maker="extractor/1", scope="acme/alice", reason="bad prompt") == 3
+    assert {item.value for item in store.facts(scope="acme/alice")} == {"by hand"}
+    assert len(store.facts(scope="acme/bob")) == 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_corrected_value_is_never_returned(store, chat, seed):
+    """Of random corrections of facts as they are read, whenever they begin and however often they were confirmed."""
+    rng = random.Random(seed)
+    for n in range(100):
+        key, months = f"k/{n}", [f"2023-{month:02}" for month in range(1, 9)]
+        for _ in range(rng.randint(1, 3)):
+            chat.assert_fact(key, "old", valid_from=rng.choice(months))
+        read = store.fact(key, scope="acme/alice")
+        chat.assert_fact(key, "new", valid_from=rng.choice(months), corrects=read)
+        assert {value(store, key, valid_at=at) for at in (None, *months)} <= {None, "new"}
+
+
+def test_tables_answer_as_the_rule_does(store, chat):
+    """At every position and time, with retractions and ties."""
+    rng = random.Random(56)
+    for _ in range(60):
+        fact = chat.assert_fact("k", rng.randint(0, 2), valid_from=f"2023-0{rng.randint(1, 6)}")
+        if rng.random() < 0.3:
+            store.retract_fact(rng.choice(store.fact_history("k", scope="acme/alice")).position)
+    rows = {recorded.position: row for recorded in store.events() if (row := row_of(recorded)) is not None}
+    for recorded in store.events():
+        wrong = getattr(recorded.event, "fact", None)
+        if wrong is not None and rows[wrong].retracted is None:
+            rows[wrong] = rows[wrong]._replace(retracted=recorded.position)
+    times = sorted({row.valid_from for row in rows.values()})
+    with store.parts.projections.current_views().database.reading() as connection:
+        for upto in range(1, fact.position + 1):
+            for at in times:
+                expected = believed(latest_first((row.assertion() for row in rows.values()), valid_at=at, upto=upto))
+                found = fact_queries.belief(connection, "acme/alice", "k", fact_queries.Known(upto, at))
+                assert (None if found is None else found[1]) == expected
+    assert store.admin.doctor(deep=True).healthy
+
+
+def test_what_rests_on_nothing_that_is_seen_is_refused(store, chat):
+    """Evidence is a turn inside; nothing is written."""
+    chat.set("k", 1)
+    outside = store.session("other", scope="acme/bob").record("user", "Hello.").position
+    head = store.head()
+    for position in (2, 99):
+        with pytest.raises(errors.InvalidInput, match=f"position {position} is no turn"):
+            chat.assert_fact("user/city", "Porto", because=[position])
+    inside = store.within("acme/alice")
+    with pytest.raises(errors.InvalidInput, match="is no turn"):
+        inside.assert_fact("user/city", "Porto", because=[outside])
+    assert store.head() == head
+
+
+def test_a_store_for_a_scope_has_facts_of_its_own(store, chat):
+    """What is outside is neither read, listed, corrected nor retracted; nor do its keys resemble any."""
+    theirs = store.assert_fact("user/city", "Berlin", scope="acme/bob", maker="m")
+    inside = store.within("acme/alice")
+    assert inside.assert_fact("user/home_city", "Porto", maker="m").nearest == ()
+    assert [fact.scope for fact in inside.facts()] == ["acme/alice"]
+    assert {recorded.stream for recorded in inside.events()} == {"session/chat", "facts/acme/alice"}
+    for call in (
+        lambda: inside.retract_fact(theirs),
+        lambda: inside.assert_fact("user/city", 1, corrects=theirs),
+        lambda: inside.fact("user/city", scope="acme/bob"),
+    ):
+        with pytest.raises(errors.MnemologError):
+            call()
+    assert inside.retract_facts(maker="m") == 1
+    assert store.fact("user/city", scope="acme/bob") is not None
+    both = store.within(["acme/alice", "acme/bob"])
+    with pytest.raises(errors.InvalidInput, match="choose among"):
+        both.assert_fact("k", 1)
+
+
+def test_a_new_key_hears_of_the_nearest_ones(store, chat):
+    """So an agent writes to the address that there is; also after another process has written."""
+    with MemoryStore.open(store.path, model=None) as other:
+        chat.assert_fact("user/city", "Porto")
+        other.assert_fact("user/employer", "Acme", scope="acme/alice")
+        assert chat.assert_fact("user/home_city", "Porto").nearest == ("user/city", "user/employer")
+        assert chat.assert_fact("user/city", "Porto").nearest == ()
+        assert other.assert_fact("team/city", "Faro", scope="acme/alice").nearest[:2] == ("user/city", "user/home_city")
+
+
+def test_forgetting_a_turn_forgets_what_rests_on_it_alone(store, chat):
+    """With its retraction, which may quote it. What also rests on another turn stays until that is forgotten."""
+    one, two = (chat.record("user", f"My secret is zanzibar{n}.") for n in (1, 2))
+    chat.assert_fact("secret/one", "zanzibar1", because=[one])
+    wrong = chat.assert_fact("secret/wrong", "zanzibar3", because=[one])
+    store.retract_fact(wrong, reason="it was zanzibar4")
+    chat.assert_fact("secret/both", "zanzibar5", because=[one, two])
+    retraction = wrong.position + 1
+    with pytest.raises(errors.InvalidInput, match="bring it back"):
+        store.forget(positions=retraction)
+    report = store.forget(positions=one.position)
+    assert (report.dependents, report.counts["fact.asserted.v1"], report.counts["fact.retracted.v1"]) == (3, 2, 1)
+    assert [fact.key for fact in store.facts()] == ["secret/both"]
+    assert store.fact_history("secret/wrong", scope="acme/alice") == []
+    assert chat.assert_fact("secret/new", 1).nearest == ("secret/both",)
+    assert store.forget(positions=two.position).dependents == 1
+    assert [fact.key for fact in store.facts()] == ["secret/new"]
+    assert store.admin.doctor(deep=True).healthy
+    assert store.verify().sound
+
+
+@pytest.mark.parametrize("what", [{"session": "chat"}, {"scope": "acme"}])
+def test_a_session_and_a_scope_take_their_facts_along(store, chat, what):
+    """A session those that were asserted in it or rest on it alone; no file has them any more."""
+    said = chat.record("user", "zanzibar")
+    chat.assert_fact("zanzibar/key", "zanzibar value")
+    store.assert_fact("zanzibar/rests", "zanzibar", scope="acme/alice", because=[said], maker="zanzibar maker")
+    store.assert_fact("kept", "quince", scope="acme/alice" if "session" in what else "other")
+    store.retract_fact(store.assert_fact("zanzibar/gone", 1, scope="acme/alice", because=[said]), reason="zanzibar")
+    store.forget(**what)
+    assert [fact.value for fact in store.facts()] == ["quince"]
+    store.close()
+    held = b"".join(path.read_bytes() for path in store.path.rglob("*") if path.is_file())
+    assert b"zanzibar" not in held
