@@ -229,7 +229,7 @@ class Conversations(World):
         why = ("new", "reset", "branch", "compress")[reason % 4]
 
         def call() -> Any:
-            return self.store.switch(name, reason=why, title=name)
+            return self.store.switch(name, reason=why, title=name, scope="" if old is None else None)
 
         if old is None and why != "new":
             self.refused(errors.SwitchRefused, call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +43,8 @@ class Questions(World):
         if asked is None:
             return None
         limit = 3 if what % 7 == 0 else EVERYTHING
-        options = {"k": limit, "mode": mode, **asked.options, **({} if as_of is None else {"as_of": as_of})}
+        every = {"asked": "keep", "min_relevance": 0}
+        options = {"k": limit, "mode": mode, **every, **asked.options, **({} if as_of is None else {"as_of": as_of})}
         self.check_recall(lambda: asked.ask(query, **options), asked.among, options, query)
         return None
 
@@ -82,7 +84,7 @@ class Questions(World):
             if then is None:
                 self.refused(errors.OutsideSession, lambda: session.context(query, as_of=as_of))
                 return
-            among, ask = list(then.visible), session.context
+            among, ask = list(then.visible), partial(session.context, lineage=True)
         found = self.attempt(lambda: ask(query, budget, as_of=as_of, mode=mode, min_relevance=0.0))
         if found.tokens > budget or found.tokens != estimated_tokens(found.text):
             raise Mismatch(f"context({query!r}, {budget}): {found.tokens} tokens of {found.text!r}")
@@ -126,8 +128,8 @@ class Questions(World):
             own = [said for said in turns if said.session == then.name]
             return Asked(self.store.recall, own, {"session": then.name})
         if subject == 3:
-            return Asked(session.recall, list(then.visible), {})
-        return Asked(session.recall, list(then.ever), {"hidden": True})
+            return Asked(session.recall, list(then.visible), {"lineage": True})
+        return Asked(session.recall, list(then.ever), {"lineage": True, "hidden": True})
 
     def check_recall(self, call: Callable[[], Recall], among: list[Said], options: dict[str, Any], query: str) -> None:
         """Compare an answer with a look at all turns that it may come from."""
