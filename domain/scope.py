@@ -89,7 +89,7 @@ class Boundary(msgspec.Struct, frozen=True):
         """
         wanted = self.narrow(parse_scopes(scope or ""))
         if len(wanted) > 1:
-            raise InvalidInput("scope", f"what is written has one: choose among {', '.join(map(repr, wanted))}")
+            raise InvalidInput("scope", f"what is written belongs to one: choose among {', '.join(map(repr, wanted))}")
         return wanted[0] if wanted else ROOT
 
     def over(self, scope: str | None) -> Scopes:

@@ -235,7 +235,7 @@ class Switches:
         """Return the scope of a session that leaves no other one. Raises `InvalidInput` if it has to be given."""
         scope = self._visible.boundary.one(None)
         if not scope and (known := [group.name for group in self._scopes() if group.name]):
-            why = f"agent {agent!r} leaves no session that has one: give one, such as {known[0]!r}, or '' for none"
+            why = f"agent {agent!r} leaves no session to take it from: give one, such as {known[0]!r}, or '' for none"
             raise errors.InvalidInput("scope", why)
         return scope
 

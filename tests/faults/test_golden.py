@@ -66,6 +66,18 @@ def test_there_is_a_golden_store():
     assert RELEASES
 
 
+def test_a_store_for_one_scope_keeps_the_names_of_existing_sessions_and_agents(release, tmp_path):
+    """They have no scope in front, and are found as they are."""
+    expected = json.loads((release / "expected.json").read_text())
+    with MemoryStore.open(copied(release, tmp_path / "copy"), model=None, create=False, scope="acme") as store:
+        names = [item.session for item in store.sessions()]
+        assert "trip-1" in names
+        assert {name: store.session(name).id for name in names} == {name: name for name in names}
+        seen = {name: [turn.position for turn in store.session(name).turns()] for name in names}
+        assert seen == {name: expected["seen"][name] for name in names}
+        assert store.current("ada").id == expected["current"]["ada"]
+
+
 @pytest.mark.parametrize("way", [copied, without_projections, imported])
 def test_a_golden_store_opens_verifies_and_answers_as_it_did(release, tmp_path, way):
     """With the projections of its time, with none, and from its export; by meaning too, and it takes new turns."""
