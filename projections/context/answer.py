@@ -51,6 +51,8 @@ class ContextPassage(Result, frozen=True, kw_only=True):
     """As `Hit.relevance`; None for a turn that is shown because it belongs to a hit."""
     also_said: tuple[datetime, ...] = ()
     """When earlier turns said the same; newest first. They are not shown."""
+    newer: Position | None = None
+    """The most similar statement that the same user made later, as `Hit.newer`."""
 
     @property
     def whole(self) -> bool:

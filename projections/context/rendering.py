@@ -70,6 +70,8 @@ def entry(passage: ContextPassage) -> str:
     if passage.also_said:
         days = dict.fromkeys(day(moment) for moment in passage.also_said)
         again = f" (newest; also said {', '.join(days)})"
+    if passage.newer is not None:
+        again += f" (said later: @{passage.newer})"
     before = CUT if passage.start else ""
     after = CUT if passage.end < passage.of else ""
     return f"@{passage.position} {who}{again}: {before}{_indented(passage.text)}{after}"

@@ -49,6 +49,9 @@ EXCHANGES_FROM: Final = 1_000
 Below it, exchanges cost more than they bring.
 """
 
+FOLLOWED: Final = 5
+"""For so many hits the most similar statement that the same user made later is shown too."""
+
 StateAt = Callable[[str, int], SessionState]
 """Returns the state of a session at a position. Raises `UnknownSession`, `OutsideSession`."""
 
@@ -118,8 +121,10 @@ class Contexts:
         receipt: bool | None = None,
     ) -> Context:
         """Return the context for a question. See `MemoryStore.context`."""
-        asked = replace(question, k=wanted.k, min_relevance=0.0)  # The context says what it leaves out.
-        served = self.recalls.serve(asked, as_of=as_of, wait_for_model=wait_for_model)
+        # The context says itself what it leaves out, and what is repeated.
+        every = replace(question.weights, distinct=False)
+        asked = replace(question, k=wanted.k, min_relevance=0.0, weights=every)
+        served = self.recalls.serve(asked, as_of=as_of, wait_for_model=wait_for_model, newer=FOLLOWED)
         moment = self._moment_at(served.answer.recall.as_of)
         made = self._built(served.question, served.answer, wanted, moment, question.min_relevance)
         if not self.recalls.leaves_receipt(receipt):
@@ -140,7 +145,7 @@ class Contexts:
     def _rebuilt(
         self, served: ContextServed, counter: Counter, question: Question, basis: Basis, moment: Micros
     ) -> Rebuilt:
-        answer = self.recalls.answer(question, basis)
+        answer = self.recalls.answer(question, basis._replace(newer=FOLLOWED))
         wanted = Wanted(served.budget, counter, served.of)
         return Rebuilt(self._built(question, answer, wanted, moment, served.min_relevance), answer.recall)
 
@@ -169,7 +174,7 @@ class Contexts:
             brief=not least.fits or recall.kind != Kind.ANSWER,
         )
         packing.add_static(static)
-        packing.add_turns(list(_turns(relevant, repeated, answer.words)))
+        packing.add_turns(list(_turns(relevant, repeated, answer.words, follow=least.fits)))
         room = packing.left if least.fits else 0
         if wanted.budget >= EXCHANGES_FROM and room >= EXCHANGES_FROM // 20 and not _chooses_turns(question):
             others: list[Turn] = []
@@ -242,9 +247,12 @@ def _static(state: SessionState, moment: Micros) -> Iterator[Static]:
 
 
 def _turns(
-    hits: Sequence[Hit], repeated: Mapping[Position, Sequence[Hit]], words: SoughtWords
+    hits: Sequence[Hit], repeated: Mapping[Position, Sequence[Hit]], words: SoughtWords, *, follow: bool
 ) -> Iterator[GrowingTurn]:
-    """Yield the turns to show, best first. The newest of repeated statements takes the place of the best."""
+    """Yield the turns to show, best first. The newest of repeated statements takes the place of the best.
+
+    With `follow`, what the same user said later stands behind a turn.
+    """
     newest_of = {hit.position: newest for newest, older in repeated.items() for hit in older}
     by_position = {hit.position: hit for hit in hits}
     seen: set[Position] = set()
@@ -253,8 +261,13 @@ def _turns(
         if shown.position not in seen:
             seen.add(shown.position)
             also_said = tuple(older.said_at for older in repeated.get(shown.position, ()))
-            cut_at = partial(_passage_of, shown, words, relevance=shown.relevance, also_said=also_said)
+            newer = shown.newer
+            at = None if newer is None else newer.position
+            cut_at = partial(_passage_of, shown, words, relevance=shown.relevance, also_said=also_said, newer=at)
             yield GrowingTurn(len(shown.text), cut_at)
+            if follow and newer is not None and newer.position not in seen and newer.position not in by_position:
+                seen.add(newer.position)
+                yield GrowingTurn(len(newer.text), partial(_passage_of, newer, words))
 
 
 def _chooses_turns(question: Question) -> bool:
@@ -270,6 +283,7 @@ def _passage_of(
     *,
     relevance: float | None = None,
     also_said: tuple[datetime, ...] = (),
+    newer: Position | None = None,
 ) -> ContextPassage:
     """Return the best passage of a turn of at most `length` characters; all of it for None."""
     if isinstance(turn, Hit) and length == PASSAGE_CHARACTERS_MAX:
@@ -289,6 +303,7 @@ def _passage_of(
         of=len(turn.text),
         relevance=relevance,
         also_said=also_said,
+        newer=newer,
     )
 
 

@@ -69,6 +69,10 @@ class Hit(Result, frozen=True, kw_only=True):
     """With `context_turns`: the turns before it in its session, or as the recalling session sees them; in order."""
     after: tuple[Turn, ...] = ()
     """Likewise the turns after it."""
+    newer: Turn | None = None
+    """Of the first hit: the most similar statement that the same user made later. It does not say which one holds."""
+    repeated: tuple[Position, ...] = ()
+    """Other turns of the same role, speaker and scope with the same words. They are no hits of their own."""
     exchange: tuple[Turn, ...] = ()
     """With `exchange`: the assistant's reply to a user's turn, or the user's turns that an assistant's turn answers."""
 
@@ -213,6 +217,10 @@ def _hits_in_words(answer: Recall) -> Iterator[str]:
             if part:
                 yield f"   {PARTS.get(name, name):<{_PART_COLUMNS}}{_bar(part, largest)} {part:5.2f}"
         yield from _wrapped(_summary(hit), "   ", "   ")
+        if hit.repeated:
+            yield from _wrapped(f"said {len(hit.repeated) + 1} times", "   ", "   ")
+        if hit.newer is not None:
+            yield _fitted(f"   said later: @{hit.newer.position} {one_line(hit.newer.text)}")
 
 
 def _passage(hit: Hit) -> str:

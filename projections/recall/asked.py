@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import compress
+from itertools import compress, islice
 from typing import Any, Final
 
 from mnemolog.domain.position import Position
@@ -18,6 +18,8 @@ from mnemolog.projections.sql.words import STOP_WORDS, stems_of
 
 SAME_MEANING: Final = 0.8
 """An asking with one more stem than the question must have this cosine similarity to it."""
+MESSAGE_WORDS: Final = 4
+"""A query of fewer words, unless it was said with a question mark, is a look-up of words rather than a message."""
 _ABOUT_ASKINGS: Final = re.compile(r"\b(?:ask\w*|question\w*)\b", re.IGNORECASE)
 """Such a question wants askings: "What did I ask about the ferry?"."""
 _NOT_TELLING: Final = frozenset(stems_of(" ".join(sorted(STOP_WORDS))))
@@ -40,20 +42,27 @@ def askings(
     found, speakers = set[Position](), None
     if newest in rows.positions:
         n = rows.positions.index(newest)
-        if rows.roles[n] == Role.USER and rows.stems[n].split() == asked:
+        is_message = rows.ask[n] or len(asked) >= MESSAGE_WORDS
+        if is_message and rows.roles[n] == Role.USER and rows.stems[n].split() == asked:
             found, speakers = {newest}, {rows.speakers[n]}
-    telling = frozenset(asked) - _NOT_TELLING
     if _ABOUT_ASKINGS.search(query):
         return frozenset(found)
-    by_users = {place for place, role in zip(rows.places, rows.roles, strict=True) if role == Role.USER}
+    known = _NOT_TELLING.union(asked)
     for n, asks in enumerate(rows.ask):
         if not asks or rows.roles[n] != Role.USER or (speakers is not None and rows.speakers[n] not in speakers):
             continue
-        own = frozenset(rows.stems[n].split()) - _NOT_TELLING
-        near = similarity.get(rows.positions[n], 0.0) >= SAME_MEANING
-        if own and len(own - telling) <= near and (speakers is not None or rows.places[n] + 1 not in by_users):
+        stems = rows.stems[n].split()
+        more = set(islice((stem for stem in stems if stem not in known), 9))
+        if len(more) > 1 or (more and similarity.get(rows.positions[n], 0.0) < SAME_MEANING):
+            continue
+        if not _NOT_TELLING.issuperset(stems) and (speakers is not None or not _user_follows(rows, n)):
             found.add(rows.positions[n])
     return frozenset(found)
+
+
+def _user_follows(rows: Rows, n: int) -> bool:
+    """Whether the turn after a row, if it was read, is a user's."""
+    return n + 1 < len(rows.places) and rows.places[n + 1] == rows.places[n] + 1 and rows.roles[n + 1] == Role.USER
 
 
 def without(rows: Rows, positions: frozenset[Position]) -> Rows:

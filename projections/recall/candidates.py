@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -82,6 +83,8 @@ class Candidates(NamedTuple):
     """The offered turns and their neighbours, without `skipped`. Empty in `vector` mode."""
     skipped: frozenset[Position]
     """Turns that ask what the query asks."""
+    alike: Mapping[Position, object]
+    """Of turns that say the same as others of their role, speaker and scope, word for word: what is equal for them."""
     terms: QueryTerms
     counts: Counts
     now: Micros
@@ -177,4 +180,16 @@ def with_neighbours(
     if question.asked == "skip" and rows.positions:
         skipped = askings(rows, similarity or {}, question.query, language=offer.language, newest=offer.newest)
         rows = without(rows, skipped) if skipped else rows
-    return Candidates(legs, similarity, rows, skipped, offer.terms, offer.found.counts, offer.now)
+    return Candidates(
+        legs, similarity, rows, skipped, _alike(connection, rows), offer.terms, offer.found.counts, offer.now
+    )
+
+
+def _alike(connection: sa.Connection, rows: Rows) -> dict[Position, object]:
+    counts = Counter(rows.stems)
+    several = [rows.positions[n] for n, stems in enumerate(rows.stems) if counts[stems] > 1 and rows.may_be_hits[n]]
+    # Equal stems are not enough: "I lived there" is not "I live there".
+    turns = queries.turns_at(connection, several) if several else {}
+    said = {at: (turn.role, turn.speaker, turn.scope, *words_of(turn.text)) for at, turn in turns.items()}
+    equal = Counter(said.values())
+    return {at: item for at, item in said.items() if equal[item] > 1}

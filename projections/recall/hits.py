@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import sqlalchemy as sa
@@ -34,6 +34,7 @@ def hits_of(
     spans: Spans | None,
     head: Position,
     seen_by: Callable[[str], Spans],
+    repeated: Mapping[Position, tuple[Position, ...]],
 ) -> tuple[Hit, ...]:
     """Return ranked turns as hits, each with its best passage for `words` and the turns around it that are wanted.
 
@@ -73,6 +74,7 @@ def hits_of(
                 before=before,
                 after=after,
                 exchange=exchange,
+                repeated=repeated.get(turn.position, ()),
             )
         )
     return tuple(hits)

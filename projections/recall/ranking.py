@@ -65,7 +65,9 @@ class Ranking:
         self.floor: Floor | None = None
         """Known from the first turn on."""
         self._seen: set[Position] = set()
-        self._texts: set[str] = set()
+        self._said: dict[object, Position] = {}
+        self.repeated: dict[Position, tuple[Position, ...]] = {}
+        """Turns that a turn stands for, because they say the same."""
 
     def add(self, found: Candidates, *, wanted: int) -> bool:
         """Rank the candidates of the next stage. Return whether it was the last one.
@@ -73,7 +75,7 @@ class Ranking:
         `wanted` is how many turns were requested from each leg. A leg that offers fewer has no more.
         """
         first, rest, below = not self.turns, False, 0
-        for turn, text in _ordered(found, self._question):
+        for turn in _ordered(found, self._question):
             if self.floor is None:
                 self.floor = floor(turn.relevance, self._question.min_relevance, self._question.mode)
             if turn.position in self._seen:
@@ -86,10 +88,12 @@ class Ranking:
                 below += 1
                 continue
             self._seen.add(turn.position)
-            if self._question.weights.distinct and text is not None:
-                if text in self._texts:
-                    continue
-                self._texts.add(text)
+            same = found.alike.get(turn.position) if self._question.weights.distinct else None
+            if same is not None and self._said.setdefault(same, turn.position) != turn.position:
+                continue
+            if same is not None:
+                others = (other for other, item in found.alike.items() if item == same)
+                self.repeated[turn.position] = tuple(sorted(other for other in others if other != turn.position))
             self.turns.append(turn)
         if first:
             self._first_stage = len(self.turns)
@@ -140,8 +144,8 @@ def _scores(reranker: Reranker, query: str, texts: Sequence[str]) -> list[float]
     return scores
 
 
-def _ordered(found: Candidates, question: Question) -> Iterator[tuple[Ranked, str | None]]:
-    """Yield ranked turns, best first, ties by position; with their words if duplicates are to be dropped."""
+def _ordered(found: Candidates, question: Question) -> Iterator[Ranked]:
+    """Yield ranked turns, best first, ties by position."""
     from mnemolog.projections.recall import scoring  # Imports numpy: load it only for a recall.
 
     ranks = {leg: {position: rank for rank, position in enumerate(turns, 1)} for leg, turns in found.legs.items()}
@@ -150,7 +154,7 @@ def _ordered(found: Candidates, question: Question) -> Iterator[tuple[Ranked, st
         for position, rank in ranks.get(VECTOR, {}).items():
             near = similarity[position]
             total = scoring.score_by_vectors(near)
-            yield Ranked(position, total, _relevance(total), {VECTOR: rank}, near, {}), None
+            yield Ranked(position, total, _relevance(total), {VECTOR: rank}, near, {})
         return
     rows = found.rows
     if not rows.positions:
@@ -163,7 +167,7 @@ def _ordered(found: Candidates, question: Question) -> Iterator[tuple[Ranked, st
         ranked = {leg: places[position] for leg, places in ranks.items() if position in places}
         parts = {name: round(float(part[n]), 6) + 0.0 for name, part in scored.parts.items()}
         total = float(scored.total[n])
-        yield Ranked(position, total, _relevance(total), ranked, similarity.get(position), parts), rows.stems[n]
+        yield Ranked(position, total, _relevance(total), ranked, similarity.get(position), parts)
 
 
 def _relevance(log_odds: float) -> float:

@@ -29,6 +29,7 @@ from mnemolog.projections.recall.answer import RERANKER, Recall
 from mnemolog.projections.recall.candidates import Candidates, Offer, from_views, with_neighbours
 from mnemolog.projections.recall.cursor import Cursor
 from mnemolog.projections.recall.hits import hits_of
+from mnemolog.projections.recall.newer import with_newer
 from mnemolog.projections.recall.passages import SoughtWords, sought
 from mnemolog.projections.recall.question import TEXT, VECTOR, Floor, Question
 from mnemolog.projections.recall.ranking import Page, Ranking
@@ -70,6 +71,8 @@ class Basis(NamedTuple):
     fixed: Fixed | None = None
     model: Activation | None = None
     """The model that must answer; None for the one active at `head`."""
+    newer: int = 1
+    """For how many hits later statements are looked for."""
     reranked: bool = True
     """Whether the store's reranker orders the best turns, if there is one."""
 
@@ -185,6 +188,7 @@ class Recalls:
         timeout_s: float = TIMEOUT_S,
         after: str | None = None,
         wait_for_model: bool = True,
+        newer: int = 1,
     ) -> Served:
         """Answer a question without leaving a receipt."""
         boundary = self._boundary
@@ -194,7 +198,7 @@ class Recalls:
             if then == ORIGIN and not isinstance(as_of, int) and question.session is None:
                 self._require_a_past(as_of)
             views, newest, stale = self._projections.to_answer()
-            basis, cursor = Basis(then, Page(question.k)), None
+            basis, cursor = Basis(then, Page(question.k), newer=newer), None
             if after is not None:
                 if min_position is not None:
                     raise errors.InvalidInput("min_position", "a later page has the vectors of the first: leave it out")
@@ -267,7 +271,19 @@ class Recalls:
             ranked, spans = ranking.turns[page.passed_over : page.end], filters.spans
             words = sought(offer.terms.stems, offer.found.counts, language=offer.language)
             seen_by = partial(self._seen_by, head=head)
-            hits = hits_of(connection, ranked, words=words, question=question, spans=spans, head=head, seen_by=seen_by)
+            hits = hits_of(
+                connection,
+                ranked,
+                words=words,
+                question=question,
+                spans=spans,
+                head=head,
+                seen_by=seen_by,
+                repeated=ranking.repeated,
+            )
+            if leg.answer is not None and not page.passed_over:
+                first, rest = hits[: basis.newer], hits[basis.newer :]
+                hits = (*with_newer(connection, first, found.rows, leg.answer), *rest)
         floor = ranking.floor or Floor(question.min_relevance or 0.0)
         recall = Recall(
             query=question.query,

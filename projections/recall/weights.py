@@ -38,8 +38,8 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     recency: float = 0.0
     """Recently recorded: so much log-odds for the present, divided by e for every `recency_days`."""
     recency_days: float = 30.0
-    distinct: bool = False
-    """Of several turns with the same words, return only the best."""
+    distinct: bool = True
+    """Of several turns of one role, speaker and scope with the same words, return only the best."""
 
 
 DEFAULT: Final = Weights()

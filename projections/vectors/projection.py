@@ -21,6 +21,7 @@ from mnemolog.projections.ports import Encoder, Progress, StoreLog
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 from mnemolog.projections.sql.packed_vectors import Vectors
 from mnemolog.projections.sql.position_mask import PositionMask
+from mnemolog.projections.vectors.checked_rows import floats
 from mnemolog.projections.vectors.embedder import Embedder
 from mnemolog.projections.vectors.folders import GenerationFolder, generation_folders, generation_name, prefix_of
 from mnemolog.projections.vectors.generation import EVENTS_TOGETHER_MAX, Coverage, Generation, Snapshot
@@ -58,6 +59,8 @@ class VectorAnswer(NamedTuple):
     """The position up to which every turn was searched."""
     look_up: Callable[[list[Position]], dict[Position, float]]
     """Returns the similarities of these turns (ascending) from the same snapshot, without turns that have no vector."""
+    near: Callable[[Position, list[Position]], dict[Position, float]]
+    """Returns the similarities of turns (ascending) to another turn, from the same snapshot."""
     lag: str | None = None
     """Why the vectors reach no further, if something went wrong."""
 
@@ -156,8 +159,12 @@ class VectorProjection:
             ) -> dict[Position, float]:
                 return self._similarities(generation, snapshot, seen, vector, wanted)
 
+            def near(of: Position, wanted: list[Position], snapshot: Snapshot = snapshot) -> dict[Position, float]:
+                turn = self._vector_of(generation, snapshot, of) if wanted else None
+                return {} if turn is None else self._similarities(generation, snapshot, None, turn, wanted)
+
             covers = snapshot.covers if upto is None else min(snapshot.covers, upto)
-            return VectorAnswer(found, covers, look_up=look_up)
+            return VectorAnswer(found, covers, look_up=look_up, near=near)
         raise errors.ProjectionUnreadable(generation.folder, "segment after segment turns out to be damaged")
 
     def _similarities(
@@ -177,6 +184,17 @@ class VectorProjection:
         except Damaged as error:
             generation.quarantine(error.path.parent, why=error.cause)
             return {}
+
+    def _vector_of(self, generation: Generation, snapshot: Snapshot, of: Position) -> Vectors | None:
+        """Return a turn as one vector: the mean of its chunks, length 1; None if it has no undamaged vector."""
+        try:
+            for segment in snapshot.segments:
+                for number in segment.numbers_of(np.asarray([of], dtype=np.int64)).tolist():
+                    rows = floats(segment.exact, np.arange(*segment.row_starts[number : number + 2]))
+                    return _direction(rows)
+        except Damaged as error:
+            generation.quarantine(error.path.parent, why=error.cause)
+        return None
 
     def rebuild(
         self,
@@ -322,11 +340,9 @@ class VectorProjection:
         if known is not None:
             return known
         vectors = self._encoder.encode(self._encoder.chunks([query])[0])
-        mean = vectors.mean(axis=0, keepdims=True)
-        length = float(np.linalg.norm(mean))
-        if not np.isfinite(length) or length == 0.0:
+        made = _direction(vectors)
+        if made is None:
             raise errors.EncodingFailed("the model gives no direction for this query")
-        made = np.ascontiguousarray(mean / length, dtype=np.float32)
         with self._remembering:
             self._questions.put(content, made)
         return made
@@ -369,3 +385,10 @@ class VectorProjection:
         while (path := self._root / generation_name(self._maker.fingerprint, serial)).is_symlink():
             serial += 1
         return path
+
+
+def _direction(rows: Vectors) -> Vectors | None:
+    """Return the mean of vectors with length 1, shape (1, dimension); None if they have no direction together."""
+    mean = rows.mean(axis=0, keepdims=True)
+    length = float(np.linalg.norm(mean)) if len(rows) else 0.0
+    return np.ascontiguousarray(mean / length, dtype=np.float32) if np.isfinite(length) and length else None

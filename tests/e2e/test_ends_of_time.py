@@ -14,7 +14,7 @@ import typer
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from mnemolog import InvalidInput, MemoryStore, MnemologError
+from mnemolog import InvalidInput, MemoryStore, MnemologError, Weights
 from mnemolog.adapters.support.context import context_for
 from mnemolog.cli.times import given_time
 from mnemolog.domain.clock import to_micros
@@ -118,7 +118,10 @@ def test_a_turn_at_the_end_of_the_calendar_breaks_no_recall(old, local):
         assert repr(answer)
         assert answer.to_json()
     for end in ENDS:
-        hits = old.recall("tea of May", k=20, since=end, until=end + DAY / 4 if end < LAST - DAY else None).hits
+        every = Weights(distinct=False)
+        hits = old.recall(
+            "tea of May", k=20, weights=every, since=end, until=end + DAY / 4 if end < LAST - DAY else None
+        ).hits
         assert end in [hit.said_at for hit in hits]
         assert all(dated(hit.said_at) for hit in hits)
         assert old.find("tea", since=end)

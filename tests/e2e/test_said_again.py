@@ -1,0 +1,62 @@
+"""What was said again: word for word, which takes one place, and in other words later, which is pointed to."""
+
+from __future__ import annotations
+
+import pytest
+
+from mnemolog import MemoryStore, Weights
+from tests.support import FakeClock, HashEncoder
+
+OLD, NEW = "I live in Vienna with my sister.", "I live in Graz with my sister now."
+
+
+@pytest.fixture
+def store(folder):
+    with MemoryStore.open(folder, model=HashEncoder(dimension=64), clock=FakeClock(), background=False) as opened:
+        yield opened
+
+
+def test_the_first_hit_points_to_what_the_same_user_said_later(store):
+    """A context shows that too, and the explanation; nothing points to another user, a question or an answer."""
+    for scope, speaker, text in (
+        ("acme/ada", "Ada", OLD),
+        ("acme/ada", "Ada", "Do I live in Vienna with my sister, or in Graz?"),
+        ("acme/ada", "Ben", "I live in Linz with my sister now."),
+        ("acme/cleo", "Ada", "I live in Wels with my sister now."),
+    ):
+        store.session(f"{scope}/{speaker}", scope=scope).record("user", text, speaker=speaker)
+    store.record("acme/ada/Ada", "assistant", "I live in a computer with my sister.")
+    asked = {"scope": "acme", "since": None}
+    assert store.recall("Vienna", **asked)[0].newer is None
+    newer = store.record("acme/ada/Ada", "user", NEW, speaker="Ada")
+    found = store.recall("Vienna", **asked)
+    assert (found[0].text, found[0].newer) == (OLD, newer)
+    assert [hit.newer for hit in found[1:]] == [None] * (len(found) - 1)
+    assert f"said later: @{newer.position} {NEW}" in found.explain()
+    assert f"(said later: @{newer.position}): {OLD}" in store.context("Vienna", **asked).text
+    assert newer.position in store.context("Vienna", 300, **asked).positions
+    assert store.recall("Vienna", as_of=newer.position - 1, **asked)[0].newer is None
+
+
+@pytest.mark.parametrize(
+    ("others", "places"),
+    [
+        ([("user", "Ada", "a", "My number ends in 4411.")], 1),
+        ([("user", "Ada", "a", "My number ends in 9090.")], 2),
+        ([("user", "Ada", "a", "My number ends not in 4411.")], 2),
+        ([("user", "Ben", "a", "My number ends in 4411.")], 2),
+        ([("user", "Ada", "b", "My number ends in 4411.")], 2),
+        ([("assistant", "Ada", "a", "My number ends in 4411.")], 2),
+    ],
+    ids=["the same", "a number", "a negation", "a speaker", "a scope", "a role"],
+)
+def test_a_text_that_is_repeated_takes_one_place(store, others, places):
+    """Of one role, speaker and scope. The hit has the others; with `distinct=False` each is a hit of its own."""
+    said = [("user", "Ada", "a", "My number ends in 4411.")] * 6 + others
+    for n, (role, speaker, scope, text) in enumerate(said):
+        store.session(f"s{n}", scope=scope).record(role, text, speaker=speaker)
+    found = store.recall("What does my number end in?", k=5)
+    assert len(found) == places
+    assert sorted(len(hit.repeated) for hit in found) == [0] * (places - 1) + [5 + (places == 1)]
+    assert f"said {6 + (places == 1)} times" in found.explain()
+    assert len(store.recall("What does my number end in?", k=9, weights=Weights(distinct=False))) == 7
