@@ -51,7 +51,7 @@ class Recording:
         """Whether a session began before `upto`."""
         self._numbers: Counter[tuple[str, Said]] = Counter()
         self._read: dict[str, tuple[Counter[Said], set[bytes]]] = {}
-        """Of sessions: what they said, and the digests in the keys of forgotten turns."""
+        """Of sessions: what they said, and of the keys of forgotten turns the digests and the moments."""
 
     @property
     def is_full(self) -> bool:
@@ -120,7 +120,7 @@ class Recording:
             (said, forgotten), wanted = self._before(item.session), self._said(turn)
             if item.number <= said[wanted]:
                 return None
-            if wanted[0] in forgotten:
+            if wanted[0] in forgotten or _moment(turn.key) in forgotten:
                 raise errors.ContentForgotten(stream=stream, key=key, position=self._upto)
         return key
 
@@ -133,6 +133,8 @@ class Recording:
                         said[self._said(recorded.event)] += 1
                     elif IMPORTED_KEY.fullmatch((recorded.key or "").encode()):
                         forgotten.add(bytes.fromhex((recorded.key or "")[:24]))
+                    elif isinstance(recorded.event, Forgotten) and (moment := _moment(recorded.key or "")):
+                        forgotten.add(moment)
             self._read[session] = said, forgotten
         return self._read[session]
 
@@ -140,6 +142,12 @@ class Recording:
         # Keys were made from this digest, so those of forgotten turns still tell which text must not come back.
         digest = blake2b("\0".join(_words(turn)).encode(), key=self._secret, digest_size=12).digest()
         return digest, turn.said_at
+
+
+def _moment(key: str) -> bytes:
+    """Return role and time of a key that `KeyMaker` made of them, empty for another key."""
+    place = key.rpartition("/")[0]
+    return place.encode() if "@" in place else b""
 
 
 def _words(turn: ImportedTurn | TurnRecorded) -> tuple[str, str, str]:
