@@ -301,9 +301,8 @@ class MemoryStore(OfOneProcess):
         scope: str | Sequence[str] = "",
         as_of: When | None = None,
         valid_at: Time | None = None,
-        limit: int = 1_000,
     ) -> Results[Fact]:
-        """Return up to `limit` facts that hold, in the order of their keys.
+        """Return the facts that hold, in the order of their keys.
 
             store = MemoryStore.open("memory/", model=None)
             store.assert_fact("user/allergies/nuts", True)
@@ -315,7 +314,7 @@ class MemoryStore(OfOneProcess):
 
         Raises `InvalidInput`.
         """
-        return self.parts.facts.all(pattern, scope=scope, as_of=as_of, valid_at=valid_at, limit=limit)
+        return self.parts.facts.all(pattern, scope=scope, as_of=as_of, valid_at=valid_at)
 
     def fact_history(
         self, key: str, *, scope: str | None = None, as_of: When | None = None, valid_at: Time | None = None

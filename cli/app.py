@@ -55,6 +55,11 @@ COMMANDS: Final = {
         "forget": ("forgetting", "Erase what was said, permanently."),
         "forgotten": ("forgetting", "List what was erased."),
     },
+    "Facts": {
+        "facts": ("facts", "List what holds, by key."),
+        "assert": ("facts", "Say what a key has from a time on."),
+        "retract": ("facts", "Take back a fact that was wrong."),
+    },
     "Working memory": {
         "memory": ("memory", "Get, set, list and delete values."),
         "task": ("memory", "Print or change the task."),

@@ -58,8 +58,7 @@ def set_(
 
     Example: mnemolog memory set memory/ trip budget '{"eur": 900}' --ttl 3600
     """
-    given = standard_input("value") if value == "-" else value
-    new = given if text else _json(given)
+    new = given_value(value, text=text)
     with opened_session(store, session) as opened:
         opened.set(key, new, ttl=ttl)
         written = {"session": opened.id, "key": key, "value": new, "ttl": ttl}
@@ -167,9 +166,11 @@ def notes(
     answer(written, f"{done}; session {written['session']} has {counted(left, 'note')} now", as_json=as_json)
 
 
-def _json(text: str) -> Any:
+def given_value(value: str, *, text: bool) -> Any:
+    """Return a value as it is given: plain text or JSON, `-` for standard input. Raises `InvalidInput`."""
+    given = standard_input("value") if value == "-" else value
     try:
-        return json.loads(text)
+        return given if text else json.loads(given)
     except (ValueError, RecursionError) as error:
         raise errors.InvalidInput("value", f"not JSON: {error}; use --text for plain text") from error
 

@@ -129,8 +129,8 @@ class Facts:
         if corrects is not None:
             for row in self._rows("corrects", corrects):
                 if (row.scope, row.key) != (of, key):
-                    why = f"the fact at position {row.position} is of the key {row.key!r} in the scope {row.scope!r}"
-                    raise errors.InvalidInput("corrects", f"{why}, not of {key!r} in {of!r}: retract that one")
+                    why = f"the fact at position {row.position} is not of {key!r} in the scope {of!r}"
+                    raise errors.InvalidInput("corrects", f"{why}; retract that one, then assert this")
                 if row.retracted is None:
                     wrong.append(_retraction(row.position, reason))
         stream, request = facts_stream(of), current_request_key()
@@ -166,7 +166,7 @@ class Facts:
             return tables.fact(connection, of, key, known)
 
     def all(
-        self, pattern: str, *, scope: str | Sequence[str], as_of: When | None, valid_at: Time | None, limit: int
+        self, pattern: str, *, scope: str | Sequence[str], as_of: When | None, valid_at: Time | None
     ) -> Results[Fact]:
         """Return the facts that hold, by key. See `MemoryStore.facts`."""
         within = self._boundary.narrow(parse_scopes(scope))
@@ -178,7 +178,7 @@ class Facts:
                 for key, of in tables.keys(connection, within, prefix=re.split(r"[*?\[]", pattern)[0])
                 if fnmatchcase(key, pattern)
             )
-            found = Results(islice((fact for fact in held if fact is not None), limit))
+            found = Results(fact for fact in held if fact is not None)
         found.stale = stale
         return found
 

@@ -18,11 +18,13 @@ import msgspec
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.facts import parse_valid_time
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import INTEGER_MAX, checked_json
 from mnemolog.domain.moments import Time, parse_time, position_at
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import SessionHandle, session_id_of
+from mnemolog.projections.read_models import Turn
 from mnemolog.results import Checkpoint
 from mnemolog.server.client.connection import Call
 from mnemolog.server.http.operation_table import LEFT_OUT_ARGUMENTS, Operation
@@ -95,6 +97,8 @@ class ClientOperation:
             return checked_json(name, list(value) if isinstance(value, tuple) else value, bytes_max=INTEGER_MAX)
         if SessionHandle in kinds and not (value is None and NoneType in kinds) and not _is_listed(value, kinds):
             return session_id_of(value, name)
+        if name.startswith("valid_") and value is not None:
+            return to_datetime(parse_valid_time(name, value)).isoformat()
         if datetime in kinds and Checkpoint not in kinds and value is not None and type(value) is not int:
             return _moment("at" if name == "when" else name, value, takes_positions=int in kinds)
         return _plain(name, value)
@@ -119,10 +123,10 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise InvalidInput(name, f"{value} is not a number that can be sent")  # JSON would have null.
     match value:
-        case None | bool() | int() | float() | str() | Enum() | msgspec.Struct() if not isinstance(value, Checkpoint):
-            return value
-        case Checkpoint():
+        case Checkpoint() | Turn():
             return value.position
+        case None | bool() | int() | float() | str() | Enum() | msgspec.Struct():
+            return value
         case SessionHandle():
             return session_id_of(value, name)
         case timedelta():

@@ -28,6 +28,7 @@ from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.result import Results, Stale
 from mnemolog.domain.session import SessionHandle
 from mnemolog.domain.values import MISSING
+from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Stamp, Ticket
 from mnemolog.results import Checkpoint, NewTurn
@@ -132,6 +133,7 @@ _ARGUMENT_TYPES: Final[dict[Any, Any]] = {
     SessionHandle: str,
     Checkpoint: str,
     NewTurn: dict[str, Any],
+    Turn: int,
 }
 """What a type travels as."""
 
@@ -331,7 +333,7 @@ class Answers:
 CONTENT: Final[dict[str, Any]] = {
     **dict.fromkeys(("title", "text", "name", "description", "status", "query"), ""),
     **dict.fromkeys(("speaker", "step", "total", "percent", "task_before", "task_after")),
-    **dict.fromkeys(("tool_calls", "values", "notes_removed", "notes_added"), ()),
+    **dict.fromkeys(("nearest", "tool_calls", "values", "notes_removed", "notes_added"), ()),
     "metadata": {},
 }
 """The fields of answers to writes that are content, and what a caller who may not read gets in their place."""

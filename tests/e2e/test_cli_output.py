@@ -12,6 +12,7 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.cli import every_command
 from mnemolog.domain import events
 from mnemolog.domain.agent import agent_stream
+from mnemolog.domain.fact_events import FactAsserted
 from mnemolog.domain.language import LANGUAGE_STREAM
 from mnemolog.domain.session import session_stream
 from tests.support import HashEncoder
@@ -51,6 +52,9 @@ READS = {
     "quarantine purge": ["quarantine", "purge", "--all", "--dry-run"],
     "memory list": ["memory", "list", "evil"],
     "memory get": ["memory", "get", "evil", "key"],
+    "facts": ["facts"],
+    "facts --history": ["facts", "--history", "key"],
+    "retract": ["retract", "--maker", "none"],
     "task": ["task", "evil"],
     "notes": ["notes", "evil"],
     "checkpoint list": ["checkpoint", "list", "evil"],
@@ -74,7 +78,7 @@ READS = {
 """Commands that print what was stored. `{head}` is the last position, `{receipt}` that of a receipt."""
 PRINT_NOTHING_STORED = {
     *("init", "record", "import", "project", "export", "backup", "restore", "copy", "reconcile"),
-    *("watch", "mcp", "serve", "hermes install", "branch", "memory set", "memory delete"),
+    *("watch", "mcp", "serve", "hermes install", "branch", "memory set", "memory delete", "assert"),
     *("checkpoint create", "checkpoint delete", "token create", "token revoke"),
     *("model add", "model activate", "model drop"),
 }
@@ -95,6 +99,8 @@ def evil(folder):
             (session, events.ValueSet(key="key", value=EVIL)),
             (session, events.ValueSet(key=EVIL, value={EVIL: EVIL})),
             (session, events.TaskChanged(description=EVIL, status=EVIL)),
+            ("facts/", FactAsserted(key="key", value=EVIL, maker=EVIL)),
+            ("facts/", FactAsserted(key=EVIL, value={EVIL: EVIL})),
             (session, events.NoteAdded(text=EVIL)),
             (session, events.CheckpointCreated(id="c-1", name=EVIL, description=EVIL)),
             (session, events.NoteAdded(text=f"later {EVIL}")),

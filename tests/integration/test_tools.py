@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import msgspec
 import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore
 from mnemolog.adapters.support.agent_tools import CORE, TOOLS, Answer, Memory, Refusal, conversation_tools, offered
+from mnemolog.adapters.support.agent_tools.core import NOTHING
 from mnemolog.adapters.support.context import context_for
 
 
@@ -113,6 +115,26 @@ def test_arguments_are_read_as_models_write_them(name, arguments, asked):
         if name != "working_memory"
         else '{"values":{"a":null}}'
     )
+
+
+def test_a_model_remembers_a_fact_with_the_turn_that_says_so(asked):
+    """It hears of keys like its own; null ends; a call that cannot be records no turn either."""
+    first, _, second, held, ended, left, refused, alone = asked(
+        ("remember", {"text": "I moved to Porto.", "key": "user/city", "value": "Porto", "valid_from": "2026-03"}),
+        ("remember", {"text": "I work for Acme.", "key": "user/employer", "value": {"name": "Acme"}}),
+        ("remember", {"text": "I live in Porto.", "key": "user/home_city", "value": "Porto"}),
+        ("facts", {"pattern": "user/*city", "valid_at": "2100-01"}),
+        ("remember", {"text": "I left Porto.", "key": "user/city", "value": None}),
+        ("facts", {"pattern": "user/city"}),
+        ("remember", {"text": "Hm.", "key": "no path/", "value": 1}),
+        ("remember", {"text": "Hm.", "valid_from": "2026-03"}),
+    )
+    assert first.result == '{"session":"helper","positions":[2],"fact":3}'
+    assert second.result.endswith('"keys_like_it":["user/city","user/employer"]}')
+    found = [(fact["key"], fact["value"], fact["because"]) for fact in json.loads(held.result)["facts"]]
+    assert found == [("user/city", "Porto", [2]), ("user/home_city", "Porto", [6])]
+    assert (ended.position, left.result, refused.what[:12], alone.what[:12]) == (9, NOTHING, *["InvalidInput"] * 2)
+    assert left.position == 9
 
 
 def test_a_timeline_asks_for_the_time_of_saying(asked):

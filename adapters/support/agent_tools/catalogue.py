@@ -46,7 +46,8 @@ TOOLS: Final[dict[str, Tool]] = {
             "adds",
             core.remember,
             """Record what was said, word for word. Starts the session if needed. Use it for every message, the
-            user's and your own.""",
+            user's and your own. If it says that something is or has become so, give key and value; look for the key
+            in facts first.""",
         ),
         made(
             "recall",
@@ -60,6 +61,12 @@ TOOLS: Final[dict[str, Tool]] = {
             core.context,
             """Return working memory and earlier turns as one text, in order of time. Use it at the start of a task, or
             to read up on a subject; recall finds the turn that answers a question.""",
+        ),
+        made(
+            "facts",
+            "reads",
+            core.facts,
+            """List facts by key: what holds, since when, by which turns. Use it for what may have changed.""",
         ),
         made(
             "timeline",
@@ -163,7 +170,7 @@ TOOLS: Final[dict[str, Tool]] = {
 }
 
 
-CORE: Final = ("remember", "recall", "context", "timeline", "working_memory", "switch")
+CORE: Final = ("remember", "recall", "context", "facts", "timeline", "working_memory", "switch")
 """The tools that are offered by default."""
 Toolset = Literal["core", "full"]
 

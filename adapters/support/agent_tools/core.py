@@ -1,4 +1,4 @@
-"""The six tools that a model needs: remember, recall, context, timeline, working_memory, switch. All answer in text."""
+"""The tools that a model needs, such as remember, recall and facts. All answer in text."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from mnemolog.aio.session import AsyncSession
 from mnemolog.application.session_service import checked_turn
 from mnemolog.domain.clock import local_time
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.facts import new_fact
+from mnemolog.domain.limits import VALUE_KEY_BYTES_MAX, checked_text
 from mnemolog.domain.position import Position
 from mnemolog.domain.relative_times import parse_position_or_time, parse_relative_time
 from mnemolog.domain.switching import SwitchReason
@@ -53,11 +55,20 @@ async def remember(
     session: Session = None,
     speaker: str | None = None,
     said_at: Annotated[str | None, Meta(description="ISO time. Default: now.")] = None,
-    key: Annotated[str | None, Meta(description="Makes a retry safe.")] = None,
+    key: Annotated[
+        str | None, Meta(description="With value: the fact's path, such as user/city. Else makes a retry safe.")
+    ] = None,
+    value: Annotated[Any, Meta(description="What key has from now on, by this message. null: ended.")] = msgspec.UNSET,
+    valid_from: Annotated[str | None, Meta(description="Since when it is true: 2026-03.")] = None,
     scope: Annotated[str | None, Meta(description="Owner of a new session, such as acme/alice.")] = None,
 ) -> str:
-    """Record messages in a session, and start the session if there is none."""
-    text = _messages_in(text) if isinstance(text, str) else text
+    """Record messages in a session, and start the session if there is none; with `value` also a fact."""
+    fact, text = {"value": value, "valid_from": valid_from}, _messages_in(text) if isinstance(text, str) else text
+    if value is not msgspec.UNSET:  # Before the message is recorded.
+        new_fact(key=checked_text("key", key or "", bytes_max=VALUE_KEY_BYTES_MAX), **fact)
+        fact["key"], key = key, None
+    elif valid_from is not None:
+        raise InvalidInput("valid_from", "belongs to a fact; give its key and value, too")
     if isinstance(text, list):
         if key is not None or said_at is not None or speaker is not None:
             raise InvalidInput("text", "in a list, each message has its own key, said_at and speaker")
@@ -69,7 +80,35 @@ async def remember(
         checked_turn(NewTurn.of(message, session="any"))
     held = await _held(memory, session, scope=scope)
     recorded = await memory.store.record_many(messages, session=held.id)
-    return lean_json({"session": held.id, "positions": [turn.position for turn in recorded]})
+    answer: dict[str, Any] = {"session": held.id, "positions": [turn.position for turn in recorded]}
+    if "key" in fact:
+        asserted = await held.assert_fact(**fact, because=recorded)
+        answer |= {"fact": asserted.position, "keys_like_it": asserted.nearest}
+    return lean_json(answer)
+
+
+async def facts(
+    memory: Memory,
+    *,
+    pattern: Annotated[str, Meta(description="Of keys: user/*.")] = "*",
+    scope: str | list[str] = "",
+    as_of: AsOf = None,
+    valid_at: Annotated[str | None, Meta(description="What is true then: 2026-03.")] = None,
+) -> str:
+    """Return what keys have, since when, and the turns that say so."""
+    found = await memory.store.facts(pattern, scope=scope, valid_at=valid_at, **_times(memory, as_of=as_of))
+    held = [
+        {
+            "key": fact.key,
+            "value": fact.value,
+            "since": _when(fact.valid_from),
+            "because": fact.because,
+            "position": fact.position,
+            "scope": fact.scope,
+        }
+        for fact in found
+    ]
+    return lean_json({"facts": held}) if held else NOTHING
 
 
 async def recall(

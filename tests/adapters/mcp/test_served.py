@@ -19,16 +19,16 @@ async def tools(url, **headers):
 
 
 def test_a_client_asks_for_all_tools_in_the_url(folder):
-    """By default the six that a model needs; of a read-only server those that read."""
+    """By default the seven that a model needs; of a read-only server those that read."""
 
     with server(folder) as (url, _):
         stream = httpx2.get(f"{url}/mcp", headers={"accept": "text/event-stream"}, timeout=WAIT_S)
         assert stream.status_code == 405, "it would hold a connection for as long as its client likes"
         core, full = asyncio.run(tools(f"{url}/mcp")), asyncio.run(tools(f"{url}/mcp?tools=full"))
-        assert core == {"remember", "recall", "context", "timeline", "working_memory", "switch"}
+        assert core == {"remember", "recall", "context", "facts", "timeline", "working_memory", "switch"}
         assert core < full
     with server(folder, "--read-only") as (url, _):
-        assert asyncio.run(tools(f"{url}/mcp")) == {"recall", "context", "timeline", "working_memory"}
+        assert asyncio.run(tools(f"{url}/mcp")) == {"recall", "context", "facts", "timeline", "working_memory"}
 
 
 @pytest.fixture
@@ -85,6 +85,7 @@ def test_the_verbs_of_a_token_decide_which_tools_it_gets(folder, tokens):
         assert asyncio.run(tools(url, **bearer(tokens["reader"]))) == {
             "recall",
             "context",
+            "facts",
             "timeline",
             "working_memory",
         }

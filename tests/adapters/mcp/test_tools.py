@@ -18,18 +18,18 @@ from mnemolog.projections.context.token_counting import estimated_tokens
 from tests.adapters.mcp.serving import MODES, answer, in_process, refusal
 from tests.support import EPOCH_2024, WAIT_S, FakeClock, HashEncoder
 
-READING = {"recall", "context", "timeline", "session_list", "session_current", "checkpoint_list", "status"}
+READING = {"recall", "context", "facts", "timeline", "session_list", "session_current", "checkpoint_list", "status"}
 WRITING = {"remember", "switch", "working_memory", "session_branch", "session_end", "memory_set", "task_update"}
 WRITING |= {"notes_clear", "checkpoint_create", "checkpoint_restore"}
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_every_tool_says_when_to_use_it_and_the_default_ones_cost_fewer_than_1500_tokens(folder, mode):
+async def test_every_tool_says_when_to_use_it_and_the_default_ones_cost_fewer_than_1700_tokens(folder, mode):
     """Names, schemas that are schemas, hints of what is only read. A token is counted as four characters."""
     async with in_process(folder, tools="core", mode=mode) as (client, _):
         sent = await client.list_tools()
         assert [tool.name for tool in sent.tools] == list(CORE)
-        assert len(sent.model_dump_json(by_alias=True, exclude_none=True)) <= 4 * 1_500
+        assert len(sent.model_dump_json(by_alias=True, exclude_none=True)) <= 4 * 1_700
     async with in_process(folder, mode=mode) as (client, _):
         assert f"mnemolog forget {folder}" in client.instructions
         found = {tool.name: tool for tool in (await client.list_tools()).tools}

@@ -29,6 +29,13 @@ EXAMPLES: Final[dict[str, Example]] = {
     "record": Example(f"/sessions/{TRIP}/turns", {"role": "user", "text": "Where is the train?", "key": "t9"}),
     "record_many": Example("/turns", {"session": TRIP_ID, "messages": [{"role": "user", "content": "Hello"}]}),
     "turns": Example(f"/sessions/{TRIP}/own-turns", params={"limit": 2}),
+    "assert_fact": Example("/facts", {"key": "user/city", "value": None, "valid_from": "2026-03", "because": [2]}),
+    "retract_fact": Example("/facts/retract", {"fact": 12, "reason": "misheard"}),
+    "retract_facts": Example("/facts/retract-made", {"maker": "extractor/1"}),
+    "facts": Example("/facts", params={"pattern": "user/*", "scope": "acme"}),
+    "fact": Example("/facts/user%2Fcity", params={"scope": "acme/author", "valid_at": "2026-03"}),
+    "fact_history": Example("/facts/user%2Fcity/history", params={"scope": "acme/author"}),
+    "session.assert_fact": Example(f"/sessions/{TRIP}/facts", {"key": "user/city", "value": "Faro", "corrects": 12}),
     "scopes": Example("/scopes"),
     "agents": Example("/agents"),
     "current": Example("/agents/assistant/session"),
@@ -119,6 +126,7 @@ def filled(store: MemoryStore) -> dict[str, Any]:
     trip.checkpoint("packed")
     other = store.session("other", scope="globex")
     other.record("user", "Nothing of this")
+    assert trip.assert_fact("user/city", "Porto").position == 12
     store.switch(TRIP_ID, reason="resume", agent="assistant")
     receipt = store.recall("train", receipt=True, mode="text").receipt
     store.context("train", receipt=True)

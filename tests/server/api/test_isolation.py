@@ -40,6 +40,8 @@ def filled(store, scope, name, word):
     session.record("assistant", f"platform {word}", tool_calls=[{"name": word}])
     session.set(f"{word}-key", {word: word})
     session.set("city", word)
+    session.assert_fact(f"user/{word}", word, maker=word, reason=word)
+    session.assert_fact("user/city", word)
     session.note(f"{word} note")
     session.set_task(f"{word} task", total=3)
     session.checkpoint(f"{word}-checkpoint", description=word)

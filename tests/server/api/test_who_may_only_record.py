@@ -18,6 +18,7 @@ from tests.server.serving import server
 _STRUCTURE = """
 id session agent scope position version role key said_at recorded_at changed_at created_at checkpoint items next
 stale value task_changes turns_hidden receipt good bad nothing by judged_at unusable
+valid_from assumed until checked_at state assertions because maker retracted actor reason
 """
 STRUCTURE = frozenset(_STRUCTURE.split())
 """Fields of answers to writes that are no content."""
@@ -49,6 +50,7 @@ def secrets(folder):
         session = store.session("trip", title=f"{SECRET}'s trip", scope="acme", agent="acme/concierge")
         session.record("user", f"My name is {SECRET}.", speaker=SECRET, key="m1")
         session.set("name", SECRET)
+        session.assert_fact(f"user/{SECRET}/city", SECRET)
         session.note(f"{SECRET} is vegetarian")
         session.set_task(f"book a table for {SECRET}", step=1, total=3)
         session.checkpoint(f"before {SECRET}")
@@ -72,6 +74,8 @@ def test_who_may_only_record_is_shown_nothing_that_others_have_said(folder, secr
         ("POST", "/v1/turns", {"messages": [{"session": "trip", "role": "user", "content": "At nine."}]}),
         ("POST", f"{session}/checkpoints", {"name": "later"}),
         ("POST", f"{session}/checkpoints/before%20{SECRET}/restore", {}),
+        ("POST", f"{session}/facts", {"key": "user/city", "value": "Porto"}),
+        ("POST", "/v1/facts", {"key": "user/city", "value": "Porto", "scope": "acme", "corrects": 4}),
         ("PUT", f"{session}/values/city", {"value": "Porto"}),
         ("POST", "/v1/sessions/tripp/turns", {"role": "user", "text": "Who is close?"}),
     ]
