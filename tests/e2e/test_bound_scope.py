@@ -47,6 +47,7 @@ def template(tmp_path_factory):
         store.switch("foreign", reason="branch", session="bob", agent="both", scope=ALICE)
         store.switch("bob", reason="resume", agent="both")
         store.recall("sentinel", scope=BOB, receipt=True)
+        store.assert_fact("colour", SECRET, scope=BOB, maker=SECRET)
     return folder
 
 
@@ -106,6 +107,15 @@ STORE = {
         ),
         lambda s: s.record_many([NewTurn(session="foreign", role="user", text="y")]),
     ],
+    "assert_fact": [
+        lambda s: s.assert_fact("colour", "red", scope=BOB),
+        lambda s: s.assert_fact("colour", "red", corrects=s.head().position),
+    ],
+    "retract_fact": [lambda s: s.retract_fact(s.head().position)],
+    "retract_facts": [lambda s: s.retract_facts(maker=SECRET), lambda s: s.retract_facts(maker=SECRET, scope="acme")],
+    "fact": [lambda s: s.fact("colour"), lambda s: s.fact("colour", scope=BOB)],
+    "facts": [lambda s: s.facts(), lambda s: s.facts(scope="acme")],
+    "fact_history": [lambda s: s.fact_history("colour"), lambda s: s.fact_history("colour", scope=BOB)],
     "scopes": [lambda s: s.scopes()],
     "agents": [lambda s: s.agents()],
     "sessions": [lambda s: s.sessions(), lambda s: s.sessions(scope="acme"), lambda s: s.sessions(scope=BOB)],
@@ -235,6 +245,7 @@ def require_unchanged(folder):
         assert all(item.session.startswith(f"{ALICE}/") for item in made)
         assert len(store.sessions()) - len(made) == 4
         assert store.current("both").id == "bob"
+        assert store.fact("colour", scope=BOB).value == SECRET
 
 
 @pytest.mark.parametrize("way", ["opened", "within"])
