@@ -341,6 +341,10 @@ def _show_recall(answer: Recall, *, full: bool) -> None:
         around = sorted({turn.position: turn for turn in (*hit.before, *hit.after, *hit.exchange)}.items())
         _show_neighbours(out, [turn for position, turn in around if position < hit.position], full=full)
         out.text(TEXT_INDENT, text=hit.text if full else _passage(hit), full=True, margin=TEXT_INDENT)
+        if hit.newer is not None:
+            out.line(f"   said later: @{hit.newer.position}", style="dim")
+        if hit.repeated:
+            out.line(f"   said {len(hit.repeated) + 1} times", style="dim")
         _show_neighbours(out, [turn for position, turn in around if position > hit.position], full=full)
     out.line("; ".join(_basis(answer)), style="dim")
     if answer.next is not None:

@@ -11,6 +11,7 @@ from mnemolog.adapters.support.rewind_to_transcript import has_pending_undo
 from mnemolog.adapters.support.store_access import recalls_of, visible_of
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain.limits import RECALL_K_MAX
+from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.hits import sees
 from mnemolog.projections.recall.passages import marked
@@ -69,18 +70,25 @@ def context_for(
     lineage = set(session.lineage())
     excluded = set(without) - lineage | (lineage if has_pending_undo(session) else set())
     visible = _visible(visible_of(session), session.id)
+
+    def may_be_shown(turn: Hit | Turn) -> bool:
+        in_context = known_after is not None and turn.session == session.id and turn.position > known_after
+        return turn.session not in excluded and not in_context and visible(turn)
+
+    shown = [hit for hit in hits if may_be_shown(hit)][:k]
     return [
-        hit
-        for hit in hits
-        if hit.session not in excluded
-        and (known_after is None or hit.session != session.id or hit.position <= known_after)
-        and visible(hit)
-    ][:k]
+        hit if hit.newer is None or may_be_shown(hit.newer) else msgspec.structs.replace(hit, newer=None)
+        for hit in shown
+    ]
 
 
 def line_of(hit: Hit) -> str:
-    """Return a turn as a line for a model: when, who and what; of a long turn, the best passage."""
-    return f"- {hit.said_at:%Y-%m-%d} {hit.speaker or hit.role}: {marked(hit.passage, hit.text)}"
+    """Return a turn as a line for a model: when, who and what; of a long turn, the best passage.
+
+    What the same user said later about the same thing follows it.
+    """
+    later = "" if hit.newer is None else f" (said later, {hit.newer.said_at:%Y-%m-%d}: {hit.newer.text})"
+    return f"- {hit.said_at:%Y-%m-%d} {hit.speaker or hit.role}: {marked(hit.passage, hit.text)}{later}"
 
 
 def _answers(recall: Recall, similarity_min: float) -> bool:
@@ -88,11 +96,11 @@ def _answers(recall: Recall, similarity_min: float) -> bool:
     return any("text" in hit.ranks or (hit.similarity or 0) >= similarity_min for hit in recall.hits)
 
 
-def _visible(of: VisibleEvents, here: str) -> Callable[[Hit], bool]:
+def _visible(of: VisibleEvents, here: str) -> Callable[[Hit | Turn], bool]:
     """Return a test whether a turn is not hidden in the session `here`; or in its own session, if `here` lacks it."""
     seen, hidden_too = of.spans(here), of.spans(here, hidden=True)
 
-    def visible(hit: Hit) -> bool:
+    def visible(hit: Hit | Turn) -> bool:
         if sees(seen, hit) or sees(hidden_too, hit):
             return sees(seen, hit)
         return sees(of.spans(hit.session), hit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnemolog import MemoryStore, Weights
+from mnemolog.adapters.support.context import context_for, line_of
 from tests.support import FakeClock, HashEncoder
 
 OLD, NEW = "I live in Vienna with my sister.", "I live in Graz with my sister now."
@@ -35,6 +36,11 @@ def test_the_first_hit_points_to_what_the_same_user_said_later(store):
     assert f"said later: @{newer.position} {NEW}" in found.explain()
     assert f"(said later: @{newer.position}): {OLD}" in store.context("Vienna", **asked).text
     assert newer.position in store.context("Vienna", 300, **asked).positions
+    here = store.session("acme/ada/Ada")
+    lines = [line_of(hit) for hit in context_for(here, "Vienna", scope="acme", fresh=True)]
+    assert lines[0].endswith(f"Ada: {OLD} (said later, {newer.said_at:%Y-%m-%d}: {NEW})")
+    known = context_for(here, "Vienna", scope="acme", fresh=True, known_after=newer.position - 1)
+    assert [hit.newer for hit in known] == [None] * len(known)
     assert store.recall("Vienna", as_of=newer.position - 1, **asked)[0].newer is None
 
 

@@ -311,6 +311,8 @@ def _hit(hit: Hit, *, full: bool) -> Mapping[str, Any]:
     text = hit.text if full else marked(hit.passage, hit.text)
     length = {} if text == hit.text else {"of_characters": len(hit.text)}
     exchange = {"exchange": [_line(turn, full=full) for turn in hit.exchange]} if hit.exchange else {}
+    times = {"said_times": len(hit.repeated) + 1} if hit.repeated else {}
+    newer = {"said_later": _line(hit.newer, full=full)} if hit.newer is not None else {}
     return (
         title
         | length
@@ -322,6 +324,8 @@ def _hit(hit: Hit, *, full: bool) -> Mapping[str, Any]:
             "session": hit.session,
             "position": hit.position,
         }
+        | times
+        | newer
         | exchange
     )
 
