@@ -63,7 +63,8 @@ def test_a_token_bounds_the_memory_and_its_actor_is_recorded(folder, tokens):
             unknown = await refusal(client, "working_memory", session="acme/bob/none")
             forbidden = await refusal(client, "working_memory", session="acme/bob/secret")
             assert forbidden == unknown.replace("none", "secret")
-            await refusal(client, "remember", session="theirs", text="A name outside of the scope.")
+            named = await answer(client, "remember", session="theirs", text="A name within the scope.")
+            assert named["session"] == "acme/alice/theirs"
 
     with server(folder, "--require-token") as (url, _):
         asyncio.run(main(f"{url}/mcp"))
@@ -94,16 +95,20 @@ def test_the_verbs_of_a_token_decide_which_tools_it_gets(folder, tokens):
         assert status(url, **bearer("wrong")).status_code == 401
 
 
-def test_a_token_for_several_scopes_names_one_of_them(folder, tokens):
-    """In the URL; without it the answer names them."""
+def test_a_token_for_several_scopes_searches_them_all_and_names_one_to_write(folder, tokens):
+    """In the URL; a refused write names the choices."""
 
     async def remembered(url):
         async with over_http(url, **bearer(tokens["both"])) as client:
             return await answer(client, "recall", query="vault code")
 
+    async def unnamed(url):
+        async with over_http(url, **bearer(tokens["both"])) as client:
+            return str(await refusal(client, "remember", text="By ferry."))
+
     with server(folder, "--require-token") as (url, _):
-        refused = httpx2.post(f"{url}/mcp", json={}, headers=bearer(tokens["both"]), timeout=WAIT_S)
-        assert refused.status_code == 400
-        assert "acme/alice, acme/bob" in refused.json()["detail"]
+        refused = asyncio.run(unnamed(f"{url}/mcp"))
+        assert "choose among 'acme/alice', 'acme/bob'" in refused
+        assert "4711" in str(asyncio.run(remembered(f"{url}/mcp")))
         assert "4711" in str(asyncio.run(remembered(f"{url}/mcp?scope=acme/bob")))
         assert "4711" not in str(asyncio.run(remembered(f"{url}/mcp?scope=acme/alice")))

@@ -157,7 +157,7 @@ def test_a_killed_server_keeps_every_acknowledged_turn_and_restarts(folder):
     async def ask():
         async with over_stdio(folder) as client:
             said = await answer(client, "remember", session="trip", text="gone on after all")
-            found = await answer(client, "recall", query="gone on after all", k=1)
+            found = await answer(client, "recall", query="gone on after it all", k=1)
         return said["positions"] == [hit["position"] for hit in found["hits"]]
 
     assert asyncio.run(ask())
@@ -225,14 +225,14 @@ def ran(*arguments):
 def test_http_is_for_this_machine(folder):
     """Another address is refused before anything is opened, and so is one that is not available."""
     refused = ran(*command(folder, "--http", "--host", "0.0.0.0"))
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert refused.stderr.startswith("error: --host: 0.0.0.0 is not a loopback address")
     assert "mnemolog serve" in refused.stderr
     assert not folder.exists()
     with http_server(folder) as (url, _):
         port = url.rpartition(":")[2].partition("/")[0]
         taken = ran(*command(folder, "--http", "--port", port))
-        assert taken.returncode == 1
+        assert taken.returncode == 2
         assert taken.stderr.startswith(f"error: --host: cannot listen at 127.0.0.1 port {port}")
 
 
