@@ -296,6 +296,8 @@ class ContextServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Likewise where it ends."""
     sessions: list[str] = []
     """The sessions of these turns, sorted."""
+    facts: list[Ordinal] = []
+    """Log positions of the assertions of the facts in the text, in its order."""
     has_task: bool = False
     values: list[str] = []
     """The keys of the values in the text, in its order."""

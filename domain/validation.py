@@ -199,7 +199,7 @@ def _receipt(event: RecallServed, position: int) -> str | None:
 def _context(event: ContextServed, position: int) -> str | None:
     if (why := _receipt(event.recall, position)) is not None:
         return why
-    if any(turn > event.recall.head for turn in event.turns):
+    if any(shown > event.recall.head for shown in (*event.turns, *event.facts)):
         return "it shows turns that do not come before it"
     if len({len(event.turns), len(event.starts), len(event.ends)}) != 1:
         return "its turns and what is shown of them are not of one length"

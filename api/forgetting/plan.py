@@ -241,7 +241,7 @@ class Planner:
             return False
         memory = self._lineage(receipt.of)
         titles = memory | {*receipt.sessions}
-        if titles & sessions or any(turn in gone for turn in receipt.turns):
+        if titles & sessions or any(shown in gone for shown in (*receipt.turns, *receipt.facts)):
             return True
         rows = (self._tx.reads.state_head_at(position) for position in selector.positions if position <= recall.head)
         return any(

@@ -16,6 +16,7 @@ from mnemolog.domain.role import Role
 class BlockKind(StrEnum):
     """What a block shows."""
 
+    FACT = "fact"
     TASK = "task"
     VALUE = "value"
     NOTE = "note"
@@ -74,7 +75,9 @@ class ContextBlock(Result, frozen=True, kw_only=True):
     tokens: int
     """Of this text alone: the sum over the blocks is not `Context.tokens`."""
     name: str = ""
-    """The key, for a value."""
+    """The key, for a fact or a value."""
+    fact: Position | None = None
+    """The position of the assertion that decides, for a fact."""
     positions: tuple[Position, ...] = ()
     """The turns it shows, in order."""
     passages: tuple[ContextPassage, ...] = ()
@@ -95,7 +98,7 @@ class LeftOut(Result, frozen=True, kw_only=True):
     position: Position | None = None
     """Of a passage: its turn."""
     name: str = ""
-    """Of a value: its key."""
+    """Of a fact or a value: its key."""
     relevance: float | None = None
     newer: Position | None = None
     """Of a repetition: the turn that is shown in its place, or would be if there were room."""

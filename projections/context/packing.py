@@ -22,8 +22,10 @@ from mnemolog.projections.context.rendering import (
 )
 from mnemolog.projections.context.token_counting import Counter
 
+FACTS_SHARE: Final = 0.2
+"""Facts take at most this share of the budget. They come first and do not depend on the question."""
 STATIC_SHARE: Final = 0.5
-"""Task, values and notes take at most this share of the budget, whatever the question finds."""
+"""Facts, task, values and notes take at most this share of the budget, whatever the question finds."""
 CHARACTERS_PER_TOKEN_MAX: Final = 100
 """An entry with more characters for each token that is left is not even counted: it does not fit."""
 
@@ -88,13 +90,16 @@ class Packing:
         self._passages: list[ContextPassage] = []
         self._left_out: list[LeftOut] = []
 
-    def add_static(self, blocks: Sequence[Static]) -> None:
-        """Add the task, values and notes that fit, in the order given. Of notes the newest are taken first."""
-        room = int(self._budget * STATIC_SHARE)
+    def add_static(self, blocks: Sequence[Static], *, share: float = STATIC_SHARE) -> None:
+        """Add the blocks that fit into a share of the budget, in the order given. Of notes the newest are taken first.
+
+        What was added before counts.
+        """
+        room = int(self._budget * share)
         notes = [block for block in blocks if block.kind is BlockKind.NOTE]
         others = [block for block in blocks if block.kind is not BlockKind.NOTE]
         taken = [block for block in (*others, *reversed(notes)) if self._take(block.text, HEADINGS[block.kind], room)]
-        while taken and self._counter.count(written(taken, (), {})) > room:
+        while taken and self._counter.count(written([*self._static, *taken], (), {})) > room:
             taken.pop()
         kept = set(map(id, taken))
         for block in blocks:
@@ -219,7 +224,7 @@ class Packing:
 
     def _static_block(self, block: Static) -> ContextBlock:
         tokens = self._counter.count(block.text)
-        return ContextBlock(kind=block.kind, text=block.text, tokens=tokens, name=block.name)
+        return ContextBlock(kind=block.kind, text=block.text, tokens=tokens, name=block.name, fact=block.fact)
 
     def _passage_block(self, excerpt: Excerpt) -> ContextBlock:
         relevances = [passage.relevance for passage in excerpt.passages if passage.relevance is not None]

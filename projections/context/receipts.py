@@ -29,6 +29,7 @@ def receipt_of(
         starts=[passage.start for passage in passages],
         ends=[passage.end for passage in passages],
         sessions=sorted({passage.session for passage in passages}),
+        facts=[block.fact for block in context.blocks if block.fact is not None],
         has_task=BlockKind.TASK in kinds,
         values=[block.name for block in context.blocks if block.kind is BlockKind.VALUE],
         notes=kinds.count(BlockKind.NOTE),

@@ -16,13 +16,14 @@ from mnemolog.domain.limits import RECALL_K_MAX, checked_whole
 from mnemolog.domain.moments import When
 from mnemolog.domain.notes import notes
 from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.scope import Scope
 from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.values import is_expired
 from mnemolog.projections.context.answer import BlockKind, Context, ContextPassage, LeftOut, WhyLeftOut
-from mnemolog.projections.context.packing import GrowingTurn, Packing
+from mnemolog.projections.context.packing import FACTS_SHARE, GrowingTurn, Packing
 from mnemolog.projections.context.receipts import receipt_of
-from mnemolog.projections.context.rendering import Static, note_block, task_block, value_block
+from mnemolog.projections.context.rendering import Static, fact_block, note_block, task_block, value_block
 from mnemolog.projections.context.token_counting import Counter, Tokenizer, counter_of
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
@@ -34,7 +35,7 @@ from mnemolog.projections.recall.ranking import Page
 from mnemolog.projections.recall.receipts import question_of, question_today
 from mnemolog.projections.recall.request import Kind
 from mnemolog.projections.recall.service import Answer, Basis, Recalls, basis_of
-from mnemolog.projections.sql import queries
+from mnemolog.projections.sql import fact_queries, queries
 from mnemolog.projections.sql.words import stems_of, words_of
 
 TOKENS: Final = 1_500
@@ -173,6 +174,7 @@ class Contexts:
             fits=least.fits,
             brief=not least.fits or recall.kind != Kind.ANSWER,
         )
+        packing.add_static(self._facts(question, recall.head, wanted.of, moment), share=FACTS_SHARE)
         packing.add_static(static)
         packing.add_turns(list(_turns(relevant, repeated, answer.words, follow=least.fits)))
         room = packing.left if least.fits else 0
@@ -209,6 +211,31 @@ class Contexts:
             unavailable_legs=recall.unavailable_legs,
             stale=recall.stale,
         )
+
+    def _facts(self, question: Question, head: Position, of: str | None, moment: Micros) -> list[Static]:
+        """Return the facts that hold, by key: of the scopes of the question, or of exactly that of the session.
+
+        Without both, those of no scope. A session without a scope sees none that was asserted in another one: nothing
+        says that both have one owner.
+        """
+        scopes, own = question.scopes, ""
+        if not scopes and of is not None:
+            own = self._state_at(of, head).started.scope
+        with suppress(errors.LogUnreachable):
+            moment = max(moment, self._projections.log.recorded_at(head))
+        with self._projections.to_answer()[0].database.reading() as connection:
+            known = fact_queries.Known(head, moment)
+            found = [
+                fact_queries.fact(connection, scope, key, known)
+                for key, scope in fact_queries.keys(connection, scopes or (Scope(own),))
+                if scopes or scope == own
+            ]
+        only = scopes[0] if len(scopes) == 1 else own
+        return [
+            fact_block(fact, of=only)
+            for fact in found
+            if fact is not None and (scopes or own or of is None or fact.session in (None, of))
+        ]
 
     def _exchanges(self, question: Question, shown: Sequence[ContextPassage], head: Position) -> list[Turn]:
         """Return the question or the reply to each turn that is shown, as far as its session saw it at `head`."""

@@ -44,6 +44,7 @@ class ContextPage(Result, frozen=True, kw_only=True):
     """The context preview."""
 
     kinds: ClassVar[Mapping[BlockKind, str]] = {
+        BlockKind.FACT: "a fact",
         BlockKind.TASK: "the task",
         BlockKind.VALUE: "a value",
         BlockKind.NOTE: "a note",

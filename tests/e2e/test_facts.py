@@ -257,3 +257,51 @@ def test_a_session_and_a_scope_take_their_facts_along(store, chat, what):
     store.close()
     held = b"".join(path.read_bytes() for path in store.path.rglob("*") if path.is_file())
     assert b"zanzibar" not in held
+
+
+def test_a_context_begins_with_the_facts_that_hold(store, chat):
+    """By key, whatever is asked; byte-identical until one changes; a fifth of the budget at most."""
+    chat.record("user", "The ferry leaves at nine.")
+    chat.assert_fact("user/team", ["blue"], valid_from="2023-04-05T12:00")
+    chat.assert_fact("user/city", "Porto", valid_from="2023-03")
+    chat.assert_fact("user/gone", None)
+    store.assert_fact("user/city", "Berlin", scope="acme/bob")
+    block = 'Facts:\n  user/city: "Porto" (since 2023-03-01)\n  user/team: ["blue"] (since 2023-04-05)\n'
+    chat.assert_fact("user/city", "Porto", valid_from="2023-08")
+    for made in (chat.context("ferry"), chat.context("train?", 400), store.context("ferry", scope="acme/alice")):
+        assert made.text.partition("\n")[2].startswith(block.rstrip())
+    before = store.head().position
+    chat.assert_fact("user/city", "Faro", valid_from="2023-09")
+    assert '"Faro" (since 2023-09-01)' in chat.context("ferry").text
+    assert block in chat.context("ferry", as_of=before).text
+    assert "Facts:" not in store.context("ferry").text, "those of no scope"
+    for n in range(50):
+        chat.assert_fact(f"many/{n:02}", "word " * 9)
+    made = chat.context("ferry", 500)
+    shown = [item.name for item in made if item.kind == "fact"]
+    missing = [item.name for item in made.left_out if item.kind == "fact"]
+    assert shown == sorted(shown)
+    assert sorted(shown + missing) == [fact.key for fact in store.facts(scope="acme/alice")]
+    assert sum(item.tokens for item in made if item.kind == "fact") <= 100
+
+
+def test_a_session_without_a_scope_sees_no_facts_of_another_one(store):
+    """Nothing says that both have one owner."""
+    one, other = store.session("one"), store.session("other")
+    one.assert_fact("user/city", "Porto")
+    store.assert_fact("team/color", "blue")
+    assert "Porto" in one.context("city").text
+    assert "blue" in other.context("city").text
+    assert "Porto" not in other.context("city").text
+
+
+def test_the_receipt_of_a_context_repeats_its_facts_and_goes_with_them(store, chat):
+    """Its digest could be compared with guesses."""
+    said = chat.record("user", "The ferry leaves at nine.")
+    fact = chat.assert_fact("user/city", "zanzibar", because=[said])
+    chat.assert_fact("user/kept", 1)
+    receipt = chat.context("quince", receipt=True).receipt
+    chat.assert_fact("user/city", "Faro")
+    (audited,) = store.audit.contexts().contexts
+    assert (audited.verdict, audited.position) == ("reproduces", receipt)
+    assert store.forget(positions=fact.position, questions=False).counts["context.served.v1"] == 1
