@@ -22,6 +22,13 @@ MESSAGE_WORDS: Final = 4
 """A query of fewer words, unless it was said with a question mark, is a look-up of words rather than a message."""
 _ABOUT_ASKINGS: Final = re.compile(r"\b(?:ask\w*|question\w*)\b", re.IGNORECASE)
 """Such a question wants askings: "What did I ask about the ferry?"."""
+_QUESTION: Final = re.compile(
+    r"\?\s*$|^\W*(?:(?:so|and|but|ok|hey|please)\W+)*"
+    r"(?:what|where|when|who|whom|whose|which|why|how|am|is|are|was|were|do|does|did|have|has|had|can|could|will|would"
+    r"|should|tell|remind)\b",
+    re.IGNORECASE,
+)
+"""A query that asks. One of words alone looks for these words, also in questions."""
 _NOT_TELLING: Final = frozenset(stems_of(" ".join(sorted(STOP_WORDS))))
 
 
@@ -34,9 +41,9 @@ def askings(
       askings are those of its speaker.
     - `similarity`: of turns to the query, as far as they have vectors.
 
-    An earlier asking is a user's turn that ends with a question mark and has no stem beyond the question's, or one
-    more and almost the same meaning. If it is not known who asks, a turn to which another user replies is none: friends
-    ask each other, and such a question tells what the reply is about.
+    If the query is a question, an earlier asking is a user's turn that ends with a question mark and has no stem beyond
+    the question's, or one more and almost the same meaning. If it is not known who asks, a turn to which another user
+    replies is none: friends ask each other, and such a question tells what the reply is about.
     """
     asked = stems_of(query, language)
     found, speakers = set[Position](), None
@@ -45,7 +52,7 @@ def askings(
         is_message = rows.ask[n] or len(asked) >= MESSAGE_WORDS
         if is_message and rows.roles[n] == Role.USER and rows.stems[n].split() == asked:
             found, speakers = {newest}, {rows.speakers[n]}
-    if _ABOUT_ASKINGS.search(query):
+    if _ABOUT_ASKINGS.search(query) or not _QUESTION.search(query):
         return frozenset(found)
     known = _NOT_TELLING.union(asked)
     for n, asks in enumerate(rows.ask):

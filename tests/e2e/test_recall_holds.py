@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemolog import InvalidInput, MemoryStore, ModelUnavailable
+from mnemolog import InvalidInput, MemoryStore, ModelUnavailable, Weights
 from mnemolog.domain.errors import ModelError, ProjectionError
 from mnemolog.projections.recall import service
 from mnemolog.projections.recall.scoring import fitted
@@ -81,6 +81,8 @@ def naive(turns, visible, query, k):
     return sorted(worth, key=lambda p: (-worth[p], p))[:k]
 
 
+EACH = {"min_relevance": 0, "weights": Weights(distinct=False), "asked": "keep"}
+"""Every turn is a hit of its own."""
 TURNS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=7).map(lambda words: " ".join(sorted(words)))
 STEPS = st.lists(st.one_of(TURNS, st.sampled_from(["<rewind", "<branch", "<other"])), min_size=1, max_size=25)
 
@@ -113,9 +115,9 @@ def test_an_answer_is_the_one_a_naive_program_gives(tmp_path_factory, steps, que
             turns, sessions, at = past[position]
             if not turns:
                 continue
-            found = [hit.position for hit in store.recall(query, k=EVERYTHING, as_of=position).hits]
+            found = [hit.position for hit in store.recall(query, k=EVERYTHING, as_of=position, **EACH).hits]
             assert found == naive(turns, {turn[0] for turn in turns}, query, EVERYTHING)
-            found = [hit.position for hit in at.recall(query, k=4, as_of=position).hits]
+            found = [hit.position for hit in at.recall(query, k=4, as_of=position, **EACH).hits]
             assert found == naive(turns, {turn[0] for turn in sessions[at.id]}, query, 4)
 
 
@@ -159,7 +161,7 @@ def spoken(tmp_path_factory):
 
 
 def ask_in_every_way(store, query):
-    answers = [store.recall(query, mode=mode, as_of=as_of) for mode in MODES for as_of in (None, 6)]
+    answers = [store.recall(query, mode=mode, as_of=as_of, min_relevance=0) for mode in MODES for as_of in (None, 6)]
     for answer in answers:
         assert answer.unavailable_legs == {}
         assert answer.hits or "vector" not in answer.legs
@@ -283,11 +285,11 @@ def test_equal_turns_are_in_the_order_of_the_log(store):
     turns = [sessions[n % 3].record("user", "tea") for n in range(30)]
     positions = [turn.position for turn in turns]
     for mode in MODES:
-        assert [hit.position for hit in store.recall("tea", k=100, mode=mode).hits] == positions
-        first = store.recall("tea", k=11, mode=mode)
-        rest = store.recall("tea", k=100, mode=mode, after=first.next)
+        assert [hit.position for hit in store.recall("tea", k=100, mode=mode, **EACH).hits] == positions
+        first = store.recall("tea", k=11, mode=mode, **EACH)
+        rest = store.recall("tea", k=100, mode=mode, **EACH, after=first.next)
         assert [hit.position for hit in (*first.hits, *rest.hits)] == positions
-        as_of = store.recall("tea", k=100, mode=mode, as_of=positions[19])
+        as_of = store.recall("tea", k=100, mode=mode, **EACH, as_of=positions[19])
         assert [hit.position for hit in as_of.hits] == positions[:20]
 
 

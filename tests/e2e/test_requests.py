@@ -58,6 +58,7 @@ def test_a_statement_that_is_the_query_is_skipped_only_as_the_newest_turn(chat):
 @pytest.mark.parametrize(
     ("asked", "turn", "reply"),
     [
+        ("live now", "So where do I live?", "assistant"),
         ("What did I ask about where I live?", "So where do I live?", "assistant"),
         (
             "Which appointment do I have on Tuesday?",
@@ -66,7 +67,7 @@ def test_a_statement_that_is_the_query_is_skipped_only_as_the_newest_turn(chat):
         ),
         ("What does Ben play?", "Ben, what do you play?", "user"),
     ],
-    ids=["askings are wanted", "a question that tells something", "a question between friends"],
+    ids=["words alone", "askings are wanted", "a question that tells something", "a question between friends"],
 )
 def test_a_question_that_may_answer_is_kept(chat, asked, turn, reply):
     """A question with a fact in it, one to which another user replies, and askings where they are asked for."""
