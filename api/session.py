@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from mnemolog.application import previews
-from mnemolog.application.facts import Facts
+from mnemolog.application.facts import FactHow, Facts
 from mnemolog.application.prompt_messages import messages_of
 from mnemolog.application.session_service import Decision, Sessions
 from mnemolog.application.switches import Switches
@@ -109,17 +109,8 @@ class Session(OfOneProcess, WorkingMemory):
         recorded = self._parts.sessions.record_many(messages, session_id=self.id)
         return Results(item.turn() for item in recorded)
 
-    def assert_fact(
-        self,
-        key: str,
-        value: Any,
-        *,
-        valid_from: Time | None = None,
-        because: Sequence[Turn | int] = (),
-        corrects: Fact | int | None = None,
-        reason: str = "",
-        maker: str = "",
-    ) -> Fact:
+    @takes_options
+    def assert_fact(self, key: str, value: Any, **how: Unpack[FactHow]) -> Fact:
         """Say what a key has, in the scope of this session. Durable when this returns.
 
             store = MemoryStore.open("memory/", model=None)
@@ -128,19 +119,13 @@ class Session(OfOneProcess, WorkingMemory):
             trip.assert_fact("user/city", "Porto", valid_from="2026-03", because=[said]).position  # -> 3
             store.fact("user/city").value  # -> 'Porto'
 
-        Arguments and errors are those of `MemoryStore.assert_fact`. The fact names the session.
+        - `key`: a path such as `user/city`
+        - `value`: any JSON value; None from when on nothing is known
+        - `**how`: see `FactHow`
+
+        The fact names the session. Raises as `MemoryStore.assert_fact` does.
         """
-        return self._parts.facts.assert_fact(
-            key,
-            value,
-            scope=self.scope,
-            valid_from=valid_from,
-            because=because,
-            corrects=corrects,
-            reason=reason,
-            maker=maker,
-            session=self.id,
-        )
+        return self._parts.facts.assert_fact(key, value, scope=self.scope, session=self.id, **how)
 
     @takes_options
     def recall(

@@ -8,6 +8,7 @@ from typing import Any, Self, Unpack
 
 from mnemolog import composition
 from mnemolog.application import previews
+from mnemolog.application.facts import FactHow, FactWhen
 from mnemolog.application.switches import SwitchHow
 from mnemolog.audit.verification import verify_store
 from mnemolog.defaults import DEFAULT_AGENT
@@ -207,18 +208,8 @@ class MemoryStore(OfOneProcess):
         recorded = self.parts.sessions.record_many(messages, session_id=of)
         return Results(item.turn() for item in recorded)
 
-    def assert_fact(
-        self,
-        key: str,
-        value: Any,
-        *,
-        scope: str | None = None,
-        valid_from: Time | None = None,
-        because: Sequence[Turn | int] = (),
-        corrects: Fact | int | None = None,
-        reason: str = "",
-        maker: str = "",
-    ) -> Fact:
+    @takes_options
+    def assert_fact(self, key: str, value: Any, *, scope: str | None = None, **how: Unpack[FactHow]) -> Fact:
         """Say what a key has from a time on (docs/facts.md). Durable when this returns.
 
             store = MemoryStore.open("memory/", model=None)
@@ -228,27 +219,13 @@ class MemoryStore(OfOneProcess):
         - `key`: a path such as `user/city`, up to 512 bytes. It has one value; a set is a folder of keys
         - `value`: any JSON value, up to 256 KiB; None from when on nothing is known
         - `scope`: exactly this scope; None for that of the store
-        - `valid_from`: since when it is true. A date is its first moment, a month such as `2026-03` its first day, in
-          UTC. None: since the newest turn of `because` was said, else since now
-        - `because`: the turns that it rests on, or their positions, up to 100
-        - `corrects`: a fact of this key that was wrong; it is retracted in the same append. See `retract_fact`
-        - `reason`: why that was wrong, up to 256 bytes
-        - `maker`: the program that found it, for `retract_facts`
+        - `**how`: see `FactHow`
 
         The value that begins last holds, whatever was recorded last; the same value again confirms. The result is what
         was asserted, which is not to say that it holds. It names the keys that are nearest to a new one. Raises
         `InvalidInput`, `LimitExceeded`, `LogBusy`, `StorageFull`: nothing was written.
         """
-        return self.parts.facts.assert_fact(
-            key,
-            value,
-            scope=scope,
-            valid_from=valid_from,
-            because=because,
-            corrects=corrects,
-            reason=reason,
-            maker=maker,
-        )
+        return self.parts.facts.assert_fact(key, value, scope=scope, **how)
 
     def retract_fact(self, fact: Fact | int, *, reason: str = "") -> int:
         """Take back a fact that was wrong. Return how many assertions that were.
@@ -276,9 +253,8 @@ class MemoryStore(OfOneProcess):
         """
         return self.parts.facts.retract_made_by(maker, scope=scope, reason=reason)
 
-    def fact(
-        self, key: str, *, scope: str | None = None, as_of: When | None = None, valid_at: Time | None = None
-    ) -> Fact | None:
+    @takes_options
+    def fact(self, key: str, *, scope: str | None = None, **when: Unpack[FactWhen]) -> Fact | None:
         """Return what a key has; None if nothing is known, or nothing any more.
 
             store = MemoryStore.open("memory/", model=None)
@@ -287,21 +263,14 @@ class MemoryStore(OfOneProcess):
             store.fact("user/city", valid_at="2026-04").value  # -> 'Porto'
 
         - `scope`: exactly this scope; None for that of the store
-        - `as_of`: what was known at this position or time of recording
-        - `valid_at`: what is true at this time, read as `valid_from` is; None for now, and with `as_of` for then
+        - `**when`: see `FactWhen`
 
         Raises `InvalidInput`.
         """
-        return self.parts.facts.find(key, scope=scope, as_of=as_of, valid_at=valid_at)
+        return self.parts.facts.find(key, scope=scope, **when)
 
-    def facts(
-        self,
-        pattern: str = "*",
-        *,
-        scope: str | Sequence[str] = "",
-        as_of: When | None = None,
-        valid_at: Time | None = None,
-    ) -> Results[Fact]:
+    @takes_options
+    def facts(self, pattern: str = "*", *, scope: str | Sequence[str] = "", **when: Unpack[FactWhen]) -> Results[Fact]:
         """Return the facts that hold, in the order of their keys.
 
             store = MemoryStore.open("memory/", model=None)
@@ -310,17 +279,19 @@ class MemoryStore(OfOneProcess):
 
         - `pattern`: a glob over the whole key (`*?[]`)
         - `scope`: at or below this scope, or any of several
-        - `as_of`, `valid_at`: as in `fact`
+        - `**when`: see `FactWhen`
 
         Raises `InvalidInput`.
         """
-        return self.parts.facts.all(pattern, scope=scope, as_of=as_of, valid_at=valid_at)
+        return self.parts.facts.all(pattern, scope=scope, **when)
 
-    def fact_history(
-        self, key: str, *, scope: str | None = None, as_of: When | None = None, valid_at: Time | None = None
-    ) -> Results[Fact]:
-        """Return every assertion of a key in the order of the log, with what became of it. Arguments as in `fact`."""
-        return self.parts.facts.history(key, scope=scope, as_of=as_of, valid_at=valid_at)
+    @takes_options
+    def fact_history(self, key: str, *, scope: str | None = None, **when: Unpack[FactWhen]) -> Results[Fact]:
+        """Return every assertion of a key in the order of the log, with what became of it. Arguments as in `fact`.
+
+        - `**when`: see `FactWhen`
+        """
+        return self.parts.facts.history(key, scope=scope, **when)
 
     def sessions(
         self,

@@ -11,6 +11,8 @@ from typing import Final
 from mnemolog.domain.events import (
     CheckpointCreated,
     ContextServed,
+    FactAsserted,
+    FactRetracted,
     NoteAdded,
     RecallServed,
     SessionStarted,
@@ -19,7 +21,6 @@ from mnemolog.domain.events import (
     ValueDeleted,
     ValueSet,
 )
-from mnemolog.domain.fact_events import FactAsserted, FactRetracted
 from mnemolog.domain.item_events import ItemPut
 from mnemolog.domain.thread_events import ThreadCheckpointed, ThreadWritten
 

@@ -14,7 +14,6 @@ import msgspec
 
 from mnemolog.domain.event import Count, Moment, Ordinal, RequestedEvent, Share
 from mnemolog.domain.event import Event as Event
-from mnemolog.domain.fact_events import FACT_EVENTS
 from mnemolog.domain.item_events import ITEM_EVENTS
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.role import Role
@@ -158,6 +157,36 @@ class TurnsRewound(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     to: Count
     """The log position of the last event that is not hidden."""
+
+
+class FactAsserted(RequestedEvent, frozen=True, kw_only=True, omit_defaults=True):
+    """A key was said to have a value from a moment on; `None` ends what it had. Recorded in the stream of a scope."""
+
+    topic: ClassVar[str] = "fact.asserted.v1"
+
+    key: str
+    value: Any
+    """Any JSON value. Always stored."""
+    valid_from: Moment | None = None
+    """Since when it is true, in microseconds since the Unix epoch; None: since it was said, else recorded."""
+    said_at: Moment | None = None
+    """When the newest of its evidence was said; None without evidence."""
+    because: list[Ordinal] = []
+    """Log positions of the turns that it rests on."""
+    maker: str = ""
+    """The program that found it; empty if none was named."""
+    session: str | None = None
+    """The session that it was asserted in; None for none."""
+
+
+class FactRetracted(RequestedEvent, frozen=True, kw_only=True, omit_defaults=True):
+    """An assertion was wrong. From here on it is not believed; before, it was."""
+
+    topic: ClassVar[str] = "fact.retracted.v1"
+
+    fact: Ordinal
+    """The log position of its `fact.asserted`."""
+    reason: str = ""
 
 
 class SessionSwitched(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -436,6 +465,8 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         CheckpointDeleted,
         CheckpointRestored,
         TurnsRewound,
+        FactAsserted,
+        FactRetracted,
         SessionSwitched,
         ModelActivated,
         LanguageChosen,
@@ -448,7 +479,7 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         TokenCreated,
         TokenRevoked,
     )
-} | {event_type.topic: event_type for event_type in (*THREAD_EVENTS, *ITEM_EVENTS, *FACT_EVENTS)}
+} | {event_type.topic: event_type for event_type in (*THREAD_EVENTS, *ITEM_EVENTS)}
 """Every topic this version can read and write."""
 
 

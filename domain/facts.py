@@ -13,8 +13,9 @@ from datetime import UTC, date, datetime
 from typing import Any, Final, NamedTuple
 
 from mnemolog.domain.canonical import canonical
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.fact_events import FactAsserted
+from mnemolog.domain.events import FactAsserted, RecordedEvent
 from mnemolog.domain.limits import LABEL_BYTES_MAX, VALUE_BYTES_MAX, VALUE_KEY_BYTES_MAX, checked_json, checked_label
 from mnemolog.domain.moments import Time, checked_position, parse_time
 from mnemolog.domain.position import Micros, Position
@@ -39,7 +40,7 @@ def facts_scope(stream: str) -> str | None:
 
 
 class Assertion(NamedTuple):
-    """What the rule looks at."""
+    """An assertion of a fact, with its place. The rule looks at the first five fields."""
 
     position: Position
     valid_from: int
@@ -50,18 +51,52 @@ class Assertion(NamedTuple):
     """When the newest of its evidence was said, else when it was recorded."""
     retracted: Position | None = None
     """The position of its first retraction."""
+    reason: str = ""
+    scope: str = ""
+    key: str = ""
+    version: int = 0
+    recorded_at: int = 0
+    assumed: int = 0
+    because: str = "[]"
+    """As JSON."""
+    maker: str = ""
+    session: str | None = None
+    actor: str = ""
 
 
 class Belief(NamedTuple):
-    """The value that a key has, and the assertions that say so."""
+    """What a key has, and the assertions that say so."""
 
-    value: bytes
+    decides: Assertion
     since: int
     """The first moment from which on assertion after assertion gives this value."""
     checked_at: int
     """When it was last said or confirmed."""
     positions: tuple[Position, ...]
     """Of these assertions, the one that decides first."""
+
+
+def assertion_of(recorded: RecordedEvent) -> Assertion | None:
+    """Return the assertion that an event is; None for another event."""
+    event, scope = recorded.event, facts_scope(recorded.stream)
+    if scope is None or not isinstance(event, FactAsserted):
+        return None
+    said_at = recorded.recorded_at if event.said_at is None else event.said_at
+    return Assertion(
+        position=recorded.position,
+        valid_from=said_at if event.valid_from is None else event.valid_from,
+        value=canonical(event.value),
+        checked_at=said_at,
+        scope=scope,
+        key=event.key,
+        version=recorded.version,
+        recorded_at=recorded.recorded_at,
+        assumed=event.valid_from is None,
+        because=to_json(event.because).decode(),
+        maker=event.maker,
+        session=event.session,
+        actor=event.actor,
+    )
 
 
 def latest_first(assertions: Iterable[Assertion], *, valid_at: int | None, upto: int) -> list[Assertion]:
@@ -88,13 +123,7 @@ def believed(ordered: Iterable[Assertion]) -> Belief | None:
     if not found:
         return None
     checked_at = max(item.checked_at for item in found)
-    return Belief(found[0].value, found[-1].valid_from, checked_at, tuple(item.position for item in found))
-
-
-def effective_from(event: FactAsserted, recorded_at: int) -> int:
-    """Return since when an assertion is true."""
-    said = recorded_at if event.said_at is None else event.said_at
-    return said if event.valid_from is None else event.valid_from
+    return Belief(found[0], found[-1].valid_from, checked_at, tuple(item.position for item in found))
 
 
 def new_fact(

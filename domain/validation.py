@@ -22,6 +22,8 @@ from mnemolog.domain.events import (
     ContentErased,
     ContextServed,
     Event,
+    FactAsserted,
+    FactRetracted,
     ForgetRequested,
     Forgotten,
     LanguageChosen,
@@ -35,7 +37,6 @@ from mnemolog.domain.events import (
     TurnsRewound,
     ValueSet,
 )
-from mnemolog.domain.fact_events import FACT_EVENTS, FactAsserted, FactRetracted
 from mnemolog.domain.facts import checked_fact_key, facts_scope
 from mnemolog.domain.item_events import ItemPut
 from mnemolog.domain.language import LANGUAGES
@@ -106,10 +107,10 @@ class History:
         if session is None:
             if isinstance(event, SessionSwitched) and agent_of(recorded.stream) is not None:
                 return None if event.to in self._starts else "the session entered was never started"
-            if isinstance(event, FACT_EVENTS):
+            if isinstance(event, FactAsserted | FactRetracted):
                 return _why_no_facts(recorded.stream)
             return "a turn belongs into the stream of a session" if isinstance(event, TurnRecorded) else None
-        if isinstance(event, FACT_EVENTS):
+        if isinstance(event, FactAsserted | FactRetracted):
             return _why_no_facts(recorded.stream)
         if isinstance(event, SessionStarted):
             return self._why_no_start(recorded, event)

@@ -41,6 +41,9 @@ class Turn(Result, frozen=True, kw_only=True):
         return (f"@{self.position}", f"{self.speaker or self.role.value}: {brief(self.text)}")
 
 
+FactState = Literal["holds", "asserted", "superseded", "later", "retracted"]
+
+
 class Fact(Result, frozen=True, kw_only=True):
     """What a key of a scope has, and how that is known."""
 
@@ -58,7 +61,7 @@ class Fact(Result, frozen=True, kw_only=True):
     """In a history, where the next one begins: this moment is not part of it. Equal to `valid_from` if it is empty."""
     checked_at: datetime
     """When it was last said or confirmed: when the newest turn that it rests on was said, else when it was recorded."""
-    state: Literal["holds", "asserted", "superseded", "later", "retracted"]
+    state: FactState
     """`asserted`: by this call, which is not to say that it holds. `later`: from a later time on."""
     position: Position
     """The position in the log of the assertion that decides."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypedDict, Unpack
 
 import msgspec
 
@@ -16,11 +16,11 @@ from mnemolog.application import commands
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock
-from mnemolog.domain.events import RecordedEvent, TurnRecorded
-from mnemolog.domain.fact_events import FactAsserted, FactRetracted
-from mnemolog.domain.facts import checked_fact_key, facts_stream, new_fact, parse_valid_time
+from mnemolog.domain.events import FactAsserted, FactRetracted, RecordedEvent, TurnRecorded
+from mnemolog.domain.facts import Assertion, assertion_of, checked_fact_key, facts_stream, new_fact, parse_valid_time
 from mnemolog.domain.limits import LABEL_BYTES_MAX, VALUE_KEY_BYTES_MAX, checked_label, checked_text
 from mnemolog.domain.moments import Time, When, checked_position, position_at
+from mnemolog.domain.options import Option, with_defaults
 from mnemolog.domain.position import Micros, Version
 from mnemolog.domain.request import current_request_key
 from mnemolog.domain.result import Results
@@ -31,13 +31,36 @@ from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Fact, Turn
 from mnemolog.projections.sql import fact_queries as tables
-from mnemolog.projections.sql.facts import Row, row_of
 
 NEAREST_MAX: Final = 5
 SCOPES_KEPT_MAX: Final = 256
 """Scopes whose keys are kept in memory, to name the nearest ones."""
 _COMPARED_MAX: Final = 200
 _WORD: Final = re.compile(r"[^\W_]+")
+
+
+class FactHow(TypedDict, total=False):
+    """Arguments of `MemoryStore.assert_fact` besides key, value and scope."""
+
+    valid_from: Annotated[
+        Time | None, Option("since when it is true (docs/facts.md); None: since `because` was said, else since now")
+    ]
+    because: Annotated[Sequence[Turn | int], Option("the turns that it rests on, or their positions, up to 100", ())]
+    corrects: Annotated[
+        Fact | int | None,
+        Option("a fact of this key that was wrong: it is retracted in the same append"),
+    ]
+    reason: Annotated[str, Option("why that was wrong, up to 256 bytes", "")]
+    maker: Annotated[str, Option("the program that found it, for `retract_facts`", "")]
+
+
+class FactWhen(TypedDict, total=False):
+    """What is asked about, and what was known."""
+
+    as_of: Annotated[When | None, Option("what was known at this position or time of recording; None for now")]
+    valid_at: Annotated[
+        Time | None, Option("what is true at this time, in UTC; None for now, and with `as_of` for that time")
+    ]
 
 
 class _Keys:
@@ -83,19 +106,15 @@ class FactKeys:
             return []
         with self._lock:
             kept = self._kept.get(scope)
-            if kept is None or kept.epoch != epoch:
+            is_whole = kept is not None and kept.version >= last.version - len(appended)
+            if kept is None or kept.epoch != epoch or not (is_whole or last.event.key in kept.all):
                 with self._projections.current_views().database.reading() as connection:
                     before = tables.keys_before(connection, scope, last.position)
-                kept = _Keys(before, epoch=epoch, version=last.version)
+                kept, is_whole = _Keys(before, epoch=epoch, version=last.version), True
                 self._kept.put(scope, kept)
-            elif kept.version < last.version - len(appended):
-                for events in self._log.read_stream(last.stream, after=kept.version, upto=last.position):
-                    for item in events[: None if events[-1].position < last.position else -1]:
-                        if isinstance(item.event, FactAsserted):
-                            kept.add(item.event.key)
             found = [] if last.event.key in kept.all else kept.nearest(last.event.key)
             kept.add(last.event.key)
-            kept.version = max(kept.version, last.version)
+            kept.version = max(kept.version, last.version) if is_whole else kept.version
             return found
 
 
@@ -107,37 +126,29 @@ class Facts:
         self._log, self._boundary = visible.log, visible.boundary
 
     def assert_fact(
-        self,
-        key: str,
-        value: Any,
-        *,
-        scope: str | None,
-        valid_from: Time | None,
-        because: Sequence[Turn | int],
-        corrects: Fact | int | None,
-        reason: str,
-        maker: str,
-        session: str | None = None,
+        self, key: str, value: Any, *, scope: str | None, session: str | None = None, **how: Unpack[FactHow]
     ) -> Fact:
         """Append an assertion, and with `corrects` the retractions before it. See `MemoryStore.assert_fact`."""
         of = self._boundary.one(scope)
-        turns = [item.position if isinstance(item, Turn) else item for item in because]
-        event = new_fact(key=key, value=value, valid_from=valid_from, because=turns, maker=maker, session=session)
+        given = with_defaults(FactHow, how)
+        turns = [item.position if isinstance(item, Turn) else item for item in given["because"]]
+        about: dict[str, Any] = {"valid_from": given["valid_from"], "maker": given["maker"], "session": session}
+        event = new_fact(key=key, value=value, because=turns, **about)
         if event.because:
             event = msgspec.structs.replace(event, said_at=self._said_at(event.because))
         wrong: list[FactRetracted] = []
-        if corrects is not None:
+        if (corrects := given["corrects"]) is not None:
             for row in self._rows("corrects", corrects):
                 if (row.scope, row.key) != (of, key):
                     why = f"the fact at position {row.position} is not of {key!r} in the scope {of!r}"
                     raise errors.InvalidInput("corrects", f"{why}; retract that one, then assert this")
                 if row.retracted is None:
-                    wrong.append(_retraction(row.position, reason))
+                    wrong.append(_retraction(row.position, given["reason"]))
         stream, request = facts_stream(of), current_request_key()
         made = self._visible.transact(
             partial(commands.append_once, stream=stream, decision=lambda: [*wrong, event], key=request)
         )
-        asserted = row_of(made[-1])
+        asserted = assertion_of(made[-1])
         if asserted is None:
             raise errors.DuplicateKey(stream=stream, key=request or "", position=made[-1].position)
         nearest: list[str] = []
@@ -157,21 +168,19 @@ class Facts:
             rows = [row for row in tables.made_by(connection, maker) if covered(within, row.scope)]
         return self._retract(rows, reason=reason)
 
-    def find(self, key: str, *, scope: str | None, as_of: When | None, valid_at: Time | None) -> Fact | None:
+    def find(self, key: str, *, scope: str | None, **when: Unpack[FactWhen]) -> Fact | None:
         """Return the fact of a key. See `MemoryStore.fact`."""
         of = self._boundary.one(scope)
         checked_fact_key(key)
-        views, known, _ = self._known(as_of, valid_at)
+        views, known, _ = self._known(when)
         with views.database.reading() as connection:
             return tables.fact(connection, of, key, known)
 
-    def all(
-        self, pattern: str, *, scope: str | Sequence[str], as_of: When | None, valid_at: Time | None
-    ) -> Results[Fact]:
+    def all(self, pattern: str, *, scope: str | Sequence[str], **when: Unpack[FactWhen]) -> Results[Fact]:
         """Return the facts that hold, by key. See `MemoryStore.facts`."""
         within = self._boundary.narrow(parse_scopes(scope))
         checked_label("pattern", pattern, bytes_max=VALUE_KEY_BYTES_MAX)
-        views, known, stale = self._known(as_of, valid_at)
+        views, known, stale = self._known(when)
         with views.database.reading() as connection:
             held = (
                 tables.fact(connection, of, key, known)
@@ -182,21 +191,22 @@ class Facts:
         found.stale = stale
         return found
 
-    def history(self, key: str, *, scope: str | None, as_of: When | None, valid_at: Time | None) -> Results[Fact]:
+    def history(self, key: str, *, scope: str | None, **when: Unpack[FactWhen]) -> Results[Fact]:
         """Return every assertion of a key. See `MemoryStore.fact_history`."""
         of = self._boundary.one(scope)
         checked_fact_key(key)
-        views, known, stale = self._known(as_of, valid_at)
+        views, known, stale = self._known(when)
         with views.database.reading() as connection:
             found = Results(tables.history(connection, of, key, known))
         found.stale = stale
         return found
 
-    def _known(self, as_of: When | None, valid_at: Time | None) -> tuple[Any, tables.Known, Any]:
+    def _known(self, when: FactWhen) -> tuple[Any, tables.Known, Any]:
         """Return the views, up to date, and the position and the time of a read.
 
         Now is what the clock says, and at least the time of the last event: what was just asserted holds.
         """
+        as_of, valid_at = when.get("as_of"), when.get("valid_at")
         at = None if valid_at is None else parse_valid_time("valid_at", valid_at)
         upto = None if as_of is None else position_at("as_of", as_of, self._log)
         views, reached, stale = self._projections.to_answer()
@@ -205,7 +215,7 @@ class Facts:
             at = last if upto is not None else max(last, self._clock.now())
         return views, tables.Known(reached if upto is None else upto, at), stale
 
-    def _rows(self, field: str, given: Fact | int) -> list[Row]:
+    def _rows(self, field: str, given: Fact | int) -> list[Assertion]:
         """Return the assertions that a fact or a position stands for. Raises `InvalidInput`."""
         positions = given.assertions if isinstance(given, Fact) else (checked_position(field, given),)
         with self._projections.current_views().database.reading() as connection:
@@ -226,7 +236,7 @@ class Facts:
                 raise errors.InvalidInput("because", f"position {position} is no turn, or it was forgotten")
         return max(times.values())
 
-    def _retract(self, rows: Sequence[Row], *, reason: str) -> int:
+    def _retract(self, rows: Sequence[Assertion], *, reason: str) -> int:
         wrong = [(facts_stream(row.scope), _retraction(row.position, reason)) for row in rows if row.retracted is None]
         if wrong:
             self._visible.transact(lambda tx: [tx.append(stream, event) for stream, event in wrong])

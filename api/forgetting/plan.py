@@ -16,6 +16,8 @@ from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED
 from mnemolog.domain.events import (
     ContextServed,
     Event,
+    FactAsserted,
+    FactRetracted,
     ForgetTarget,
     Forgotten,
     RecallServed,
@@ -24,7 +26,6 @@ from mnemolog.domain.events import (
     TurnRecorded,
     ValueDeleted,
 )
-from mnemolog.domain.fact_events import FactAsserted, FactRetracted
 from mnemolog.domain.facts import facts_scope, facts_stream
 from mnemolog.domain.forgetting import Positions, ranges_of
 from mnemolog.domain.moments import checked_position

@@ -9,6 +9,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from mnemolog.domain.events import (
+    FactRetracted,
     Forgotten,
     RecordedEvent,
     SessionEnded,
@@ -16,8 +17,7 @@ from mnemolog.domain.events import (
     SessionStarted,
     TurnRecorded,
 )
-from mnemolog.domain.fact_events import FactRetracted
-from mnemolog.domain.facts import facts_scope
+from mnemolog.domain.facts import Assertion, assertion_of, facts_scope
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.language import DEFAULT_LANGUAGE, choice_of
 from mnemolog.domain.position import ORIGIN, Position
@@ -106,7 +106,7 @@ class _Expected:
         """The language after the events so far."""
         self.sessions: dict[Any, dict[str, Any]] = {}
         self.places: dict[str, int] = {}
-        self.facts: dict[int, facts.Row] = {}
+        self.facts: dict[int, Assertion] = {}
 
     def take(self, events: list[RecordedEvent]) -> None:
         for recorded in events:
@@ -121,7 +121,7 @@ class _Expected:
             self._follow(session, recorded)
 
     def _follow_facts(self, recorded: RecordedEvent) -> None:
-        if (row := facts.row_of(recorded)) is not None:
+        if (row := assertion_of(recorded)) is not None:
             self.facts[row.position] = row
         elif isinstance(wrong := recorded.event, FactRetracted):
             row = self.facts.get(wrong.fact)

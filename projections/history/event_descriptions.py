@@ -15,6 +15,8 @@ from mnemolog.domain.events import (
     ContentErased,
     ContextServed,
     Event,
+    FactAsserted,
+    FactRetracted,
     ForeignEvent,
     ForgetCompleted,
     ForgetRequested,
@@ -38,7 +40,6 @@ from mnemolog.domain.events import (
     ValuesCleared,
     ValueSet,
 )
-from mnemolog.domain.fact_events import FactAsserted, FactRetracted
 from mnemolog.domain.position import Micros
 
 

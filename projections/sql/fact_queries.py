@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -14,12 +14,11 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.facts import NOTHING, Assertion, Belief, believed, latest_first
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.scope import Scopes
-from mnemolog.projections.read_models import Fact
+from mnemolog.projections.read_models import Fact, FactState
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.facts import COLUMNS, Row
+from mnemolog.projections.sql.facts import COLUMNS
 from mnemolog.projections.sql.queries import below_any
 
-State = Literal["holds", "asserted", "superseded", "later", "retracted"]
 # Made at import: `mnemolog.projections.sql.checked_json` has the reason.
 _POSITIONS: Final = msgspec.json.Decoder(tuple[Position, ...])
 _VALUE: Final = msgspec.msgpack.Decoder()
@@ -49,34 +48,30 @@ class Known(NamedTuple):
     valid_at: Micros
 
 
-def belief(connection: sa.Connection, scope: str, key: str, known: Known) -> tuple[Row, Belief] | None:
-    """Return what a key has, `None` included, and the assertion that decides; None if nothing was said."""
+def belief(connection: sa.Connection, scope: str, key: str, known: Known) -> Belief | None:
+    """Return what a key has, `None` included; None if nothing was said."""
     driver: Any = connection.connection.driver_connection
-    rows: list[Row] = []
-
-    def walk() -> Iterator[Assertion]:
-        for found in driver.execute(_LATEST_FIRST, (scope, key, known.valid_at, known.upto, known.upto)):
-            rows.append(Row._make(found))
-            yield rows[-1].assertion()
-
-    found = believed(walk())
-    return None if found is None else (rows[0], found)
+    rows = driver.execute(_LATEST_FIRST, (scope, key, known.valid_at, known.upto, known.upto))
+    return believed(map(Assertion._make, rows))
 
 
 def fact(connection: sa.Connection, scope: str, key: str, known: Known) -> Fact | None:
     """Return the fact of a key; None if it has none, or none any more."""
     found = belief(connection, scope, key, known)
-    if found is None or found[1].value == NOTHING:
+    if found is None or found.decides.value == NOTHING:
         return None
-    row, of = found
-    return as_fact(row, "holds", since=of.since, checked_at=of.checked_at, assertions=tuple(sorted(of.positions)))
+    return as_fact(
+        found.decides._replace(valid_from=found.since, checked_at=found.checked_at),
+        "holds",
+        assertions=tuple(sorted(found.positions)),
+    )
 
 
 def history(connection: sa.Connection, scope: str, key: str, known: Known) -> list[Fact]:
     """Return every assertion of a key recorded up to a position, in the order of the log, with what became of it."""
     query = f"SELECT {COLUMNS} FROM facts WHERE scope = ? AND key = ? AND position <= ? ORDER BY position"
-    rows = [Row._make(found) for found in fetch(connection, query, scope, key, known.upto)]
-    ordered = latest_first((row.assertion() for row in rows), valid_at=None, upto=known.upto)
+    rows = [Assertion._make(found) for found in fetch(connection, query, scope, key, known.upto)]
+    ordered = latest_first(rows, valid_at=None, upto=known.upto)
     until: dict[int, int] = {}
     next_begins = None
     for _, group in groupby(ordered, key=attrgetter("valid_from")):
@@ -89,45 +84,45 @@ def history(connection: sa.Connection, scope: str, key: str, known: Known) -> li
     holds = () if now is None else now.positions
     found = []
     for row in rows:
-        retracted = row.retracted is not None and row.retracted <= known.upto
-        state: State = "later" if row.valid_from > known.valid_at else "superseded"
-        state = "retracted" if retracted else "holds" if row.position in holds else state
-        found.append(as_fact(row, state, until=until.get(row.position), retracted=retracted))
+        state: FactState = "later" if row.valid_from > known.valid_at else "superseded"
+        if row.retracted is not None and row.retracted <= known.upto:
+            state = "retracted"
+        elif row.position in holds:
+            state = "holds"
+        found.append(as_fact(row, state, until=until.get(row.position)))
     return found
 
 
-def at(connection: sa.Connection, positions: Sequence[int]) -> list[Row]:
+def at(connection: sa.Connection, positions: Sequence[int]) -> list[Assertion]:
     """Return the rows of the assertions at positions, by position."""
     query = f"SELECT {COLUMNS} FROM facts WHERE position IN (SELECT value FROM json_each(?)) ORDER BY position"
-    return [Row._make(row) for row in fetch(connection, query, listed(positions))]
+    return [Assertion._make(row) for row in fetch(connection, query, listed(positions))]
 
 
-def made_by(connection: sa.Connection, maker: str) -> list[Row]:
+def made_by(connection: sa.Connection, maker: str) -> list[Assertion]:
     """Return the rows of the assertions of a maker that are not retracted, by position."""
     query = f"SELECT {COLUMNS} FROM facts WHERE maker = ? AND retracted IS NULL ORDER BY position"
-    return [Row._make(row) for row in fetch(connection, query, maker)]
+    return [Assertion._make(row) for row in fetch(connection, query, maker)]
 
 
 def as_fact(
-    row: Row,
-    state: State,
+    row: Assertion,
+    state: FactState,
     *,
-    since: int | None = None,
     until: int | None = None,
-    checked_at: int | None = None,
     assertions: tuple[Position, ...] = (),
-    retracted: bool = False,
     nearest: Sequence[str] = (),
 ) -> Fact:
-    """Return a row as a result."""
+    """Return an assertion as a result."""
+    retracted = state == "retracted"
     return Fact(
         key=row.key,
         value=_VALUE.decode(row.value),
         scope=row.scope,
-        valid_from=to_datetime(Micros(row.valid_from if since is None else since)),
+        valid_from=to_datetime(Micros(row.valid_from)),
         assumed=bool(row.assumed),
         until=None if until is None else to_datetime(Micros(until)),
-        checked_at=to_datetime(Micros(row.checked_at if checked_at is None else checked_at)),
+        checked_at=to_datetime(Micros(row.checked_at)),
         state=state,
         position=row.position,
         assertions=assertions or (row.position,),

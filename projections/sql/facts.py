@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import sqlalchemy as sa
 
-from mnemolog.domain.canonical import canonical
-from mnemolog.domain.events import ContentErased, RecordedEvent
-from mnemolog.domain.fact_events import FactAsserted, FactRetracted
-from mnemolog.domain.facts import Assertion, effective_from, facts_scope
-from mnemolog.domain.position import Position
-from mnemolog.projections.sql.database import listed
+from mnemolog.domain.events import ContentErased, FactRetracted, RecordedEvent
+from mnemolog.domain.facts import Assertion, assertion_of, facts_scope
 from mnemolog.projections.sql.tracking import METADATA
 
 FACTS: Final = sa.Table(
@@ -64,63 +60,14 @@ DERIVED: Final = {
 """Tables that follow from the facts, and what they follow from."""
 
 
-class Row(NamedTuple):
-    """A row of the table of facts."""
-
-    position: Position
-    scope: str
-    key: str
-    valid_from: int
-    value: bytes
-    checked_at: int
-    retracted: Position | None
-    reason: str
-    version: int
-    recorded_at: int
-    assumed: int
-    because: str
-    maker: str
-    session: str | None
-    actor: str
-
-    def assertion(self) -> Assertion:
-        """Return what the rule looks at."""
-        return Assertion(self.position, self.valid_from, self.value, self.checked_at, self.retracted)
-
-
-COLUMNS: Final = ", ".join(Row._fields)
-_INSERT: Final = f"INSERT INTO facts ({COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"
+COLUMNS: Final = ", ".join(Assertion._fields)
+_INSERT: Final = f"INSERT INTO facts ({COLUMNS}) VALUES ({', '.join('?' * len(Assertion._fields))})"
 _RETRACT: Final = "UPDATE facts SET retracted = ?, reason = ? WHERE position = ? AND scope = ? AND retracted IS NULL"
-
-
-def row_of(recorded: RecordedEvent) -> Row | None:
-    """Return the row of an event that asserts a fact; None for another event."""
-    event, scope = recorded.event, facts_scope(recorded.stream)
-    if scope is None or not isinstance(event, FactAsserted):
-        return None
-    checked_at = recorded.recorded_at if event.said_at is None else event.said_at
-    return Row(
-        recorded.position,
-        scope,
-        event.key,
-        effective_from(event, recorded.recorded_at),
-        canonical(event.value),
-        checked_at,
-        None,
-        "",
-        recorded.version,
-        recorded.recorded_at,
-        event.valid_from is None,
-        listed(event.because),
-        event.maker,
-        event.session,
-        event.actor,
-    )
 
 
 def take(connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
     """Add the facts of a batch of events, and take back what they retract."""
-    rows = [row for recorded in events if (row := row_of(recorded)) is not None]
+    rows = [row for recorded in events if (row := assertion_of(recorded)) is not None]
     if rows:
         connection.exec_driver_sql(_INSERT, [tuple(row) for row in rows])
         keys = sorted({(row.scope, row.key) for row in rows})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mnemolog.domain import events, fact_events, item_events, thread_events
+from mnemolog.domain import events, item_events, thread_events
 
 KINDS: Final[Mapping[str, str]] = {
     events.TurnRecorded.topic: "turns said",
@@ -38,8 +38,8 @@ KINDS: Final[Mapping[str, str]] = {
     thread_events.ThreadPruned.topic: "times checkpoints of a graph were pruned",
     thread_events.ThreadDeleted.topic: "threads of a graph deleted",
     thread_events.ThreadCopied.topic: "threads of a graph copied",
-    fact_events.FactAsserted.topic: "facts asserted",
-    fact_events.FactRetracted.topic: "facts retracted",
+    events.FactAsserted.topic: "facts asserted",
+    events.FactRetracted.topic: "facts retracted",
     item_events.ItemPut.topic: "items put",
     item_events.ItemTouched.topic: "items touched",
     item_events.ItemDeleted.topic: "items deleted",

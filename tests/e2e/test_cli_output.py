@@ -12,7 +12,6 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.cli import every_command
 from mnemolog.domain import events
 from mnemolog.domain.agent import agent_stream
-from mnemolog.domain.fact_events import FactAsserted
 from mnemolog.domain.language import LANGUAGE_STREAM
 from mnemolog.domain.session import session_stream
 from tests.support import HashEncoder
@@ -99,8 +98,8 @@ def evil(folder):
             (session, events.ValueSet(key="key", value=EVIL)),
             (session, events.ValueSet(key=EVIL, value={EVIL: EVIL})),
             (session, events.TaskChanged(description=EVIL, status=EVIL)),
-            ("facts/", FactAsserted(key="key", value=EVIL, maker=EVIL)),
-            ("facts/", FactAsserted(key=EVIL, value={EVIL: EVIL})),
+            ("facts/", events.FactAsserted(key="key", value=EVIL, maker=EVIL)),
+            ("facts/", events.FactAsserted(key=EVIL, value={EVIL: EVIL})),
             (session, events.NoteAdded(text=EVIL)),
             (session, events.CheckpointCreated(id="c-1", name=EVIL, description=EVIL)),
             (session, events.NoteAdded(text=f"later {EVIL}")),

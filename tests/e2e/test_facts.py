@@ -9,9 +9,8 @@ import pytest
 
 from mnemolog import MemoryStore, acting_as
 from mnemolog.domain import errors
-from mnemolog.domain.facts import believed, latest_first
+from mnemolog.domain.facts import assertion_of, believed, latest_first
 from mnemolog.projections.sql import fact_queries
-from mnemolog.projections.sql.facts import row_of
 
 MARCH, APRIL, MAY = (datetime(2023, month, 1, tzinfo=UTC) for month in (3, 4, 5))
 
@@ -163,7 +162,7 @@ def test_tables_answer_as_the_rule_does(store, chat):
         fact = chat.assert_fact("k", rng.randint(0, 2), valid_from=f"2023-0{rng.randint(1, 6)}")
         if rng.random() < 0.3:
             store.retract_fact(rng.choice(store.fact_history("k", scope="acme/alice")).position)
-    rows = {recorded.position: row for recorded in store.events() if (row := row_of(recorded)) is not None}
+    rows = {recorded.position: row for recorded in store.events() if (row := assertion_of(recorded)) is not None}
     for recorded in store.events():
         wrong = getattr(recorded.event, "fact", None)
         if wrong is not None and rows[wrong].retracted is None:
@@ -172,9 +171,9 @@ def test_tables_answer_as_the_rule_does(store, chat):
     with store.parts.projections.current_views().database.reading() as connection:
         for upto in range(1, fact.position + 1):
             for at in times:
-                expected = believed(latest_first((row.assertion() for row in rows.values()), valid_at=at, upto=upto))
+                expected = believed(latest_first(rows.values(), valid_at=at, upto=upto))
                 found = fact_queries.belief(connection, "acme/alice", "k", fact_queries.Known(upto, at))
-                assert (None if found is None else found[1]) == expected
+                assert found == expected
     assert store.admin.doctor(deep=True).healthy
 
 

@@ -25,7 +25,7 @@ def arrived(claims, order):
 
 def value(assertions, valid_at, upto=1_000):
     found = believed(latest_first(assertions, valid_at=valid_at, upto=upto))
-    return None if found is None else found.value
+    return None if found is None else found.decides.value
 
 
 def test_the_answer_does_not_depend_on_the_order_of_arrival(permutations):
@@ -39,10 +39,10 @@ def test_the_answer_does_not_depend_on_the_order_of_arrival(permutations):
             given = arrived(claims, rng.sample(range(len(claims)), len(claims)))
             for at in range(-1, 21):
                 found = believed(latest_first(given, valid_at=at, upto=1_000))
-                answer = found and (found.value, found.since, found.checked_at)
+                answer = found and (found.decides.value, found.since, found.checked_at)
                 assert expected.setdefault(at, answer) == answer, (claims, at)
                 last = max((begin for begin in begins if begin <= at), default=None)
-                assert (found and found.value) == (None if last is None else canonical(dict(claims)[last]))
+                assert (found and found.decides.value) == (None if last is None else canonical(dict(claims)[last]))
             tried += 1
 
 
@@ -78,7 +78,7 @@ def test_an_empty_interval_overlaps_nothing():
     porto, lisbon = canonical("Porto"), canonical("Lisbon")
     given = [Assertion(1, 5, porto, 5), Assertion(2, 7, lisbon, 7), Assertion(3, 7, porto, 9)]
     found = believed(latest_first(given, valid_at=8, upto=9))
-    assert (found.value, found.since, found.checked_at, found.positions) == (porto, 5, 9, (3, 1))
+    assert (found.decides.value, found.since, found.checked_at, found.positions) == (porto, 5, 9, (3, 1))
     assert [value(given, at) for at in (4, 5, 6, 7)] == [None, porto, porto, porto]
 
 
