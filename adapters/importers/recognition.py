@@ -120,7 +120,7 @@ class Recording:
             (said, forgotten), wanted = self._before(item.session), self._said(turn)
             if item.number <= said[wanted]:
                 return None
-            if wanted[0] in forgotten or _moment(turn.key) in forgotten:
+            if wanted[0] in forgotten or _place(turn.key) in forgotten:
                 raise errors.ContentForgotten(stream=stream, key=key, position=self._upto)
         return key
 
@@ -133,8 +133,8 @@ class Recording:
                         said[self._said(recorded.event)] += 1
                     elif IMPORTED_KEY.fullmatch((recorded.key or "").encode()):
                         forgotten.add(bytes.fromhex((recorded.key or "")[:24]))
-                    elif isinstance(recorded.event, Forgotten) and (moment := _moment(recorded.key or "")):
-                        forgotten.add(moment)
+                    elif isinstance(recorded.event, Forgotten) and "@" in (recorded.key or ""):
+                        forgotten.add(_place(recorded.key))
             self._read[session] = said, forgotten
         return self._read[session]
 
@@ -144,10 +144,8 @@ class Recording:
         return digest, turn.said_at
 
 
-def _moment(key: str) -> bytes:
-    """Return role and time of a key that `KeyMaker` made of them, empty for another key."""
-    place = key.rpartition("/")[0]
-    return place.encode() if "@" in place else b""
+def _place(key: str | None) -> bytes:
+    return (key or "").rpartition("/")[0].encode()
 
 
 def _words(turn: ImportedTurn | TurnRecorded) -> tuple[str, str, str]:

@@ -13,7 +13,7 @@ from typing import Final
 
 from mnemolog.adapters.importers.entry import Compacted, Entry, Undone
 from mnemolog.adapters.importers.transcripts.file_offsets import Links
-from mnemolog.adapters.importers.transcripts.lookup import StoreLookup, copied_as, said_in
+from mnemolog.adapters.importers.transcripts.lookup import StoreLookup, is_copy
 from mnemolog.adapters.importers.transcripts.steps import (
     SIDE,
     AlreadyThere,
@@ -200,7 +200,7 @@ class TranscriptInterpreter:
             after = None if anchor is None else self._lookup.end_of_line(anchor)
             self._copies = self._lookup.turns(entry.copied_from, Position(after or 0))
         turn = next(self._copies, None)
-        if turn is None or said_in(turn) not in copied_as(entry.turns[0]):
+        if turn is None or not is_copy(entry.turns[0], turn):
             return None
         return Anchor(session_of(turn.stream) or "", turn.key or "", turn.position)
 

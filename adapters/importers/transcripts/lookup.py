@@ -9,7 +9,8 @@ from mnemolog.adapters.importers.transcripts.steps import SIDE, Anchor
 from mnemolog.adapters.importers.turn import ImportedTurn
 from mnemolog.adapters.support.store_access import known_session, log_of, visible_of
 from mnemolog.domain.agent import agent_stream
-from mnemolog.domain.events import Forgotten, RecordedEvent, SessionStarted, TurnRecorded
+from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
+from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Position
 from mnemolog.domain.role import ROLES, Role
 from mnemolog.domain.session import session_of, session_stream
@@ -17,10 +18,6 @@ from mnemolog.domain.state import SessionState
 from mnemolog.store import MemoryStore
 
 _PAGE: Final = 200
-
-
-Said = tuple[Role | None, str | None]
-"""Role and text, None where they are forgotten."""
 
 
 class StoreLookup:
@@ -118,7 +115,8 @@ class StoreLookup:
             stream, upto = session_stream(span.session), head if span.upto is None else span.upto
             first = last.version if last is not None and last.stream == stream else NO_STREAM
             for events in self.log.read_stream(stream, after=first, upto=upto) if after < upto else ():
-                yield from (turn for turn in events if turn.position > max(after, span.after) and said_in(turn))
+                later = (item for item in events if item.position > max(after, span.after))
+                yield from (item for item in later if isinstance(item.event, TurnRecorded) or was_turn(item.event))
 
     def switched(self, agent: str, key: str) -> Position | None:
         """Return the position of the agent's switch with this key, None if it was not made."""
@@ -128,17 +126,9 @@ class StoreLookup:
         return visible_of(self.store).state(session)
 
 
-def said_in(turn: RecordedEvent) -> Said | None:
-    """Return role and text of a turn; of a forgotten one the role alone, if its key tells it. None for other events."""
-    event = turn.event
-    if isinstance(event, TurnRecorded):
-        return event.role, event.text
-    if not isinstance(event, Forgotten) or event.was != TurnRecorded.topic:
-        return None
-    kind = (turn.key or "").partition("/")[0].partition("@")[0]
-    return ROLES.get(kind), None
-
-
-def copied_as(turn: ImportedTurn) -> tuple[Said, ...]:
-    """Return what `said_in` returns of a turn that this one may copy."""
-    return (turn.role, turn.text), (turn.role, None), (None, None)
+def is_copy(said: ImportedTurn, turn: RecordedEvent) -> bool:
+    """Whether a turn may be a copy of a recorded one. Of a forgotten one, at most the key tells the role."""
+    if isinstance(turn.event, TurnRecorded):
+        return (said.role, said.text) == (turn.event.role, turn.event.text)
+    role = (turn.key or "").partition("/")[0].partition("@")[0]
+    return role == said.role or role not in ROLES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -10,12 +10,13 @@ import msgspec
 from mnemolog.adapters.importers.entry import Compacted, Entry
 from mnemolog.adapters.importers.recognition import Item, Recording
 from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterpreter
-from mnemolog.adapters.importers.transcripts.lookup import StoreLookup, copied_as, said_in
+from mnemolog.adapters.importers.transcripts.lookup import StoreLookup, is_copy
 from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Step, Switch
 from mnemolog.adapters.importers.turn import event_of
 from mnemolog.adapters.support.store_access import known_session, sessions_of, visible_of
 from mnemolog.application.commands import state_in
 from mnemolog.domain import errors, session
+from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.store import MemoryStore
@@ -141,8 +142,8 @@ class Preview:
         self._met: set[tuple[str, str]] = set()
         self._said: dict[str, set[int]] = {}
         """Hashes of what sessions say in the files."""
-        self._copies: dict[str, Counter[int]] = {}
-        """Of sessions that begin with copies: hashes of what they may still copy from the log."""
+        self._copies: dict[str, Iterator[RecordedEvent]] = {}
+        """What sessions that begin with copies may still copy from the log."""
         self._sessions: set[str] = set()
         self._diverged: set[str] = set()
         """Sessions with a turn of their own: what follows is not a copy."""
@@ -167,16 +168,11 @@ class Preview:
         there = self._lookup.at(home, first.key) if home else self._lookup.anywhere(first.key)
         is_met = there is not None or (home, first.key) in self._met
         self._met.add((home, first.key))
-        said = [hash(known) for known in copied_as(first)]
-        self._said.setdefault(home, set()).add(said[0])
+        said = hash((first.role, first.text))
+        self._said.setdefault(home, set()).add(said)
         if is_met or other is None or not home or home in self._diverged:
             return is_met
-        if said[0] in self._said.get(other, ()):
-            return True
         if home not in self._copies:
-            turns = self._lookup.turns(other, ORIGIN) if self._lookup.of(other) else ()
-            self._copies[home] = Counter(hash(said_in(turn)) for turn in turns)
-        copies = self._copies[home]
-        found = [known for known in said if copies[known]][:1]
-        copies.subtract(found)
-        return bool(found)
+            self._copies[home] = self._lookup.turns(other, ORIGIN) if self._lookup.of(other) else iter(())
+        turn = next(self._copies[home], None)
+        return said in self._said.get(other, ()) if turn is None else is_copy(first, turn)
