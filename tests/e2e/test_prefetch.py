@@ -76,7 +76,7 @@ def test_the_first_prefetch_after_a_switch_holds_only_what_its_session_sees(stor
     old.record("user", "the secret of the harbour")
     late = stuck_prefetch(old, encoder)
     new = store.switch(**asked)
-    asked_anew = new.prefetch("the secret of the harbour")
+    asked_anew = new.prefetch("a secret of the harbour")
     assert new.prefetch_result().reason is PrefetchReason.NOT_READY
     encoder.free.set()
     assert asked_anew.wait(WAIT_S)
