@@ -257,6 +257,8 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Turns of less relevance were left out; None for a floor that suited the best hit."""
     asked: str = "keep"
     """`skip` if turns that ask what the query asks were passed over."""
+    superseded: str = "mark"
+    """`drop` if evidence of facts that did not hold was left out."""
     order: str | None = None
     """`time` or `relevance`, if the caller said so."""
     about: str | None = None

@@ -37,7 +37,7 @@ from mnemolog.domain.events import (
     TurnsRewound,
     ValueSet,
 )
-from mnemolog.domain.facts import checked_fact_key, facts_scope
+from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.item_events import ItemPut
 from mnemolog.domain.language import LANGUAGES
 from mnemolog.domain.limits import JSON_DEPTH_MAX
@@ -104,14 +104,12 @@ class History:
     def _why_misplaced(self, recorded: RecordedEvent, session: str | None) -> str | None:
         """Return why an event without flaws does not fit the events before it; None if it fits."""
         event = recorded.event
+        if isinstance(event, FactAsserted | FactRetracted) and facts_scope(recorded.stream) is None:
+            return "a fact belongs into the stream of the facts of a scope"
         if session is None:
             if isinstance(event, SessionSwitched) and agent_of(recorded.stream) is not None:
                 return None if event.to in self._starts else "the session entered was never started"
-            if isinstance(event, FactAsserted | FactRetracted):
-                return _why_no_facts(recorded.stream)
             return "a turn belongs into the stream of a session" if isinstance(event, TurnRecorded) else None
-        if isinstance(event, FactAsserted | FactRetracted):
-            return _why_no_facts(recorded.stream)
         if isinstance(event, SessionStarted):
             return self._why_no_start(recorded, event)
         if session not in self._starts:
@@ -144,17 +142,6 @@ class History:
                 return False
             owner, upto = start.parent, min(upto, start.branched_at)
         return False
-
-
-def _why_no_facts(stream: str) -> str | None:
-    """Return why a stream cannot have facts; None if it can."""
-    try:
-        if (scope := facts_scope(stream)) is not None:
-            parse_scope(scope)
-            return None
-    except MnemologError:
-        pass
-    return "a fact belongs into the stream of the facts of a scope"
 
 
 def _turn(event: TurnRecorded, _position: int) -> str | None:
@@ -230,10 +217,6 @@ def _ranges(versions: Iterable[tuple[int, int]]) -> str | None:
 
 
 def _fact(event: FactAsserted, position: int) -> str | None:
-    try:
-        checked_fact_key(event.key)
-    except MnemologError:
-        return "its key is no path"
     if any(turn >= position for turn in event.because):
         return "it rests on what does not come before it"
     return None if _is_json(event.value) else "its value is no JSON, or nested too deep"

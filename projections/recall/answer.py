@@ -73,6 +73,8 @@ class Hit(Result, frozen=True, kw_only=True):
     """Of the first hit: the most similar statement that the same user made later. It does not say which one holds."""
     repeated: tuple[Position, ...] = ()
     """Other turns of the same role, speaker and scope with the same words. They are no hits of their own."""
+    superseded_by: Position | None = None
+    """Of a turn that facts rest on of which none holds: the fact that does, or the retraction (docs/facts.md)."""
     exchange: tuple[Turn, ...] = ()
     """With `exchange`: the assistant's reply to a user's turn, or the user's turns that an assistant's turn answers."""
 
@@ -219,6 +221,8 @@ def _hits_in_words(answer: Recall) -> Iterator[str]:
         yield from _wrapped(_summary(hit), "   ", "   ")
         if hit.repeated:
             yield from _wrapped(f"said {len(hit.repeated) + 1} times", "   ", "   ")
+        if hit.superseded_by is not None:
+            yield f"   no longer holds: see the fact at @{hit.superseded_by}"
         if hit.newer is not None:
             yield _fitted(f"   said later: @{hit.newer.position} {one_line(hit.newer.text)}")
 

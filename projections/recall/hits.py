@@ -35,6 +35,7 @@ def hits_of(
     head: Position,
     seen_by: Callable[[str], Spans],
     repeated: Mapping[Position, tuple[Position, ...]],
+    superseded: Mapping[Position, Position],
 ) -> tuple[Hit, ...]:
     """Return ranked turns as hits, each with its best passage for `words` and the turns around it that are wanted.
 
@@ -75,6 +76,7 @@ def hits_of(
                 after=after,
                 exchange=exchange,
                 repeated=repeated.get(turn.position, ()),
+                superseded_by=superseded.get(turn.position),
             )
         )
     return tuple(hits)

@@ -35,6 +35,7 @@ from mnemolog.projections.sql.queries import Filters
 Mode = Literal["hybrid", "vector", "text"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 Asked = Literal["skip", "keep"]
+Superseded = Literal["mark", "drop"]
 Order = Literal["relevance", "time"]
 About = Literal["said", "answered"]
 TEXT: Final = "text"
@@ -85,6 +86,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """Turns of less relevance are left out; None for a floor that depends on the best hit (`floor`)."""
     asked: Asked = "skip"
     """What becomes of turns that ask the same: they are passed over, or may be hits."""
+    superseded: Superseded = "mark"
+    """What becomes of turns that facts rest on of which none holds: hits say so, or they are left out."""
     order: Order | None = None
     """With `time`, it asks in which order the user said things. None: as the words of the query have it."""
     about: About | None = None
@@ -128,6 +131,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             "metadata": self.metadata,
             "min_relevance": self.min_relevance,
             "asked": self.asked if self.asked != "skip" else None,
+            "superseded": self.superseded if self.superseded != "mark" else None,
             "order": self.order,
             "about": self.about,
             "cover": self.cover,
@@ -167,6 +171,7 @@ class SearchOptions(TurnFilters, total=False):
     ]
     cover: Annotated[bool | None, Option("whether the query asks for a summary; None: as it is understood")]
     asked: Annotated[Asked, Option("whether to `skip` or `keep` turns that ask the same as the query", "skip")]
+    superseded: Annotated[Superseded, Option("whether to `mark` or `drop` evidence of facts that do not hold", "mark")]
 
 
 class RecallOptions(SearchOptions, total=False):
@@ -222,6 +227,7 @@ def question(
         context_turns=context_turns,
         exchange=given["exchange"],
         asked=_one_of("asked", given["asked"], get_args(Asked)),
+        superseded=_one_of("superseded", given["superseded"], get_args(Superseded)),
         order=_one_of("order", given["order"], (None, *get_args(Order))),
         about=_one_of("about", given["about"], (None, *get_args(About))),
         cover=_one_of("cover", given["cover"], (None, True, False)),

@@ -13,7 +13,7 @@ from mnemolog.domain.moments import checked_by
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.scope import Scope, Scopes
 from mnemolog.projections.recall.answer import Recall
-from mnemolog.projections.recall.question import MODES, About, Asked, Mode, Order, Question
+from mnemolog.projections.recall.question import MODES, About, Asked, Mode, Order, Question, Superseded
 from mnemolog.projections.recall.ranking import Page
 from mnemolog.projections.recall.weights import RANKING, Weights, stored_weights
 from mnemolog.projections.vectors.model_vectors import Vectors
@@ -49,6 +49,7 @@ def receipt_of(
         metadata=question.metadata,
         min_relevance=question.min_relevance,
         asked=question.asked,
+        superseded=question.superseded,
         order=question.order,
         about=question.about,
         cover=question.cover,
@@ -111,6 +112,7 @@ def _question(served: RecallServed, weights: Weights) -> Question:
         metadata=served.metadata,
         min_relevance=served.min_relevance,
         asked=cast(Asked, served.asked),
+        superseded=cast(Superseded, served.superseded),
         order=cast(Order | None, served.order),
         about=cast(About | None, served.about),
         cover=served.cover,

@@ -36,7 +36,7 @@ from mnemolog.projections.recall.ranking import Page, Ranking
 from mnemolog.projections.recall.receipts import RECALLS_STREAM, model_of, receipt_of
 from mnemolog.projections.recall.request import Kind
 from mnemolog.projections.recall.weights import RANKING
-from mnemolog.projections.sql import queries
+from mnemolog.projections.sql import fact_queries, queries
 from mnemolog.projections.sql.conversation_views import Views
 from mnemolog.projections.sql.queries import Filters
 from mnemolog.projections.sql.tracking import tracked
@@ -269,6 +269,10 @@ class Recalls:
                 failed = ranking.rerank(reranker, {at: turn.text for at, turn in texts.items()})
                 connection = snapshot.enter_context(views.database.reading())
             ranked, spans = ranking.turns[page.passed_over : page.end], filters.spans
+            places = [turn.position for turn in ranked]
+            superseded = fact_queries.superseded(connection, places, upto=head, scopes=self._boundary.scopes)
+            if question.superseded == "drop":
+                ranked = [turn for turn in ranked if turn.position not in superseded]
             words = sought(offer.terms.stems, offer.found.counts, language=offer.language)
             seen_by = partial(self._seen_by, head=head)
             hits = hits_of(
@@ -280,6 +284,7 @@ class Recalls:
                 head=head,
                 seen_by=seen_by,
                 repeated=ranking.repeated,
+                superseded=superseded,
             )
             if leg.answer is not None and not page.passed_over:
                 first, rest = hits[: basis.newer], hits[basis.newer :]

@@ -13,11 +13,11 @@ import sqlalchemy as sa
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.facts import NOTHING, Assertion, Belief, believed, latest_first
 from mnemolog.domain.position import Micros, Position
-from mnemolog.domain.scope import Scopes
+from mnemolog.domain.scope import Scopes, covered
 from mnemolog.projections.read_models import Fact, FactState
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.facts import COLUMNS
-from mnemolog.projections.sql.queries import below_any
+from mnemolog.projections.sql.queries import below_any, last_turn
 
 # Made at import: `mnemolog.projections.sql.checked_json` has the reason.
 _POSITIONS: Final = msgspec.json.Decoder(tuple[Position, ...])
@@ -91,6 +91,36 @@ def history(connection: sa.Connection, scope: str, key: str, known: Known) -> li
             state = "holds"
         found.append(as_fact(row, state, until=until.get(row.position)))
     return found
+
+
+def superseded(
+    connection: sa.Connection, turns: Sequence[Position], *, upto: Position, scopes: Scopes
+) -> dict[Position, Position]:
+    """Return which turns facts of these scopes rest on of which none holds, as known at a position and at its time.
+
+    Each has the position of what took its place: another assertion of the key, or the retraction.
+    """
+    query = (
+        f"SELECT turn, {COLUMNS} FROM fact_evidence JOIN facts ON position = fact "
+        "WHERE turn IN (SELECT value FROM json_each(?)) AND position <= ? ORDER BY position"
+    )
+    found = [(row[0], Assertion._make(row[1:])) for row in fetch(connection, query, listed(turns), upto)]
+    if not found:
+        return {}
+    last = fetch(connection, "SELECT recorded_at FROM facts WHERE position <= ? ORDER BY position DESC LIMIT 1", upto)
+    known = Known(upto, Micros(max(last_turn(connection, upto=upto).recorded_at, last[0][0])))
+    by, hold = dict[Position, Position](), set[Position]()
+    for turn, item in found:
+        if not covered(scopes, item.scope):
+            continue
+        now = belief(connection, item.scope, item.key, known)
+        if item.retracted is not None and item.retracted <= upto:
+            by[turn] = item.retracted
+        elif now is None or item.valid_from > known.valid_at or item.value == now.decides.value:
+            hold.add(turn)
+        else:
+            by[turn] = now.decides.position
+    return {turn: position for turn, position in by.items() if turn not in hold}
 
 
 def at(connection: sa.Connection, positions: Sequence[int]) -> list[Assertion]:

@@ -304,3 +304,28 @@ def test_the_receipt_of_a_context_repeats_its_facts_and_goes_with_them(store, ch
     (audited,) = store.audit.contexts().contexts
     assert (audited.verdict, audited.position) == ("reproduces", receipt)
     assert store.forget(positions=fact.position, questions=False).counts["context.served.v1"] == 1
+
+
+def test_recall_marks_or_drops_what_a_fact_says_no_longer_holds(store, chat):
+    """As of a position what was known then; evidence of another fact that holds stays; so does what says the same."""
+    old = chat.record("user", "I live in Lisbon.", said_at="2023-03-01T00:00Z")
+    both = chat.record("user", "I live in Lisbon and like tea.", said_at="2023-03-02T00:00Z")
+    heard = chat.record("user", "I live in Lima.", said_at="2023-03-03T00:00Z")
+    new = chat.record("user", "I live in Porto.", said_at="2023-04-01T00:00Z")
+    chat.assert_fact("user/city", "Lisbon", because=[old, both])
+    chat.assert_fact("user/tea", True, because=[both])
+    before = chat.assert_fact("user/town", "Lima", because=[heard])
+    porto = chat.assert_fact("user/city", "Porto", because=[new])
+    store.retract_fact(before)
+
+    def marks(**how):
+        return {hit.position: hit.superseded_by for hit in store.recall("I live in", 9, mode="text", **how)}
+
+    expected = {old.position: porto.position, both.position: None, heard.position: porto.position + 1, 4 + 1: None}
+    assert marks() == expected
+    assert marks(as_of=before.position) == dict.fromkeys(expected)
+    assert marks(superseded="drop", receipt=True) == {both.position: None, new.position: None}
+    assert [item.verdict for item in store.audit.recalls().recalls] == ["reproduces"]
+    assert f"see the fact at @{porto.position}" in store.recall("Lisbon", mode="text").explain()
+    inside = store.within("acme/bob")
+    assert not inside.recall("I live in", mode="text").hits

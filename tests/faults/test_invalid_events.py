@@ -154,8 +154,6 @@ KINDS = {
         CHECKPOINT | {"values": [{"name": "c", "blob": {"kind": "k"}, "number": -1}]},
     ),
     "a fact in a session": Crafted("session/good", "fact.asserted.v1", {"key": "k", "value": 1}),
-    "a fact of no scope": Crafted("facts/a//b", "fact.asserted.v1", {"key": "k", "value": 1}),
-    "a fact whose key is no path": Crafted("facts/", "fact.asserted.v1", {"key": "a//b", "value": 1}),
     "a fact nested deep": Crafted("facts/", "fact.asserted.v1", {"key": "k", "value": nested(300)}),
     "a fact that rests on what comes later": Crafted(
         "facts/", "fact.asserted.v1", {"key": "k", "value": 1, "because": [NEVER]}

@@ -97,17 +97,8 @@ async def facts(
 ) -> str:
     """Return what keys have, since when, and the turns that say so."""
     found = await memory.store.facts(pattern, scope=scope, valid_at=valid_at, **_times(memory, as_of=as_of))
-    held = [
-        {
-            "key": fact.key,
-            "value": fact.value,
-            "since": _when(fact.valid_from),
-            "because": fact.because,
-            "position": fact.position,
-            "scope": fact.scope,
-        }
-        for fact in found
-    ]
+    shown = ("key", "value", "because", "position", "scope")
+    held = [{name: getattr(fact, name) for name in shown} | {"since": _when(fact.valid_from)} for fact in found]
     return lean_json({"facts": held}) if held else NOTHING
 
 
