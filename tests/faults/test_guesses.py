@@ -35,6 +35,7 @@ WRITES = [
     ("POST", f"{PATH}/branch", {"to": "branch", "title": PIN}),
     ("POST", f"{PATH}/turns", {"role": "user", "text": PIN, "speaker": PIN, "metadata": {"pin": PIN}}),
     ("POST", "/v1/turns", {"messages": [{"session": "caller", "role": "user", "content": PIN}]}),
+    ("POST", "/v1/facts", {"key": f"a/{PIN}", "value": PIN, "scope": "acme/caller", "maker": PIN}),
     ("POST", "/v1/switch", {"reason": "new", "title": PIN, "scope": "acme/caller"}),
 ]
 
