@@ -270,9 +270,9 @@ class TranscriptInterpreter:
         if not own:
             return
         name = cursor.home if cursor is not None and cursor.home in own else own[0]
-        at = self._reached(name, move.first)
-        if at is not None and self._lookup.switched(self._agent, _key_in(name, move)) is None:
-            yield Switch(reason="rewind", left=name, at=Position(at - 1), key=_key_in(name, move))
+        first = self._reached(name, move.first)
+        if first is not None and self._lookup.switched(self._agent, _key_in(name, move)) is None:
+            yield Switch(reason="rewind", left=name, at=Position(first.at - 1), key=_key_in(name, move))
 
     def _undone_there(self, other: str, move: Undone, cursor: LineCursor, own: list[str]) -> Anchor | None:
         """Return where the session that a line was copied from undid the same turns, or where this one diverges.
@@ -287,10 +287,10 @@ class TranscriptInterpreter:
                 if later is None or later.position > made:
                     return Anchor(name, "", made)
         first = None if own else self._reached(other, move.first)
-        return None if first is None else Anchor(other, "", first - 1)
+        return None if first is None else Anchor(first.session, "", first.at - 1)
 
-    def _reached(self, session: str, key: str) -> Position | None:
-        """Return the position of a turn that a session has, or sees as a copy."""
+    def _reached(self, session: str, key: str) -> Anchor | None:
+        """Return a turn that a session has, or sees as a copy."""
         copied = self._links.get(key)
         return self._lookup.reached(session, key if copied is None else copied.key)
 

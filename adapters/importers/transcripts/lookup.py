@@ -75,10 +75,11 @@ class StoreLookup:
             state = self._state(ancestor)
         return None
 
-    def reached(self, session: str, key: str) -> Position | None:
-        """Return the position of a turn that is the session's own or inherited."""
-        holder = self.inherited(session, key)
-        return self.at(session if holder is None else holder, key)
+    def reached(self, session: str, key: str) -> Anchor | None:
+        """Return a turn that is the session's own or inherited, in the session that has it."""
+        holder = self.inherited(session, key) or session
+        at = self.at(holder, key)
+        return None if at is None else Anchor(holder, key, at)
 
     def end_of_line(self, anchor: Anchor) -> Position | None:
         """Return the position of the last turn of a line, None if it is not in the log."""
