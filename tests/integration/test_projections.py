@@ -120,7 +120,9 @@ def test_no_query_is_a_syntax_error(query):
         )
         found = text_search.search(connection, terms, k=5)
         assert found.positions == ([7] if terms else [])
-        assert dict(found.counts.holding) == dict.fromkeys(terms, 1)
+        held = dict(found.counts.holding)  # A turn with a whole name is not counted for its parts.
+        assert held.items() <= dict.fromkeys(terms, 1).items()
+        assert bool(held) == bool(terms)
     engine.dispose()
 
 
