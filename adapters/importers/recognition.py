@@ -120,7 +120,7 @@ class Recording:
             (said, forgotten), wanted = self._before(item.session), self._said(turn)
             if item.number <= said[wanted]:
                 return None
-            if wanted[0] in forgotten or _place(turn.key) in forgotten:
+            if wanted[0] in forgotten or turn.key.rpartition("/")[0].encode() in forgotten:
                 raise errors.ContentForgotten(stream=stream, key=key, position=self._upto)
         return key
 
@@ -129,12 +129,13 @@ class Recording:
             said, forgotten = Counter[Said](), set[bytes]()
             for events in self._log.read_stream(session_stream(session), upto=self._upto):
                 for recorded in events:
+                    key = recorded.key or ""
                     if isinstance(recorded.event, TurnRecorded):
                         said[self._said(recorded.event)] += 1
-                    elif IMPORTED_KEY.fullmatch((recorded.key or "").encode()):
-                        forgotten.add(bytes.fromhex((recorded.key or "")[:24]))
-                    elif isinstance(recorded.event, Forgotten) and "@" in (recorded.key or ""):
-                        forgotten.add(_place(recorded.key))
+                    elif IMPORTED_KEY.fullmatch(key.encode()):
+                        forgotten.add(bytes.fromhex(key[:24]))
+                    elif isinstance(recorded.event, Forgotten) and "@" in key:
+                        forgotten.add(key.rpartition("/")[0].encode())
             self._read[session] = said, forgotten
         return self._read[session]
 
@@ -142,10 +143,6 @@ class Recording:
         # Keys were made from this digest, so those of forgotten turns still tell which text must not come back.
         digest = blake2b("\0".join(_words(turn)).encode(), key=self._secret, digest_size=12).digest()
         return digest, turn.said_at
-
-
-def _place(key: str | None) -> bytes:
-    return (key or "").rpartition("/")[0].encode()
 
 
 def _words(turn: ImportedTurn | TurnRecorded) -> tuple[str, str, str]:
