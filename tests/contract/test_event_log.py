@@ -46,7 +46,9 @@ from tests.support import (
 CHILD = Path(__file__).parent.parent / "children" / "appending.py"
 
 
-FROM_THE_LOG = SimpleNamespace(known=nothing_known, boundary=UNBOUNDED)
+FROM_THE_LOG = SimpleNamespace(
+    known=nothing_known, boundary=UNBOUNDED, is_inside=lambda _: True, is_outside=lambda _: False
+)
 """States that nobody keeps."""
 
 

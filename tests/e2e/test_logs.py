@@ -170,7 +170,7 @@ def test_the_command_line_logs_on_request_and_else_not(folder):
     assert {"store.opened", "store.closed"} <= {line["event"] for line in lines}
     assert all({"time", "level", "logger", "event"} <= line.keys() for line in lines)
     code, said = run("head", folder, MNEMOLOG_LOG="loud")
-    assert code == 1
+    assert code == 2
     assert "'loud' is none of" in said
 
 
