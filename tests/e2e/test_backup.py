@@ -382,7 +382,7 @@ def test_what_was_forgotten_since_is_forgotten_in_what_is_restored(tmp_path, run
     assert (without.returncode, (tmp_path / "no").exists()) == (2, False)
     (tmp_path / "erasures.json").write_text("no json")
     wrong = run("restore", tmp_path / "backup", tmp_path / "no", *options)
-    assert (wrong.returncode, "does not hold erasures" in wrong.stderr, (tmp_path / "no").exists()) == (1, True, False)
+    assert (wrong.returncode, "does not hold erasures" in wrong.stderr, (tmp_path / "no").exists()) == (2, True, False)
 
 
 def test_a_token_that_was_revoked_since_the_backup_stays_revoked(tmp_path, run):
