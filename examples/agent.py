@@ -68,6 +68,14 @@ with tempfile.TemporaryDirectory() as folder, MemoryStore.open(Path(folder) / "m
     found = store.recall("where does she live? Lisbon", k=1, mode=mode, scope="examples").hits[0]
     print(f"recalled: {found.text!r}, position {found.position}, session {found.session == first.id}")
 
+    chat = agent.begin("facts")
+    said = chat.record("user", "I moved to Porto in June.", speaker="Alice")
+    chat.assert_fact("user/city", "Lisbon", valid_from="2026-03", because=[found.position])
+    chat.assert_fact("user/city", "Porto", valid_from="2026-06", because=[said])
+    lived = (store.fact("user/city", scope=chat.scope, valid_at=at) for at in ("2026-04", "2026-07"))
+    print("lived in:", [fact.value for fact in lived if fact is not None])
+    print("said before, no longer so:", [hit.text for hit in chat.recall("Lisbon", mode=mode) if hit.superseded_by])
+
     then = store.replay(to=before.position)
     print(f"at position {then.position} there were {len(then.sessions)} sessions")
     print("sound:", store.verify().sound)

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Final, TypedDict, Unpack
 
@@ -15,7 +14,7 @@ import msgspec
 from mnemolog.application import commands
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
-from mnemolog.domain.clock import Clock
+from mnemolog.domain.clock import Clock, to_micros
 from mnemolog.domain.events import FactAsserted, FactRetracted, RecordedEvent, TurnRecorded
 from mnemolog.domain.facts import Assertion, assertion_of, checked_fact_key, facts_stream, new_fact, parse_valid_time
 from mnemolog.domain.limits import LABEL_BYTES_MAX, VALUE_KEY_BYTES_MAX, checked_label, checked_text
@@ -24,8 +23,9 @@ from mnemolog.domain.options import Option, with_defaults
 from mnemolog.domain.position import Micros, Version
 from mnemolog.domain.request import current_request_key
 from mnemolog.domain.result import Results
-from mnemolog.domain.scope import covered, parse_scopes
+from mnemolog.domain.scope import Scope, covered, parse_scopes
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.projection_set import ProjectionSet
@@ -35,7 +35,7 @@ from mnemolog.projections.sql import fact_queries as tables
 NEAREST_MAX: Final = 5
 SCOPES_KEPT_MAX: Final = 256
 """Scopes whose keys are kept in memory, to name the nearest ones."""
-_COMPARED_MAX: Final = 200
+_COMPARED_MAX: Final = 50
 _WORD: Final = re.compile(r"[^\W_]+")
 
 
@@ -84,6 +84,8 @@ class _Keys:
         having = [found for word in {*_WORD.findall(key.casefold())} if (found := self._by_word.get(word))]
         weights: dict[str, float] = {}
         for found in sorted(having, key=len):
+            if len(found) > _COMPARED_MAX and len(weights) >= NEAREST_MAX:
+                break
             for other in islice(found, _COMPARED_MAX):
                 weights[other] = weights.get(other, 0.0) + 1 / len(found)
         folder = key.rpartition("/")[0]
@@ -101,20 +103,24 @@ class FactKeys:
 
     def nearest(self, scope: str, appended: Sequence[RecordedEvent]) -> list[str]:
         """Return the nearest keys there are to that of the last of the events, if it is new."""
-        last, epoch = appended[-1], self._log.epoch()
+        last = appended[-1]
         if not isinstance(last.event, FactAsserted):
             return []
+        key, before = last.event.key, last.version - len(appended)
         with self._lock:
             kept = self._kept.get(scope)
-            is_whole = kept is not None and kept.version >= last.version - len(appended)
-            if kept is None or kept.epoch != epoch or not (is_whole or last.event.key in kept.all):
+            if kept is not None and key in kept.all:
+                kept.version = last.version if kept.version == before else kept.version
+                return []
+            epoch = self._log.epoch()
+            if kept is None or kept.epoch != epoch or kept.version < before:
                 with self._projections.current_views().database.reading() as connection:
-                    before = tables.keys_before(connection, scope, last.position)
-                kept, is_whole = _Keys(before, epoch=epoch, version=last.version), True
+                    keys = tables.keys_before(connection, scope, last.position)
+                kept = _Keys(keys, epoch=epoch, version=last.version)
                 self._kept.put(scope, kept)
-            found = [] if last.event.key in kept.all else kept.nearest(last.event.key)
-            kept.add(last.event.key)
-            kept.version = max(kept.version, last.version) if is_whole else kept.version
+            found = [] if key in kept.all else kept.nearest(key)
+            kept.add(key)
+            kept.version = max(kept.version, last.version)
             return found
 
 
@@ -129,13 +135,13 @@ class Facts:
         self, key: str, value: Any, *, scope: str | None, session: str | None = None, **how: Unpack[FactHow]
     ) -> Fact:
         """Append an assertion, and with `corrects` the retractions before it. See `MemoryStore.assert_fact`."""
-        of = self._boundary.one(scope)
+        of = self._boundary.one(scope) if session is None else Scope(scope or "")  # That of a session is inside.
         given = with_defaults(FactHow, how)
         turns = [item.position if isinstance(item, Turn) else item for item in given["because"]]
         about: dict[str, Any] = {"valid_from": given["valid_from"], "maker": given["maker"], "session": session}
         event = new_fact(key=key, value=value, because=turns, **about)
         if event.because:
-            event = msgspec.structs.replace(event, said_at=self._said_at(event.because))
+            event = msgspec.structs.replace(event, said_at=self._said_at(given["because"]))
         wrong: list[FactRetracted] = []
         if (corrects := given["corrects"]) is not None:
             for row in self._rows("corrects", corrects):
@@ -145,9 +151,12 @@ class Facts:
                 if row.retracted is None:
                     wrong.append(_retraction(row.position, given["reason"]))
         stream, request = facts_stream(of), current_request_key()
-        made = self._visible.transact(
-            partial(commands.append_once, stream=stream, decision=lambda: [*wrong, event], key=request)
-        )
+
+        def work(tx: Transaction) -> list[RecordedEvent]:
+            self._require_turns(tx, event.because)
+            return commands.append_once(tx, stream, lambda: [*wrong, event], key=request)
+
+        made = self._visible.transact(work)
         asserted = assertion_of(made[-1])
         if asserted is None:
             raise errors.DuplicateKey(stream=stream, key=request or "", position=made[-1].position)
@@ -224,17 +233,23 @@ class Facts:
             raise errors.InvalidInput(field, f"position {position} is no fact, or it was forgotten")
         return rows
 
-    def _said_at(self, because: Sequence[int]) -> Micros:
-        """Return when the newest of these turns was said. Raises `InvalidInput` for what is no turn that is seen."""
-        times = dict[int, Micros]()
-        for found in self._log.read_at(because):
-            if isinstance(found.event, TurnRecorded) and self._visible.shows(found):
+    def _said_at(self, because: Sequence[Turn | int]) -> Micros | None:
+        """Return when the newest of these turns was said."""
+        times = [to_micros("because", item.said_at) for item in because if isinstance(item, Turn)]
+        positions = [item for item in because if isinstance(item, int)]
+        for found in self._log.read_at(positions) if positions else ():
+            if isinstance(found.event, TurnRecorded):
                 said_at = found.event.said_at
-                times[found.position] = found.recorded_at if said_at is None else Micros(said_at)
-        for position in because:
-            if position not in times:
+                times.append(found.recorded_at if said_at is None else Micros(said_at))
+        return max(times, default=None)
+
+    def _require_turns(self, tx: Transaction, positions: Sequence[int]) -> None:
+        """Raise `InvalidInput` for a position where no turn is that may be seen."""
+        for position in positions:
+            stream, version, topic, head = tx.reads.state_head_at(position) or ("", 0, "", b"")
+            is_turn = topic == TurnRecorded.topic and self._visible.shows_stream(stream)
+            if not is_turn or tx.codec.is_forgotten(stream, version, head):
                 raise errors.InvalidInput("because", f"position {position} is no turn, or it was forgotten")
-        return max(times.values())
 
     def _retract(self, rows: Sequence[Assertion], *, reason: str) -> int:
         wrong = [(facts_stream(row.scope), _retraction(row.position, reason)) for row in rows if row.retracted is None]
