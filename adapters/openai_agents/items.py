@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any, Final
 
 from mnemolog.domain.errors import InvalidInput
@@ -23,18 +23,33 @@ SAYING: Final = (
 """Fields whose strings form the text of an item, in this order. Ids, kinds and base64 are left out."""
 
 
-def turn_of(session: str, item: Any) -> NewTurn:
-    """Return an item as a turn: a message with its role, anything else with the role tool. Raises `InvalidInput`."""
+MEMORY_TOOLS: Final = frozenset({"recall", "context", "timeline", "facts", "working_memory"})
+"""Tools whose output repeats what is in the memory already: it is kept with its item, and is no text for search."""
+
+
+def memory_calls(items: Iterable[Any]) -> set[str]:
+    """Return the ids of those calls that ask the memory."""
+    calls = [item for item in items if isinstance(item, dict) and item.get("type") == "function_call"]
+    return {str(call.get("call_id")) for call in calls if call.get("name") in MEMORY_TOOLS}
+
+
+def turn_of(session: str, item: Any, *, asking: Container[str] = ()) -> NewTurn:
+    """Return an item as a turn: a message with its role, anything else with the role tool. Raises `InvalidInput`.
+
+    `asking` has the ids of calls that ask the memory: their output has no text of its own.
+    """
     try:
         data = json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput("item", f"it is not JSON: {error}") from error
     fields = item if isinstance(item, dict) else {}
     role = ROLES.get(str(fields.get("role")), "tool")
+    repeats = fields.get("type") == "function_call_output" and str(fields.get("call_id")) in asking
+    text = "" if repeats else _text(item)
     return NewTurn(
         session=session,
         role=role,
-        text=_text(item) or f"({_label(fields.get('type')) or ('item' if role == 'tool' else 'message')})",
+        text=text or f"({_label(fields.get('type')) or ('item' if role == 'tool' else 'message')})",
         metadata={name: label for name in METADATA_FIELDS if role == "tool" and (label := _label(fields.get(name)))},
         original=Original(form=FORM, data=data),
     )

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from agents import TResponseInputItem
 from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
 
-from mnemolog.adapters.openai_agents.items import item_of, turn_of
+from mnemolog.adapters.openai_agents.items import item_of, memory_calls, turn_of
 from mnemolog.adapters.support.store_access import sessions_of, switches_of, visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.defaults import DEFAULT_AGENT
@@ -21,6 +21,9 @@ from mnemolog.domain.limits import INTEGER_MAX, checked_label
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.session import checked_session_id
 from mnemolog.store import MemoryStore
+
+_CALLS_BEFORE: Final = 64
+"""The latest items among which the call of an output is looked for. The SDK puts both at once, or soon after."""
 
 
 class MnemologSession:
@@ -127,7 +130,8 @@ class MnemologSession:
         return [item_of(recorded.event) for recorded in seen if isinstance(recorded.event, TurnRecorded)]
 
     def _add(self, items: list[TResponseInputItem], record: Callable[..., Any]) -> None:
-        turns = [turn_of(self._id, item) for item in items]
+        asking = memory_calls([*self._items(_CALLS_BEFORE), *items])
+        turns = [turn_of(self._id, item, asking=asking) for item in items]
         if not self._exists():
             if not turns:
                 return

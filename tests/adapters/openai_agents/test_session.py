@@ -270,6 +270,11 @@ def test_recall_is_a_tool(folder, run):
         assert "search" not in ask(tool, run, query="search")
         calls = ask(recall_tool(store, scope="acme", roles=["tool"]), run, query="green tea")
         assert calls.endswith("tool: search\ngreen tea")
+        run(alice.add_items([{**ITEMS["call"], "call_id": "again", "name": "recall"}]))
+        output = {"type": "function_call_output", "call_id": "again", "output": line}
+        run(alice.add_items([output]))
+        assert run(alice.get_items(1)) == [output]
+        assert store.turns("a")[-1].text == "(function_call_output)"
         with pytest.warns(errors.ScopeWarning, match="nowhere"):
             assert ask(recall_tool(store, scope="nowhere"), run, query="tea") == "Nothing was found."
         assert ask(tool, run, query=" ").startswith("An error occurred")
