@@ -70,6 +70,11 @@ def test_an_answer_has_its_position(asked):
             "InvalidArguments: Expected `str`, got `int` - at `$.delete[0]`; delete is array",
         ),
         (
+            "recall",
+            {"query": "tea", "scope": "[1]"},
+            "InvalidArguments: Expected `str`, got `int` - at `$.scope[0]`",
+        ),
+        (
             "working_memory",
             {"set": {}},
             "InvalidArguments: working_memory has no argument 'set' (did you mean 'values'?)",

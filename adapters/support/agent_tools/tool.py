@@ -269,7 +269,8 @@ def _kinds(type_: inspected.Type) -> set[type]:
 
 def _as_wanted(value: Any, kinds: set[type]) -> Any:
     """Return a value as one of these kinds, if it is written in another way than JSON has it."""
-    if isinstance(value, str) and kinds <= _NOT_TEXT:
+    is_list = inspected.ListType in kinds and isinstance(value, str) and value.startswith("[")
+    if is_list or (isinstance(value, str) and kinds <= _NOT_TEXT):
         with suppress(msgspec.DecodeError):
             value = msgspec.json.decode(value)
     is_whole = isinstance(value, float) and value.is_integer() and kinds & {inspected.IntType} and not kinds & _REAL
