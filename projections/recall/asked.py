@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import compress, islice
+from itertools import compress
 from typing import Any, Final
 
 from mnemolog.domain.position import Position
@@ -20,6 +20,8 @@ SAME_MEANING: Final = 0.8
 """An asking with one more stem than the question must have this cosine similarity to it."""
 MESSAGE_WORDS: Final = 4
 """A query of fewer words, unless it was said with a question mark, is a look-up of words rather than a message."""
+_LAST: Final = 6
+"""How many of the last stems of a turn are compared before all of them."""
 _ABOUT_ASKINGS: Final = re.compile(r"\b(?:ask\w*|question\w*)\b", re.IGNORECASE)
 """Such a question wants askings: "What did I ask about the ferry?"."""
 _QUESTION: Final = re.compile(
@@ -55,14 +57,17 @@ def askings(
     if _ABOUT_ASKINGS.search(query) or not _QUESTION.search(query):
         return frozenset(found)
     known = _NOT_TELLING.union(asked)
-    for n, asks in enumerate(rows.ask):
-        if not asks or rows.roles[n] != Role.USER or (speakers is not None and rows.speakers[n] not in speakers):
+    for n in compress(range(len(rows.ask)), rows.ask):
+        others = _user_follows(rows, n) if speakers is None else rows.speakers[n] not in speakers
+        if others or rows.roles[n] != Role.USER:
             continue
-        stems = rows.stems[n].split()
-        more = set(islice((stem for stem in stems if stem not in known), 9))
+        if len(set(rows.stems[n].rsplit(None, _LAST)[1:]) - known) > 1:
+            continue  # Most turns end in other words: there is no need to split the rest.
+        stems = frozenset(rows.stems[n].split())
+        more = stems - known
         if len(more) > 1 or (more and similarity.get(rows.positions[n], 0.0) < SAME_MEANING):
             continue
-        if not _NOT_TELLING.issuperset(stems) and (speakers is not None or not _user_follows(rows, n)):
+        if not stems <= _NOT_TELLING:
             found.add(rows.positions[n])
     return frozenset(found)
 

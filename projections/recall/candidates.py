@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import sqlalchemy as sa
@@ -186,8 +187,9 @@ def with_neighbours(
 
 
 def _alike(connection: sa.Connection, rows: Rows) -> dict[Position, object]:
-    counts = Counter(rows.stems)
-    several = [rows.positions[n] for n, stems in enumerate(rows.stems) if counts[stems] > 1 and rows.may_be_hits[n]]
+    hits = list(compress(zip(rows.positions, rows.stems, strict=True), rows.may_be_hits))
+    counts = Counter(stems for _, stems in hits)
+    several = [position for position, stems in hits if counts[stems] > 1]
     # Equal stems are not enough: "I lived there" is not "I live there".
     turns = queries.turns_at(connection, several) if several else {}
     said = {at: (turn.role, turn.speaker, turn.scope, *words_of(turn.text)) for at, turn in turns.items()}

@@ -30,16 +30,19 @@ def with_newer(connection: sa.Connection, hits: Sequence[Hit], rows: Rows, vecto
     It is looked for among the candidates of the recall, of the same speaker and scope. An assistant's turn points
     nowhere.
     """
-    statements = sorted(
-        (rows.positions[n], rows.speakers[n])
-        for n, asks in enumerate(rows.ask)
-        if not asks and rows.may_be_hits[n] and rows.roles[n] == Role.USER and len(rows.stems[n]) <= CHARACTERS_MAX
-    )
     for hit in hits:
         if hit.role == Role.USER:
-            later = [at for at, speaker in statements if at > hit.position and speaker == hit.speaker]
-            hit = replace(hit, newer=_most_similar(connection, hit, vectors.near(hit.position, later)))
+            after, speaker = hit.position, hit.speaker
+            later = [n for n, at in enumerate(rows.positions) if at > after and rows.speakers[n] == speaker]
+            statements = sorted(rows.positions[n] for n in later if _states(rows, n))
+            hit = replace(hit, newer=_most_similar(connection, hit, vectors.near(after, statements)))
         yield hit
+
+
+def _states(rows: Rows, n: int) -> bool:
+    """Whether a row is a user's statement that may be a hit and is not long."""
+    states = rows.may_be_hits[n] and not rows.ask[n] and rows.roles[n] == Role.USER
+    return states and len(rows.stems[n]) <= CHARACTERS_MAX
 
 
 def _most_similar(connection: sa.Connection, hit: Hit, near: dict[Position, float]) -> Turn | None:

@@ -77,6 +77,8 @@ _own: Final = threading.local()
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text, in order. A name of a program is one word."""
+    if text.isascii():
+        return WORD.findall(text.lower())
     return [piece.casefold() for word in _split(text, DEFAULT_LANGUAGE) for piece in _pieces(word)]
 
 
@@ -123,7 +125,8 @@ def wholes_of(query: str, language: str = DEFAULT_LANGUAGE) -> dict[str, str]:
     Ranking takes each of these as optional, because users write `youtube` for `YouTube`, and emoji for decoration.
     """
     stem = _stems_in(language).stem
-    names = [_in_parts(piece) for word in dict.fromkeys(_split(query, language)) for piece in _pieces(word)]
+    words = [word for word in dict.fromkeys(_split(query, language)) if not _is_plain(word)]
+    names = [_in_parts(piece) for word in words for piece in _pieces(word)]
     return {stem(part): stem(name) for name, *parts in names for part in parts or [name] if parts or _EMOJI.match(name)}
 
 
@@ -138,7 +141,18 @@ def _split(text: str, language: str) -> list[str]:
 
 def _parts(words: Iterable[str]) -> list[str]:
     """Return what is indexed for words: pairs of characters, and names as a whole and in parts."""
-    return [part for word in words for piece in _pieces(word) for part in _in_parts(piece)]
+    found = list[str]()
+    for word in words:
+        if _is_plain(word):
+            found.append(word.lower())
+        else:
+            found += [part for piece in _pieces(word) for part in _in_parts(piece)]
+    return found
+
+
+def _is_plain(word: str) -> bool:
+    """Whether a word is indexed as one, as most words are: English letters, of which at most the first is a capital."""
+    return word.isascii() and word.isalpha() and (len(word) == 1 or word[1:].islower())
 
 
 def _in_parts(piece: str) -> list[str]:
