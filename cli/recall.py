@@ -86,6 +86,10 @@ Order = Annotated[str | None, typer.Option(metavar="relevance|time", help="time:
 About = Annotated[
     str | None, typer.Option(metavar="said|answered", help="Prefer what the user said, or what the assistant answered.")
 ]
+Superseded = Annotated[
+    str,
+    typer.Option(metavar="mark|drop", help="Mark or drop turns that are evidence of facts that no longer hold."),
+]
 Asked = Annotated[str, typer.Option(metavar="skip|keep", help="Skip or keep turns that ask the same as the query.")]
 After = Annotated[
     str | None, typer.Option("--after", metavar="CURSOR", help="Next page: the cursor that the page before printed.")
@@ -156,6 +160,7 @@ def recall(
     order: Order = None,
     about: About = None,
     asked: Asked = "skip",
+    superseded: Superseded = "mark",
     exchange: Annotated[
         bool, typer.Option("--exchange", help="Show the reply to a hit, or what it replies to.")
     ] = False,
@@ -188,6 +193,7 @@ def recall(
             order=cast(Any, order),
             about=cast(Any, about),
             asked=cast(Any, asked),
+            superseded=cast(Any, superseded),
             exchange=exchange,
             after=after,
             as_of=as_of,
@@ -343,6 +349,8 @@ def _show_recall(answer: Recall, *, full: bool) -> None:
         out.text(TEXT_INDENT, text=hit.text if full else _passage(hit), full=True, margin=TEXT_INDENT)
         if hit.newer is not None:
             out.line(f"   said later: @{hit.newer.position}", style="dim")
+        if hit.superseded_by is not None:
+            out.line(f"   no longer holds: see the fact at @{hit.superseded_by}", style="dim")
         if hit.repeated:
             out.line(f"   said {len(hit.repeated) + 1} times", style="dim")
         _show_neighbours(out, [turn for position, turn in around if position > hit.position], full=full)
