@@ -243,13 +243,13 @@ class MemoryStore(OfOneProcess):
         return self.parts.facts.retract(fact, reason=reason)
 
     def retract_facts(self, *, maker: str, scope: str | Sequence[str] = "", reason: str = "") -> int:
-        """Take back everything that a maker asserted at or below `scope`, one or several. Return how many assertions.
+        """Take back everything that a maker asserted at or below `scope`, one or several. Return how many it asserted.
 
             store = MemoryStore.open("memory/", model=None)
             store.assert_fact("user/city", "Porto", maker="extractor/1")
             store.retract_facts(maker="extractor/1")  # -> 1
 
-        One append: all of it or nothing. Raises `InvalidInput`.
+        One append: all of it or nothing. What was taken back before counts, for retries. Raises `InvalidInput`.
         """
         return self.parts.facts.retract_made_by(maker, scope=scope, reason=reason)
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Final, TypedDict, Unpack
 
@@ -15,7 +16,7 @@ from mnemolog.application import commands
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock, to_micros
-from mnemolog.domain.events import FactAsserted, FactRetracted, RecordedEvent, TurnRecorded
+from mnemolog.domain.events import Event, FactAsserted, FactRetracted, RecordedEvent, TurnRecorded
 from mnemolog.domain.facts import Assertion, assertion_of, checked_fact_key, facts_stream, new_fact, parse_valid_time
 from mnemolog.domain.limits import LABEL_BYTES_MAX, VALUE_KEY_BYTES_MAX, checked_label, checked_text
 from mnemolog.domain.moments import Time, When, checked_position, position_at
@@ -252,10 +253,23 @@ class Facts:
                 raise errors.InvalidInput("because", f"position {position} is no turn, or it was forgotten")
 
     def _retract(self, rows: Sequence[Assertion], *, reason: str) -> int:
-        wrong = [(facts_stream(row.scope), _retraction(row.position, reason)) for row in rows if row.retracted is None]
-        if wrong:
-            self._visible.transact(lambda tx: [tx.append(stream, event) for stream, event in wrong])
-        return len(rows)
+        """Retract assertions; return how many of them are retracted now. A retry of a request appends nothing."""
+        wrong: dict[str, list[Event]] = {facts_stream(row.scope): [] for row in rows}
+        for row in rows:
+            if row.retracted is None:
+                wrong[facts_stream(row.scope)].append(_retraction(row.position, reason))
+        key = current_request_key()
+
+        def work(tx: Transaction) -> int:
+            for stream in wrong:
+                if key is not None and tx.find(stream, key) is not None:
+                    (made,) = commands.append_once(tx, stream, list, key=key)
+                    return sum(row.position < made.position for row in rows)
+            for stream, events in wrong.items():
+                commands.append_once(tx, stream, partial(list, events), key=key)
+            return len(rows)
+
+        return self._visible.transact(work) if rows else 0
 
 
 def _retraction(position: int, reason: str) -> FactRetracted:

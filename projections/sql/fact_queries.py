@@ -130,8 +130,8 @@ def at(connection: sa.Connection, positions: Sequence[int]) -> list[Assertion]:
 
 
 def made_by(connection: sa.Connection, maker: str) -> list[Assertion]:
-    """Return the rows of the assertions of a maker that are not retracted, by position."""
-    query = f"SELECT {COLUMNS} FROM facts WHERE maker = ? AND retracted IS NULL ORDER BY position"
+    """Return the rows of the assertions of a maker, by position."""
+    query = f"SELECT {COLUMNS} FROM facts WHERE maker = ? ORDER BY position"
     return [Assertion._make(row) for row in fetch(connection, query, maker)]
 
 
