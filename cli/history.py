@@ -25,7 +25,8 @@ from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.projections.history.event_descriptions import describe, signed
 from mnemolog.projections.history.replay import Replay, descent
 from mnemolog.projections.history.timeline import Moment
-from mnemolog.results import Task
+from mnemolog.projections.read_models import FactChange
+from mnemolog.results import Task, ValueChange
 
 LINES_PER_WRITE: Final = 500
 _STYLES: Final = {"+": "green", "-": "red", "~": "yellow"}
@@ -113,7 +114,7 @@ def diff(
     full: Full = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print what changed between two positions or times: sessions, turns, values, tasks, notes, checkpoints, models.
+    """Print what changed between two positions or times: sessions, turns, values, tasks, notes, facts, models.
 
     Example: mnemolog diff memory/ yesterday now
     """
@@ -179,6 +180,9 @@ def _show_diff(answer: Diff, *, full: bool) -> None:
         out.line(_title(item), style="bold")
         for sign, line in _lines(item, None if full else LINE_CHARACTERS_MAX):
             out.line(f"  {sign} {line}", style=_STYLES[sign])
+    for change in answer.facts:
+        sign, line = _change("fact", change, partial(one_line, characters_max=None if full else LINE_CHARACTERS_MAX))
+        out.line(f"{sign} {line} in {change.scope or '/'}, see @{change.position}", style=_STYLES[sign])
     for switch in answer.switches:
         came = f"{switch.from_ or 'no session'} to {switch.to}"
         out.line(f"@{switch.position} {switch.agent} switched from {came} ({switch.reason})")
@@ -208,21 +212,24 @@ def _lines(item: SessionDiff, most: int | None) -> Iterable[tuple[str, str]]:
         yield "-", f"{counted(len(item.hidden), 'turn')} hidden: {_listed(item.hidden)}"
     if item.shown:
         yield "+", f"{counted(len(item.shown), 'turn')} shown again: {_listed(item.shown)}"
-    for change in item.values:
-        old, new = (shown(to_json(value).decode()) for value in (change.before, change.after))
-        match change.change:
-            case "added":
-                yield "+", f"value {change.key} = {new}"
-            case "removed":
-                yield "-", f"value {change.key} (was {old})"
-            case "changed":
-                yield "~", f"value {change.key}: {old} -> {new}"
+    yield from (_change("value", change, shown) for change in item.values)
     if item.task_before != item.task_after:
         yield "~", f"task: {_task(item.task_before, shown)} -> {_task(item.task_after, shown)}"
     yield from (("-", f"note: {shown(note.text)}") for note in item.notes_removed)
     yield from (("+", f"note: {shown(note.text)}") for note in item.notes_added)
     yield from (("+", f"checkpoint {found.name} ({found.id})") for found in item.checkpoints_created)
     yield from (("-", f"checkpoint {found.name} ({found.id})") for found in item.checkpoints_deleted)
+
+
+def _change(what: str, item: ValueChange | FactChange, shown: Callable[[str], str]) -> tuple[str, str]:
+    old, new = (shown(to_json(value).decode()) for value in (item.before, item.after))
+    match item.change:
+        case "added":
+            return "+", f"{what} {item.key} = {new}"
+        case "changed":
+            return "~", f"{what} {item.key}: {old} -> {new}"
+        case how:
+            return "-", f"{what} {item.key} {how} (was {old})"
 
 
 def _task(task: Task | None, shown: Callable[[str], str]) -> str:

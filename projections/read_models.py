@@ -89,6 +89,20 @@ class Fact(Result, frozen=True, kw_only=True):
             yield self.state
 
 
+class FactChange(Result, frozen=True, kw_only=True):
+    """What the key of a fact had at one position, and what it has at another: each at the time there."""
+
+    scope: str
+    key: str
+    change: Literal["added", "changed", "ended", "retracted"]
+    """`retracted`: the record was wrong, and nothing else is known; `ended`: from some time on nothing is known."""
+    before: Any
+    """Its value; None if nothing was known."""
+    after: Any
+    position: Position
+    """The position of the assertion that decides afterwards, or of the retraction."""
+
+
 class SessionSummary(Result, frozen=True, kw_only=True):
     """A session as the list shows it."""
 

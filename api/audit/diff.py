@@ -1,7 +1,7 @@
 """Compare the state of the store at two positions of the log.
 
-Only the events in between are read, a batch at a time; the states at both ends come from the usual state cache.
-No view or index is used.
+Only the events in between are read, a batch at a time; the states at both ends come from the usual state cache,
+and the facts from the views.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.embedding_model import Activation, activation_of
 from mnemolog.domain.events import RecordedEvent, SessionSwitched, TurnRecorded
+from mnemolog.domain.facts import facts_stream
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.domain.spans import Span, Spans, cut, without
 from mnemolog.domain.state import CheckpointState, SessionState
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.read_models import Switch, turn_of
+from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.read_models import FactChange, Switch, turn_of
+from mnemolog.projections.sql import fact_queries
 from mnemolog.results import Checkpoint, Task
 
 BATCH_MAX: Final = 1_000
@@ -60,8 +63,8 @@ class _Between:
 
 
 def diff(
-    log: EventLog,
     visible: VisibleEvents,
+    projections: ProjectionSet,
     *,
     before: Position,
     after: Position,
@@ -75,7 +78,8 @@ def diff(
             between.apply(recorded)
         if progress is not None:
             progress(read_upto - before, after - before)
-    then, now, states = log.recorded_at(before), log.recorded_at(after), visible.states
+    log, states = visible.log, visible.states
+    then, now = log.recorded_at(before), log.recorded_at(after)
     return Diff(
         before=log.head_at(before),
         after=log.head_at(after),
@@ -97,10 +101,23 @@ def diff(
             for session in between.recorded
             if (new := states.at(session, after)) is not None
         ),
+        facts=fact_changes(visible, projections, before, after),
         switches=tuple(between.switches),
         activations=tuple(between.activations),
         turns_left_out=between.turns_left_out,
     )
+
+
+def fact_changes(
+    visible: VisibleEvents, projections: ProjectionSet, before: Position, after: Position
+) -> tuple[FactChange, ...]:
+    """Return the facts that have another value at `after`. Reads the views only if facts may be seen."""
+    log, scopes = visible.log, visible.boundary.scopes
+    if all(log.last_position(facts_stream(scope)) is None for scope in scopes or ("",)):
+        return ()
+    then, now = (fact_queries.Known(at, log.recorded_at(at)) for at in (before, after))
+    with projections.current_views().database.reading() as connection:
+        return tuple(fact_queries.changes(connection, scopes, then, now))
 
 
 def session_diff(

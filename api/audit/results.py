@@ -9,7 +9,7 @@ from mnemolog.domain.events import Event
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.projections.read_models import Switch, Turn
+from mnemolog.projections.read_models import FactChange, Switch, Turn
 from mnemolog.results import Checkpoint, Note, Task, ValueChange
 
 
@@ -82,6 +82,8 @@ class Diff(Result, frozen=True, kw_only=True):
     """How many events of each kind were recorded in between."""
     sessions: tuple[SessionDiff, ...]
     """Sessions with events in between, in the order of their first one."""
+    facts: tuple[FactChange, ...]
+    """Facts whose value is another, by scope and key: asserted or retracted in between, or its time came."""
     switches: tuple[Switch, ...]
     activations: tuple[Activation, ...]
     """Models activated in between."""

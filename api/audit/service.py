@@ -127,14 +127,15 @@ class AuditService:
         turns_max: int = DIFF_TURNS_MAX,
         progress: Progress | None = None,
     ) -> Diff:
-        """Return what changed from `before` to `after` (the head by default), folded from the log.
+        """Return what changed from `before` to `after` (the head by default).
 
         Each is a position or a time of recording.
         At most `turns_max` of the turns recorded in between are listed; the others are counted. Raises `InvalidInput`
         for a position past the head or a range that runs backwards, `UndecodableEvent`.
         """
         first, last = self._range("before", before, "after", after)
-        return diff(self._log, self._visible, before=first, after=last, turns_max=turns_max, progress=progress)
+        visible, projections = self._visible, self._projections
+        return diff(visible, projections, before=first, after=last, turns_max=turns_max, progress=progress)
 
     def export(
         self,

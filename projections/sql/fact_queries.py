@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 import sqlalchemy as sa
@@ -14,7 +14,7 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.facts import NOTHING, Assertion, Belief, believed, latest_first
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.scope import Scopes, covered
-from mnemolog.projections.read_models import Fact, FactState
+from mnemolog.projections.read_models import Fact, FactChange, FactState
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.facts import COLUMNS
 from mnemolog.projections.sql.queries import below_any, last_turn
@@ -121,6 +121,24 @@ def superseded(
         else:
             by[turn] = now.decides.position
     return {turn: position for turn, position in by.items() if turn not in hold}
+
+
+def changes(connection: sa.Connection, scopes: Scopes, before: Known, after: Known) -> Iterator[FactChange]:
+    """Yield the facts of these scopes that have another value at `after` than at `before`, by scope and key."""
+    query = (
+        "SELECT DISTINCT scope, key FROM facts "
+        "WHERE position <= ? AND (position > ? OR retracted > ? OR valid_from > ?) ORDER BY scope, key"
+    )
+    rows = fetch(connection, query, after.upto, before.upto, before.upto, before.valid_at)
+    for scope, key in (row for row in rows if covered(scopes, row[0])):
+        old, new = belief(connection, scope, key, before), belief(connection, scope, key, after)
+        was, has = (NOTHING if found is None else found.decides.value for found in (old, new))
+        if was == has:
+            continue
+        decides = cast(Belief, old).decides.retracted if new is None else new.decides.position
+        change = "added" if was == NOTHING else "changed" if has != NOTHING else "ended" if new else "retracted"
+        values: dict[str, Any] = {"before": _VALUE.decode(was), "after": _VALUE.decode(has), "position": decides}
+        yield FactChange(scope=scope, key=key, change=cast(Any, change), **values)
 
 
 def at(connection: sa.Connection, positions: Sequence[int]) -> list[Assertion]:

@@ -1,4 +1,4 @@
-"""What changed between two moments: turns, values, tasks, notes, switches and models."""
+"""What changed between two moments: turns, values, tasks, notes, facts, switches and models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT, Scope, covers, parse_scope
 from mnemolog.domain.session import session_of, session_stream
-from mnemolog.projections.read_models import Switch
+from mnemolog.projections.read_models import FactChange, Switch
 from mnemolog.server.console.event_words import in_words
 from mnemolog.server.console.moment import AsOf, position_of, recorded_at
 from mnemolog.server.console.page import page
@@ -59,6 +59,8 @@ class DiffPage(Result, frozen=True, kw_only=True):
     page: int
     pages: int
     sessions_in_all: int
+    facts: tuple[FactChange, ...] = ()
+    """At most `PER_PAGE`; none between moments that are far apart."""
     switches: tuple[Switch, ...]
     activations: tuple[Activation, ...]
     turns_left_out: int
@@ -103,6 +105,7 @@ def compare(store: MemoryStore, before: Position, after: Position, *, scope: Sco
         page=number,
         pages=pages,
         sessions_in_all=len(sessions),
+        facts=tuple(item for item in found.facts if covers(scope, parse_scope(item.scope)))[:PER_PAGE],
         switches=found.switches[:PER_PAGE],
         activations=found.activations,
         turns_left_out=found.turns_left_out,
@@ -192,4 +195,4 @@ def _held(
 def _far_summary(turns: int, sessions: int) -> Iterator[str]:
     yield f"Much happened between these two moments: {counted(turns, 'turn was', 'turns were')} said."
     yield f"{counted(sessions, 'session')} took part. What each of them held before and after is below."
-    yield "The turns themselves are shown where the moments are closer together."
+    yield "The turns and facts themselves are shown where the moments are closer together."

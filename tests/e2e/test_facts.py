@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
 from mnemolog import MemoryStore, acting_as
 from mnemolog.domain import errors
+from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.facts import assertion_of, believed, latest_first
+from mnemolog.domain.request import request_key
 from mnemolog.projections.sql import fact_queries
 
 MARCH, APRIL, MAY = (datetime(2023, month, 1, tzinfo=UTC) for month in (3, 4, 5))
@@ -138,7 +141,14 @@ def test_what_a_maker_asserted_is_undone_in_one_call(store, chat):
         chat.assert_fact(f"k/{n}", n, maker="extractor/1")
         store.assert_fact(f"k/{n}", n, scope="acme/bob", maker="extractor/1")
         chat.assert_fact(f"k/{n}", "by hand", valid_from="2023-03")
-    assert store.retract_facts(maker="extractor/1", scope="acme/alice", reason="bad prompt") == 3
+    undo = partial(store.retract_facts, maker="extractor/1", scope="acme/alice", reason="bad prompt")
+    with request_key("undo"):
+        assert undo() == 3
+    later, head = chat.assert_fact("k/4", 4, maker="extractor/1"), store.head()
+    with request_key("undo"):
+        assert undo() == 3, "the answer to a retry is the first one, and nothing is written"
+    assert (store.head(), undo()) == (head, 4)
+    assert store.fact_history("k/4", scope="acme/alice")[0].retracted > later.position
     assert {item.value for item in store.facts(scope="acme/alice")} == {"by hand"}
     assert len(store.facts(scope="acme/bob")) == 3
 
@@ -309,7 +319,43 @@ def test_the_receipt_of_a_context_repeats_its_facts_and_goes_with_them(store, ch
     assert store.forget(positions=fact.position, questions=False).counts["context.served.v1"] == 1
 
 
-def test_recall_marks_or_drops_what_a_fact_says_no_longer_holds(store, chat):
+def test_a_diff_lists_the_facts_that_have_another_value(store, chat, clock, run):
+    """As `facts` answers at both ends, each at its time: whatever changed it, also that its time came."""
+    for key in ("same", "changed", "ended", "wrong", "corrected", "back"):
+        chat.assert_fact(key, 1, valid_from="2023-03")
+    store.assert_fact("changed", 1, scope="acme/bob")
+    gone = chat.assert_fact("back", None, valid_from="2023-04")
+    chat.assert_fact("soon", 1, valid_from=to_datetime(clock.now()) + timedelta(days=1))
+    wrong, corrected = (store.fact(key, scope="acme/alice") for key in ("wrong", "corrected"))
+    before = store.head().position
+    clock.advance(seconds=100_000)
+    chat.assert_fact("same", 1), chat.assert_fact("changed", [2]), chat.assert_fact("ended", None)
+    chat.assert_fact("passing", 1, maker="m"), store.retract_facts(maker="m"), store.retract_fact(gone)
+    store.retract_fact(wrong), chat.assert_fact("corrected", 2, valid_from="2023-02", corrects=corrected)
+    chat.assert_fact("added", "a")
+    found = store.audit.diff(before).facts
+    assert [(item.key, item.change, item.before, item.after) for item in found] == [
+        ("added", "added", None, "a"),
+        ("back", "added", None, 1),
+        ("changed", "changed", 1, [2]),
+        ("corrected", "changed", 1, 2),
+        ("ended", "ended", 1, None),
+        ("soon", "added", None, 1),
+        ("wrong", "retracted", 1, None),
+    ]
+    assert [item.position - before for item in found] == [10, -3, 2, 9, 3, 0, 7]
+    ends = [{item.key: item.value for item in store.facts(as_of=at, scope="acme/alice")} for at in (before, None)]
+    assert [(item.before, item.after) for item in found] == [tuple(end.get(item.key) for end in ends) for item in found]
+    assert store.within("acme/bob").audit.diff(before).facts == store.audit.diff(0, 0).facts == ()
+    printed = run("diff", store.path, before).stdout
+    assert "\n~ fact changed: 1 -> [2] in acme/alice, see" in printed
+    assert "\n- fact wrong retracted (was 1) in acme/alice, see" in printed
+    assert [item["key"] for item in run("diff", store.path, before, "--json").json["facts"]] == [
+        item.key for item in found
+    ]
+
+
+def test_recall_marks_or_drops_what_a_fact_says_no_longer_holds(store, chat, run):
     """As of a position what was known then; evidence of another fact that holds stays; so does what says the same."""
     old = chat.record("user", "I live in Lisbon.", said_at="2023-03-01T00:00Z")
     both = chat.record("user", "I live in Lisbon and like tea.", said_at="2023-03-02T00:00Z")
@@ -327,6 +373,10 @@ def test_recall_marks_or_drops_what_a_fact_says_no_longer_holds(store, chat):
     expected = {old.position: porto.position, both.position: None, heard.position: porto.position + 1, 4 + 1: None}
     assert marks() == expected
     assert marks(as_of=before.position) == dict.fromkeys(expected)
+    asked = "recall", store.path, "Lisbon", "--mode", "text", "--model", "none"
+    assert f"│ I live in Lisbon.\n   no longer holds: see the fact at @{porto.position}\n" in run(*asked).stdout
+    dropped = run(*asked, "--superseded", "drop", "--json").json["hits"]
+    assert [(hit["position"], hit["superseded_by"]) for hit in dropped] == [(both.position, None)]
     assert marks(superseded="drop", receipt=True) == {both.position: None, new.position: None}
     assert [item.verdict for item in store.audit.recalls().recalls] == ["reproduces"]
     assert f"see the fact at @{porto.position}" in store.recall("Lisbon", mode="text").explain()
