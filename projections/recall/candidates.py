@@ -187,9 +187,9 @@ def with_neighbours(
 
 
 def _alike(connection: sa.Connection, rows: Rows) -> dict[Position, object]:
-    hits = list(compress(zip(rows.positions, rows.stems, strict=True), rows.may_be_hits))
-    counts = Counter(stems for _, stems in hits)
-    several = [position for position, stems in hits if counts[stems] > 1]
+    counts = Counter(compress(rows.stems, rows.may_be_hits))
+    repeated = {stems for stems, count in counts.items() if count > 1}
+    several = [rows.positions[n] for n, stems in enumerate(rows.stems) if stems in repeated and rows.may_be_hits[n]]
     # Equal stems are not enough: "I lived there" is not "I live there".
     turns = queries.turns_at(connection, several) if several else {}
     said = {at: (turn.role, turn.speaker, turn.scope, *words_of(turn.text)) for at, turn in turns.items()}

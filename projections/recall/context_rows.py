@@ -66,7 +66,9 @@ def rows_around(
     if not near:
         return Rows()
     hits = {place + away for place in of_legs for away in range(-HITS_AROUND, HITS_AROUND + 1)}
-    hits = {row[0] for row in _left([row for row in near if row[0] in hits], allowed)}
+    if allowed is not None:
+        left = allowed.among([row[1] for row in near if row[0] in hits])
+        hits = {row[0] for row in near if row[1] in left}
     columns: list[Any] = [*zip(*near, strict=True), [row[0] in hits for row in near]]
     return Rows(*columns)
 
@@ -80,14 +82,6 @@ def _runs(places: Iterable[int]) -> list[list[int]]:
         else:
             runs.append([place - AROUND, place + AROUND])
     return runs
-
-
-def _left(rows: list[Any], allowed: PositionMask | None) -> list[Any]:
-    """Return the rows whose turns are allowed."""
-    if allowed is None:
-        return rows
-    left = allowed.among([row[1] for row in rows])
-    return [row for row in rows if row[1] in left]
 
 
 def _in_spans(connection: sa.Connection, rows: list[Any], spans: Sequence[Span]) -> list[Any]:

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
+from itertools import repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -152,17 +153,17 @@ def features_of(found: Candidates, query: str) -> Features:
     columns, direct = _words(rows.stems, beside, asks, found.terms, found.counts)
     embedded = np.zeros(len(places), dtype=np.bool_)
     if found.similarity is not None:
-        near = np.array([found.similarity.get(position, np.nan) for position in rows.positions])
+        near = np.array(list(map(found.similarity.get, rows.positions, repeat(np.nan))))
         embedded = ~np.isnan(near)
         columns["meaning"] = np.where(embedded, near, 0.0)
         columns["meaning_near"] = np.where(embedded, _best_near(beside, np.where(embedded, near, -1.0)), 0.0)
     if found.terms.speakers:
-        columns["speaker"] = np.array([float(speaker in found.terms.speakers) for speaker in rows.speakers])
+        columns["speaker"] = np.array([speaker in found.terms.speakers for speaker in rows.speakers], dtype=np.float64)
     if dates := dates_of(query, now=found.now, first=min(rows.said), last=max(rows.said)):
         columns["date"] = nearness_in_time(np.array(rows.said, dtype=np.float64), dates, days=NEAR_DAYS)
     whose = found.terms.request.whose
     other = Role.USER if whose in (Whose.ASSISTANT, Whose.ADVICE) else Role.ASSISTANT
-    columns[f"{other}_if_{whose}"] = np.array([float(role == other) for role in rows.roles])
+    columns[f"{other}_if_{whose}"] = np.array([role == other.value for role in rows.roles], dtype=np.float64)
     return Features(columns, embedded, direct)
 
 
@@ -179,7 +180,7 @@ def _words(
     known = [term for term in terms.stems if term in counts.holding]
     if not known:
         return {}, np.zeros(len(stems), dtype=np.bool_)
-    sizes = np.array([len(words) for words in stems], dtype=np.int64)
+    sizes = np.array(list(map(len, stems)), dtype=np.int64)
     frequencies = frequencies_in("".join(stems), np.cumsum(sizes), known)
     for part, whole in terms.wholes.items():
         if part in counts.holding and whole in counts.holding:

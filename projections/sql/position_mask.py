@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,8 @@ class PositionMask:
 
     def among(self, positions: Sequence[Position]) -> set[Position]:
         """Return those of a few positions that are in the set."""
-        return {position for position in positions if position < len(self.bits) and self.bits[position]}
+        ascending = sorted(positions)
+        return set(compress(ascending, self.holds(np.array(ascending, dtype=np.int64)).tolist()))
 
     def upto(self, last: Position) -> PositionMask:
         """Return the positions of the set up to `last`."""

@@ -91,7 +91,7 @@ def similarities(segments: Sequence[Segment], query: Vectors, wanted: Positions)
         numbers = segment.numbers_of(wanted)
         if len(numbers):
             scored = _exactly(segment, query, _part(segment, numbers))
-            found.update(zip(map(Position, segment.turns[numbers].tolist()), scored.tolist(), strict=True))
+            found.update(zip(segment.turns[numbers].tolist(), scored.tolist(), strict=True))
     return found
 
 
