@@ -128,6 +128,8 @@ def _summary(found: Diff) -> Iterator[str]:
         yield f"{counted(turns, 'turn was', 'turns were')} said."
     if values:
         yield f"{counted(values, 'value is', 'values are')} not what they were."
+    if found.facts:
+        yield f"{counted(len(found.facts), 'fact is not what it was', 'facts are not what they were')}."
     if hidden:
         yield f"{counted(hidden, 'turn is', 'turns are')} hidden now."
     if found.activations:

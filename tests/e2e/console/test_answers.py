@@ -143,6 +143,23 @@ def test_the_difference_of_two_moments_shows_turns_values_task_and_notes(reader)
     assert reader.get("/diff?from=99999").status_code == 400
 
 
+def test_the_difference_of_two_moments_shows_facts_of_the_scope(browse):
+    """With what they were; of other scopes none."""
+
+    def fill(store):
+        wrong = store.assert_fact("user/tea", "<b>green", scope="acme/alice")
+        store.assert_fact("user/city", "Faro", scope="acme/bob")
+        store.retract_fact(wrong)
+
+    browser = browse(fill)
+    (tea,) = browser.json("/diff?from=2&scope=acme")["facts"]
+    assert (tea["key"], tea["change"], tea["before"], tea["after"]) == ("user/tea", "retracted", "<b>green", None)
+    assert [fact["key"] for fact in browser.json("/diff?from=0&scope=acme/bob")["facts"]] == ["user/city"]
+    assert browser.json("/diff?from=2&scope=acme/bob")["facts"] == []
+    html = browser.get("/diff?from=2").text
+    assert ("&lt;b&gt;green" in html, "1 fact is not what it was" in html) == (True, True)
+
+
 def test_moments_that_are_far_apart_are_compared_without_reading_every_turn(browse, monkeypatch):
     """Turns are counted; what sessions held is compared, a page of sessions at a time."""
     monkeypatch.setattr(diff_page, "FAR_EVENTS", 50)

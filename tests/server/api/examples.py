@@ -126,7 +126,7 @@ def filled(store: MemoryStore) -> dict[str, Any]:
     trip.checkpoint("packed")
     other = store.session("other", scope="globex")
     other.record("user", "Nothing of this")
-    assert trip.assert_fact("user/city", "Porto").position == 12
+    assert trip.assert_fact("user/city", "Porto", maker="extractor/1").position == 12
     store.switch(TRIP_ID, reason="resume", agent="assistant")
     receipt = store.recall("train", receipt=True, mode="text").receipt
     store.context("train", receipt=True)
