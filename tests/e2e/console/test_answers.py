@@ -145,19 +145,11 @@ def test_the_difference_of_two_moments_shows_turns_values_task_and_notes(reader)
 
 def test_the_difference_of_two_moments_shows_facts_of_the_scope(browse):
     """With what they were; of other scopes none."""
-
-    def fill(store):
-        wrong = store.assert_fact("user/tea", "<b>green", scope="acme/alice")
-        store.assert_fact("user/city", "Faro", scope="acme/bob")
-        store.retract_fact(wrong)
-
-    browser = browse(fill)
-    (tea,) = browser.json("/diff?from=2&scope=acme")["facts"]
+    browser = browse(lambda store: store.retract_fact(store.assert_fact("user/tea", "<b>green", scope="acme/alice")))
+    (tea,) = browser.json("/diff?from=1&scope=acme")["facts"]
     assert (tea["key"], tea["change"], tea["before"], tea["after"]) == ("user/tea", "retracted", "<b>green", None)
-    assert [fact["key"] for fact in browser.json("/diff?from=0&scope=acme/bob")["facts"]] == ["user/city"]
-    assert browser.json("/diff?from=2&scope=acme/bob")["facts"] == []
-    html = browser.get("/diff?from=2").text
-    assert ("&lt;b&gt;green" in html, "1 fact is not what it was" in html) == (True, True)
+    assert browser.json("/diff?from=0&to=1&scope=acme/bob")["facts"] == []
+    assert "&lt;b&gt;green" in browser.get("/diff?from=1").text
 
 
 def test_moments_that_are_far_apart_are_compared_without_reading_every_turn(browse, monkeypatch):
