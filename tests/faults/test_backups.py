@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from mnemolog import MemoryStore, restore_backup
+from mnemolog import MemoryStore, Weights, restore_backup
 from mnemolog.adapters.support.store_access import log_of
 from tests.children.workers import append_and_index
 from tests.support import WAIT_S, HashEncoder
@@ -91,7 +91,9 @@ def _ask(folder, made):
             turns = store.turns(summary.session, limit=100_000)
             assert is_whole(turns)
             if turns:
-                found = store.recall(turns[-1].text, session=summary.session, mode="text", k=3)
+                found = store.recall(
+                    turns[-1].text, session=summary.session, mode="text", k=3, asked="keep", weights=Weights(distinct=False)
+                )
                 assert turns[-1].position in [hit.position for hit in found.hits]
         assert store.admin.doctor().log_damaged is False
         session = store.start_session("after")

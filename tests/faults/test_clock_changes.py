@@ -57,7 +57,7 @@ class History:
         alive = {key: value for key, (value, until) in self.values.items() if now < until}
         assert session.all() == alive, why
         upto = store.head().position
-        newest = store.recall(self.texts[-1], k=1, min_position=upto)
+        newest = store.recall(self.texts[-1], k=1, min_position=upto, asked="keep")
         assert newest.hits[0].text == self.texts[-1], why
         assert newest.vectors_cover == upto, why
         for query in ("note of may", "note of last week", "note of yesterday", "note 3 years ago"):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from mnemolog import MemoryStore
+from mnemolog import MemoryStore, Weights
 from mnemolog.domain import errors
 from mnemolog.domain.canonical import canonical
 from mnemolog.domain.events import TurnRecorded
@@ -201,7 +201,7 @@ def test_answers_are_those_of_a_model_that_looks_at_every_turn(tmp_path, seed, t
 def _compare(model, chance, options, filters, upto):
     query = " ".join(chance.choices(WORDS, k=chance.randint(1, 4)))
     asked, of = (options, upto, query), options.pop("of", model.store)
-    ask = partial(of.recall, asked="keep", min_relevance=0)
+    ask = partial(of.recall, asked="keep", min_relevance=0, weights=Weights(distinct=False))
     end = model.head if upto is None else upto
     expected = model.by_vectors(query, filters, end)
     as_of = {} if upto is None else {"as_of": upto}
