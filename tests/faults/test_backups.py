@@ -91,9 +91,8 @@ def _ask(folder, made):
             turns = store.turns(summary.session, limit=100_000)
             assert is_whole(turns)
             if turns:
-                found = store.recall(
-                    turns[-1].text, session=summary.session, mode="text", k=3, asked="keep", weights=Weights(distinct=False)
-                )
+                each = {"asked": "keep", "weights": Weights(distinct=False)}
+                found = store.recall(turns[-1].text, session=summary.session, mode="text", k=3, **each)
                 assert turns[-1].position in [hit.position for hit in found.hits]
         assert store.admin.doctor().log_damaged is False
         session = store.start_session("after")
