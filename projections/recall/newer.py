@@ -34,15 +34,10 @@ def with_newer(connection: sa.Connection, hits: Sequence[Hit], rows: Rows, vecto
         if hit.role == Role.USER:
             after, speaker = hit.position, hit.speaker
             later = [n for n, at in enumerate(rows.positions) if at > after and rows.speakers[n] == speaker]
-            statements = sorted(rows.positions[n] for n in later if _states(rows, n))
+            later = [n for n in later if rows.may_be_hits[n] and not rows.ask[n] and rows.roles[n] == Role.USER]
+            statements = sorted(rows.positions[n] for n in later if len(rows.stems[n]) <= CHARACTERS_MAX)
             hit = replace(hit, newer=_most_similar(connection, hit, vectors.near(after, statements)))
         yield hit
-
-
-def _states(rows: Rows, n: int) -> bool:
-    """Whether a row is a user's statement that may be a hit and is not long."""
-    states = rows.may_be_hits[n] and not rows.ask[n] and rows.roles[n] == Role.USER
-    return states and len(rows.stems[n]) <= CHARACTERS_MAX
 
 
 def _most_similar(connection: sa.Connection, hit: Hit, near: dict[Position, float]) -> Turn | None:

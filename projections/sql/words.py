@@ -141,13 +141,8 @@ def _split(text: str, language: str) -> list[str]:
 
 def _parts(words: Iterable[str]) -> list[str]:
     """Return what is indexed for words: pairs of characters, and names as a whole and in parts."""
-    found = list[str]()
-    for word in words:
-        if _is_plain(word):
-            found.append(word.lower())
-        else:
-            found += [part for piece in _pieces(word) for part in _in_parts(piece)]
-    return found
+    in_pieces = ([word] if _is_plain(word) else _pieces(word) for word in words)
+    return [part for pieces in in_pieces for piece in pieces for part in _in_parts(piece)]
 
 
 def _is_plain(word: str) -> bool:
@@ -157,6 +152,8 @@ def _is_plain(word: str) -> bool:
 
 def _in_parts(piece: str) -> list[str]:
     """Return a word in lower case and, if it is a name of several parts, each of them; of `Id2` also `id`."""
+    if _is_plain(piece):
+        return [piece.lower()]
     parts = _PART.findall(piece)
     if parts == [piece]:
         parts = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -153,16 +154,8 @@ class VectorProjection:
             except Damaged as error:
                 generation.quarantine(error.path.parent, why=error.cause)
                 continue
-
-            def look_up(
-                wanted: list[Position], snapshot: Snapshot = snapshot, seen: PositionMask | None = seen
-            ) -> dict[Position, float]:
-                return self._similarities(generation, snapshot, seen, vector, wanted)
-
-            def near(of: Position, wanted: list[Position], snapshot: Snapshot = snapshot) -> dict[Position, float]:
-                turn = self._vector_of(generation, snapshot, of) if wanted else None
-                return {} if turn is None else self._similarities(generation, snapshot, None, turn, wanted)
-
+            look_up = partial(self._similarities, generation, snapshot, seen, vector)
+            near = partial(self._near, generation, snapshot)
             covers = snapshot.covers if upto is None else min(snapshot.covers, upto)
             return VectorAnswer(found, covers, look_up=look_up, near=near)
         raise errors.ProjectionUnreadable(generation.folder, "segment after segment turns out to be damaged")
@@ -184,6 +177,12 @@ class VectorProjection:
         except Damaged as error:
             generation.quarantine(error.path.parent, why=error.cause)
             return {}
+
+    def _near(
+        self, generation: Generation, snapshot: Snapshot, of: Position, wanted: list[Position]
+    ) -> dict[Position, float]:
+        turn = self._vector_of(generation, snapshot, of) if wanted else None
+        return {} if turn is None else self._similarities(generation, snapshot, None, turn, wanted)
 
     def _vector_of(self, generation: Generation, snapshot: Snapshot, of: Position) -> Vectors | None:
         """Return a turn as one vector: the mean of its chunks, length 1; None if it has no undamaged vector."""

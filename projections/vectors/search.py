@@ -105,13 +105,11 @@ def _offer(segment: Segment, query: Vectors, *, k: int, allowed: PositionMask | 
     part = None
     if segment.coarse is not None and (left is None or rows_left > SCANNED_ROWS + SCANNED_SHARE * count):
         part = _proposed(segment, segment.coarse, query, left, k=k, rows_left=rows_left)
-    if part is None and left is None:
-        scored = _best_of_each(scores(segment.exact, query), segment.row_starts[:-1])
-        return _Offer(segment, np.arange(len(scored)), scored, scored, None)
-    if part is None and left is not None:
-        part = _part(segment, np.flatnonzero(left))
     if part is None:
-        raise AssertionError("unreachable")
+        if left is None:
+            scored = _best_of_each(scores(segment.exact, query), segment.row_starts[:-1])
+            return _Offer(segment, np.arange(len(scored)), scored, scored, None)
+        part = _part(segment, np.flatnonzero(left))
     return _bounded(segment, query, part, k=k)
 
 
