@@ -161,7 +161,7 @@ def test_the_command_installs_once_and_replaces_only_what_is_its_own(home):
     module = plugin / "__init__.py"
     module.write_text(f"{FILES['__init__.py']}\n# changed\n")
     refused = command()
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "replace it with --force" in refused.stderr
     assert json.loads(command("--force", "--json").stdout)["files"] == {
         "plugin.yaml": "unchanged",

@@ -24,12 +24,12 @@ WRITING |= {"notes_clear", "checkpoint_create", "checkpoint_restore"}
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_every_tool_says_when_to_use_it_and_the_default_ones_cost_fewer_than_1700_tokens(folder, mode):
+async def test_every_tool_says_when_to_use_it_and_the_default_ones_cost_fewer_than_1800_tokens(folder, mode):
     """Names, schemas that are schemas, hints of what is only read. A token is counted as four characters."""
     async with in_process(folder, tools="core", mode=mode) as (client, _):
         sent = await client.list_tools()
         assert [tool.name for tool in sent.tools] == list(CORE)
-        assert len(sent.model_dump_json(by_alias=True, exclude_none=True)) <= 4 * 1_700
+        assert len(sent.model_dump_json(by_alias=True, exclude_none=True)) <= 4 * 1_800
     async with in_process(folder, mode=mode) as (client, _):
         assert f"mnemolog forget {folder}" in client.instructions
         found = {tool.name: tool for tool in (await client.list_tools()).tools}
