@@ -76,6 +76,5 @@ with tempfile.TemporaryDirectory() as folder, MemoryStore.open(Path(folder) / "m
     print("lived in:", [fact.value for fact in lived if fact is not None])
     print("said before, no longer so:", [hit.text for hit in chat.recall("Lisbon", mode=mode) if hit.superseded_by])
 
-    then = store.replay(to=before.position)
-    print(f"at position {then.position} there were {len(then.sessions)} sessions")
+    print(f"there were {len(store.replay(to=before.position).sessions)} sessions at position {before.position}")
     print("sound:", store.verify().sound)
