@@ -16,17 +16,13 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.infra.filesystems import require_local
-from mnemolog.infra.keys import keys_file
-from mnemolog.infra.keys.engine import KeyErasure
-from mnemolog.infra.keys.keyring import check
-from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.copying import copy_rows, require_beginning
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres.address import LogAddress, place_of, read_address, without_password
-from mnemolog.infra.runtime.atomic_files import temporary_name
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.paths import local_path
+from mnemolog.operations.backup_keys import KeysCopy, copied_keys
 from mnemolog.operations.copied_log import verify_copy
 from mnemolog.projections.health.verify import Witness
 from mnemolog.projections.ports import Progress
@@ -108,7 +104,7 @@ def copy_store(
         if not dry_run and copy is not None:
             reported = _CopyProgress(progress, after, head.position)
             count = copy_rows(original, copy, upto=head.position, copied=reported.copied)
-            last_erased = _copy_keys(original, copy, place) if sealed else None
+            keys_copy = _copy_keys(original, copy, place) if sealed else None
             verify_copy(
                 copy,
                 what="the copy of the log",
@@ -120,8 +116,8 @@ def copy_store(
             if move:
                 _note_move(original, copy, where, head)
             copy.close()
-            while sealed and _last_erased(original) != last_erased:  # Forgotten while the copy was verified.
-                last_erased = _copy_keys(original, copy, place)
+            while keys_copy is not None and keys_copy.is_overtaken():  # Forgotten while the copy was verified.
+                keys_copy = _copy_keys(original, copy, place)
         report = CopyReport(
             source=str(folder),
             target=str(place),
@@ -205,37 +201,16 @@ def _refuse_itself(source: Path, place: Path, address: LogAddress | None) -> Non
         raise errors.BackupRefused(place, "a store cannot be in the folder of another one")
 
 
-def _last_erased(log: EventLog) -> KeyErasure | None:
-    """Return the last request to forget that destroyed keys of a log."""
-    if log.keyring is None:
-        return None
-    with closing(log.keyring.engine.another()) as keys:
-        return keys.last_request()
-
-
-def _copy_keys(original: EventLog, copy: EventLog, place: Path) -> KeyErasure | None:
-    """Put a copy of the keys in place of those that are there: what was forgotten since is forgotten there too.
-
-    Return the last request to forget before the copy was begun.
-    """
+def _copy_keys(original: EventLog, copy: EventLog, place: Path) -> KeysCopy | None:
+    """Put a copy of the keys in place of those that are there: what was forgotten since is forgotten there too."""
     if original.keyring is None or copy.keyring is None:
         return None
-    last = _last_erased(original)
     source, target = original.keyring.engine.another(), copy.keyring.engine.another()
-    temporary = place / temporary_name("keys")
     if not source.is_there():
         raise source.missing("there are none; `with_keys=False` copies the log without them")
-    try:
-        with closing(source), closing(target):
-            source.copy_to(temporary)
-            check(SqliteKeys(temporary, log_id=source.log_id))
-            with closing(SqliteKeys(temporary, log_id=source.log_id)) as wiped:
-                wiped.wipe()
-            target.replace(temporary)
-    finally:
-        for part in keys_file.PARTS:
-            temporary.with_name(temporary.name + part).unlink(missing_ok=True)
-    return last
+    with closing(target), copied_keys(source, place) as copied:
+        target.replace(copied.path)
+    return copied
 
 
 def _database(address: LogAddress | None) -> str:
