@@ -23,6 +23,7 @@ SAYING: Final = (
 """Fields whose strings form the text of an item, in this order. Ids, kinds and base64 are left out."""
 
 
+CALL_OUTPUT: Final = "function_call_output"
 MEMORY_TOOLS: Final = frozenset({"recall", "context", "timeline", "facts", "working_memory"})
 """Tools whose output repeats what is in the memory already: it is kept with its item, and is no text for search."""
 
@@ -44,7 +45,7 @@ def turn_of(session: str, item: Any, *, asking: Container[str] = ()) -> NewTurn:
         raise InvalidInput("item", f"it is not JSON: {error}") from error
     fields = item if isinstance(item, dict) else {}
     role = ROLES.get(str(fields.get("role")), "tool")
-    repeats = fields.get("type") == "function_call_output" and str(fields.get("call_id")) in asking
+    repeats = fields.get("type") == CALL_OUTPUT and str(fields.get("call_id")) in asking
     text = "" if repeats else _text(item)
     return NewTurn(
         session=session,

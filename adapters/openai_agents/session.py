@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from agents import TResponseInputItem
 from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
 
-from mnemolog.adapters.openai_agents.items import item_of, memory_calls, turn_of
+from mnemolog.adapters.openai_agents.items import CALL_OUTPUT, item_of, memory_calls, turn_of
 from mnemolog.adapters.support.store_access import sessions_of, switches_of, visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.defaults import DEFAULT_AGENT
@@ -130,7 +130,8 @@ class MnemologSession:
         return [item_of(recorded.event) for recorded in seen if isinstance(recorded.event, TurnRecorded)]
 
     def _add(self, items: list[TResponseInputItem], record: Callable[..., Any]) -> None:
-        asking = memory_calls([*self._items(_CALLS_BEFORE), *items])
+        has_outputs = any(isinstance(item, dict) and item.get("type") == CALL_OUTPUT for item in items)
+        asking = memory_calls([*self._items(_CALLS_BEFORE), *items]) if has_outputs else ()
         turns = [turn_of(self._id, item, asking=asking) for item in items]
         if not self._exists():
             if not turns:
