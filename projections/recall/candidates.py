@@ -16,9 +16,9 @@ from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.role import Role
 from mnemolog.domain.scope import Scopes
 from mnemolog.projections.recall import text_search
-from mnemolog.projections.recall.asked import askings, without
 from mnemolog.projections.recall.context_rows import Rows, in_language, rows_around
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
+from mnemolog.projections.recall.repeated_questions import askings, without
 from mnemolog.projections.recall.request import Kind, Request, request_of
 from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found
 from mnemolog.projections.sql import queries
