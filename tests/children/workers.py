@@ -23,7 +23,7 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain import errors
 from mnemolog.domain.events import SessionStarted, TurnRecorded
 from mnemolog.domain.position import NO_STREAM, Version
-from mnemolog.operations import backup, moving, restore
+from mnemolog.operations import backup, backup_keys, moving, restore
 from mnemolog.projections.history import states
 from tests.golden.make_store import encoder
 from tests.interrupts import Interrupt
@@ -90,7 +90,7 @@ def wait_within(pipe: Connection, folder: str, work: str, temporary: str) -> Non
         restore._settle = wait  # type: ignore[assignment]
         restore.restore_backup(f"{folder}-backup", f"{folder}-restored", keys=f"{folder}-keys")
     elif work == "copy":
-        moving.check = wait  # type: ignore[assignment]
+        backup_keys.check = wait  # type: ignore[assignment]
         moving.copy_store(folder, f"{folder}-copy")
     with MemoryStore.open(folder, model=None, read_only=work == "read") as store:
         if work == "backup":
