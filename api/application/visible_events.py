@@ -9,7 +9,7 @@ from mnemolog.application import commands
 from mnemolog.domain import errors, session
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import local_time, to_datetime
-from mnemolog.domain.events import RecordedEvent, SessionSwitched
+from mnemolog.domain.events import ContextServed, RecallServed, RecordedEvent, SessionSwitched
 from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.lineage import last_seen, unhidden
 from mnemolog.domain.moments import When, checked_position, position_at
@@ -69,6 +69,18 @@ class VisibleEvents:
             return covered(self.boundary.scopes, scope)
         session_id = session.session_of(stream)
         return session_id is not None and self.states.holds(session_id)
+
+    def shows_receipt(self, served: RecallServed | ContextServed) -> bool:
+        """Whether the receipt of a question may be shown: with a boundary, if the question was asked inside of it."""
+        recall = served.recall if isinstance(served, ContextServed) else served
+        sessions = filter(None, (recall.session, getattr(served, "of", None)))
+        scopes = [*recall.scopes, *filter(None, (recall.scope,)), *(recall.beside or ())]
+        is_limited = bool(scopes) or (recall.session is not None and recall.beside is None)
+        return not self.boundary.scopes or (
+            is_limited
+            and all(covered(self.boundary.scopes, scope) for scope in scopes)
+            and all(map(self.states.holds, sessions))
+        )
 
     def shows_session(self, session_id: str) -> bool:
         """Whether a session that exists may be shown."""

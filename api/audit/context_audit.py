@@ -8,6 +8,7 @@ from typing import Unpack
 
 from msgspec.structs import replace
 
+from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.receipt_audit import (
     AuditedReceipt,
     Chosen,
@@ -22,7 +23,6 @@ from mnemolog.audit.receipt_audit import (
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import ContextServed, RecordedEvent
 from mnemolog.domain.position import Position
-from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.context.receipts import digest_of
 from mnemolog.projections.context.rendering import FORMAT
 from mnemolog.projections.context.service import Contexts
@@ -51,13 +51,13 @@ class ContextAudit(ReceiptAudit, frozen=True, kw_only=True):
 
 
 def audit_contexts(
-    log: EventLog,
+    visible: VisibleEvents,
     contexts: Contexts,
     counters: dict[str, Counter],
     **which: Unpack[Chosen],
 ) -> ContextAudit:
     """Build contexts again. `counters` are the available counters of tokens, by name."""
-    audited, tally = audited_receipts(log, ContextServed, partial(_audited, contexts, counters), **which)
+    audited, tally = audited_receipts(visible, ContextServed, partial(_audited, contexts, counters), **which)
     return ContextAudit(contexts=audited, **tally)
 
 

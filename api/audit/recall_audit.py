@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, Unpack
 
+from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.receipt_audit import (
     AuditedReceipt,
     Chosen,
@@ -46,10 +47,16 @@ class RecallAudit(ReceiptAudit, frozen=True, kw_only=True):
     recalls: tuple[AuditedRecall, ...]
 
 
-def audit_recalls(log: EventLog, recalls: Recalls, **which: Unpack[Chosen]) -> RecallAudit:
+def audit_recalls(visible: VisibleEvents, recalls: Recalls, **which: Unpack[Chosen]) -> RecallAudit:
     """Repeat receipts of recalls."""
-    audited, tally = audited_receipts(log, RecallServed, partial(_audited, log, recalls), **which)
+    audited, tally = audited_receipts(visible, RecallServed, partial(_audited, visible.log, recalls), **which)
     return RecallAudit(recalls=audited, **tally)
+
+
+def recall_today(recalls: Recalls, served: RecallServed, as_of: Position | None = None) -> Recall:
+    """Return the answer that the question of a receipt has today, or has as of a position. Raises as a recall does."""
+    page = Page(served.k, served.passed_over, served.candidates)
+    return recalls.answer(question_today(served), Basis(as_of, page)).recall
 
 
 def _audited(
@@ -60,8 +67,7 @@ def _audited(
         return answer.recall, _difference(served, answer.recall.hits, answer.scores)
 
     def today() -> tuple[Recall, list[Position], bool]:
-        page = Page(served.k, served.passed_over, served.candidates)
-        answer = recalls.answer(question_today(served), Basis(None, page)).recall
+        answer = recall_today(recalls, served)
         now = [hit.position for hit in answer.hits]
         return answer, now, now != served.hits
 

@@ -9,13 +9,13 @@ from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
 
 from msgspec.structs import replace
 
+from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.events import ContextServed, Event, RecallServed, RecordedEvent, TurnRecorded
 from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.result import Result
 from mnemolog.forgetting import history as forgetting_record
-from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.question import VECTOR
@@ -110,15 +110,15 @@ Audited = TypeVar("Audited", bound=AuditedReceipt)
 
 
 def audited_receipts(
-    log: EventLog,
+    visible: VisibleEvents,
     kind: type[Served],
     audited: Callable[[RecordedEvent, Served, Gone], Audited],
     **which: Unpack[Chosen],
 ) -> tuple[tuple[Audited, ...], dict[str, Any]]:
     """Return up to `limit` audited receipts of a kind, and the fields of their `ReceiptAudit`."""
     limit, progress = which["limit"], which["progress"]
-    chosen = _chosen(log, kind, since=which["since"], after=which["after"], limit=limit)
-    gone = _gone(log, kind)
+    chosen = _chosen(visible, kind, since=which["since"], after=which["after"], limit=limit)
+    gone = _gone(visible, kind)
     found: list[Audited] = []
     for recorded in chosen[:limit]:
         if isinstance(recorded.event, kind):
@@ -185,9 +185,11 @@ def listed(positions: Iterable[int]) -> str:
     return ", ".join(map(str, positions)) or "none"
 
 
-def _gone(log: EventLog, kind: type[Event]) -> Gone:
+def _gone(visible: VisibleEvents, kind: type[Event]) -> Gone:
     receipts, first, first_turn = 0, None, None
-    for item in forgetting_record.forgotten(log):
+    for item in forgetting_record.forgotten(visible.log):
+        if not visible.shows_stream(item.stream):
+            continue
         receipts += item.topic == kind.topic
         first = min(item.position, first or item.position)
         if item.topic == TurnRecorded.topic:
@@ -195,14 +197,17 @@ def _gone(log: EventLog, kind: type[Event]) -> Gone:
     return Gone(receipts, first, first_turn)
 
 
-def _chosen(log: EventLog, kind: type[Event], *, since: Micros | None, after: int, limit: int) -> list[RecordedEvent]:
+def _chosen(
+    visible: VisibleEvents, kind: type[Served], *, since: Micros | None, after: int, limit: int
+) -> list[RecordedEvent]:
     """Return up to `limit` receipts of a kind, and one more if there is."""
     checked_whole("limit", limit, least=1)
-    chosen: list[RecordedEvent] = []
-    for batch in log.read_stream(RECALLS_STREAM, upto=log.head().position):
+    log, chosen = visible.log, list[RecordedEvent]()
+    first = log.version_at(RECALLS_STREAM, Position(after))
+    for batch in log.read_stream(RECALLS_STREAM, after=first, upto=log.head().position):
         for recorded in batch:
-            early = recorded.position <= after or (since is not None and recorded.recorded_at < since)
-            if isinstance(recorded.event, kind) and not early:
+            late = since is None or recorded.recorded_at >= since
+            if isinstance(recorded.event, kind) and late and visible.shows_receipt(recorded.event):
                 chosen.append(recorded)
         if len(chosen) > limit:
             break

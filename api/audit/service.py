@@ -18,6 +18,7 @@ from mnemolog.audit.results import Diff, LogExport, StoredEvent
 from mnemolog.audit.verification import append_head
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock
+from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.head import Head
 from mnemolog.domain.moments import By, Time, When, checked_by, parse_time, position_at, positions_between
 from mnemolog.domain.position import ORIGIN, Position
@@ -115,7 +116,11 @@ class AuditService:
         `LogDamaged` if the event at that position is gone.
         """
         found = event_at(self._log, position)
-        if not self._visible.shows_stream(found.stream):
+        if isinstance(found.event, RecallServed | ContextServed):
+            is_shown = self._visible.shows_receipt(found.event)
+        else:
+            is_shown = self._visible.shows_stream(found.stream)
+        if not is_shown:
             raise self._visible.boundary.outside(f"position {position} is outside of it")
         return found
 
@@ -168,14 +173,14 @@ class AuditService:
     ) -> RecallAudit:
         """Repeat the recall of every receipt, as of its head and now.
 
-        Takes the receipts after `after` (a position or a time) that were made at `since` or later. Reports for each
+        Takes the receipts after `after` (a position or a time) that were made at `since` or later; in a store within a
+        scope, those of questions that were asked inside of it. Reports for each
         whether its answer is reproduced, and which turns it would gain and lose today. If the model that answered is
         not available, the report says so. Raises `InvalidInput`; differences do not raise.
         """
-        self._visible.boundary.require_none("audit.recalls")
         moment = None if since is None else parse_time("since", since)
         first = position_at("after", after, self._log)
-        return audit_recalls(self._log, self._recalls, since=moment, after=first, limit=limit, progress=progress)
+        return audit_recalls(self._visible, self._recalls, since=moment, after=first, limit=limit, progress=progress)
 
     def contexts(
         self,
@@ -191,12 +196,11 @@ class AuditService:
         Arguments as in `recalls`. A context whose tokens the caller counted needs the same function as `tokenizer`.
         Reports for each whether its text is reproduced, and which turns it would gain and lose today.
         """
-        self._visible.boundary.require_none("audit.contexts")
         moment = None if since is None else parse_time("since", since)
         first = position_at("after", after, self._log)
         counters = {counter.name: counter for counter in (counter_of(None), counter_of(tokenizer))}
         return audit_contexts(
-            self._log, self._contexts, counters, since=moment, after=first, limit=limit, progress=progress
+            self._visible, self._contexts, counters, since=moment, after=first, limit=limit, progress=progress
         )
 
     def judge(

@@ -19,7 +19,7 @@ from mnemolog.infra.log.appends import Appends
 from mnemolog.infra.log.engine import EventRow, LogEngine, LogIdentity, LogReader
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.followers import Followers
-from mnemolog.infra.log.stream_reader import last_turns, read_not_turns
+from mnemolog.infra.log.stream_reader import last_turns, read_not_turns, version_at
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
 
@@ -289,6 +289,11 @@ class EventLog(fork_guard.OfOneProcess):
         """Return the version of `stream`, 0 if nothing was appended to it."""
         with self._reading() as reads:
             return Version(reads.version(stream))
+
+    def version_at(self, stream: str, position: Position) -> Version:
+        """Return the version that `stream` had at a position, 0 if nothing had been appended to it."""
+        with self._reading() as reads:
+            return Version(version_at(reads, stream, position, latest=Version(reads.version(stream))))
 
     def recorded_at(self, position: Position) -> Micros:
         """Return when the event at `position`, or the last one before it, was recorded."""

@@ -10,9 +10,11 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.result import Result
 from mnemolog.domain.tokens import Verb
 from mnemolog.server.console.moment import AsOf
+from mnemolog.server.console.parameters import text
 from mnemolog.server.http.access import Caller
 
 
@@ -79,6 +81,12 @@ def action(
 ) -> Callable[[Callable[[Request, Caller, QueryParams], Awaitable[Any]]], Action]:
     """Make an action of a function, which is called with a form that was posted to `path`."""
     return lambda do: Action(path, title, template, verb, whole, do, needs_write)
+
+
+def limited(caller: Caller, request: Request) -> AsyncMemoryStore:
+    """Return the caller's store within the scope that the URL names. Raises `InvalidInput`, `OutsideScope`."""
+    scope = text(request.query_params, "scope")
+    return caller.store.within(scope) if scope else caller.store
 
 
 def redirect(path: str) -> RedirectResponse:

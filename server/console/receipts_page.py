@@ -1,56 +1,130 @@
-"""Recorded recalls: what was answered then, whether that is reproduced, and what would be answered today."""
+"""What the memory was asked: recalls and contexts with a receipt, their answer of then, and that of today."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 from starlette.requests import Request
 
-from mnemolog.adapters.support.store_access import log_of, read, with_pools
+from mnemolog.adapters.support.store_access import events_of, read, visible_of, with_pools
+from mnemolog.audit.context_audit import AuditedContext
 from mnemolog.audit.recall_audit import AuditedRecall
-from mnemolog.audit.receipt_audit import Verdict
+from mnemolog.audit.receipt_audit import NO_ANSWER, Verdict
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.events import RecallServed, RecordedEvent, TurnRecorded
-from mnemolog.domain.position import Position, Version
+from mnemolog.domain.events import ContextServed, RecallServed, RecordedEvent, TurnRecorded
+from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of
-from mnemolog.infra.log.event_log import EventLog
-from mnemolog.projections.recall.receipts import RECALLS_STREAM
+from mnemolog.projections.context.receipts import digest_of
+from mnemolog.projections.context.token_counting import counter_of
+from mnemolog.projections.recall.receipts import RECALLS_STREAM, recall_of, scopes_of
 from mnemolog.server.console import parameters
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import page
+from mnemolog.server.console.page import limited, page
+from mnemolog.server.console.parameters import text
 from mnemolog.server.console.rendering import excerpt
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
 PER_PAGE: Final = 100
+LOOKED_MAX: Final = 5_000
+"""Receipts that one search reads. Where a filter leaves few, the next search continues there."""
 
 
 class Receipt(Result, frozen=True, kw_only=True):
-    """A recall that left a receipt."""
+    """A question that left a receipt, and what was shown for it."""
 
     position: Position
     served_at: datetime
+    kind: Literal["recall", "context"]
     query: str
-    """Empty if it was forgotten."""
     head: Position
     """The position that its answer refers to."""
-    hits: int
-    scope: str
+    turns: tuple[Position, ...]
+    """The turns that were shown: the hits of a recall, best first, or those in the text of a context."""
+    tokens: int | None
+    """Of the text of a context."""
+    scopes: tuple[str, ...]
     session: str | None
     actor: str
 
+    @classmethod
+    def of(cls, recorded: RecordedEvent, served: RecallServed | ContextServed) -> Receipt:
+        """Return the receipt that an event is."""
+        recall, is_context = recall_of(served), isinstance(served, ContextServed)
+        return cls(
+            position=recorded.position,
+            served_at=to_datetime(recorded.recorded_at),
+            kind="context" if is_context else "recall",
+            query=recall.query,
+            head=Position(recall.head),
+            turns=tuple(map(Position, served.turns if isinstance(served, ContextServed) else recall.hits)),
+            tokens=served.tokens if isinstance(served, ContextServed) else None,
+            scopes=scopes_of(recall),
+            session=(served.of if isinstance(served, ContextServed) else None) or recall.session,
+            actor=served.actor,
+        )
+
+
+class ReceiptFilter(Result, frozen=True, kw_only=True):
+    """Which receipts to look for. An empty field leaves nothing out."""
+
+    words: str = ""
+    """A part of the question, in any case."""
+    session: str = ""
+    turn: Position | None = None
+    """Only those that were shown this turn."""
+
+    def takes(self, receipt: Receipt) -> bool:
+        """Whether a receipt matches."""
+        return (
+            self.words.casefold() in receipt.query.casefold()
+            and self.session in ("", receipt.session)
+            and (self.turn is None or self.turn in receipt.turns)
+        )
+
+
+class ReceiptsFound(NamedTuple):
+    """What a search found."""
+
+    receipts: tuple[Receipt, ...]
+    """Newest first."""
+    before: Position | None
+    """Where the next search continues; None if there are no more."""
+
+
+def newest_receipts(
+    store: MemoryStore, *, wanted: ReceiptFilter, after: Position = ORIGIN, upto: Position, limit: int
+) -> ReceiptsFound:
+    """Return the last receipts of `(after, upto]` that match and the caller may see, of at most `LOOKED_MAX`."""
+    log, visible, found = events_of(store), visible_of(store), list[Receipt]()
+    last, least = log.version_at(RECALLS_STREAM, upto), log.version_at(RECALLS_STREAM, after)
+    reached, end = upto, max(last - LOOKED_MAX, least)
+    while last > end and len(found) < limit:
+        first = Version(max(last - PER_PAGE, end))
+        for recorded in reversed(next(log.read_stream(RECALLS_STREAM, after=first, upto=upto, batch_max=last - first))):
+            event, reached, last = recorded.event, recorded.position, Version(recorded.version - 1)
+            if isinstance(event, RecallServed | ContextServed) and visible.shows_receipt(event):
+                receipt = Receipt.of(recorded, event)
+                found += [receipt] if wanted.takes(receipt) else []
+            if len(found) == limit:
+                break
+    return ReceiptsFound(tuple(found), reached if last > least else None)
+
 
 class ReceiptsPage(Result, frozen=True, kw_only=True):
-    """The recorded recalls, newest first."""
+    """What the memory was asked, newest first."""
 
+    wanted: ReceiptFilter
     receipts: tuple[Receipt, ...]
     older: int | None
     """Give this as `before` for the next page; None if there is none."""
+    about: AnsweredTurn | None
+    """The turn that was shown, if the page is about one."""
 
 
 class AnsweredTurn(Result, frozen=True, kw_only=True):
@@ -60,18 +134,21 @@ class AnsweredTurn(Result, frozen=True, kw_only=True):
     session: str | None
     who: str
     text: str
-    """Empty if it was forgotten."""
+    """Empty if it was forgotten, or is outside of what the caller may see."""
     forgotten: bool
     went: bool = False
     """Whether today's answer does not have it."""
 
 
 class ReceiptPage(Result, frozen=True, kw_only=True):
-    """One recorded recall: what was answered then, whether that is reproduced, and today's answer."""
+    """One receipt: what was answered then, whether that is reproduced, and today's answer."""
 
-    audited: AuditedRecall
+    receipt: Receipt
+    audited: AuditedRecall | AuditedContext
     says: tuple[str, ...]
     """The result in words."""
+    text: str | None
+    """Of a context, the text that the model was shown; None where it is not reproduced."""
     then: tuple[AnsweredTurn, ...]
     came: tuple[AnsweredTurn, ...]
     """Turns of today's answer that were not in it then."""
@@ -79,87 +156,85 @@ class ReceiptPage(Result, frozen=True, kw_only=True):
     """The parameters that ask the same in the recall debugger."""
 
 
-@page("/recall/receipts", title="Recorded recalls", template="receipts.html", whole=True)
+@page("/recall/receipts", title="What was asked", template="receipts.html")
 async def receipts(request: Request, caller: Caller, at: AsOf) -> ReceiptsPage:
-    """Show the recorded recalls up to the moment."""
-    before = parameters.whole(request.query_params, "before", 0, most=10**15)
-    return await read(caller.store, partial(_receipts, before=before or None, upto=at.position))
+    """Show the receipts up to the moment: all, or those that match a question, a session or a turn that was shown."""
+    query = request.query_params
+    before, turn = parameters.position(query, "before"), parameters.position(query, "turn")
+    wanted = ReceiptFilter(words=text(query, "q"), session=text(query, "session"), turn=turn)
+    upto = at.position if before is None else Position(min(max(before - 1, ORIGIN), at.position))
+
+    def look(store: MemoryStore) -> ReceiptsPage:
+        found = newest_receipts(store, wanted=wanted, upto=upto, limit=PER_PAGE)
+        about = None if turn is None else answered_turn(store, turn)
+        return ReceiptsPage(wanted=wanted, receipts=found.receipts, older=found.before, about=about)
+
+    return await read(limited(caller, request), look)
 
 
-def _receipts(store: MemoryStore, *, before: int | None, upto: Position) -> ReceiptsPage:
-    log = log_of(store)
-    last = log.version(RECALLS_STREAM) if before is None else max(before - 1, 0)
-    first = max(last - PER_PAGE, 0)
-    found: list[Receipt] = []
-    for batch in log.read_stream(RECALLS_STREAM, after=Version(first), upto=upto):
-        found += [
-            _receipt(item, item.event)
-            for item in batch
-            if item.version <= last and isinstance(item.event, RecallServed)
-        ]
-        if batch[-1].version >= last:
-            break
-    return ReceiptsPage(receipts=tuple(reversed(found)), older=first + 1 if first else None)
-
-
-def _receipt(recorded: RecordedEvent, served: RecallServed) -> Receipt:
-    return Receipt(
-        position=recorded.position,
-        served_at=to_datetime(recorded.recorded_at),
-        query=served.query,
-        head=Position(served.head),
-        hits=len(served.hits),
-        scope=served.scope,
-        session=served.session,
-        actor=served.actor,
-    )
-
-
-@page("/recall/receipts/{position}", title="A recorded recall", template="receipt.html", whole=True)
+@page("/recall/receipts/{position}", title="A receipt", template="receipt.html")
 async def receipt(request: Request, caller: Caller, _at: AsOf) -> ReceiptPage:
     """Show what was answered then, whether that is reproduced, and what would be answered today."""
     position = parameters.position_in_path(request)
     blocking, pools = with_pools(caller.store)
-    audit = await pools.recall(partial(blocking.audit.recalls, after=max(position - 1, 0), limit=1))
-    found = [item for item in audit.recalls if item.position == position]
-    if not found:
-        raise InvalidInput("position", f"no recall that could be repeated is recorded at {position}")
-    return await read(caller.store, partial(_receipt_page, audited=found[0]))
+    return await pools.recall(partial(_receipt_page, blocking, position))
 
 
-def _receipt_page(store: MemoryStore, audited: AuditedRecall) -> ReceiptPage:
-    log = log_of(store)
-    recorded = log.event_at(audited.position)
-    if recorded is None or not isinstance(recorded.event, RecallServed):
-        raise InvalidInput("position", f"no recall is recorded at {audited.position}")
-    served = recorded.event
+def _receipt_page(store: MemoryStore, position: Position) -> ReceiptPage:
+    recorded = events_of(store).event_at(position)
+    served = None if recorded is None else recorded.event
+    audit, before = store.audit, max(position - 1, 0)
+    found: tuple[AuditedRecall | AuditedContext, ...] = ()
+    if isinstance(served, RecallServed):
+        found = audit.recalls(after=before, limit=1).recalls
+    elif isinstance(served, ContextServed):
+        found = audit.contexts(after=before, limit=1).contexts
+    if recorded is None or not isinstance(served, RecallServed | ContextServed) or found[:1] == ():
+        raise InvalidInput("position", f"no receipt is recorded at {position}")
+    audited, recall, shown = found[0], recall_of(served), Receipt.of(recorded, served)
+    if audited.position != position:  # Outside of what the caller may see: as if there were none.
+        raise InvalidInput("position", f"no receipt is recorded at {position}")
     again = {
-        "q": served.query,
-        "k": served.k,
-        "mode": served.mode,
-        "scope": served.scope,
-        "session": served.session or "",
-        "lineage": "yes" if served.lineage else "",
-        "role": ", ".join(served.roles),
-        "speaker": ", ".join(served.speakers),
-        "at": served.head,
+        "q": recall.query,
+        "k": recall.k,
+        "mode": recall.mode,
+        "scope": recall.scope,
+        "session": recall.session or "",
+        "lineage": "yes" if recall.lineage else "",
+        "role": ", ".join(recall.roles),
+        "speaker": ", ".join(recall.speakers),
+        "at": recall.head,
     }
     return ReceiptPage(
+        receipt=shown,
         audited=audited,
         says=tuple(_verdict(audited)),
-        then=tuple(_turn(log, position, went=position in audited.went) for position in audited.hits),
-        came=tuple(_turn(log, position) for position in audited.came),
+        text=_text(store, served) if isinstance(served, ContextServed) else None,
+        then=tuple(answered_turn(store, item, went=item in audited.went) for item in shown.turns),
+        came=tuple(answered_turn(store, item) for item in audited.came),
         again={name: value for name, value in again.items() if value != ""},
     )
 
 
-def _turn(log: EventLog, position: Position, *, went: bool = False) -> AnsweredTurn:
-    recorded = log.event_at(position)
-    event = None if recorded is None else recorded.event
-    turn = event if isinstance(event, TurnRecorded) else None
+def _text(store: MemoryStore, served: ContextServed) -> str | None:
+    counter = counter_of(None)
+    if served.counted_by != counter.name:
+        return None
+    try:
+        built = store.parts.contexts.again(served, counter).context
+    except NO_ANSWER:
+        return None
+    return built.text if digest_of(built) == served.digest else None
+
+
+def answered_turn(store: MemoryStore, position: Position, *, went: bool = False) -> AnsweredTurn:
+    """Return a turn as an answer shows it: without its text if it was forgotten, or others said it."""
+    recorded = events_of(store).event_at(position)
+    is_shown = recorded is not None and visible_of(store).shows(recorded)
+    turn = recorded.event if recorded is not None and is_shown and isinstance(recorded.event, TurnRecorded) else None
     return AnsweredTurn(
         position=position,
-        session=None if recorded is None else session_of(recorded.stream),
+        session=session_of(recorded.stream) if recorded is not None and is_shown else None,
         who="" if turn is None else turn.speaker or turn.role,
         text="" if turn is None else excerpt(turn.text),
         forgotten=turn is None,
@@ -167,7 +242,7 @@ def _turn(log: EventLog, position: Position, *, went: bool = False) -> AnsweredT
     )
 
 
-def _verdict(audited: AuditedRecall) -> Iterator[str]:
+def _verdict(audited: AuditedRecall | AuditedContext) -> Iterator[str]:
     yield f"{_VERDICTS[audited.verdict]}{f' {audited.why}.' if audited.why else ''}"
     if audited.would_differ_today is None:
         yield f"What it would answer today is not known: {audited.today}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from datetime import datetime
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from mnemolog.adapters.support.store_access import clock_of, events_of, read, vi
 from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
+from mnemolog.domain.scope import Scope, covered
 from mnemolog.domain.spans import cut
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.values import is_expired
@@ -20,6 +22,7 @@ from mnemolog.results import Checkpoint, Note, Task
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import page
 from mnemolog.server.console.parameters import position, text
+from mnemolog.server.console.receipts_page import Receipt, ReceiptFilter, newest_receipts
 from mnemolog.server.console.session_marks import Mark, hidden_by, marks_of
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
@@ -29,12 +32,27 @@ TURNS_MAX: Final = 100
 VALUES_MAX: Final = 500
 NOTES_MAX: Final = 100
 """The newest ones."""
+RECEIPTS_MAX: Final = 500
+"""Receipts between the turns of a page."""
+OTHERS_MAX: Final = 3
+"""Receipts between two turns that name no session."""
+
+
+class Asked(Result, frozen=True, kw_only=True):
+    """What the memory was asked between two turns, by recalls and contexts that left a receipt."""
+
+    receipts: tuple[Receipt, ...] = ()
+    """In order: for this session, and the last `OTHERS_MAX` in a scope that it is in."""
+    left_out: int = 0
+    """Others in such a scope."""
 
 
 class SeenTurn(Result, frozen=True, kw_only=True):
     """A turn of the conversation."""
 
     turn: Turn
+    asked: Asked
+    """What was asked just before it."""
     inherited: bool
     """Whether it was recorded in a session that this one was branched from."""
     hidden: bool
@@ -77,6 +95,10 @@ class SessionView(Result, frozen=True, kw_only=True):
     """Pass it as `before` for earlier turns; None if there are none."""
     later: Position | None = None
     """Pass it as `after` for later turns; None if there are none."""
+    asked: Asked = Asked()
+    """What was asked after the last turn of the page."""
+    asked_to: Position | None = None
+    """Receipts up to here were not looked through; None if all were."""
     values: tuple[KeptValue, ...] = ()
     values_left_out: int = 0
     task: Task | None = None
@@ -87,12 +109,14 @@ class SessionView(Result, frozen=True, kw_only=True):
 
 @page("/session", title="Session", template="session.html")
 async def session(request: Request, caller: Caller, at: AsOf) -> SessionView:
-    """Show the session `id`: `TURNS_MAX` turns, the last ones first seen, and its working memory."""
-    wanted, before, after = (
-        text(request.query_params, "id"),
-        position(request.query_params, "before"),
-        position(request.query_params, "after"),
-    )
+    """Show the session `id`: `TURNS_MAX` turns, the last ones first seen, and its working memory.
+
+    `turn` is the position of a turn that has to be among them.
+    """
+    query = request.query_params
+    wanted, before, after = text(query, "id"), position(query, "before"), position(query, "after")
+    if (turn := position(query, "turn")) is not None and not before and not after:
+        before = Position(turn + 1 + TURNS_MAX // 2)
     return await read(caller.store, lambda store: view_of(store, wanted, at, before=before, after=after))
 
 
@@ -156,29 +180,58 @@ def _conversation(
     seen = cut(state.spans, upto=at.position)
     every = cut(visible_of(store).spans(state.session, at.position, hidden=True), upto=at.position)
     forward = after is not None
+    before = None if before is None or before >= end else before
     page = store.parts.projections.turns_in(
         every,
         after=ORIGIN if after is None else after,
-        before=end if before is None else min(before, end),
+        before=end if before is None else before,
         limit=TURNS_MAX + 1,
         last=None if forward else TURNS_MAX + 1,
     )
     more, found = len(page) > TURNS_MAX, page[:TURNS_MAX] if forward else page[-TURNS_MAX:]
     first, last = (found[0].position, found[-1].position) if found else (None, None)
     marks = _marks(store, state, at) if any(not sees(seen, turn) for turn in found) else ()
+    later = last if (more if forward else before is not None) else None
+    if forward or more:
+        begin = after if after is not None else page[0].position
+    else:
+        begin = first if first is not None and first < state.started_position else state.started_position
+    asked, asked_to = _asked(store, state, [turn.position for turn in found], after=begin, upto=later or at.position)
     return {
+        "asked": asked[-1],
+        "asked_to": asked_to,
         "turns": tuple(
             SeenTurn(
                 turn=turn,
+                asked=before_it,
                 inherited=turn.session != state.session,
                 hidden=not sees(seen, turn),
                 hidden_by=None if sees(seen, turn) else hidden_by(marks, turn.position),
             )
-            for turn in found
+            for turn, before_it in zip(found, asked, strict=False)
         ),
         "earlier": first if (more if not forward else bool(found)) else None,
-        "later": last if (more if forward else before is not None) else None,
+        "later": later,
     }
+
+
+def _asked(
+    store: MemoryStore, state: SessionState, turns: list[Position], *, after: Position, upto: Position
+) -> tuple[list[Asked], Position | None]:
+    """Return what was asked before each of these turns, and after the last; and up to where nothing was looked for."""
+    found = newest_receipts(store, wanted=ReceiptFilter(), after=after, upto=upto, limit=RECEIPTS_MAX)
+    between: list[list[Receipt]] = [[] for _ in range(len(turns) + 1)]
+    for receipt in reversed(found.receipts):
+        is_inherited = receipt.session in state.ancestors and receipt.position <= (state.started.branched_at or ORIGIN)
+        is_above = receipt.session is None and covered(tuple(map(Scope, receipt.scopes)), state.started.scope)
+        if receipt.session == state.session or is_inherited or is_above:
+            between[bisect(turns, receipt.position)].append(receipt)
+    shown = []
+    for receipts in between:
+        others = [item for item in receipts if item.session is None]
+        kept = [item for item in receipts if item not in others[:-OTHERS_MAX]]
+        shown.append(Asked(receipts=tuple(kept), left_out=len(receipts) - len(kept)))
+    return shown, found.before
 
 
 def _marks(store: MemoryStore, state: SessionState, at: AsOf) -> tuple[Mark, ...]:

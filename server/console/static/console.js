@@ -193,6 +193,14 @@ function followLog(place) {
   addEventListener("pagehide", () => source.close(), { once: true });
 }
 
+// A text is copied by a button, where the browser lets a page do that.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  await navigator.clipboard.writeText(button.parentElement.querySelector("pre, code").textContent);
+  button.textContent = "Copied";
+});
+
 function begin(root) {
   for (const slider of root.querySelectorAll(".slider[hidden]")) {
     slider.hidden = false;
@@ -204,6 +212,7 @@ function begin(root) {
   for (const place of root.querySelectorAll(".table")) {
     if (place.scrollWidth > place.clientWidth) place.tabIndex = 0;
   }
+  for (const button of root.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard;
   root.dispatchEvent(new CustomEvent("console:begin", { bubbles: true }));
 }
 

@@ -241,7 +241,7 @@ def test_a_caller_of_a_scope_sees_its_part_and_is_refused_where_a_page_is_about_
     )
     for url in (*outside, "/forgetting?positions=12"):
         assert alice.get(url).status_code == 404, url
-    for url, linked_on in (("/health", "/"), ("/tokens", "/"), ("/recall/receipts", "/recall")):
+    for url, linked_on in (("/health", "/"), ("/tokens", "/")):
         page = alice.get(url)
         assert page.status_code == 403, url
         assert "about the whole memory" in page.text
@@ -258,6 +258,31 @@ def test_a_caller_of_a_scope_sees_its_part_and_is_refused_where_a_page_is_about_
     bob = reader.as_caller("read", scope="acme/bob")
     assert bob.json("/forgetting")["erasures"] == []
     assert bob.get(f"/forgetting/{erasure['request']}").status_code == 404
+
+
+def test_receipts_are_shown_to_a_token_of_the_scope_that_was_asked(browse):
+    """Whether it is a list, a page or an event. One that was asked in a scope above, or beside, is as if it were not."""
+
+    def fill(store):
+        for name in ("alice", "bob"):
+            session = store.session(f"acme/{name}/trip", scope=f"acme/{name}")
+            session.record("user", f"tea of {name}")
+            session.recall("tea", receipt=True)
+            session.context("tea", receipt=True)
+        for scope in ("acme", "", "acme/alice"):
+            store.recall("tea", scope=scope, receipt=True)
+
+    whole = browse(fill)
+    alice = whole.as_caller("read", scope="acme/alice")
+    own = [item["position"] for item in alice.json("/recall/receipts")["receipts"]]
+    assert own == [11, 4, 3]
+    assert len(whole.json("/recall/receipts")["receipts"]) == 7
+    assert len(whole.json("/recall/receipts?scope=acme/bob")["receipts"]) == 2
+    for position in range(1, 12):
+        seen = {alice.get(f"{page}/{position}").status_code for page in ("/recall/receipts", "/event")}
+        assert seen == ({200} if position in own else {200, 400} if position < 3 else {400, 404}), position
+    assert [item.position for item in whole.run(whole.store.within("acme/alice").audit.contexts()).contexts] == [4]
+    assert "bob" not in alice.get("/recall/receipts/11").text
 
 
 def test_a_token_of_several_scopes_works_within_all_of_them(reader):

@@ -85,7 +85,7 @@ def test_a_recall_of_the_console_uses_all_filters_and_leaves_no_receipt(reader):
 def test_a_recorded_recall_is_repeated_then_and_now(reader):
     """The verdict in words, the turns of then, and those that today's answer has instead."""
     (listed,) = reader.json("/recall/receipts")["receipts"]
-    assert (listed["query"], listed["hits"]) == ("what does she drink?", 2)
+    assert (listed["query"], listed["turns"], listed["kind"]) == ("what does she drink?", [4, 5], "recall")
     path = f"/recall/receipts/{listed['position']}"
     page = reader.json(path)
     assert page["says"] == [
@@ -99,6 +99,50 @@ def test_a_recorded_recall_is_repeated_then_and_now(reader):
     assert "Asked today, the memory answers otherwise." in reader.get(path).text
     assert reader.get("/recall/receipts/3").status_code == 400
     assert reader.json(f"/recall/receipts?at={listed['position'] - 1}")["receipts"] == []
+
+
+def test_a_context_with_a_receipt_shows_the_text_that_the_model_was_given(browse):
+    """The text of then, although she says something else since; and the turns that were in it, each with a link."""
+
+    def fill(store):
+        trip = store.session("trip", scope="acme/alice")
+        trip.record("user", "I drink tea.")
+        shown = trip.context("what does she drink?", 200, receipt=True)
+        trip.record("user", "I drink coffee now.")
+        texts.append(shown.text)
+
+    texts = []
+    console = browse(fill)
+    page, html = console.json("/recall/receipts/3"), console.get("/recall/receipts/3").text
+    assert (page["text"], page["receipt"]["kind"], page["receipt"]["session"]) == (texts[0], "context", "trip")
+    assert page["says"][0] == "Asked again as of then, the memory gives the same answer."
+    assert [turn["text"] for turn in page["then"]] == ["I drink tea."]
+    assert 'href="/recall/receipts?turn=2"' in html
+    assert 'href="/session?id=trip&amp;turn=2#p2"' in html
+    assert 'href="/recall/receipts/3">Open the receipt' in console.get("/event/3").text
+
+
+def test_a_turn_leads_to_every_recall_and_context_that_was_shown_it(browse):
+    """And to no other: newest first, a page of them at a time, with a filter for words of the question."""
+
+    def fill(store):
+        trip = store.session("trip", scope="acme")
+        trip.record_many([{"role": "user", "text": "tea is nice"}, {"role": "user", "text": "a beagle"}])
+        for number in range(130):
+            store.recall(f"tea {number}", scope="acme", receipt=True, min_relevance=0)
+        store.recall("beagle", scope="acme", receipt=True)
+        trip.context("beagle", receipt=True)
+
+    console = browse(fill)
+    assert [item["query"] for item in console.json("/recall/receipts?turn=3")["receipts"]] == ["beagle"] * 2
+    first = console.json("/recall/receipts?turn=2")
+    rest = console.json(f"/recall/receipts?turn=2&before={first['older']}")
+    found = [item["query"] for page in (first, rest) for item in page["receipts"]]
+    assert found == [f"tea {number}" for number in reversed(range(130))]
+    assert (first["about"]["text"], rest["older"]) == ("tea is nice", None)
+    assert len(console.json("/recall/receipts?q=TEA+12")["receipts"]) == 11
+    assert [item["kind"] for item in console.json("/recall/receipts?session=trip")["receipts"]] == ["context"]
+    assert "No recall and no context" in console.get("/recall/receipts?turn=1").text
 
 
 # The context preview

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -172,6 +173,45 @@ def test_before_a_session_began_it_is_not_listed_and_its_page_says_when_it_did(b
     assert page.status_code == 200
     assert "had not been started" in page.text
     assert "at=3" in page.text
+
+
+def test_what_was_asked_stands_between_the_turns(browse):
+    """For the session, or in a scope that it is in; not for others. As of then, and on each page of a long session."""
+
+    def fill(store):
+        trip = store.session("trip", scope="acme/alice")
+        trip.record("user", "What do I drink?")
+        trip.recall("drink", receipt=True)
+        trip.context("drink", 100, receipt=True)
+        trip.record("assistant", "Tea.")
+        for number in range(5):
+            store.recall(f"asked above {number}", scope="acme", receipt=True)
+        store.recall("asked beside", scope="acme/bob", receipt=True)
+        store.session("other", scope="acme/alice").recall("asked for another", receipt=True)
+        trip.branch("branch").recall("asked for the branch", receipt=True)
+        trip.record_many([{"role": "user", "text": f"turn {number}"} for number in range(TURNS_MAX)])
+
+    def asked(address):
+        page = console.json(address)
+        return [
+            ([receipt["query"] for receipt in item["receipts"]], item["left_out"])
+            for item in (*(turn["asked"] for turn in page["turns"]), page["asked"])
+            if item["receipts"]
+        ]
+
+    console = browse(fill)
+    drink, above = (["drink", "drink"], 0), ([f"asked above {number}" for number in (2, 3, 4)], 2)
+    last = console.json("/session?id=trip")
+    assert asked("/session?id=trip") == [above]
+    assert asked(f"/session?id=trip&before={last['earlier']}") == [drink]
+    assert asked("/session?id=trip&turn=5") == [drink, above]
+    assert asked("/session?id=trip&at=3") == [(["drink"], 0)]
+    assert asked("/session?id=branch&at=5") == []
+    assert asked("/session?id=branch") == [drink, ([*above[0], "asked for the branch"], 2)]
+    html = console.get("/session?id=trip&turn=5").text
+    assert 'href="/recall/receipts/4"' in html
+    assert re.search(r"<q[^>]*>drink</q>: 1 turn found", html)
+    assert "2 more questions were asked" in html
 
 
 def test_hidden_and_inherited_turns_are_marked_with_the_reason(browse):
