@@ -261,7 +261,7 @@ def test_a_caller_of_a_scope_sees_its_part_and_is_refused_where_a_page_is_about_
 
 
 def test_receipts_are_shown_to_a_token_of_the_scope_that_was_asked(browse):
-    """Whether it is a list, a page or an event. One that was asked in a scope above, or beside, is as if it were not."""
+    """A list, a page or an event. One that was asked in a scope above, or beside, is as if it were not."""
 
     def fill(store):
         for name in ("alice", "bob"):
