@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any, Literal, Self
 
 import msgspec
 
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import Event
 from mnemolog.domain.limits import quoted
@@ -117,7 +116,7 @@ class Task(Result, frozen=True, kw_only=True):
     percent: float | None
     """0 to 100."""
     status: str
-    changed_at: datetime
+    changed_at: UtcTime
 
     @classmethod
     def of(cls, state: TaskState) -> Self:
@@ -136,7 +135,7 @@ class Note(Result, frozen=True, kw_only=True):
     """A note with the time it was added."""
 
     text: str
-    added_at: datetime
+    added_at: UtcTime
 
     @classmethod
     def of(cls, state: NoteState) -> Self:
@@ -154,7 +153,7 @@ class Checkpoint(Result, frozen=True, kw_only=True):
     description: str
     position: Position
     """Log position of the checkpoint, for `Session.at`."""
-    created_at: datetime
+    created_at: UtcTime
 
     @classmethod
     def of(cls, state: CheckpointState) -> Self:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Annotated, Final, Protocol, TypeAlias
+
+import msgspec
 
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.position import Micros
+
+UtcTime: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
+"""A time in an answer, in UTC."""
 
 
 class Clock(Protocol):

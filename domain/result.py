@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
+from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.display import dated, one_line
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.hints import as_plain
@@ -74,7 +75,7 @@ class Stale(Result, frozen=True, kw_only=True):
 
     position: Position
     """The projections have read the log up to here."""
-    recorded_at: datetime | None
+    recorded_at: UtcTime | None
     """When the newest turn in them was recorded; None if there is none."""
     why: str
     """What happened when the log was asked."""

@@ -14,7 +14,7 @@ from typing import ClassVar, Final, Literal, get_args
 import msgspec
 from immutables import Map
 
-from mnemolog.domain.clock import to_datetime, within_calendar
+from mnemolog.domain.clock import UtcTime, to_datetime, within_calendar
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RecordedEvent, TokenCreated, TokenRevoked
 from mnemolog.domain.limits import checked_label, quoted
@@ -50,13 +50,13 @@ class Token(Result, frozen=True, kw_only=True):
     verbs: tuple[Verb, ...]
     scopes: tuple[Scope, ...]
     """Where its holder may do so; everywhere if empty."""
-    created_at: datetime
+    created_at: UtcTime
     created_by: str
     """The actor who created it; empty if none was given."""
-    expires_at: datetime | None
-    revoked_at: datetime | None = None
+    expires_at: UtcTime | None
+    revoked_at: UtcTime | None = None
     revoked_by: str = ""
-    last_used_at: datetime | None = None
+    last_used_at: UtcTime | None = None
     """When a server last saw it, to about a minute; None if it was never used, or its folder does not say."""
 
     def is_valid(self, now: datetime) -> bool:

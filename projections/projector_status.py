@@ -11,10 +11,11 @@ import socket
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
+from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.position import Position
@@ -31,8 +32,6 @@ PROJECTORS: Final = "projectors"
 _SHOWN_FIRST: Final[tuple[ProjectorState, ...]] = ("working", "backing off", "idle", "standing by", "dead")
 """The order in which one of several projectors is chosen to be shown."""
 
-Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-
 
 class ProjectorStatus(Result, frozen=True, kw_only=True):
     """What the background projector of a store is doing."""
@@ -43,13 +42,13 @@ class ProjectorStatus(Result, frozen=True, kw_only=True):
     """The last position that the vectors cover, as last reported; None before the first report."""
     error: str | None = None
     """The last error since the last success."""
-    failed_at: Moment | None = None
+    failed_at: UtcTime | None = None
     failures: int = 0
     """Number of failures in a row."""
     retry_in_s: float | None = None
     waits_for: str | None = None
     """The process that embeds, while this projector stands by."""
-    since: Moment | None = None
+    since: UtcTime | None = None
     """When this state began."""
     pid: int | None = None
     host: str | None = None

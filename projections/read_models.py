@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.display import counted
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Micros, Position, Version
@@ -31,9 +31,9 @@ class Turn(Result, frozen=True, kw_only=True):
     text: str
     speaker: str | None
     key: str | None
-    said_at: datetime
+    said_at: UtcTime
     """When it was said; when it was recorded, if the caller gave no time. UTC."""
-    recorded_at: datetime
+    recorded_at: UtcTime
     tool_calls: list[Any] = msgspec.field(default_factory=list)
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
 
@@ -53,13 +53,13 @@ class Fact(Result, frozen=True, kw_only=True):
     value: Any
     """Any JSON value; in a history, None for the end of what was."""
     scope: str
-    valid_from: datetime
+    valid_from: UtcTime
     """Since when it is true: where this value began, in a history of this assertion. UTC."""
     assumed: bool
     """Whether nobody said since when: then since it was said, or recorded."""
-    until: datetime | None = None
+    until: UtcTime | None = None
     """In a history, where the next one begins: this moment is not part of it. Equal to `valid_from` if it is empty."""
-    checked_at: datetime
+    checked_at: UtcTime
     """When it was last said or confirmed: when the newest turn that it rests on was said, else when it was recorded."""
     state: FactState
     """`asserted`: by this call, which is not to say that it holds. `later`: from a later time on."""
@@ -69,7 +69,7 @@ class Fact(Result, frozen=True, kw_only=True):
     """The positions of all assertions that say so one after the other, that one included."""
     because: tuple[Position, ...]
     """The positions of the turns that this assertion rests on. Some of them may have been forgotten."""
-    recorded_at: datetime
+    recorded_at: UtcTime
     maker: str = ""
     """The program that found it; empty if none was named."""
     session: str | None = None
@@ -124,12 +124,12 @@ class SessionSummary(Result, frozen=True, kw_only=True):
     turns: int
     """Number of its own turns, including hidden ones, without forgotten ones."""
     forgotten_turns: int = 0
-    started_at: datetime
-    ended_at: datetime | None
+    started_at: UtcTime
+    ended_at: UtcTime | None
     """None while it is open, also after it was resumed."""
-    said_from: datetime | None = None
+    said_from: UtcTime | None = None
     """When its first turn was said; None without turns. Of an imported session this is before `started_at`."""
-    said_until: datetime | None = None
+    said_until: UtcTime | None = None
     """When its last turn was said."""
     started_position: Position
     last_position: Position
@@ -177,7 +177,7 @@ class Switch(Result, frozen=True, kw_only=True):
     """None when the agent was in no session."""
     to: str
     reason: str
-    at: datetime
+    at: UtcTime
     """When it was recorded. UTC."""
 
 

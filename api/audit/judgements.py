@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 from typing import ClassVar
 
 from msgspec.structs import replace
 
 from mnemolog.domain import errors
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.events import (
     ContextServed,
     Forgotten,
@@ -48,7 +47,7 @@ class Judgement(Result, frozen=True, kw_only=True):
     """Whether no turn answers the question."""
     by: str
     """Who judged; empty if unknown."""
-    judged_at: datetime
+    judged_at: UtcTime
     position: Position
     """Position of the judgement in the log."""
     unusable: str = ""

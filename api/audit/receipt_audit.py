@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
 
@@ -11,6 +10,7 @@ from msgspec.structs import replace
 
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
+from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.events import ContextServed, Event, RecallServed, RecordedEvent, TurnRecorded
 from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.position import Micros, Position
@@ -48,7 +48,7 @@ class AuditedReceipt(Result, frozen=True, kw_only=True):
 
     position: Position
     """Position of the receipt in the log."""
-    served_at: datetime
+    served_at: UtcTime
     query: str
     actor: str
     """Who asked; empty if none was given."""

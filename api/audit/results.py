@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
+from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.events import Event
 from mnemolog.domain.head import Head
@@ -24,7 +23,7 @@ class StoredEvent(Result, frozen=True, kw_only=True):
     """Its idempotency key."""
     recorded_at: int
     """Microseconds since the Unix epoch, as stored."""
-    at: datetime | None
+    at: UtcTime | None
     """The same as a time in UTC; None if it is out of range."""
     state: bytes
     """The stored bytes of the event itself; base64 in JSON."""
@@ -75,9 +74,9 @@ class Diff(Result, frozen=True, kw_only=True):
 
     before: Head
     after: Head
-    before_at: datetime
+    before_at: UtcTime
     """When the last event up to `before` was recorded. Values expired by then are left out."""
-    after_at: datetime
+    after_at: UtcTime
     topics: dict[str, int]
     """How many events of each kind were recorded in between."""
     sessions: tuple[SessionDiff, ...]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.events import ForgetTarget
 from mnemolog.domain.head import Head
@@ -28,8 +28,8 @@ class NodeStatus(Result, frozen=True, kw_only=True):
     """Its host and folder."""
     here: bool
     """Whether it is the folder of this store."""
-    opened_at: datetime
-    seen_at: datetime
+    opened_at: UtcTime
+    seen_at: UtcTime
     """When it last noted something: when it was opened or closed, after a purge, else once a minute while it reads."""
     position: Position
     """How far its views had read the log then."""
@@ -70,7 +70,7 @@ class Certificate(Result, frozen=True, kw_only=True):
     version: int = 1
     log_id: str
     request: str
-    requested_at: datetime
+    requested_at: UtcTime
     reason: str
     actor: str
     asked: tuple[ForgetTarget, ...]
@@ -96,7 +96,7 @@ class AskedQuestion(Result, frozen=True, kw_only=True):
     _columns = ("position", "asked_at", "scope", "session", "stays", "query")
 
     position: Position
-    asked_at: datetime
+    asked_at: UtcTime
     scope: str
     """The scope that was searched; of a question of a session, that of the session."""
     session: str | None
@@ -153,7 +153,7 @@ class ForgottenEvent(Result, frozen=True, kw_only=True):
     stream: str
     topic: str
     request: str
-    requested_at: datetime
+    requested_at: UtcTime
     reason: str
     actor: str
     """Who requested it; empty if none was given."""
@@ -164,7 +164,7 @@ class Erasure(Result, frozen=True, kw_only=True):
 
     request: str
     """Empty for a token."""
-    requested_at: datetime
+    requested_at: UtcTime
     """For a token, when it was revoked."""
     reason: str
     actor: str = ""
@@ -184,7 +184,7 @@ class PendingErasure(Result, frozen=True, kw_only=True):
     _columns = ("request", "requested_at", "reason", "actor", "complete", "waiting_for")
 
     request: str
-    requested_at: datetime
+    requested_at: UtcTime
     reason: str
     actor: str
     """Who requested it; empty if none was given."""

@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Final
 
 from mnemolog.domain import errors, structured_log
+from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.head import Head
 from mnemolog.domain.hints import Hint, again
 from mnemolog.domain.position import Position
@@ -66,7 +67,7 @@ class BackupReport(Result, frozen=True, kw_only=True):
     head: Position
     """The last position of its log."""
     digest: str
-    created_at: datetime
+    created_at: UtcTime
     files: int
     bytes: int
     with_projections: bool

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.display import counted
 from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import Position
@@ -64,7 +63,7 @@ class Status(Result, frozen=True, kw_only=True):
     """Whether the store was opened with `read_only`: then the projections are copies in a temporary folder."""
     log_id: str
     log_format: int
-    created_at: datetime
+    created_at: UtcTime
     stale: Stale | None = None
     """Set if the log does not answer. Then `head` is how far the views have read, and what only the log tells is left
     out: requests to forget, its size, tables and vectors."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar
 
+from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.display import counted
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result, Stale, brief
@@ -41,7 +41,7 @@ class ContextPassage(Result, frozen=True, kw_only=True):
     scope: str
     role: Role
     speaker: str | None
-    said_at: datetime
+    said_at: UtcTime
     text: str
     """The characters `start` to `end` of the turn's text."""
     start: int
@@ -50,7 +50,7 @@ class ContextPassage(Result, frozen=True, kw_only=True):
     """Characters of the turn's text. The context's text has `…` where something is cut off."""
     relevance: float | None
     """As `Hit.relevance`; None for a turn that is shown because it belongs to a hit."""
-    also_said: tuple[datetime, ...] = ()
+    also_said: tuple[UtcTime, ...] = ()
     """When earlier turns said the same; newest first. They are not shown."""
     newer: Position | None = None
     """The most similar statement that the same user made later, as `Hit.newer`."""

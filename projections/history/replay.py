@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.display import counted, dated, named
 from mnemolog.domain.errors import UndecodableEvent
 from mnemolog.domain.events import Forgotten, RecordedEvent, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
@@ -36,9 +36,9 @@ class SessionReplay(Result, frozen=True, kw_only=True):
     branched_at: Position | None
     reason: str
     """Why it was started."""
-    started_at: datetime
+    started_at: UtcTime
     started_position: Position
-    ended_at: datetime | None
+    ended_at: UtcTime | None
     turns: tuple[Turn, ...]
     forgotten: tuple[Position, ...] = ()
     """Where turns were whose content is forgotten."""

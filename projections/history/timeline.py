@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from typing import ClassVar, Final
 
 from mnemolog.domain.agent import agent_of
-from mnemolog.domain.clock import to_datetime, within_calendar
+from mnemolog.domain.clock import UtcTime, to_datetime, within_calendar
 from mnemolog.domain.display import dated, one_line
 from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
@@ -30,9 +29,9 @@ class Moment(Result, frozen=True, kw_only=True):
     _columns: ClassVar[tuple[str, ...]] = ("position", "at", "who", "what", "actor")
 
     position: Position
-    at: datetime
+    at: UtcTime
     """When it was recorded. UTC."""
-    said_at: datetime | None = None
+    said_at: UtcTime | None = None
     """When a turn was said, if the caller gave a time. UTC."""
     stream: str
     version: Version

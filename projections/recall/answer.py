@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, overload
 
 import msgspec
 
+from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.display import counted, one_line
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result, Stale, brief
@@ -55,7 +56,7 @@ class Hit(Result, frozen=True, kw_only=True):
     """Empty if the session has none, or if it was forgotten."""
     role: Role
     speaker: str | None
-    said_at: datetime
+    said_at: UtcTime
     key: str | None
     scope: str
     metadata: dict[str, Any]
