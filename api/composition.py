@@ -45,7 +45,7 @@ from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.history.states import SessionStates
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.recall.prefetch import Prefetcher
-from mnemolog.projections.recall.prefetch_ticket import Moment
+from mnemolog.projections.recall.prefetch_ticket import StoreState
 from mnemolog.projections.recall.service import Recalls
 from mnemolog.projections.sql.opening import open_snapshots
 from mnemolog.projections.sql.snapshots import SnapshotStore
@@ -302,9 +302,9 @@ def _answering(shared: SharedParts, visible: VisibleEvents) -> tuple[Recalls, Co
 def _prefetcher(shared: SharedParts, agents: Agents, recalls: Recalls) -> Prefetcher:
     log, projections = shared.log, shared.projections
 
-    def moment(session_id: str) -> Moment:
+    def moment(session_id: str) -> StoreState:
         """Return the state that a prefetch is checked against: it changes with a switch, rewind or restore."""
-        return Moment(
+        return StoreState(
             generation=agents.generation(session_id),
             epoch=log.epoch(),
             head=log.head().position,

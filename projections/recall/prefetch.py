@@ -19,12 +19,12 @@ from mnemolog.infra.runtime import fork_guard, shutdown
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch_ticket import (
     HANDED_OUT,
-    Moment,
     Outcome,
     PrefetchReason,
     PrefetchResult,
     Request,
     Stamp,
+    StoreState,
     Ticket,
 )
 
@@ -53,7 +53,7 @@ class Prefetcher:
     Safe for many threads. After a fork, the child gets `StoreForked`.
     """
 
-    def __init__(self, recall: Callable[[Request], Recall], moment: Callable[[str], Moment]) -> None:
+    def __init__(self, recall: Callable[[Request], Recall], moment: Callable[[str], StoreState]) -> None:
         self._recall, self._moment = recall, moment
         self._lock = fork_guard.lock()
         """Held for moments, never during a recall."""

@@ -67,7 +67,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
+class StoreState(msgspec.Struct, frozen=True, kw_only=True):
     """The current state of a session's agent, the log and the model."""
 
     generation: int
@@ -87,9 +87,9 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the ticket, rising from 1 in each store object."""
     session: str
     query: str
-    asked: Moment
+    asked: StoreState
 
-    def broken(self, now: Moment, *, answered_by: str | None, max_behind: int | None) -> PrefetchReason | None:
+    def broken(self, now: StoreState, *, answered_by: str | None, max_behind: int | None) -> PrefetchReason | None:
         """Return why an answer must not be returned `now`; None if the stamp is valid.
 
         `answered_by` is the fingerprint in the answer. All known fingerprints must be equal. `max_behind` is how many
@@ -186,7 +186,7 @@ class Ticket:
         """End it without an answer in a forked child, where locks of the parent's threads may be held forever."""
         self._ending = _ended(Outcome(reason=PrefetchReason.CLOSED))
 
-    def taken(self, now: Moment, *, max_behind: int | None) -> PrefetchResult:
+    def taken(self, now: StoreState, *, max_behind: int | None) -> PrefetchResult:
         """Return the result to hand out `now`. See `Stamp.broken`."""
         outcome = self.outcome or Outcome(reason=PrefetchReason.NOT_READY)
         if outcome.reason in (None, PrefetchReason.NOT_READY):
