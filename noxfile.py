@@ -64,5 +64,5 @@ def openai_agents(session: nox.Session) -> None:
 
 @nox.session
 def server(session: nox.Session) -> None:
-    """The server's API against its own description: schemathesis makes requests from the OpenAPI document."""
-    run_against(session, "server", "schemathesis", tests="tests/server/schema")
+    """The server's API against its own description: schemathesis and a generated client use the OpenAPI document."""
+    run_against(session, "server", "schemathesis", "openapi-python-client", tests="tests/server/schema")

@@ -25,7 +25,7 @@ class Head(Result, frozen=True, kw_only=True, omit_defaults=True):
     """The log's digest at `position`, 64 hexadecimal digits."""
     log_id: str | None = None
     """The id of the log, in a file of heads; None where it was not noted."""
-    noted_at: str | None = None
+    noted_at: Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})] | None = None
     """When the head was noted, in ISO 8601. For people: no decision depends on it."""
 
     def __str__(self) -> str:

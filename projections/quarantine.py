@@ -21,6 +21,7 @@ import filelock
 import msgspec
 
 from mnemolog.domain import errors, structured_log
+from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.hints import Hint, remedy
@@ -55,7 +56,7 @@ class QuarantinedItem(Result, frozen=True, kw_only=True):
     reason: str
     state: str
     """Why it was unusable: a value of `mnemolog.projections.drift.Drift`."""
-    when: datetime | None
+    when: UtcTime | None
     """When it was moved to quarantine, by its reason file. UTC."""
     bytes: int
     log_id: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,7 +11,7 @@ from urllib.parse import urlencode
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from mnemolog.domain.clock import local_time
 from mnemolog.domain.display import counted, dated, one_line, visible, visible_json, visible_lines
@@ -39,6 +40,7 @@ def environment() -> Environment:
     made.filters.update(
         visible=visible,
         requests=as_requests,
+        with_code=lambda text: Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text)))),
         lines=visible_lines,
         line=one_line,
         number=lambda value: f"{value:,}",

@@ -28,6 +28,8 @@ from mnemolog.server.console.security import (
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.authentication import is_program
 from mnemolog.server.http.hints import as_plain
+from mnemolog.server.http.openapi import PATH as DOCUMENT
+from mnemolog.server.http.openapi import document
 from mnemolog.server.http.problems import PROBLEM_JSON, hint_of, status_of
 
 LogIn = Callable[[str], Awaitable[Caller | None]]
@@ -37,7 +39,8 @@ LOGIN: Final = "/login"
 LOGOUT: Final = "/logout"
 THEME: Final = "/theme"
 STATIC: Final = "/static/"
-PUBLIC: Final = (LOGIN, LOGOUT, THEME, STATIC)
+API_PAGE: Final = "/docs"
+PUBLIC: Final = (LOGIN, LOGOUT, THEME, STATIC, API_PAGE, DOCUMENT)
 """Prefixes of paths that need no token: they have no content."""
 NAVIGATION: Final = (
     ("Look", (("/", "Overview"), ("/sessions", "Sessions"), ("/lineage", "Lineage"), ("/live", "Live"))),
@@ -86,6 +89,7 @@ class Console:
             self._route(LOGIN, self._login, "GET", "POST"),
             self._route(LOGOUT, self._logout, "POST"),
             self._route(THEME, self._theme, "POST"),
+            self._route(API_PAGE, self._api),
             Route(f"{STATIC}{{name:path}}", send_asset, methods=["GET"]),
             self._route("/{path:path}", self._no_page),
         ]
@@ -141,6 +145,9 @@ class Console:
         response = redirect(local_target(target))
         self._set_cookie(request, response, LOGIN_COOKIE, token)
         return response
+
+    async def _api(self, request: Request) -> Response:
+        return self._page(request, "api.html", "API", document())
 
     async def _logout(self, _: Request) -> Response:
         response = redirect("/")

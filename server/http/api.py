@@ -39,8 +39,18 @@ from mnemolog.server.http.execution import (
 )
 from mnemolog.server.http.guard import HUNG_UP
 from mnemolog.server.http.live_events import FollowEndpoint, Followers
-from mnemolog.server.http.openapi import DocumentEndpoint
-from mnemolog.server.http.operation_table import EVENT_STREAM, JSON, KEY_HEADER, OPERATIONS, PREFIX, Operation
+from mnemolog.server.http.openapi import PATH as DOCUMENT
+from mnemolog.server.http.openapi import document_body
+from mnemolog.server.http.operation_table import (
+    EVENT_STREAM,
+    JSON,
+    JSON_LINES,
+    KEY_HEADER,
+    OCTETS,
+    OPERATIONS,
+    PREFIX,
+    Operation,
+)
 from mnemolog.server.http.problems import (
     RequestRefused,
     internal_error,
@@ -78,7 +88,7 @@ def make_app(
     """
     api = Mount(PREFIX, app=_Api(folders or Folders(), followers or Followers(store), bodies or Bodies()))
     app = Starlette(
-        routes=[api, *routes] if with_api else routes,
+        routes=[Route(DOCUMENT, _document), api, *routes] if with_api else routes,
         middleware=[Middleware(Authentication, callers=Callers(store), store=store)]
         if middleware is None
         else middleware,
@@ -92,6 +102,10 @@ def make_app(
     )
     app.router.redirect_slashes = False
     return app
+
+
+async def _document(_: Request) -> Response:
+    return Response(document_body(), media_type=JSON)
 
 
 async def _problem(request: Request, error: Any) -> Response:
@@ -135,7 +149,7 @@ class _Api(Router):
 
     def __init__(self, folders: Folders, followers: Followers, bodies: Bodies) -> None:
         endpoints: list[Endpoint] = [OperationEndpoint(operation, folders, bodies) for operation in OPERATIONS]
-        endpoints += FollowEndpoint(followers), DocumentEndpoint()
+        endpoints.append(FollowEndpoint(followers))
         by_path: dict[str, list[Endpoint]] = {}
         for endpoint in endpoints:
             by_path.setdefault(endpoint.operation.path, []).append(endpoint)
@@ -152,7 +166,7 @@ class _Api(Router):
 
 
 async def _no_path(_: Scope, __: Receive, ___: Send) -> NoReturn:
-    raise RequestRefused("NotFound", 404, "there is no such path", f"`GET {PREFIX}/openapi.json` lists all paths")
+    raise RequestRefused("NotFound", 404, "there is no such path", f"`GET {DOCUMENT}` lists all paths")
 
 
 class _Path:
@@ -214,7 +228,8 @@ class OperationEndpoint:
         if self._pool in STOPPABLE and (running := request.scope["state"].get(RUNNING)) is not None:
             running.can_stop = True
         if self.operation.method is AuditService.export:
-            return await export_response(caller.store, arguments, head_only=request.method == "HEAD")
+            kind = OCTETS if OCTETS in request.headers.get("accept", "") else JSON_LINES
+            return await export_response(caller.store, arguments, kind, head_only=request.method == "HEAD")
         known = request.headers.get("if-none-match")
         if self._reports and EVENT_STREAM in request.headers.get("accept", ""):
             return progress_response(

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
-from functools import cached_property
-from typing import Any, Final
+import re
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from functools import cache
+from typing import Any, Final, get_args, get_origin
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from mnemolog.audit.service import AuditService
+from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
 from mnemolog.infra.version import this_version
 from mnemolog.server.http.live_events import TAIL
-from mnemolog.server.http.operation_table import EVENT_STREAM, JSON, JSON_LINES, OPERATIONS, PREFIX, Operation
-from mnemolog.server.http.problems import PROBLEM_JSON, Problem
-from mnemolog.server.http.serialization import Answers, Arguments, reports_progress
+from mnemolog.server.http.operation_table import (
+    BY_METHOD,
+    EVENT_STREAM,
+    JSON,
+    JSON_LINES,
+    OCTETS,
+    OPERATIONS,
+    PREFIX,
+    Operation,
+)
+from mnemolog.server.http.problems import PROBLEM_JSON, Problem, status_of_kind
+from mnemolog.server.http.request_examples import EXAMPLES
+from mnemolog.server.http.serialization import Answers, Arguments, ListPage, Parameter, Value, reports_progress
+from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
+PATH: Final = f"{PREFIX}/openapi.json"
 REFERENCE: Final = "#/components/schemas/{name}"
 _STATUSES: Final = {
     "400": "An argument is invalid.",
@@ -30,48 +43,89 @@ _STATUSES: Final = {
     "413": "A value is larger than its limit.",
     "default": "A problem: a 5xx with `Retry-After` may be sent again.",
 }
+_SCALARS: Final = {str: "Text", int: "Number", bool: "Boolean", Any: "Any"}
+_BULLET: Final = re.compile(r"^- `(\w+)`: (.*(?:\n  .*)*)\n?", re.MULTILINE)
+_METHOD: Final = re.compile(r"`(MemoryStore|Session)\.(\w+)`")
+_SENTENCE: Final = re.compile(r"(?<=[.:)]) (?=[A-Z`])")
+_OF_PYTHON: Final = re.compile(r"(?:Raise|Warn|Given a path|See `MemoryStore)|.*(?<!\()docs/|.*=mnemolog")
+"""Sentences that say nothing to a caller of the API. The errors that they name are listed as problems."""
+_WORDS: Final = (
+    (r" \(docs/[^)]*\)", ""),
+    (r"a `datetime` with a time zone, a `date`(?: \(its start\))? or ISO 8601 text", "ISO 8601 text"),
+    (r"\bYields?\b", "Return"),
+    (r"\ba handle on |a handle or ", ""),
+    (r"\bNone\b", "null"),
+    (r"\bTrue\b", "true"),
+    (r"\bFalse\b", "false"),
+)
+"""What docstrings say for Python, and how HTTP says it."""
 
 
-def _openapi(self: MemoryStore) -> dict[str, Any]:
-    """Return this document."""
-    raise NotImplementedError  # Never called: its signature and docstring describe the route.
-
-
-OPENAPI: Final = Operation(http="GET", path="/openapi.json", owner=MemoryStore, method=_openapi, verb="read")
-
-
-class DocumentEndpoint:
-    """Answers `GET /v1/openapi.json`."""
-
-    operation = OPENAPI
-
-    async def respond(self, _: Request) -> Response:
-        """Return the document."""
-        return Response(self._body, media_type=JSON)
-
-    @cached_property
-    def _body(self) -> bytes:
-        return to_json(document())
-
-
-class _OperationSchemas:
-    """An operation with its schemas."""
+class _Described:
+    """An operation with its schemas and its docstring in words of HTTP."""
 
     def __init__(self, operation: Operation) -> None:
         self.operation, self.arguments = operation, Arguments(operation)
-        is_stream = operation in (TAIL, OPENAPI) or operation.method is AuditService.export
+        is_stream = operation is TAIL or operation.method is AuditService.export
         self.types: tuple[Any, ...] = () if is_stream else Answers(operation).types
         self.reports = not is_stream and reports_progress(operation)
+        text = inspect.cleandoc((operation.same_as or operation.method).__doc__ or "")
+        of_method = inspect.cleandoc(operation.method.__doc__ or "")
+        self.of_parameters = {
+            name: in_words_of_http(" ".join(what.split())) for name, what in _BULLET.findall(of_method)
+        }
+        kept = "\n".join(line for line in _BULLET.sub("", text).splitlines() if not line.startswith("    "))
+        paragraphs = [
+            _SENTENCE.split(" ".join(part.split())) for part in re.sub(r"^(.*)\n", r"\1\n\n", kept).split("\n\n")
+        ]
+        told = [" ".join(item for item in part if not _OF_PYTHON.match(item)) for part in paragraphs]
+        self.summary, *rest = (in_words_of_http(part) for part in told if part)
+        raised = " ".join(item for part in paragraphs for item in part if item.startswith("Raise"))
+        kinds = {
+            name: kind
+            for name in re.findall(r"`(\w+)`", raised)
+            if isinstance(kind := getattr(errors, name, None), type)
+        }
+        problems = ", ".join(f"`{name}` ({status_of_kind(kind)})" for name, kind in kinds.items())
+        self.description = "\n\n".join([*rest, *([f"Problems: {problems}."] if problems else [])])
 
     def all_types(self) -> Iterable[Any]:
         """Yield the types whose schemas are needed."""
         yield from self.types
         yield self.arguments.struct
 
+    def example(self, parameter: Parameter) -> Any:
+        """Return an example of an argument, `UNSET` for one that an example does without."""
+        own = EXAMPLES.get(f"{self.operation.name}.{parameter.name}", msgspec.UNSET)
+        return EXAMPLES[parameter.name] if parameter.required and own is msgspec.UNSET else own
 
+    def parameter(self, parameter: Parameter, place: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the description of an argument in the path or the query."""
+        made = {"name": parameter.name, "in": place, "required": parameter.required, "schema": schema}
+        if what := self.of_parameters.get(parameter.name):
+            made["description"] = what
+        if (example := self.example(parameter)) is not msgspec.UNSET:
+            made["example"] = example
+        return made
+
+
+def in_words_of_http(text: str) -> str:
+    """Return a docstring as a caller of the API reads it: paths for methods, null for None, no pages of the sources."""
+    for pattern, words in _WORDS:
+        text = re.sub(pattern, words, text)
+    return _METHOD.sub(_path_of, text).strip()
+
+
+def _path_of(found: re.Match[str]) -> str:
+    owner = {"MemoryStore": MemoryStore, "Session": Session}[found[1]]
+    operation = BY_METHOD.get(getattr(owner, found[2], None))  # type: ignore[arg-type]
+    return found[0] if operation is None else f"`{operation.http} {PREFIX}{operation.path}`"
+
+
+@cache
 def document() -> dict[str, Any]:
     """Return the document."""
-    described = [_OperationSchemas(operation) for operation in (*OPERATIONS, TAIL, OPENAPI)]
+    described = [_Described(operation) for operation in (*OPERATIONS, TAIL)]
     kinds: dict[Any, None] = dict.fromkeys(kind for item in described for kind in item.all_types())
     kinds[Problem] = None
     found, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
@@ -83,6 +137,8 @@ def document() -> dict[str, Any]:
     for item in described:
         if not item.arguments.in_body:  # Their properties are in the query.
             components.pop(item.arguments.struct.__name__)
+    names = {_component(schemas[kind]): _name(kind) for kind in kinds if get_origin(kind) in (ListPage, Value)}
+    references = {REFERENCE.format(name=old): REFERENCE.format(name=new) for old, new in names.items()}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -92,55 +148,83 @@ def document() -> dict[str, Any]:
         },
         "servers": [{"url": "/"}],
         "security": [{"token": []}],
-        "paths": paths,
+        "paths": _plain(paths, references),
         "components": {
-            "schemas": components,
+            "schemas": {names.get(name, name): _plain(schema, references) for name, schema in components.items()},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "responses": {"Problem": _problem(schemas[Problem])},
         },
     }
 
 
-def _operation(item: _OperationSchemas, schemas: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
-    operation = item.operation
-    summary, *lines = inspect.cleandoc((operation.same_as or operation.method).__doc__ or "").splitlines()
-    description = "\n".join(line for line in lines if not line.startswith("    "))  # Without examples in Python.
-    of_body = _resolved(schemas[item.arguments.struct], components)
-    for parameter in item.arguments.parameters:
-        if parameter.name in of_body["properties"] and parameter.default is not None:
-            of_body["properties"][parameter.name]["default"] = msgspec.to_builtins(parameter.default)
-    made: dict[str, Any] = {
-        "operationId": operation.name,
-        "summary": summary,
-        "description": description.strip(),
-        "tags": [operation.path.split("/")[1]],
-        "x-mnemolog-verb": operation.verb,
-        "parameters": [*_in_path(item.arguments), *_headers(operation)],
-        "responses": _answers(item, schemas),
+@cache
+def document_body() -> bytes:
+    """Return the document as JSON."""
+    return to_json(document())
+
+
+def _name(kind: Any) -> str:
+    """Return the name of the schema of a page or a value: `TurnPage`, `NumberValue`."""
+    (item,) = get_args(kind)
+    of = next((part for part in get_args(item) if hasattr(part, "__struct_fields__")), item)
+    word = _SCALARS.get(of) or ("Object" if get_origin(of) is dict else of.__name__)
+    return word + ("Page" if get_origin(kind) is ListPage else "Value")
+
+
+def _plain(schema: Any, references: Mapping[str, str]) -> Any:
+    """Return a schema as generators of clients read it: each array has `items`, of one schema."""
+    if isinstance(schema, list):
+        return [_plain(item, references) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {
+        name: value if name in ("example", "default") else _plain(value, references)
+        for name, value in schema.items()
+        if name != "title" or isinstance(value, dict)  # That of a property.
     }
-    if item.arguments.in_body:
-        is_needed = bool(of_body.get("required"))
-        made["requestBody"] = {
-            "required": is_needed,
-            "content": {JSON: {"schema": schemas[item.arguments.struct]}},
-        }
-    else:
-        made["parameters"] += [
-            {"name": name, "in": "query", "required": name in of_body.get("required", ()), "schema": schema}
-            for name, schema in of_body["properties"].items()
-        ]
-        if operation is TAIL:
-            made["parameters"].append({"name": "Last-Event-ID", "in": "header", "schema": {"type": "integer"}})
+    if "$ref" in made:
+        made["$ref"] = references.get(made["$ref"], made["$ref"])
+    if made.get("type") == "array":
+        parts = made.pop("prefixItems", None)
+        made["items"] = made.get("items") or (parts[0] if parts else {})
     return made
 
 
-def _in_path(arguments: Arguments) -> list[dict[str, Any]]:
-    kinds = {str: {"type": "string", "minLength": 1}, int: {"type": "integer"}}
-    return [
-        {"name": item.name, "in": "path", "required": True, "schema": kinds[item.type]}
-        for item in arguments.parameters
-        if item.in_path
-    ]
+def _operation(item: _Described, schemas: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
+    operation = item.operation
+    of_body = components[_component(schemas[item.arguments.struct])]
+    for parameter in item.arguments.parameters:
+        if parameter.name in of_body["properties"]:
+            schema = of_body["properties"][parameter.name]
+            default = parameter.default
+            if default is not None:
+                seconds = default.total_seconds() if isinstance(default, timedelta) else default
+                schema["default"] = msgspec.to_builtins(seconds)
+            if item.arguments.in_body and (what := item.of_parameters.get(parameter.name)):
+                schema["description"] = what
+    kinds: dict[Any, dict[str, Any]] = {str: {"type": "string", "minLength": 1}, int: {"type": "integer"}}
+    in_path = [item.parameter(one, "path", kinds[one.type]) for one in item.arguments.parameters if one.in_path]
+    made: dict[str, Any] = {
+        "operationId": operation.name.replace(".", "_").lstrip("_"),
+        "summary": item.summary,
+        "description": item.description,
+        "tags": [operation.path.split("/")[1]],
+        "x-mnemolog-verb": operation.verb,
+        "parameters": [*in_path, *_headers(operation)],
+        "responses": _answers(item, schemas),
+    }
+    others = [parameter for parameter in item.arguments.parameters if not parameter.in_path]
+    if item.arguments.in_body:
+        example = {one.name: value for one in others if (value := item.example(one)) is not msgspec.UNSET}
+        made["requestBody"] = {
+            "required": bool(of_body.get("required")),
+            "content": {JSON: {"schema": schemas[item.arguments.struct], "example": example}},
+        }
+    else:
+        made["parameters"] += [item.parameter(one, "query", of_body["properties"][one.name]) for one in others]
+        if operation is TAIL:
+            made["parameters"].append({"name": "Last-Event-ID", "in": "header", "schema": {"type": "integer"}})
+    return made
 
 
 def _headers(operation: Operation) -> list[dict[str, Any]]:
@@ -153,23 +237,22 @@ def _headers(operation: Operation) -> list[dict[str, Any]]:
     return []
 
 
-def _answers(item: _OperationSchemas, schemas: dict[Any, Any]) -> dict[str, Any]:
-    operation = item.operation
+def _answers(item: _Described, schemas: dict[Any, Any]) -> dict[str, Any]:
+    operation, text = item.operation, {"schema": {"type": "string"}}
     answers: dict[str, Any] = {
         status: {"$ref": "#/components/responses/Problem", "description": why} for status, why in _STATUSES.items()
     }
     if operation is TAIL:
-        return {"200": {"description": "Events.", "content": {EVENT_STREAM: {}}}} | answers
-    if operation is OPENAPI:
-        return {"200": {"description": "The document.", "content": {JSON: {"schema": {}}}}} | answers
+        return {"200": {"description": "Events.", "content": {EVENT_STREAM: text}}} | answers
     if operation.method is AuditService.export:
-        return {"200": {"description": "The export.", "content": {JSON_LINES: {}}}} | answers
+        kinds = {JSON_LINES: text, OCTETS: {"schema": {"type": "string", "format": "binary"}}}
+        return {"200": {"description": "The export.", "content": kinds}} | answers
     content: dict[str, Any] = {}
     if item.types:
         found = [schemas[kind] for kind in item.types]
         content[JSON] = {"schema": found[0] if len(found) == 1 else {"anyOf": found}}
     if item.reports:
-        content[EVENT_STREAM] = {}
+        content[EVENT_STREAM] = text
     answer: dict[str, Any] = {"description": "The result."} | ({"content": content} if content else {})
     if operation.of_log_alone:
         answer["headers"] = {"ETag": {"schema": {"type": "string"}, "description": "The position of the log."}}
@@ -181,6 +264,6 @@ def _problem(schema: Any) -> dict[str, Any]:
     return {"description": "A problem (RFC 9457).", "content": {PROBLEM_JSON: {"schema": schema}}}
 
 
-def _resolved(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = components[schema["$ref"].rpartition("/")[2]]
-    return found
+def _component(schema: Mapping[str, Any]) -> str:
+    name: str = schema["$ref"].rpartition("/")[2]
+    return name

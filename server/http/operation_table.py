@@ -30,6 +30,7 @@ SCOPE_HEADER: Final = "mnemolog-scope"
 """Limits a request to some of the scopes of its caller."""
 JSON: Final = "application/json"
 JSON_LINES: Final = "application/jsonl"
+OCTETS: Final = "application/octet-stream"
 EVENT_STREAM: Final = "text/event-stream"
 
 OWNERS: Final[dict[type, str]] = {

@@ -85,7 +85,12 @@ _MEMBERS: Final = frozenset(Problem.__struct_fields__)
 
 def status_of(error: MnemologError) -> int:
     """Return the status of the answer to a request that failed with this error."""
-    return next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
+    return status_of_kind(type(error))
+
+
+def status_of_kind(kind: type[MnemologError]) -> int:
+    """Return the status of the answer to a request that failed with an error of this class."""
+    return next(_STATUS[base] for base in kind.__mro__ if base in _STATUS)
 
 
 def hint_of(error: MnemologError) -> str:

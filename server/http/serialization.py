@@ -227,7 +227,7 @@ class Arguments:
         try:
             found = self._decoder.decode(body or b"{}") if self.in_body else self._from_query(query)
         except msgspec.ValidationError as error:
-            raise _invalid(str(error)) from error
+            raise _invalid(str(error), self._others) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidInput("body", f"is not JSON: {error}") from error
         except RecursionError as error:
@@ -293,14 +293,14 @@ def _number(text: str) -> int | str:
     return int(text) if text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 20 else text
 
 
-def _invalid(message: str) -> InvalidInput:
+def _invalid(message: str, known: Iterable[str]) -> InvalidInput:
     """Return the error for arguments that do not fit, with the name of the one that does not."""
     why, _, place = message.partition(" - at `$")
     if place:
         return InvalidInput(place.strip("`").lstrip(".") or "body", why[0].lower() + why[1:].replace("`", ""))
     named = why.split("`")[1] if why.count("`") == 2 else "body"
     if named != "body":
-        why = "is required" if "missing" in why else "is no argument of this operation"
+        why = "is required" if "missing" in why else f"is no argument; there are {', '.join(known) or 'none'}"
     return InvalidInput(named, why.replace("`", ""))
 
 

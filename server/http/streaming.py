@@ -13,7 +13,7 @@ from mnemolog.adapters.support.store_access import exported_lines
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in, stopping
 from mnemolog.projections.ports import Progress
-from mnemolog.server.http.operation_table import EVENT_STREAM, JSON_LINES
+from mnemolog.server.http.operation_table import EVENT_STREAM
 from mnemolog.server.http.problems import to_body
 
 PROGRESS_S: Final = 0.1
@@ -70,13 +70,16 @@ def progress_response(
     return Stream(events(), EVENT_STREAM, ended=end)
 
 
-async def export_response(store: AsyncMemoryStore, arguments: dict[str, Any], *, head_only: bool) -> Response:
+async def export_response(
+    store: AsyncMemoryStore, arguments: dict[str, Any], kind: str, *, head_only: bool
+) -> Response:
     """Send an export of the log as it is written. It ends with its trailer; one that breaks off has none.
 
-    No thread waits for a caller who reads slowly: each chunk is made when the one before was taken.
+    `kind` is its media type. No thread waits for a caller who reads slowly: each chunk is made when the one before was
+    taken.
     """
     if head_only:
-        return Response(media_type=JSON_LINES)
+        return Response(media_type=kind)
     lines = await run_in("read", store, lambda of: exported_lines(of, **arguments))
     first = await run_in("read", store, lambda _: _chunk(lines))  # Now, so that what is refused is no stream.
 
@@ -86,7 +89,7 @@ async def export_response(store: AsyncMemoryStore, arguments: dict[str, Any], *,
             yield chunk
             chunk = await run_in("read", store, lambda _: _chunk(lines))
 
-    return Stream(chunks(), JSON_LINES, ended=lambda: None)
+    return Stream(chunks(), kind, ended=lambda: None)
 
 
 def _chunk(lines: Iterator[bytes]) -> bytes:

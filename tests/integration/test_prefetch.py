@@ -16,7 +16,7 @@ from mnemolog.domain.position import Position
 from mnemolog.projections.recall import prefetch, prefetch_ticket
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch import REMEMBERED_MAX, WAITING_MAX, Prefetcher
-from mnemolog.projections.recall.prefetch_ticket import Moment, PrefetchReason, Request
+from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, Request, StoreState
 from tests.interrupts import Interrupt, trace_lines
 from tests.support import WAIT_S, in_thread, wait_until
 
@@ -36,7 +36,7 @@ class Desk:
         self.free = threading.Event()
 
     def moment(self, session):
-        return Moment(generation=self.generations[session], head=Position(self.head), model=self.model)
+        return StoreState(generation=self.generations[session], head=Position(self.head), model=self.model)
 
     def recall(self, request):
         self.running += 1
@@ -120,7 +120,7 @@ def test_one_thread_answers_each_prefetch_once_with_its_ticket(desk):
     desk.generations["a"], desk.head, desk.model = 3, 77, "m1"
     first, second = desk.submit("a", "tea"), desk.submit("b", "milk")
     assert (first.id, second.id) == (1, 2)
-    assert first.stamp.asked == Moment(generation=3, head=Position(77), model="m1")
+    assert first.stamp.asked == StoreState(generation=3, head=Position(77), model="m1")
     assert (first.stamp.session, first.stamp.query, first.stamp.number) == ("a", "tea", 1)
     assert first.wait(WAIT_S)
     assert second.wait(WAIT_S)
@@ -390,7 +390,7 @@ def test_a_recall_that_closes_the_store_does_not_wait_for_itself():
         done.set()
         return answer(request.query)
 
-    prefetcher = Prefetcher(recall, lambda _: Moment(generation=0, head=Position(1)))
+    prefetcher = Prefetcher(recall, lambda _: StoreState(generation=0, head=Position(1)))
     prefetcher.submit(Request(session="a", query="tea"))
     assert done.wait(WAIT_S)
     assert closed == [False]
@@ -403,7 +403,7 @@ def test_eight_threads_never_get_the_answer_of_another_session(rng):
     agent = {session: n % 5 for n, session in enumerate(sessions)}
     switching = threading.Lock()
     prefetcher = Prefetcher(
-        lambda request: answer(request.query), lambda s: Moment(generation=agents[agent[s]], head=Position(1))
+        lambda request: answer(request.query), lambda s: StoreState(generation=agents[agent[s]], head=Position(1))
     )
     seeds = [rng.random() for _ in range(8)]
 
@@ -524,7 +524,7 @@ from mnemolog.domain.errors import StoreForked
 from mnemolog.domain.position import Position
 from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.answer import Recall
-from mnemolog.projections.recall.prefetch_ticket import Moment, Request
+from mnemolog.projections.recall.prefetch_ticket import StoreState, Request
 
 began, free = threading.Event(), threading.Event()
 
@@ -533,7 +533,7 @@ def recall(request):
     free.wait()
     return Recall(query=request.query, hits=(), head=0, vectors_cover=None, legs=(), unavailable_legs={}, model=None)
 
-prefetcher = Prefetcher(recall, lambda session: Moment(generation=0, head=Position(0)))
+prefetcher = Prefetcher(recall, lambda session: StoreState(generation=0, head=Position(0)))
 ticket = prefetcher.submit(Request(session="a", query="tea"))
 began.wait()
 """
@@ -602,7 +602,7 @@ def busy(request):
 
 began.clear()
 free.set()
-prefetcher = Prefetcher(busy, lambda session: Moment(generation=0, head=Position(0)))
+prefetcher = Prefetcher(busy, lambda session: StoreState(generation=0, head=Position(0)))
 prefetcher.submit(Request(session="a", query="tea"))
 began.wait()
 """

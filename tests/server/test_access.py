@@ -24,8 +24,11 @@ def test_a_server_refuses_requests_without_a_token_and_with_a_revoked_one(folder
     """API, MCP, metrics and pages; the revocation comes from another process."""
     created = tokens("alice", scopes=["acme/alice"])
     with server(folder, "--require-token") as (url, _), httpx2.Client(base_url=url) as client:
-        for path in ("/v1/sessions", "/v1/openapi.json", "/v1/tail", "/mcp", "/metrics", "/", "/sessions", "/tokens"):
+        for path in ("/v1/sessions", "/v1/tail", "/mcp", "/metrics", "/", "/sessions", "/tokens"):
             assert client.get(path).status_code == 401, path
+        for path, kind in (("/v1/openapi.json", "application/json"), ("/docs", "text/html; charset=utf-8")):
+            shown = client.get(path, headers={"accept": "text/html"})
+            assert (shown.status_code, shown.headers["content-type"]) == (200, kind)
         page = client.get("/sessions", headers={"accept": "text/html"})
         assert (page.status_code, page.headers["location"]) == (303, "/login?next=%2Fsessions")
         assert client.get("/login", headers={"accept": "text/html"}).status_code == 200

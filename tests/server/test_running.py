@@ -58,7 +58,7 @@ def test_beyond_loopback_every_request_needs_a_token(folder, certificate):
     with server(folder, "--host", "0.0.0.0", "--tls-cert", str(cert), "--tls-key", str(key)) as (url, _):
         url, trusting = url.replace("0.0.0.0", "127.0.0.1"), ssl.create_default_context(cafile=str(cert))
         with httpx2.Client(verify=trusting, timeout=WAIT_S) as client:
-            for path in ("/v1/head", "/v1/tail", "/v1/openapi.json", "/metrics", "/mcp", "/", "/sessions", "/none"):
+            for path in ("/v1/head", "/v1/tail", "/metrics", "/mcp", "/", "/sessions", "/none"):
                 assert client.get(f"{url}{path}").status_code == 401, path
             assert client.get(f"{url}/healthz").status_code == 200
             assert client.get(f"{url}/healthz").headers["strict-transport-security"]

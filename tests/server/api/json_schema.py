@@ -18,7 +18,7 @@ KINDS = {
 KNOWN = {
     *("$ref", "anyOf", "type", "properties", "required", "additionalProperties", "items", "enum", "title"),
     *("description", "default", "format", "contentEncoding", "minItems", "maxItems", "prefixItems", "const"),
-    *("minimum", "maximum", "pattern"),
+    *("minimum", "maximum", "minLength", "pattern"),
 }
 
 

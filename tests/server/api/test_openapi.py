@@ -7,7 +7,7 @@ import re
 import pytest
 
 from mnemolog.server.http.live_events import TAIL
-from mnemolog.server.http.openapi import OPENAPI, document
+from mnemolog.server.http.openapi import document, in_words_of_http
 from mnemolog.server.http.operation_table import BY_NAME, OPERATIONS
 from tests.server.api.examples import EXAMPLES
 from tests.server.api.json_schema import misfits
@@ -28,7 +28,7 @@ def test_every_operation_is_described_with_its_verb(server, described):
     found = {
         item["operationId"]: item["x-mnemolog-verb"] for path in described["paths"].values() for item in path.values()
     }
-    assert found == {item.name: item.verb for item in (*OPERATIONS, TAIL, OPENAPI)}
+    assert found == {item.name.replace(".", "_").lstrip("_"): item.verb for item in (*OPERATIONS, TAIL)}
     assert all(item["summary"] for path in described["paths"].values() for item in path.values())
 
 
@@ -38,6 +38,44 @@ def test_every_reference_resolves_and_every_schema_is_used(server):
     schemas = server("GET", "/openapi.json").json()["components"]["schemas"]
     assert set(re.findall(r'"#/components/schemas/([^"]+)"', text)) == set(schemas)
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+", name) for name in schemas)
+
+
+def test_each_operation_has_an_example_that_fits_and_schemas_for_all_that_it_answers(described):
+    """Each required argument has one. Arrays have one schema for their items, and times a format."""
+    components = described["components"]["schemas"]
+    for path in described["paths"].values():
+        for item in path.values():
+            for part in item["parameters"]:
+                if part.get("required"):
+                    assert not list(misfits(part["example"], part["schema"], components)), item["operationId"]
+            for content in item.get("requestBody", {}).get("content", {}).values():
+                assert not list(misfits(content["example"], content["schema"], components)), item["operationId"]
+            for answer in item["responses"].values():
+                assert all("schema" in content for content in answer.get("content", {}).values())
+    for name, schema in components.items():
+        for field, kind in schema.get("properties", {}).items():
+            if field.endswith("_at") and "integer" not in str(kind) and not name.endswith("Arguments"):
+                assert "date-time" in str(kind), (name, field)
+    text = str(described)
+    assert not re.search(r"'type': 'array'(?!.{0,60}'items': {)|prefixItems", text)
+
+
+def test_the_document_speaks_of_http(described):
+    """Not of Python: no exceptions that are raised, no None, no pages of the sources. Problems have their status."""
+    texts = [part for path in described["paths"].values() for item in path.values() for part in prose_of(item)]
+    for text in texts:
+        assert not re.search(r"\bRaises\b|\bNone\b|\bTrue\b|\bFalse\b|docs/|\bYield|\bhandle\b|`datetime`", text), text
+    record = described["paths"]["/v1/sessions/{session}/turns"]["post"]
+    assert "`SessionAlreadyEnded` (409)" in record["description"]
+    assert in_words_of_http("See `Session.branch`; None (docs/a.md).") == (
+        "See `POST /v1/sessions/{session}/branch`; null."
+    )
+
+
+def prose_of(item):
+    """What the description of an operation says in words."""
+    yield from (item["summary"], item["description"])
+    yield from (part.get("description", "") for part in item["parameters"])
 
 
 READS = [name for name in EXAMPLES if BY_NAME[name].verb == "read" and name != "audit.export"]
