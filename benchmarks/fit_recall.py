@@ -25,12 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from benchmarks.quality.metrics import auroc
 from benchmarks.quality.shapes import Corpus, Question, read_set
 from mnemolog import MemoryStore
 from mnemolog.adapters.importers import import_files
 from mnemolog.cli.progress import bar
 from mnemolog.domain.position import Position
-from mnemolog.evaluation.metrics import auroc
 from mnemolog.projections.recall.question import question
 from mnemolog.projections.recall.ranking import Page
 from mnemolog.projections.recall.scoring import FEATURES, Coefficients, Fitted, features_of

@@ -28,11 +28,11 @@ import msgspec
 
 from benchmarks.quality import ablation, report
 from benchmarks.quality.budget import BUDGETS, packer, tokens_of_model
+from benchmarks.quality.intervals import RESAMPLES, SEED
 from benchmarks.quality.left_out import has_fit, ranked_without
 from benchmarks.quality.results import DatasetResult, Results
 from benchmarks.quality.runner import DEPTH, run, strangers_of
 from benchmarks.quality.shapes import Corpus, read_set
-from mnemolog.evaluation.intervals import RESAMPLES, SEED
 from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
 
 

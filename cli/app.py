@@ -72,8 +72,7 @@ COMMANDS: Final = {
         "verify": ("verify", "Check that the log was not changed."),
         "head": ("status", "Print position and digest of the last event."),
         "audit": ("recall", "Repeat earlier recalls and contexts and compare them."),
-        "judge": ("evaluation", "Say which hits of an earlier recall were good."),
-        "eval": ("evaluation", "Measure recall with questions whose answers are known."),
+        "judge": ("judgements", "Say which hits of an earlier recall were good."),
         "export": ("history", "Write the log as JSON Lines."),
     },
     "Projections and models": {

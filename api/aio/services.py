@@ -29,7 +29,6 @@ class AsyncAuditService(AsyncWrapper[AuditService]):
     recalls = in_background_pool(AuditService.recalls)
     contexts = in_background_pool(AuditService.contexts)
     judge = in_write_pool(AuditService.judge)
-    evaluate = in_background_pool(AuditService.evaluate)
     judgements = in_background_pool(AuditService.judgements)
     forgotten = in_background_pool(AuditService.forgotten)
     erasures = in_read_pool(AuditService.erasures)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
-
-from msgspec.structs import replace
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import UtcTime, to_datetime
@@ -23,11 +20,8 @@ from mnemolog.domain.limits import checked_label
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.evaluation.questions import KnownQuestion
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.projections.recall.question import Mode
-from mnemolog.projections.recall.receipts import RECALLS_STREAM, question_today, recall_of
-from mnemolog.projections.recall.weights import DEFAULT
+from mnemolog.projections.recall.receipts import RECALLS_STREAM, recall_of
 
 
 class Judgement(Result, frozen=True, kw_only=True):
@@ -104,28 +98,6 @@ def judgements(log: EventLog) -> Iterator[Judgement]:
                     yield _judgement(log, *last[receipt], recall_of(served).query)
                 case Forgotten(was=RecallServed.topic | ContextServed.topic):
                     yield _judgement(log, *last[receipt], None)
-
-
-def judged_questions(log: EventLog, *, k: int, mode: Mode) -> tuple[list[KnownQuestion], dict[str, int]]:
-    """Return the questions of judged receipts, for `k` hits of today's ranking, and how many are left out, by reason.
-
-    Raises `InvalidInput` if none is left.
-    """
-    found: list[KnownQuestion] = []
-    left_out: Counter[str] = Counter()
-    for judgement in judgements(log):
-        if judgement.unusable:
-            left_out["forgotten"] += 1
-        elif not (judgement.good or judgement.nothing):
-            left_out["no good turn is named"] += 1
-        else:
-            served = recall_of(receipt_at(log, judgement.receipt))
-            asked = replace(question_today(served, weights=DEFAULT), k=k, mode=mode, min_relevance=0.0)
-            found.append(KnownQuestion(asked, frozenset(judgement.good), as_of=Position(served.head)))
-    if not found:
-        why = "no receipt is judged in a way that can be measured; `store.audit.judge` judges one"
-        raise errors.InvalidInput("questions", why)
-    return found, dict(left_out)
 
 
 def _judgement(log: EventLog, recorded: RecordedEvent, judged: RecallJudged, query: str | None) -> Judgement:

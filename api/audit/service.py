@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.context_audit import ContextAudit, audit_contexts
 from mnemolog.audit.diff import diff
 from mnemolog.audit.event_lookup import event_at
-from mnemolog.audit.judgements import Judgement, judge, judged_questions, judgements
+from mnemolog.audit.judgements import Judgement, judge, judgements
 from mnemolog.audit.log_export import export_log
 from mnemolog.audit.recall_audit import RecallAudit, audit_recalls
 from mnemolog.audit.receipt_audit import LIMIT
@@ -24,7 +24,6 @@ from mnemolog.domain.moments import By, Time, When, checked_by, parse_time, posi
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.session import SessionLike, session_id_of
-from mnemolog.evaluation.questions import read_questions
 from mnemolog.forgetting import history as forgetting_history
 from mnemolog.forgetting.results import Erasure, ForgottenEvent, PendingErasure
 from mnemolog.forgetting.service import Forgetting
@@ -35,14 +34,8 @@ from mnemolog.projections.context.token_counting import Tokenizer, counter_of
 from mnemolog.projections.history.timeline import Moment, timeline
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.recall.question import Mode, checked_question
-
-if TYPE_CHECKING:  # Imports numpy, which an audit does not need.
-    from mnemolog.evaluation.evaluation import Evaluation
 
 DIFF_TURNS_MAX: Final = 1_000
-EVALUATION_K: Final = 10
-"""How many hits an evaluation asks for."""
 
 
 class AuditService:
@@ -230,35 +223,6 @@ class AuditService:
         """
         self._visible.boundary.require_none("audit.judgements")
         return Results(judgements(self._log))
-
-    def evaluate(
-        self,
-        questions: str | Path | Iterable[Mapping[str, Any]] | None = None,
-        *,
-        k: int = EVALUATION_K,
-        mode: Mode = "hybrid",
-        progress: Progress | None = None,
-    ) -> Evaluation:
-        """Measure recall with questions whose answers are known.
-
-        `questions` is a file of JSON lines, or dicts, with the fields `question`, `evidence` (keys or positions of the
-        turns that answer it; empty if nothing does) and, if wanted, `scope`, `session` and `category`. Without it the
-        questions of judged receipts are used, each with its filters and as of its position. `k` is the number of hits
-        (at most 1,000). Loads the model if it is not loaded. Writes nothing. Raises `InvalidInput` with the number of
-        the line, `UnknownSession`; in `vector` mode, the error that makes the vectors unavailable.
-        """
-        from mnemolog.evaluation.evaluation import evaluate
-
-        self._visible.boundary.require_none("audit.evaluate")
-        checked_question("any", k=k, mode=mode)  # Refuses a `k` or a `mode` before any question is read.
-        left_out: dict[str, int] = {}
-        if questions is None:
-            known, left_out = judged_questions(self._log, k=k, mode=mode)
-        else:
-            source = local_path("questions", questions) if isinstance(questions, str | Path) else questions
-            with self._projections.current_views().database.reading() as connection:
-                known = read_questions(source, connection, k=k, mode=mode)
-        return evaluate(self._recalls, known, k=k, mode=mode, left_out=left_out, progress=progress)
 
     def forgotten(self) -> Results[ForgottenEvent]:
         """Return every event whose content was forgotten, in the order of the requests. Needs no keys."""

@@ -7,18 +7,17 @@ answer count as well, those that the evidence turn has, where the shown part of 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from typing import Any, Final
 
 from benchmarks.quality.runner import Pack, Packed
 from benchmarks.quality.shapes import Question
-from mnemolog import MemoryStore
+from mnemolog import MemoryStore, Turn
 from mnemolog.domain.language import DEFAULT_LANGUAGE
 from mnemolog.domain.position import Position
-from mnemolog.domain.scope import Scope, covers
 from mnemolog.infra.embedding.model_files import resolve_model
 from mnemolog.projections.context.answer import Context
 from mnemolog.projections.recall.passages import SoughtWords, best_passage
-from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.words import stems_of, terms_of
 
 BUDGETS: Final = (500, 1_000, 2_000)
@@ -61,7 +60,8 @@ def packer(tokenizer: Callable[[str], int] | None = None) -> Pack:
 
     def pack(store: MemoryStore, item: Question, tokens: int) -> Packed:
         context = store.context(item.text, tokens, scope=item.conversation, tokenizer=tokenizer)
-        shown, texts = shown_in(context), _evidence(store, item)
+        evidence = [turn for turn in _turns(store, item.conversation) if turn.key in item.turns]
+        shown, texts = shown_in(context), {turn.position: turn.text for turn in evidence}
         words = {position: answer_words(text, item.text, item.answer) for position, text in texts.items()}
         return Packed(gold_share(shown, texts), words_share(shown, words), context.tokens / tokens)
 
@@ -82,9 +82,8 @@ def tokens_of_model(name: str) -> Callable[[str], int]:
     return count
 
 
-def _evidence(store: MemoryStore, item: Question) -> dict[Position, str]:
-    """Return the texts of the evidence turns."""
-    with store.parts.projections.current_views().database.reading() as connection:
-        keyed = queries.turns_with_keys(connection, sorted(item.turns))
-        within = [turn.position for turn in keyed if covers(Scope(item.conversation), turn.scope)]
-        return {position: turn.text for position, turn in queries.turns_at(connection, within).items()}
+@cache
+def _turns(store: MemoryStore, conversation: str) -> tuple[Turn, ...]:
+    """Return the turns of a conversation. A benchmark does not change its store while it asks."""
+    sessions = store.sessions(scope=conversation)
+    return tuple(turn for found in sessions for turn in store.session(found.session, scope=found.scope).turns())

@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from benchmarks.quality.ablation import LEFT_OUT, SHIPPED
+from benchmarks.quality.intervals import Interval
+from benchmarks.quality.metrics import METRICS
 from benchmarks.quality.relevance import BINS
 from benchmarks.quality.results import DatasetResult, Results
-from mnemolog.evaluation.intervals import Interval
-from mnemolog.evaluation.metrics import METRICS
 
 COLOURS: Final = ("#1f5a7a", "#c8702a", "#4d7d3a", "#8a4f9e", "#b03a48", "#666666")
 """One for each set."""

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from mnemolog.evaluation.intervals import Interval, auroc_interval
+from benchmarks.quality.intervals import Interval, auroc_interval
 
 BINS: Final = 10
 THRESHOLDS: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)

@@ -74,7 +74,7 @@ def as_page(results: Results, *, plots: bool) -> str:
         "# Quality of recall",
         "",
         "How often recall finds the turns that answer a question, on conversations of several kinds. "
-        "[Measure recall](../evaluation.md) does the same on your own store. Written by `make bench-recall`, which is",
+        "Written by `make bench-recall`, which is",
         "",
         f"    {results.command}",
         "",

@@ -7,8 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from benchmarks.quality.encoder import EncoderCost
+from benchmarks.quality.intervals import Interval
 from benchmarks.quality.relevance import Relevance
-from mnemolog.evaluation.intervals import Interval
 
 LEVELS: Final = ("turn", "session")
 

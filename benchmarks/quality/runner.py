@@ -14,14 +14,14 @@ import numpy as np
 
 from benchmarks.quality.ablation import LEFT_OUT, SHIPPED
 from benchmarks.quality.encoder import Remembering, add_to_ledger
+from benchmarks.quality.intervals import intervals
+from benchmarks.quality.metrics import CUT, METRICS, scores
 from benchmarks.quality.relevance import Graded, Relevance, measure
 from benchmarks.quality.results import LEVELS, BudgetResult, DatasetResult, Figures, Level, SettingResult, Times
 from benchmarks.quality.shapes import Corpus, Question, reason_against
 from mnemolog import MemoryStore, Recall
 from mnemolog.adapters.importers import import_files
 from mnemolog.cli.progress import bar
-from mnemolog.evaluation.intervals import intervals
-from mnemolog.evaluation.metrics import CUT, METRICS, scores
 
 DEPTH: Final = 100
 """Turns asked for, so that they come from ten sessions where there are as many."""

@@ -8,8 +8,8 @@
   official, split}. Its sessions are evidence too, also where no turn is.
 - plain: {conversation, question, evidence[, category]}. Without evidence, nothing answers the question.
 
-A conversation of our own is `NAME.jsonl`, turns as `mnemolog import` reads them, with `NAME-questions.jsonl`, questions
-as `mnemolog eval` reads them.
+A conversation of our own is `NAME.jsonl`, turns as `mnemolog import` reads them, with `NAME-questions.jsonl`,
+whose fields benchmarks/conversations/README.md has.
 
 A conversation is what a question may see: a dialogue of LoCoMo, a haystack of LongMemEval, a scope of our own.
 """

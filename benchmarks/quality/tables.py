@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from benchmarks.quality.ablation import LEFT_OUT, SHIPPED
+from benchmarks.quality.intervals import Interval
+from benchmarks.quality.metrics import METRICS
 from benchmarks.quality.results import DatasetResult, Figures
 from benchmarks.quality.targets import verdicts
-from mnemolog.evaluation.intervals import Interval
-from mnemolog.evaluation.metrics import METRICS
 
 WHOLE = (LEFT_OUT, SHIPPED)
 """The settings that are measured at every level."""

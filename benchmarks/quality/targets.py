@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from benchmarks.quality.intervals import Interval
 from benchmarks.quality.results import DatasetResult
-from mnemolog.evaluation.intervals import Interval
 
 OFF_TOPIC: Final = "off-topic AUROC"
 WORDS: Final = "words of the answer in {:,} tokens"

@@ -75,14 +75,11 @@ def question_of(served: RecallServed) -> Question:
     return _question(served, stored_weights(served.ranking, served.weights))
 
 
-def question_today(served: RecallServed, *, weights: Weights | None = None) -> Question:
-    """Return the question of a receipt with today's ranking.
+def question_today(served: RecallServed) -> Question:
+    """Return the question of a receipt with today's ranking and the receipt's weights.
 
-    Without `weights` it has those of the receipt. Raises `InvalidInput` if the receipt has weights of its own for
-    another ranking: today's has no such weights.
+    Raises `InvalidInput` if the receipt has weights of its own for another ranking: today's has no such weights.
     """
-    if weights is not None:
-        return _question(served, weights)
     if served.ranking != RANKING and served.weights.keys() - {"distinct"}:
         why = f"the receipt has weights of {served.ranking}, and today's ranking is {RANKING}"
         raise InvalidInput("weights", why)

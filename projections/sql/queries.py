@@ -13,7 +13,7 @@ from mnemolog.domain.clock import to_datetime, within_calendar
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.role import Role
-from mnemolog.domain.scope import Scope, Scopes
+from mnemolog.domain.scope import Scopes
 from mnemolog.domain.spans import Span
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.sql.conversation_views import SESSIONS, TURNS
@@ -94,37 +94,11 @@ def turns_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[P
     return {Position(row[0]): _turn(row) for row in fetch(connection, _SELECT_TURNS, listed(positions))}
 
 
-_OF_SESSIONS: Final = f"turns CROSS JOIN sessions ON started_position = place / {PLACES}"
 _SELECT_TURNS: Final = (
     "SELECT position, session, scope, version, role, text, speaker, key, said_at, recorded_at, extra "
-    f"FROM {_OF_SESSIONS} WHERE position IN (SELECT value FROM json_each(?))"
+    f"FROM turns CROSS JOIN sessions ON started_position = place / {PLACES} "
+    "WHERE position IN (SELECT value FROM json_each(?))"
 )
-
-
-class KeyedTurn(NamedTuple):
-    """Where a turn is, with its idempotency key."""
-
-    key: str
-    position: Position
-    session: str
-    scope: Scope
-
-
-def turns_with_keys(connection: sa.Connection, keys: Sequence[str]) -> list[KeyedTurn]:
-    """Return the turns that have any of these idempotency keys. Reads all turns: keys have no index."""
-    return _keyed(connection, "key IN (SELECT value FROM json_each(?))", keys)
-
-
-def keyed_turns_at(connection: sa.Connection, positions: Sequence[Position]) -> list[KeyedTurn]:
-    """Return where the turns at `positions` are. Positions without a turn are left out."""
-    return _keyed(connection, "position IN (SELECT value FROM json_each(?))", positions)
-
-
-def _keyed(connection: sa.Connection, condition: str, values: Sequence[Any]) -> list[KeyedTurn]:
-    query = (
-        f"SELECT coalesce(key, ''), position, session, scope FROM {_OF_SESSIONS} WHERE {condition} ORDER BY position"
-    )
-    return [KeyedTurn(*row) for row in fetch(connection, query, listed(values))]
 
 
 def roles_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[Position, Role]:

@@ -201,7 +201,6 @@ LEFT_OUT: Final[dict[Method, str]] = {
     MemoryStore.within: "connect(..., scope=...) limits a store to scopes",
     Session.messages: "made of turns: read these with `last`, as the client does",
     AuditService.append_head: "the file belongs to the caller: GET /head returns what to append to it",
-    AuditService.evaluate: "measures a model for minutes: run it where the model is",
     ModelService.add: "a model is a folder or a download on the server: run it there",
     AdminService.on_projector_change: "a callback: read GET /status",
     AdminService.quarantine: "its own methods are offered",

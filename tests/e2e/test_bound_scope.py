@@ -177,7 +177,6 @@ AUDIT = {
     "recalls": [lambda s: s.audit.recalls()],
     "contexts": [lambda s: s.audit.contexts()],
     "judge": [lambda s: s.audit.judge(1, nothing=True)],
-    "evaluate": [lambda s: s.audit.evaluate([{"question": "sentinel", "evidence": []}])],
     "judgements": [lambda s: s.audit.judgements()],
     "forgotten": [lambda s: s.audit.forgotten()],
     "erasures": [lambda s: s.audit.erasures()],

@@ -82,7 +82,7 @@ def test_an_example_of_the_help_runs(line, prepared, tmp_path, monkeypatch, run)
         run("checkpoint", "delete", "memory", "trip", "before-booking")
     monkeypatch.setenv("HOME", str(here))
     moved = [f".{argument}" if argument.startswith(ABSOLUTE) else argument for argument in arguments]
-    without_model = ["--model", "none"] if arguments[0] in ("recall", "rebuild", "audit", "eval") else []
+    without_model = ["--model", "none"] if arguments[0] in ("recall", "rebuild", "audit") else []
     if arguments[0] == "rebuild":
         moved, without_model = [word.replace("vectors", "views") for word in moved], []
     ran = run(*moved, *without_model)

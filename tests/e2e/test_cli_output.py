@@ -68,7 +68,6 @@ READS = {
     "model list": ["model", "list"],
     "token list": ["token", "list"],
     "language": ["language"],
-    "eval": ["eval", "--judged", "-k", "1", "--model", "none"],
     "judge": ["judge", "{receipt}", "--nothing"],
     "audit recalls": ["audit", "recalls", "--model", "none"],
     "audit contexts": ["audit", "contexts", "--model", "none"],

@@ -16,7 +16,6 @@ from mnemolog import MemoryStore, Session
 from mnemolog.audit.service import AuditService
 from mnemolog.domain.event import Event
 from mnemolog.domain.result import Result, Results
-from mnemolog.evaluation.evaluation import Evaluation
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.session import SessionAt
@@ -35,7 +34,6 @@ def filled(store):
     return store
 
 
-LAZY = {"Evaluation": Evaluation}
 """Types that a module names without importing them, because theirs imports numpy."""
 
 
@@ -51,7 +49,7 @@ def returned_by(kind):
     """The structs that the public methods of a class return."""
     for name, method in inspect.getmembers(kind, inspect.isfunction):
         if not name.startswith("_"):
-            yield from structs_in(typing.get_type_hints(method, localns=LAZY).get("return"))
+            yield from structs_in(typing.get_type_hints(method).get("return"))
 
 
 def test_a_recall_can_be_iterated_counted_and_indexed(filled):

@@ -49,7 +49,6 @@ OPERATIONS = {
     "judgements": lambda store, folder: store.audit.judgements(),
     "audit of recalls": lambda store, folder: store.audit.recalls(),
     "audit of contexts": lambda store, folder: store.audit.contexts(),
-    "evaluate": lambda store, folder: store.audit.evaluate(),
     "find": lambda store, folder: store.find("word1 word2", limit=10),
     "find nothing": lambda store, folder: store.find("no such words"),
     "sessions": lambda store, folder: store.sessions(),

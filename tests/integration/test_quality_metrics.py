@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from benchmarks import fit_recall
+from benchmarks.quality import intervals, metrics
 from benchmarks.quality.left_out import has_fit
 from benchmarks.quality.relevance import Graded, measure
 from benchmarks.recall_quality import main
-from mnemolog.evaluation import intervals, metrics
 from mnemolog.projections.recall import scoring
 from mnemolog.projections.recall.weights import RANKING
 from tests.support import HashEncoder
@@ -110,7 +110,7 @@ def longmemeval(tmp_path):
 
 @pytest.fixture
 def own(tmp_path):
-    """A conversation of a user and an assistant, with questions as `mnemolog eval` reads them."""
+    """A conversation of a user and an assistant, with questions about it."""
     told = {"session": "plan", "scope": "acme/boat", "agent": "sol"}
     turns = [
         told | {"role": "user", "key": "p:1", "text": "The boat needs a new keel."},

@@ -43,9 +43,8 @@ MAY_IMPORT = {
     "observability": {"domain", "infra", "projections"},
     "forgetting": {"domain", "infra", "projections", "application", "observability", "results"},
     "models": {"domain", "infra", "projections", "application", "observability", "results"},
-    "evaluation": {"domain", "infra.runtime", "projections"},
     # An import puts keys beside a log as a restore does, so the audit imports operations.
-    "audit": {*SERVICES - {"audit", "models"}, "observability", "evaluation", "results"},
+    "audit": {*SERVICES - {"audit", "models"}, "observability", "results"},
     "operations": {*SERVICES - {"audit", "operations", "models"}, "observability", "defaults"},
     "results": {"domain"},
     "defaults": {"domain"},
@@ -55,11 +54,11 @@ MAY_IMPORT = {
     "store_options": {"domain", "infra", "observability", "defaults"},
     "composition": {*SERVICES, "observability", "results", "session", "store_options"},
     "store": {*LIBRARY - {"store"}, "store_options", "composition"},
-    "aio": {*LIBRARY - {"infra", "application"}, "infra.runtime", "evaluation"},
+    "aio": {*LIBRARY - {"infra", "application"}, "infra.runtime"},
     # The outermost ring.
     "adapters": {*LIBRARY, "aio", "adapters"},
     "server": {*LIBRARY, "aio", "adapters"},
-    "cli": {*LIBRARY, "aio", "evaluation", "adapters", "server"},
+    "cli": {*LIBRARY, "aio", "adapters", "server"},
     "__main__": {"cli"},
 }
 """What each package may import of mnemolog, itself apart. The most specific row applies."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemolog.domain.result import Result
-from mnemolog.evaluation.metrics import auroc
+from benchmarks.quality.metrics import auroc
 
 RESAMPLES: Final = 1_000
 CONFIDENCE: Final = 0.95
@@ -24,7 +24,7 @@ Values = NDArray[np.float64]
 _ENDS: Final = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
 
 
-class Interval(Result, frozen=True):
+class Interval(msgspec.Struct, frozen=True):
     """A figure, and where 95 % of the figures of resampled questions lie."""
 
     mean: float
