@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NoReturn, Protocol
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -240,7 +240,10 @@ class OperationEndpoint:
         if outcome.is_unchanged:
             return Response(status_code=304, headers=headers)
         written = self._answers.write(outcome.result, more=outcome.next, with_content=caller.may("read"))
-        return Response(written, 204 if written is None else 200, headers, None if written is None else JSON)
+        if outcome.is_new:
+            headers = headers | {"location": f"{PREFIX}/sessions/{quote(outcome.result.id, safe='')}"}
+        status = 204 if written is None else 201 if outcome.is_new else 200
+        return Response(written, status, headers, None if written is None else JSON)
 
     def _key(self, request: Request, body: bytes | bytearray) -> tuple[str | None, str]:
         """Return the key of the request's event, and a digest that tells it from another request with that key.

@@ -84,6 +84,8 @@ class CallResult(msgspec.Struct, frozen=True):
     """The state of the log that the result is of; None where it does not depend on the log alone."""
     is_unchanged: bool = False
     """Whether the caller has this result already: then it was not made again."""
+    is_new: bool = False
+    """Whether the call has made what it returns: a session."""
 
 
 def pool_for(operation: Operation) -> Pool:
@@ -94,6 +96,8 @@ def pool_for(operation: Operation) -> Pool:
 def call_for(operation: Operation, folders: Folders) -> Callable[[MemoryStore, dict[str, Any], str | None], CallResult]:
     """Return the function that makes a call; its last argument is the `If-None-Match` of the request."""
     call = _page_of(operation) if is_paged(operation) else partial(_whole, _call_of(operation, folders))
+    if operation.makes_session:
+        call = partial(_session, operation.method.__name__)
     return partial(_of_log, call) if operation.of_log_alone else lambda store, arguments, _: call(store, arguments)
 
 
@@ -109,6 +113,11 @@ def etag_of(head: Head) -> str:
 
 def _whole(call: Call, store: MemoryStore, arguments: dict[str, Any]) -> CallResult:
     return CallResult(call(store, arguments))
+
+
+def _session(name: str, store: MemoryStore, arguments: dict[str, Any]) -> CallResult:
+    known = None if name == "start_session" else store.find_session(arguments["id"])
+    return CallResult(getattr(store, name)(**arguments), is_new=known is None)
 
 
 def _of_log(

@@ -257,6 +257,11 @@ def _answers(item: _Described, schemas: dict[Any, Any]) -> dict[str, Any]:
     if operation.of_log_alone:
         answer["headers"] = {"ETag": {"schema": {"type": "string"}, "description": "The position of the log."}}
         answers["304"] = {"description": "Nothing was recorded since the answer with that tag."}
+    if operation.makes_session:
+        place = {"Location": {"schema": {"type": "string"}, "description": "The path of the session."}}
+        answers["201"] = answer | {"description": "The session was started.", "headers": place}
+        if operation.http == "POST":
+            return answers
     return {"200" if item.types else "204": answer} | answers
 
 

@@ -80,6 +80,11 @@ class Operation(msgspec.Struct, frozen=True):
         return self.owner is Session
 
     @property
+    def makes_session(self) -> bool:
+        """Whether it may start the session that it returns."""
+        return self.method in (MemoryStore.session, MemoryStore.start_session)
+
+    @property
     def as_of(self) -> bool:
         """Whether it takes `at`, a position or a time: the session as it was then (`SessionAt`)."""
         return self.of_session and hasattr(SessionAt, self.method.__name__)

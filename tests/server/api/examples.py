@@ -22,7 +22,7 @@ TRIP_ID: Final = "acme/author/trip"
 
 EXAMPLES: Final[dict[str, Example]] = {
     "sessions": Example("/sessions", params={"scope": "acme", "limit": 10}),
-    "start_session": Example("/sessions", {"id": "new", "scope": "acme/alice"}),
+    "start_session": Example("/sessions", {"id": "new", "scope": "acme/alice"}, status=201),
     "find_session": Example(f"/sessions/{TRIP}"),
     "session": Example(f"/sessions/{TRIP}", {}),
     "end_session": Example("/sessions/other/end", {"reason": "done"}, status=204),

@@ -138,8 +138,8 @@ def test_a_revoked_or_expired_token_is_refused_from_the_next_request_on(serve, s
 def test_on_loopback_a_request_without_a_token_is_the_local_user(serve, store, token):
     """Who may do everything. A token that is sent counts, and must be valid; its actor is in every event."""
     server = serve(needs_token=False)
-    assert server("PUT", "/sessions/trip", json={}).status_code == 200
-    assert server("PUT", "/sessions/work", json={}, headers=token("alice")).status_code == 200
+    assert server("PUT", "/sessions/trip", json={}).status_code == 201
+    assert server("PUT", "/sessions/work", json={}, headers=token("alice")).status_code == 201
     turn = {"role": "user", "text": "hi"}
     assert server("POST", "/sessions/trip/turns", json=turn, headers=token("bob")).status_code == 200
     assert [event.event.actor for event in store.events()] == ["local", "", "alice", "", "bob"]
@@ -180,7 +180,7 @@ def test_a_cookie_with_a_token_is_as_good_as_the_header(serve, store, token):
     assert server("GET", f"{HOST}/", headers=cookie).text == "alice"
     assert server("POST", f"{HOST}/", headers=cookie).text == "alice"
     assert server("GET", "/head", headers=cookie).status_code == 200
-    assert server("PUT", "/sessions/trip", json={}, headers=cookie).status_code == 200
+    assert server("PUT", "/sessions/trip", json={}, headers=cookie).status_code == 201
     wrong = {"cookie": "mnemolog_token=x", "accept": "text/html"}
     assert server("GET", f"{HOST}/", headers=wrong).status_code == 303
     assert server("GET", f"{HOST}/login", headers=wrong).text == "nobody"

@@ -315,3 +315,14 @@ def test_a_turn_in_a_format_of_its_own_is_kept_byte_for_byte(server, store):
     message = {"session": "a", "role": "user", "text": "hi", "original": {"form": "my.form", "data": "AAEC/w=="}}
     position = server("POST", "/turns", json={"messages": [message]}).json()["items"][0]["position"]
     assert original_of(store.audit.event(position).event) == Original(form="my.form", data=b"\x00\x01\x02\xff")
+
+
+def test_a_session_that_is_started_has_a_status_and_a_place_of_its_own(server):
+    """201 and `Location`; a session that was there is 200."""
+    for method, path, body in (("POST", "/sessions", {"id": "a/b"}), ("PUT", "/sessions/c%2Fd", {})):
+        made = server(method, path, json=body)
+        assert made.status_code == 201
+        place = made.headers["location"]
+        assert place == f"/v1/sessions/{made.json()['id'].replace('/', '%2F')}"
+        found = server("PUT", place.removeprefix("/v1"), json={})
+        assert (found.status_code, found.json(), "location" in found.headers) == (200, made.json(), False)
