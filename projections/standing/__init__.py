@@ -1,0 +1,1 @@
+"""Standing statements: what a user said that should hold for every answer."""
