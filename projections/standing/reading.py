@@ -88,7 +88,7 @@ _HINT: Final = _pattern(
     r"\b(?:always|never|ever|from (?:now|here|this)|going forward|in (?:the )?future|in (?:all|every)|whenever|time I"
     r"|(?:if|when) (?:I|we)|(?:for|in|with) (?:every|each|all|any)|no|use|call me|go by|pronouns|remember|in mind|note"
     r"|prefer\w*|rather|favou?rite|stand|dislike|hate|can't|cannot|don[\u2019']t|do not|allerg\w*|intoleran\w*"
-    r"|vegan|vegetarian|more of a|over|instead)\b"
+    r"|\w+arian|vegan|teetotal|coeliac|celiac|more of an?|over|instead)\b"
 )
 """Something that every standing statement has. Most turns have none of it."""
 _NOT_SAID: Final = re.compile(
@@ -138,8 +138,8 @@ _UNCONDITIONAL: Final = (
     ),
     _pattern(
         rf"{_LEAD}(?:(?:you can|just|everyone|everybody|people|(?:my )?friends) )*"
-        r"(?P<said>call me (?!(?:back|when|later|at|if|on|in|an?|the|old|tomorrow|tonight|today|again|now|for|as|and|or|to"
-        r"|crazy|paranoid|picky|fussy)\b)\w+|I go by (?!(?:the|a|bus|train|car|bike|foot)\b)\w+|my pronouns are)"
+        r"(?P<said>call me (?!(?:back|when|later|at|if|on|in|an?|the|old|tomorrow|tonight|today|again|now|for|as|and|or"
+        r"|to|crazy|paranoid|picky|fussy)\b)\w+|I go by (?!(?:the|a|bus|train|car|bike|foot)\b)\w+|my pronouns are)"
     ),
     _pattern(
         rf"{_LEAD}(?P<said>(?:remember|note|keep in mind|bear in mind)(?: that|,)? (?:I|I[\u2019'](?:m|ve)|my)\b)"
@@ -171,6 +171,6 @@ _SUPPOSED: Final = _pattern(
 _ASKS: Final = r"what|which|how|where|any|please|help|find|suggest|recommend|tell|show"
 _REQUEST: Final = _pattern(
     r"[,;:\u2013\u2014-]*\s(?:and |so |but |then )*(?:can|could|would|will|should|do|does|did) (?:you|we|I)\b",
-    rf"[,;:\u2013\u2014-]+ ?(?:and |so |but |then )*(?:{_ASKS}|when|who|why|is|are|do|does|give|write|make|plan|book)\b",
+    rf"[,;:\u2013\u2014-]+ ?(?:and |so |but |then )*(?:{_ASKS}|when|who|why|is|are|do|give|write|make|plan|book)\b",
     rf"\s(?:and|so|but) (?:{_ASKS})\b",
 )
