@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack
 
+from msgspec.structs import replace
+
 from mnemolog import composition
 from mnemolog.application import previews
 from mnemolog.application.facts import FactHow, FactWhen
@@ -38,7 +40,14 @@ from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.replay import Replay, replay
 from mnemolog.projections.maintenance.results import RebuildReport
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.read_models import AgentSummary, Fact, ScopeSummary, SessionSummary, Turn
+from mnemolog.projections.read_models import (
+    AgentSummary,
+    Fact,
+    ScopeSummary,
+    SessionSummary,
+    StandingStatement,
+    Turn,
+)
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.phrases import find_turns, search_for
 from mnemolog.projections.recall.question import RecallOptions, SearchOptions, TurnFilters, question
@@ -489,6 +498,35 @@ class MemoryStore(OfOneProcess):
         asked = question(query, scope=scope, session=of, lineage=lineage, **options)
         limits = wanted(tokens, tokenizer=tokenizer, of=of)
         found = self.parts.contexts.ask(asked, limits, as_of=as_of, receipt=receipt, wait_for_model=wait_for_model)
+        self.parts.session_list.warn_if_empty(found, scope)
+        return found
+
+    def standing(
+        self,
+        query: str | None = None,
+        *,
+        scope: str | Sequence[str] = "",
+        session: SessionLike | None = None,
+        as_of: When | None = None,
+    ) -> Results[StandingStatement]:
+        """Return what users said that should hold for every answer (docs/context.md), and the facts below `standing/`.
+
+            store = MemoryStore.open("memory/", model=None)
+            store.session("trip").record("user", "Always answer in metric. How far is Porto?")
+            [said.text for said in store.standing()]  # -> ['Always answer in metric']
+
+        - `query`: only what holds for the answer to this question; None for all
+        - `scope`: only what was said in sessions at or below this scope, or any of several
+        - `session`: only what was said in this session
+        - `as_of`: as of this position or time of recording
+
+        Raises as `recall` does.
+        """
+        of = None if session is None else self.parts.visible.id_of(session)
+        asked = question("*" if query is None else query, k=1, scope=scope, session=of)
+        if query is None:
+            asked = replace(asked, query="", mode="text")
+        found = self.parts.contexts.standing(asked, of=of, as_of=as_of)
         self.parts.session_list.warn_if_empty(found, scope)
         return found
 

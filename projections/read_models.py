@@ -14,6 +14,7 @@ from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.role import Role
+from mnemolog.projections.standing.reading import StandingKind
 
 
 class Turn(Result, frozen=True, kw_only=True):
@@ -87,6 +88,41 @@ class Fact(Result, frozen=True, kw_only=True):
         yield from (f"@{self.position}", f"{self.key} = {brief(self.value)}", f"since {brief(self.valid_from)}")
         if self.state != "holds":
             yield self.state
+
+
+class StandingStatement(Result, frozen=True, kw_only=True):
+    """What a user said that should hold for answers to come."""
+
+    _columns: ClassVar[tuple[str, ...]] = ("kind", "text", "said_at", "position", "speaker", "scope", "relevance")
+
+    kind: StandingKind
+    text: str
+    """The characters `start` to `end` of the turn; of a fact its value, as JSON unless it is text."""
+    start: int = 0
+    end: int = 0
+    of: int = 0
+    """Characters of the turn's text."""
+    conditional: bool = False
+    """Whether an instruction says for what it holds."""
+    key: str = ""
+    """Of a fact."""
+    position: Position
+    """The position in the log of the turn, or of the assertion of the fact that decides."""
+    session: str | None
+    scope: str
+    speaker: str | None = None
+    said_at: datetime
+    """When it was said; of a fact since when it is true. UTC."""
+    relevance: float | None = None
+    """The cosine similarity of its turn to the question; without vectors, the number of words that they share."""
+
+    @property
+    def always(self) -> bool:
+        """Whether it holds for every answer, whatever the question is."""
+        return self.kind == StandingKind.FACT or (self.kind == StandingKind.INSTRUCTION and not self.conditional)
+
+    def _shown(self) -> Iterable[str]:
+        return (f"@{self.position}", self.kind.value, brief(self.text))
 
 
 class FactChange(Result, frozen=True, kw_only=True):

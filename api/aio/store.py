@@ -134,6 +134,7 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
     record_many = in_write_pool(MemoryStore.record_many)
     recall = in_recall_pool(MemoryStore.recall)
     context = in_recall_pool(MemoryStore.context)
+    standing = in_recall_pool(MemoryStore.standing)
     sessions = in_read_pool(MemoryStore.sessions)
     scopes = in_read_pool(MemoryStore.scopes)
     agents = in_read_pool(MemoryStore.agents)

@@ -17,6 +17,8 @@ class BlockKind(StrEnum):
     """What a block shows."""
 
     FACT = "fact"
+    STANDING = "standing"
+    """What a user said that should hold for every answer, or a fact that is below `standing/`."""
     TASK = "task"
     VALUE = "value"
     NOTE = "note"

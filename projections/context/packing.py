@@ -24,6 +24,9 @@ from mnemolog.projections.context.token_counting import Counter
 
 FACTS_SHARE: Final = 0.2
 """Facts take at most this share of the budget. They come first and do not depend on the question."""
+STANDING_SHARE: Final = 0.2
+STANDING_TOKENS_MAX: Final = 300
+"""Standing statements take at most this share of the budget and so many tokens, and those without a condition half."""
 STATIC_SHARE: Final = 0.5
 """Facts, task, values and notes take at most this share of the budget, whatever the question finds."""
 CHARACTERS_PER_TOKEN_MAX: Final = 100
@@ -95,7 +98,15 @@ class Packing:
 
         What was added before counts.
         """
-        room = int(self._budget * share)
+        self._add(blocks, int(self._budget * share))
+
+    def add_standing(self, always: Sequence[Static], others: Sequence[Static]) -> None:
+        """Add the standing statements that fit, in the order given."""
+        room, before = min(int(self._budget * STANDING_SHARE), STANDING_TOKENS_MAX), self._used
+        self._add(always, before + room // 2)
+        self._add(others, before + room)
+
+    def _add(self, blocks: Sequence[Static], room: int) -> None:
         notes = [block for block in blocks if block.kind is BlockKind.NOTE]
         others = [block for block in blocks if block.kind is not BlockKind.NOTE]
         taken = [block for block in (*others, *reversed(notes)) if self._take(block.text, HEADINGS[block.kind], room)]
@@ -106,7 +117,7 @@ class Packing:
             if id(block) in kept:
                 self._static.append(block)
             else:
-                self._left_out.append(LeftOut(kind=block.kind, why=WhyLeftOut.NO_ROOM, name=block.name))
+                self._left_out.append(_no_room_for(block))
 
     @property
     def left(self) -> int:
@@ -183,8 +194,7 @@ class Packing:
                 if last_passage.relevance is not None:
                     self._left_out.append(_no_room(last_passage))
             else:
-                last = self._static.pop()
-                self._left_out.append(LeftOut(kind=last.kind, why=WhyLeftOut.NO_ROOM, name=last.name))
+                self._left_out.append(_no_room_for(self._static.pop()))
         blocks = (*map(self._static_block, self._static), *map(self._passage_block, excerpts))
         return Packed(text, tokens, blocks, tuple(self._left_out))
 
@@ -224,7 +234,16 @@ class Packing:
 
     def _static_block(self, block: Static) -> ContextBlock:
         tokens = self._counter.count(block.text)
-        return ContextBlock(kind=block.kind, text=block.text, tokens=tokens, name=block.name, fact=block.fact)
+        return ContextBlock(
+            kind=block.kind,
+            text=block.text,
+            tokens=tokens,
+            name=block.name,
+            fact=block.fact,
+            positions=tuple(passage.position for passage in block.passages),
+            passages=block.passages,
+            session=block.passages[0].session if block.passages else None,
+        )
 
     def _passage_block(self, excerpt: Excerpt) -> ContextBlock:
         relevances = [passage.relevance for passage in excerpt.passages if passage.relevance is not None]
@@ -241,6 +260,11 @@ class Packing:
 
 def _excerpt(passages: Sequence[ContextPassage]) -> Excerpt:
     return Excerpt(tuple(passages), "\n".join(map(entry, passages)))
+
+
+def _no_room_for(block: Static) -> LeftOut:
+    position = block.passages[0].position if block.passages else None
+    return LeftOut(kind=block.kind, why=WhyLeftOut.NO_ROOM, name=block.name, position=position)
 
 
 def _no_room(passage: ContextPassage) -> LeftOut:

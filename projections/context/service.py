@@ -16,6 +16,7 @@ from mnemolog.domain.limits import RECALL_K_MAX, checked_whole
 from mnemolog.domain.moments import When
 from mnemolog.domain.notes import notes
 from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope
 from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.domain.state import SessionState
@@ -23,10 +24,17 @@ from mnemolog.domain.values import is_expired
 from mnemolog.projections.context.answer import BlockKind, Context, ContextPassage, LeftOut, WhyLeftOut
 from mnemolog.projections.context.packing import FACTS_SHARE, GrowingTurn, Packing
 from mnemolog.projections.context.receipts import receipt_of
-from mnemolog.projections.context.rendering import Static, fact_block, note_block, task_block, value_block
+from mnemolog.projections.context.rendering import (
+    Static,
+    fact_block,
+    note_block,
+    standing_block,
+    task_block,
+    value_block,
+)
 from mnemolog.projections.context.token_counting import Counter, Tokenizer, counter_of
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.read_models import Turn
+from mnemolog.projections.read_models import Fact, StandingStatement, Turn
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.hits import exchange_of, sees
 from mnemolog.projections.recall.passages import PASSAGE_CHARACTERS_MAX, SoughtWords, best_passage
@@ -37,6 +45,7 @@ from mnemolog.projections.recall.request import Kind
 from mnemolog.projections.recall.service import Answer, Basis, Recalls, basis_of
 from mnemolog.projections.sql import fact_queries, queries
 from mnemolog.projections.sql.words import stems_of, words_of
+from mnemolog.projections.standing.statements import FOLDER, standing_fact, standing_statements
 
 TOKENS: Final = 1_500
 """The default budget."""
@@ -174,8 +183,15 @@ class Contexts:
             fits=least.fits,
             brief=not least.fits or recall.kind != Kind.ANSWER,
         )
-        packing.add_static(self._facts(question, recall.head, wanted.of, moment), share=FACTS_SHARE)
+        facts, only = self._facts(question, recall.head, wanted.of, moment)
+        others = [fact_block(fact, of=only) for fact in facts if not fact.key.startswith(FOLDER)]
+        packing.add_static(others, share=FACTS_SHARE)
         packing.add_static(static)
+        standing = self._standing(question, answer, facts)
+        packing.add_standing(
+            [standing_block(item) for item in standing if item.always],
+            [standing_block(item) for item in standing if not item.always],
+        )
         packing.add_turns(list(_turns(relevant, repeated, answer.words, follow=least.fits)))
         room = packing.left if least.fits else 0
         if wanted.budget >= EXCHANGES_FROM and room >= EXCHANGES_FROM // 20 and not _chooses_turns(question):
@@ -212,9 +228,25 @@ class Contexts:
             stale=recall.stale,
         )
 
-    def _facts(self, question: Question, head: Position, of: str | None, moment: Micros) -> list[Static]:
+    def standing(
+        self, question: Question, *, of: str | None = None, as_of: When | None = None
+    ) -> Results[StandingStatement]:
+        """Return the standing statements for a question. See `MemoryStore.standing`."""
+        served = self.recalls.serve(question, as_of=as_of)
+        recall = served.answer.recall
+        facts, _ = self._facts(served.question, recall.head, of, self._moment_at(recall.as_of))
+        found = Results(self._standing(served.question, served.answer, facts))
+        found.stale = recall.stale
+        return found
+
+    def _standing(self, question: Question, answer: Answer, facts: Sequence[Fact]) -> list[StandingStatement]:
+        explicit = [standing_fact(fact) for fact in facts if fact.key.startswith(FOLDER)]
+        return explicit + standing_statements(self._projections, self.recalls, question, answer)
+
+    def _facts(self, question: Question, head: Position, of: str | None, moment: Micros) -> tuple[list[Fact], str]:
         """Return the facts that hold, by key: of the scopes of the question, or of exactly that of the session.
 
+        With the scope that they all have or are below, if there is one.
         Without both, those of no scope. A session without a scope sees none that was asserted in another one: nothing
         says that both have one owner.
         """
@@ -230,12 +262,10 @@ class Contexts:
                 for key, scope in fact_queries.keys(connection, scopes or (Scope(own),))
                 if scopes or scope == own
             ]
-        only = scopes[0] if len(scopes) == 1 else own
-        return [
-            fact_block(fact, of=only)
-            for fact in found
-            if fact is not None and (scopes or own or of is None or fact.session in (None, of))
+        seen = [
+            fact for fact in found if fact is not None and (scopes or own or of is None or fact.session in (None, of))
         ]
+        return seen, scopes[0] if len(scopes) == 1 else own
 
     def _exchanges(self, question: Question, shown: Sequence[ContextPassage], head: Position) -> list[Turn]:
         """Return the question or the reply to each turn that is shown, as far as its session saw it at `head`."""

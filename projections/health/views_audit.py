@@ -23,7 +23,7 @@ from mnemolog.domain.language import DEFAULT_LANGUAGE, choice_of
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.session import session_of
 from mnemolog.projections.ports import Log, Progress
-from mnemolog.projections.sql import facts, position_blocks
+from mnemolog.projections.sql import facts, position_blocks, standing
 from mnemolog.projections.sql.conversation_views import (
     SESSIONS,
     TEXT_INDEX,
@@ -167,16 +167,18 @@ def _compare_turns(
     within = TURNS.c.position.between(events[0].position, events[-1].position)
     held = {row.position: dict(row._mapping) for row in connection.execute(sa.select(TURNS).where(within))}
     _compare(held, told, "turn", found)
-    _compare_metadata(connection, events, found)
-
-
-def _compare_metadata(connection: sa.Connection, events: list[RecordedEvent], found: Disagreements) -> None:
-    within = TURN_METADATA.c.position.between(events[0].position, events[-1].position)
-    held = {tuple(row) for row in connection.execute(sa.select(TURN_METADATA).where(within))}
-    turns = ((item.position, item.event) for item in events if isinstance(item.event, TurnRecorded))
-    told = {row for position, turn in turns for row in rows_of(position, turn.metadata)}
-    for position in sorted({row[-1] for row in held ^ told}):
-        found.add(f"turn {position}: its metadata is another in the index of metadata")
+    turns = [(item, item.event) for item in events if isinstance(item.event, TurnRecorded)]
+    named = {str(session_of(item.stream)) for item, _ in turns} & expected.sessions.keys()
+    scopes = {session: expected.sessions[session]["scope"] for session in named}
+    for table, told_rows, what in (
+        (TURN_METADATA, [row for item, turn in turns for row in rows_of(item.position, turn.metadata)], "metadata is"),
+        (standing.STANDING, standing.rows_of(turns, scopes), "standing statements are"),
+    ):
+        within = table.c.position.between(events[0].position, events[-1].position)
+        rows = {tuple(row) for row in connection.execute(sa.select(table).where(within))}
+        at = list(table.c).index(table.c.position)
+        for position in sorted({row[at] for row in rows ^ set(told_rows)}):
+            found.add(f"turn {position}: its {what} not those of the log")
 
 
 def _compare(held: dict[Any, Any], told: dict[Any, dict[str, Any]], what: str, found: Disagreements) -> None:

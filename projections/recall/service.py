@@ -251,7 +251,7 @@ class Recalls:
         with ExitStack() as snapshot:
             connection = snapshot.enter_context(views.database.reading())
             head = tracked(connection, views.name).position if basis.head is None else basis.head
-            filters = self._filters(question, head)
+            filters = self.filters(question, head)
             while True:
                 with self._timed("mnemolog.recall.leg", leg=TEXT):
                     offer = from_views(connection, question, filters, head=head, wanted=wanted)
@@ -313,7 +313,7 @@ class Recalls:
         )
         return Answer(recall, ranking, found, leg.vectors, words)
 
-    def _filters(self, question: Question, head: Position) -> Filters:
+    def filters(self, question: Question, head: Position) -> Filters:
         """Return the filters as of `head`. Raises `UnknownSession`, `OutsideSession`."""
         if question.session is None:
             return question.filters(None, self._projections.log)

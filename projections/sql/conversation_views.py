@@ -25,7 +25,7 @@ from mnemolog.domain.message_content import spoken_text
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.domain.validation import NEVER_STARTED, STARTED_AGAIN
-from mnemolog.projections.sql import facts, languages, position_blocks, speakers, turn_metadata
+from mnemolog.projections.sql import facts, languages, position_blocks, speakers, standing, turn_metadata
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.erasing import erase, merge_text_index, passing_over
 from mnemolog.projections.sql.projection import SqlProjection
@@ -33,7 +33,7 @@ from mnemolog.projections.sql.tracking import METADATA
 from mnemolog.projections.sql.turn_places import PLACES
 from mnemolog.projections.sql.words import stems_of_each
 
-VIEWS: Final = "views/16"
+VIEWS: Final = "views/17"
 """Name and version of this projection. Increase the number when the tables or the code that fills them change."""
 
 _INDEXED_AT_ONCE: Final = 1_000
@@ -223,7 +223,9 @@ def _insert_turns(
     places = {session: of.started_position * PLACES + of.turns for session, of in known.items()}
     connection.exec_driver_sql(_INSERT_TURN, turn_rows(events, places, language))
     connection.exec_driver_sql(_INDEX_STEMS, (turns[0][0].position, turns[-1][0].position))
-    speakers.insert(connection, turns, {session: of.scope for session, of in known.items()})
+    scopes = {session: of.scope for session, of in known.items()}
+    speakers.insert(connection, turns, scopes)
+    standing.insert(connection, turns, scopes)
     turn_metadata.insert(connection, ((recorded.position, turn.metadata) for recorded, turn in turns if turn.metadata))
 
 

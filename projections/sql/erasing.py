@@ -55,7 +55,12 @@ def erase(connection: sa.Connection, recorded: RecordedEvent, erased: ContentEra
     if not positions:
         return
     position_blocks.forget(connection, [position for position, _ in turns])
-    for table, column in (("turns_text", "rowid"), ("turn_metadata", "position"), ("turns", "position")):
+    for table, column in (
+        ("turns_text", "rowid"),
+        ("turn_metadata", "position"),
+        ("standing", "position"),
+        ("turns", "position"),
+    ):
         connection.exec_driver_sql(f"DELETE FROM {table} WHERE {column} = ?", positions)
     connection.exec_driver_sql(
         "UPDATE sessions SET forgotten = forgotten + ? WHERE session = ?", (len(positions), session)

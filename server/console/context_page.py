@@ -45,6 +45,7 @@ class ContextPage(Result, frozen=True, kw_only=True):
 
     kinds: ClassVar[Mapping[BlockKind, str]] = {
         BlockKind.FACT: "a fact",
+        BlockKind.STANDING: "what should hold for every answer",
         BlockKind.TASK: "the task",
         BlockKind.VALUE: "a value",
         BlockKind.NOTE: "a note",

@@ -116,6 +116,7 @@ _STORE: Final = (
     _on(MemoryStore, "POST", "/switch/preview", MemoryStore.preview_switch),
     _on(MemoryStore, "POST", "/recall", MemoryStore.recall),
     _on(MemoryStore, "POST", "/context", MemoryStore.context),
+    _on(MemoryStore, "POST", "/standing", MemoryStore.standing),
     _on(MemoryStore, "POST", "/find", MemoryStore.find),
     _on(MemoryStore, "GET", "/head", MemoryStore.head, of_log_alone=True),
     _on(MemoryStore, "GET", "/position", MemoryStore.position_at, of_log_alone=True),

@@ -43,6 +43,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "preview_switch": Example("/switch/preview", {"reason": "branch", "session": TRIP_ID, "to": "twin"}),
     "recall": Example("/recall", {"query": "train", "k": 2, "weights": {"recency": 0.5}, "mode": "text"}),
     "context": Example("/context", {"query": "train", "tokens": 200, "roles": ["user"]}),
+    "standing": Example("/standing", {"query": "train", "scope": "acme"}),
     "find": Example("/find", {"text": "train", "limit": 1}),
     "head": Example("/head"),
     "position_at": Example("/position", params={"time": "2100-01-01"}),
