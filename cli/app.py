@@ -57,6 +57,7 @@ COMMANDS: Final = {
     },
     "Facts": {
         "facts": ("facts", "List what holds, by key."),
+        "standing": ("context", "List what users said that should hold for every answer."),
         "assert": ("facts", "Say what a key has from a time on."),
         "retract": ("facts", "Take back a fact that was wrong."),
     },

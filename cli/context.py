@@ -8,7 +8,7 @@ from typing import Annotated, Any, Unpack
 import typer
 
 from mnemolog.cli import output
-from mnemolog.cli.app import AsJson, ModelName, Store, StoreCommand, app
+from mnemolog.cli.app import AsCsv, AsJson, ModelName, Store, StoreCommand, app
 from mnemolog.cli.arguments import session_called, store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.cli.recall import (
@@ -25,11 +25,12 @@ from mnemolog.cli.recall import (
     filters_of,
 )
 from mnemolog.defaults import DEFAULT_MODEL
-from mnemolog.domain.display import visible_lines
+from mnemolog.domain.display import cut, dated, visible_lines
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.options import takes_options
 from mnemolog.projections.context.answer import Context, WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
+from mnemolog.projections.read_models import StandingStatement
 
 _REASONS = {
     WhyLeftOut.NO_ROOM: "did not fit",
@@ -79,6 +80,38 @@ def context(
         of = None if session is None else session_called(opened, session)
         found = opened.context(query, tokens, scope=filters["scope"] or "", session=of, lineage=lineage, **how)
     output.answer(found, _show, as_json=as_json)
+
+
+STANDING: output.Columns[StandingStatement] = {
+    "kind": lambda said: said.kind.value,
+    "text": lambda said: cut(f"{said.key}: {said.text}" if said.key else said.text, full=False),
+    "said": lambda said: dated(said.said_at),
+    "position": lambda said: str(said.position),
+    "speaker": lambda said: said.speaker or "",
+    "scope": lambda said: said.scope or "/",
+}
+
+
+@app.command("standing", cls=StoreCommand)
+def standing(
+    store: Store,
+    query: Annotated[str | None, typer.Argument(metavar="[QUERY]", help="Only what holds for this question.")] = None,
+    scope: Annotated[str, typer.Option(metavar="PATH", help="Only what was said at or below this scope.")] = "",
+    session: Annotated[str | None, typer.Option(help="Only in this session.")] = None,
+    as_of: AsOf = None,
+    model: ModelName = DEFAULT_MODEL,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """List what users said that should hold for every answer, and the facts below standing/.
+
+    Example: mnemolog standing memory/ "what shall I cook?" --scope acme/alice
+    """
+    with store_with_model(store, model) as opened:
+        of = None if session is None else session_called(opened, session)
+        found = opened.standing(query, scope=scope, session=of, as_of=as_of)
+    last = "" if found else "no standing statements"
+    output.print_list(found, StandingStatement, STANDING, as_json=as_json, as_csv=as_csv, last=last)
 
 
 def _show(found: Context) -> None:

@@ -14,7 +14,7 @@ from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.role import Role
-from mnemolog.projections.standing.reading import StandingKind
+from mnemolog.domain.standing import StandingKind
 
 
 class Turn(Result, frozen=True, kw_only=True):

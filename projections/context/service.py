@@ -32,6 +32,7 @@ from mnemolog.projections.context.rendering import (
     task_block,
     value_block,
 )
+from mnemolog.projections.context.standing import FOLDER, standing_fact, standing_statements
 from mnemolog.projections.context.token_counting import Counter, Tokenizer, counter_of
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Fact, StandingStatement, Turn
@@ -45,7 +46,6 @@ from mnemolog.projections.recall.request import Kind
 from mnemolog.projections.recall.service import Answer, Basis, Recalls, basis_of
 from mnemolog.projections.sql import fact_queries, queries
 from mnemolog.projections.sql.words import stems_of, words_of
-from mnemolog.projections.standing.statements import FOLDER, standing_fact, standing_statements
 
 TOKENS: Final = 1_500
 """The default budget."""
@@ -184,8 +184,8 @@ class Contexts:
             brief=not least.fits or recall.kind != Kind.ANSWER,
         )
         facts, only = self._facts(question, recall.head, wanted.of, moment)
-        others = [fact_block(fact, of=only) for fact in facts if not fact.key.startswith(FOLDER)]
-        packing.add_static(others, share=FACTS_SHARE)
+        plain = [fact_block(fact, of=only) for fact in facts if not fact.key.startswith(FOLDER)]
+        packing.add_static(plain, share=FACTS_SHARE)
         packing.add_static(static)
         standing = self._standing(question, answer, facts)
         packing.add_standing(

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.role import Role
 from mnemolog.domain.session import session_of
+from mnemolog.domain.standing import standing_in
 from mnemolog.projections.sql.tracking import METADATA
-from mnemolog.projections.standing.reading import standing_in
 
 STANDING: Final = sa.Table(
     "standing",

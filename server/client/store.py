@@ -58,7 +58,7 @@ from mnemolog.store import MemoryStore
 
 LOOK_S: Final = 0.05
 """How often an asyncio caller looks for a prefetched answer, in seconds."""
-_WARN_OF_SCOPES: Final = frozenset({"sessions", "recall", "context", "find", "forget"})
+_WARN_OF_SCOPES: Final = frozenset({"sessions", "recall", "context", "standing", "find", "forget"})
 
 
 class _Recording(Remote):

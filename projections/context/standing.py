@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.position import Position
+from mnemolog.domain.standing import StandingKind
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Fact, StandingStatement
 from mnemolog.projections.recall.question import Question
@@ -21,7 +22,6 @@ from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.database import listed
 from mnemolog.projections.sql.queries import Filters, below_any
 from mnemolog.projections.sql.words import stems_among, terms_of
-from mnemolog.projections.standing.reading import StandingKind
 
 FOLDER: Final = "standing/"
 """Facts whose keys begin so are standing statements."""

@@ -1,1 +1,0 @@
-"""Standing statements: what a user said that should hold for every answer."""
