@@ -31,7 +31,14 @@ from .operations.status import Status
 from .projections.context.answer import Context
 from .projections.health.verify import Verification
 from .projections.history.replay import Replay
-from .projections.read_models import AgentSummary, ScopeSummary, SessionSummary, Turn
+from .projections.read_models import (
+    AgentSummary,
+    Fact,
+    ScopeSummary,
+    SessionSummary,
+    StandingStatement,
+    Turn,
+)
 from .projections.recall.answer import Hit, Recall
 from .projections.recall.passages import Passage
 from .projections.recall.weights import Weights
@@ -50,6 +57,7 @@ __all__ = [
     "Checkpoint",
     "Context",
     "DuplicateKey",
+    "Fact",
     "ForgetReport",
     "Head",
     "Hit",
@@ -73,6 +81,7 @@ __all__ = [
     "SessionAt",
     "SessionExists",
     "SessionSummary",
+    "StandingStatement",
     "Status",
     "StorageFull",
     "StoreClosed",

@@ -133,7 +133,8 @@ def _relevance(
     projections: ProjectionSet, question: Question, answer: Answer, rows: Sequence[_Row]
 ) -> tuple[dict[_Row, float], Near]:
     """Return how much the relevant ones have to do with a question, and what compares turns by meaning."""
-    similarity, near, cover = dict[Position, float](), _no_vectors, answer.recall.vectors_cover
+    similarity, cover = dict[Position, float](), answer.recall.vectors_cover
+    near: Near = _no_vectors
     if answer.vectors is not None and cover is not None:
         from mnemolog.projections.sql.position_mask import mask_of  # Imports numpy.
 

@@ -175,9 +175,9 @@ def _compare_turns(
         (standing.STANDING, standing.rows_of(turns, scopes), "standing statements are"),
     ):
         within = table.c.position.between(events[0].position, events[-1].position)
-        rows = {tuple(row) for row in connection.execute(sa.select(table).where(within))}
+        stored = {tuple(row) for row in connection.execute(sa.select(table).where(within))}
         at = list(table.c).index(table.c.position)
-        for position in sorted({row[at] for row in rows ^ set(told_rows)}):
+        for position in sorted({int(row[at]) for row in stored ^ set(told_rows)}):
             found.add(f"turn {position}: its {what} not those of the log")
 
 
