@@ -15,7 +15,7 @@ BENCH_FOLDER ?= $(wildcard /dev/shm)
 # Turns of the store of bench-scale.
 N ?= 1000000
 # Conversations that were written for this project, each with its questions beside it.
-CONVERSATIONS ?= examples/project.jsonl $(filter-out %-questions.jsonl,$(wildcard benchmarks/conversations/*.jsonl))
+CONVERSATIONS ?= examples/project.jsonl $(filter-out %-questions.jsonl %/standing.jsonl,$(wildcard benchmarks/conversations/*.jsonl))
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 

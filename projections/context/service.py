@@ -187,7 +187,8 @@ class Contexts:
         plain = [fact_block(fact, of=only) for fact in facts if not fact.key.startswith(FOLDER)]
         packing.add_static(plain, share=FACTS_SHARE)
         packing.add_static(static)
-        standing = self._standing(question, answer, facts)
+        unowned = not question.scopes and wanted.of is None
+        standing = self._standing(replace(question, scopes=(Scope(""),)) if unowned else question, answer, facts)
         packing.add_standing(
             [standing_block(item) for item in standing if item.always],
             [standing_block(item) for item in standing if not item.always],
@@ -234,7 +235,7 @@ class Contexts:
         """Return the standing statements for a question. See `MemoryStore.standing`."""
         served = self.recalls.serve(question, as_of=as_of)
         recall = served.answer.recall
-        facts, _ = self._facts(served.question, recall.head, of, self._moment_at(recall.as_of))
+        facts, _ = self._facts(served.question, recall.head, of, self._moment_at(recall.as_of), anywhere=of is None)
         found = Results(self._standing(served.question, served.answer, facts))
         found.stale = recall.stale
         return found
@@ -243,24 +244,27 @@ class Contexts:
         explicit = [standing_fact(fact) for fact in facts if fact.key.startswith(FOLDER)]
         return explicit + standing_statements(self._projections, self.recalls, question, answer)
 
-    def _facts(self, question: Question, head: Position, of: str | None, moment: Micros) -> tuple[list[Fact], str]:
+    def _facts(
+        self, question: Question, head: Position, of: str | None, moment: Micros, *, anywhere: bool = False
+    ) -> tuple[list[Fact], str]:
         """Return the facts that hold, by key: of the scopes of the question, or of exactly that of the session.
 
-        With the scope that they all have or are below, if there is one.
-        Without both, those of no scope. A session without a scope sees none that was asserted in another one: nothing
-        says that both have one owner.
+        With the scope that they all have or are below, if there is one. Without scopes and session those of no scope,
+        or `anywhere` all.
+        A session without a scope sees none that was asserted in another one: nothing says that both have one owner.
         """
         scopes, own = question.scopes, ""
         if not scopes and of is not None:
             own = self._state_at(of, head).started.scope
+        below = bool(scopes) or anywhere
         with suppress(errors.LogUnreachable):
             moment = max(moment, self._projections.log.recorded_at(head))
         with self._projections.to_answer()[0].database.reading() as connection:
             known = fact_queries.Known(head, moment)
             found = [
                 fact_queries.fact(connection, scope, key, known)
-                for key, scope in fact_queries.keys(connection, scopes or (Scope(own),))
-                if scopes or scope == own
+                for key, scope in fact_queries.keys(connection, scopes if below else (Scope(own),))
+                if below or scope == own
             ]
         seen = [
             fact for fact in found if fact is not None and (scopes or own or of is None or fact.session in (None, of))

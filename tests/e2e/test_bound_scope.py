@@ -35,6 +35,7 @@ def template(tmp_path_factory):
     with MemoryStore.open(folder, model=None) as store:
         bob = store.session("bob", scope=BOB, agent="both", title=SECRET)
         bob.record("user", SECRET, key="b1", speaker=SECRET)
+        bob.record("user", f"Always answer in {SECRET}")
         bob.set("colour", SECRET)
         bob.note(SECRET)
         bob.set_task(SECRET)
@@ -149,6 +150,12 @@ STORE = {
         lambda s: s.context("sentinel", scope=BOB),
         lambda s: s.context("sentinel", session="bob", lineage=True),
     ],
+    "standing": [
+        lambda s: s.standing(),
+        lambda s: s.standing("sentinel", scope=BOB),
+        lambda s: s.standing(session="bob"),
+        lambda s: s.standing(session="foreign"),
+    ],
     "find": [
         lambda s: s.find("sentinel"),
         lambda s: s.find("sentinel", hidden=True),
@@ -237,7 +244,7 @@ def require_unchanged(folder):
     """Fail if anything of Bob's has changed, or anything was made outside of Alice's scope."""
     assert [path.name for path in folder.parent.iterdir()] == ["memory"], folder
     with MemoryStore.open(folder, model=None, synchronous="NORMAL") as store:
-        assert [event.version for event in store.events() if event.stream == "session/bob"] == list(range(1, 7))
+        assert [event.version for event in store.events() if event.stream == "session/bob"] == list(range(1, 8))
         assert [event.version for event in store.events() if event.stream == "session/foreign"] == [1]
         made = [item for item in store.sessions() if item.session not in ("alice", "bob", "foreign", "trip")]
         assert all(item.scope.startswith(ALICE) for item in made)

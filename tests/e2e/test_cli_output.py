@@ -52,6 +52,7 @@ READS = {
     "memory list": ["memory", "list", "evil"],
     "memory get": ["memory", "get", "evil", "key"],
     "facts": ["facts"],
+    "standing": ["standing", "--model", "none"],
     "facts --history": ["facts", "--history", "key"],
     "retract": ["retract", "--maker", "none"],
     "task": ["task", "evil"],

@@ -18,6 +18,7 @@ CATEGORIES = {
     "assistant-said",
     "multi",
     "order",
+    "standing",
     "summary",
     "temporal",
     "unanswerable",

@@ -1,0 +1,173 @@
+"""What a user said that should hold for every answer: listed, in a context, and forgotten."""
+
+from __future__ import annotations
+
+import pytest
+
+from mnemolog import MemoryStore, StandingStatement
+from mnemolog.domain.standing import StandingKind
+from mnemolog.projections.context.answer import BlockKind, WhyLeftOut
+from tests.support import HashEncoder
+
+SCOPE = "acme/alice"
+HEADING = "Standing (said by the user):"
+
+
+@pytest.fixture
+def store(folder, clock):
+    with MemoryStore.open(folder, model=None, clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def chat(store):
+    """A session of a scope."""
+    return store.session("chat", scope=SCOPE)
+
+
+def said(store, query=None, **how):
+    return [item.text for item in store.standing(query, scope=how.pop("scope", SCOPE), **how)]
+
+
+def block(context):
+    """The lines of the block, without the heading."""
+    return [item.text.strip() for item in context if item.kind == BlockKind.STANDING]
+
+
+def test_a_statement_says_who_said_it_where_and_when(store, chat):
+    """It is part of a turn; the same as of its position, and after a rebuild."""
+    turn = chat.record("user", "Hi! Always answer in metric.", speaker="Ada", said_at="2023-03-16T10:00Z")
+    (item,) = store.standing()
+    assert isinstance(item, StandingStatement)
+    assert (item.text, item.kind, item.conditional) == ("Always answer in metric", StandingKind.INSTRUCTION, False)
+    assert (item.position, item.session, item.scope, item.speaker) == (turn.position, "chat", SCOPE, "Ada")
+    assert (turn.text[item.start : item.end], item.of, item.said_at) == (item.text, len(turn.text), turn.said_at)
+    assert store.standing(as_of=turn.position - 1) == []
+    store.rebuild("views")
+    assert store.standing() == [item]
+    assert store.verify().sound
+
+
+def test_only_users_of_the_scope_say_how_answers_should_be(store, chat):
+    """Not the assistant, nor somebody else; a session is asked for its own."""
+    chat.record("assistant", "Always eat your greens. I prefer tea.")
+    chat.record("tool", "Always answer in Latin.")
+    store.session("bob", scope="acme/bob").record("user", "Never use emojis.")
+    store.session("other", scope=SCOPE).record("user", "I prefer window seats.")
+    assert said(store) == ["I prefer window seats"]
+    assert said(store, session="chat", scope="") == []
+    assert said(store, scope="acme") == ["Never use emojis", "I prefer window seats"]
+    assert "Never" not in chat.context("emojis").text
+    assert "I prefer window seats" in chat.context("Which seat by the window?").text
+
+
+def test_a_session_without_a_scope_is_shown_what_it_sees(store):
+    """What it has rewound is gone; a branch has what came before it."""
+    one = store.session("one")
+    one.record("user", "Never use emojis.")
+    branch = one.branch("branch")
+    one.record("user", "Always answer in metric.")
+    store.session("other").record("user", "Always answer in Latin.")
+    assert [line.rsplit(": ")[-1] for line in block(one.context("tea"))] == [
+        "Always answer in metric",
+        "Never use emojis",
+    ]
+    assert [line.rsplit(": ")[-1] for line in block(branch.context("tea"))] == ["Never use emojis"]
+    one.rewind(turns=1)
+    assert [line.rsplit(": ")[-1] for line in block(one.context("tea"))] == ["Never use emojis"]
+
+
+def test_a_context_has_what_holds_always_and_what_the_question_is_about(store, chat):
+    """After the facts and before the passages; explicit ones are facts, which are not shown twice."""
+    chat.record("user", "I prefer window seats.", said_at="2023-03-16T10:00Z")
+    chat.record("user", "I'm vegetarian.", speaker="Ada", said_at="2023-03-17T10:00Z")
+    chat.record("user", "Always answer in metric.", said_at="2023-03-18T10:00Z")
+    chat.assert_fact("standing/tone", "formal", valid_from="2023-03")
+    chat.assert_fact("user/city", "Porto", valid_from="2023-03")
+    context = chat.context("Which seat did I book?", roles=["assistant"], mode="text")
+    assert context.text.splitlines()[1:] == [
+        "Facts:",
+        '  user/city: "Porto" (since 2023-03-01)',
+        HEADING,
+        "  standing/tone: formal (since 2023-03-01)",
+        "  @4 2023-03-18: Always answer in metric",
+        "  @2 2023-03-16: I prefer window seats",
+    ]
+    assert (context.positions, [item.fact for item in context]) == ((4, 2), [6, 5, None, None])
+    assert block(chat.context("Am I vegetarian?", mode="text"))[-1] == "@3 2023-03-17 Ada: I'm vegetarian"
+    assert said(store, "Which seat?")[0] == "formal"
+    assert store.standing("Which seat?", scope=SCOPE)[0].key == "standing/tone"
+
+
+def test_the_question_itself_adds_nothing(store, chat):
+    """Whoever answers it has it in front of them."""
+    asked = "I'm vegetarian, what can I cook?"
+    chat.record("user", asked)
+    assert HEADING not in chat.context(asked).text
+    assert "I'm vegetarian" in block(chat.context("Something to cook that is vegetarian?"))[0]
+    assert HEADING not in store.session("empty", scope="acme/bob").context("tea").text
+
+
+def test_the_block_keeps_to_its_tokens(store, chat):
+    """A fifth of the budget and 300 tokens at most, half of it for what holds always, the newest first."""
+    for n in range(40):
+        chat.record("user", f"Always write the letter {n} like this: {'x' * 20}.")
+        chat.record("user", f"I prefer the boat {n} to the train.")
+    for tokens, most in ((5_000, 300), (1_000, 200), (100, 20)):
+        context = chat.context("Which boat?", tokens=tokens)
+        blocks = [item for item in context if item.kind == BlockKind.STANDING]
+        used = sum(item.tokens for item in blocks)
+        assert used <= most, tokens
+        always = [item for item in blocks if "letter" in item.text]
+        assert sum(item.tokens for item in always) <= most / 2, tokens
+        assert not always or "letter 39" in always[0].text
+        left = [item for item in context.left_out if item.kind == BlockKind.STANDING]
+        assert left, tokens
+        assert {(item.why, bool(item.position)) for item in left} == {(WhyLeftOut.NO_ROOM, True)}
+        assert context.tokens <= tokens
+
+
+def test_a_later_statement_like_it_takes_its_place(folder):
+    """By meaning, of the same kind; the list without a question has both."""
+    with MemoryStore.open(folder, model=HashEncoder()) as store:
+        chat = store.session("chat", scope=SCOPE)
+        for text in ("I prefer the window seat by day.", "I prefer the window seat by night.", "I prefer tea."):
+            chat.record("user", text)
+        assert said(store, "the window seat") == ["I prefer the window seat by night"]
+        assert len(said(store)) == 3
+        found = store.standing("the window seat", scope=SCOPE)
+        assert found[0].relevance == pytest.approx(store.recall("the window seat", asked="keep")[0].similarity, abs=0.2)
+
+
+def test_forgetting_a_turn_takes_its_statements_and_the_receipts_that_showed_them(store, chat):
+    """Nothing of the words stays in the views."""
+    turn = chat.record("user", "I prefer zanzibar.")
+    chat.record("user", "Never use emojis.")
+    receipt = chat.context("zanzibar?", roles=["assistant"], receipt=True)
+    assert (receipt.positions, receipt.receipt) == ((3, 2), store.head().position)
+    (audited,) = store.audit.contexts().contexts
+    assert audited.verdict == "reproduces"
+    report = store.forget(positions=turn.position)
+    assert report.counts["context.served.v1"] == 1
+    assert said(store) == ["Never use emojis"]
+    assert store.verify().sound
+    assert b"zanzibar" not in (store.path / "projections" / "views.db").read_bytes()
+
+
+def test_the_command_lists_them(store, chat, run):
+    """As a table and as JSON."""
+    chat.record("user", "I prefer window seats.")
+    store.assert_fact("standing/tone", "formal", scope=SCOPE)
+    ran = run("standing", store.path, "--model", "none").stdout
+    assert "standing/tone: formal" in ran
+    assert "I prefer window seats" in ran
+    found = run("standing", store.path, "Which seat?", "--scope", SCOPE, "--model", "none", "--json").json
+    assert [(item["kind"], item["text"]) for item in found] == [
+        ("fact", "formal"),
+        ("preference", "I prefer window seats"),
+    ]
+    empty = "--as-of", "1", "--model", "none"
+    assert (
+        "no standing statements"
+        in run("standing", store.path, *empty).stdout + run("standing", store.path, *empty).stderr
+    )
