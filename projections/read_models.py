@@ -111,7 +111,7 @@ class StandingStatement(Result, frozen=True, kw_only=True):
     session: str | None
     scope: str
     speaker: str | None = None
-    said_at: datetime
+    said_at: UtcTime
     """When it was said; of a fact since when it is true. UTC."""
     relevance: float | None = None
     """The cosine similarity of its turn to the question; without vectors, the number of words that they share."""
