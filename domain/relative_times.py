@@ -9,6 +9,7 @@ from typing import Final
 from mnemolog.domain.clock import Clock, local_time, to_datetime
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.moments import parse_time
+from mnemolog.domain.position import Micros
 
 _FORMS: Final = "a time such as '2026-03-16 14:00', 'yesterday 14:00', 'monday' or '2 hours ago'"
 
@@ -40,6 +41,19 @@ def parse_relative_time(field: str, given: str, *, clock: Clock) -> datetime:
         return to_datetime(parse_time(field, text))
     except (InvalidInput, OverflowError):
         raise InvalidInput(field, f"{given!r} is not a time; expected {_FORMS}") from None
+
+
+def end_of_day(field: str, given: str, *, clock: Clock) -> datetime | None:
+    """Return the last moment of a day such as `2026-03-16`, `yesterday` or `last monday`; None for what is no day."""
+    words = " ".join(given.lower().split())
+    try:
+        if (found := _DAY.fullmatch(words)) and found[2] is None:
+            day = _day(found[1], today=local_time(to_datetime(clock.now())).date())
+        else:
+            day = date.fromisoformat("" if words.isdigit() else words)
+        return to_datetime(Micros(parse_time(field, day + timedelta(days=1)) - 1))
+    except (ValueError, OverflowError):
+        return None
 
 
 def parse_position_or_time(field: str, given: str, *, clock: Clock) -> int | datetime:

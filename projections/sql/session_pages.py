@@ -52,7 +52,7 @@ class Which(msgspec.Struct, frozen=True, kw_only=True):
     """At or below any of these."""
     agents: Sequence[str] | None = None
     title: str = ""
-    """A part of the title, in any case."""
+    """A part of the title or the id, in any case."""
 
 
 def page(
@@ -74,7 +74,7 @@ def page(
     while left > 0 and low < high:
         found = _rows(connection, which, low, high, rising=rising, limit=min(left, ROWS_AT_ONCE))
         for row in found:
-            if part in row.title.casefold():
+            if part in row.title.casefold() or part in row.session.casefold():
                 yield _as_of(connection, queries.summary(row), as_of)
                 left -= 1
                 if not left:

@@ -18,12 +18,11 @@ from mnemolog.domain.embedding_model import Activation, activation_of
 from mnemolog.domain.events import EVENT_TYPES, ModelActivated, SessionSwitched, TurnRecorded
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.domain.scope import ROOT, Scope, covers, parse_scope
 from mnemolog.domain.session import session_of, session_stream
 from mnemolog.projections.read_models import FactChange, Switch
 from mnemolog.server.console.event_words import in_words
-from mnemolog.server.console.moment import AsOf, position_of, recorded_at
-from mnemolog.server.console.page import page
+from mnemolog.server.console.moment import AsOf, as_of, recorded_at
+from mnemolog.server.console.page import limited, page
 from mnemolog.server.console.parameters import text, whole
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
@@ -71,29 +70,33 @@ class DiffPage(Result, frozen=True, kw_only=True):
 async def diff(request: Request, caller: Caller, at: AsOf) -> DiffPage:
     """Show what changed between two moments: by default the last `USUAL_EVENTS` events up to the moment of the page."""
     query = request.query_params
-    start, end, scope = text(query, "from"), text(query, "to"), parse_scope(text(query, "scope"))
+    start, end = text(query, "from"), text(query, "to")
     number = whole(query, "page", 1, least=1, most=1_000_000)
 
+    def ends(store: MemoryStore) -> tuple[AsOf, AsOf]:
+        later = as_of(store, end, field="To") if end else at
+        usual = str(max(later.position - USUAL_EVENTS, 0))
+        return as_of(store, start or usual, field="From", begins=True), later
+
     def look(store: MemoryStore) -> DiffPage:
-        later = position_of(store, "To", end) if end else at.position
-        earlier = position_of(store, "From", start) if start else Position(max(later - USUAL_EVENTS, 0))
-        first, last = sorted((earlier, later))
-        compared = compare(store, first, last, scope=scope, number=number)
-        return msgspec.structs.replace(compared, swapped=earlier > later)
+        found = compare(store, first.position, last.position, number=number)
+        asked = {"before_at": first.time or first.recorded_at, "after_at": last.time or last.recorded_at}
+        return msgspec.structs.replace(found, **asked, swapped=first is not moments[0])
 
-    return await read(caller.store, look)
+    moments = await read(caller.store, ends)
+    first, last = sorted(moments, key=lambda moment: moment.position)
+    return await read(limited(caller, request), look)
 
 
-def compare(store: MemoryStore, before: Position, after: Position, *, scope: Scope = ROOT, number: int = 1) -> DiffPage:
-    """Return a page of what changed between two moments, with the sessions at or below a scope.
+def compare(store: MemoryStore, before: Position, after: Position, *, number: int = 1) -> DiffPage:
+    """Return a page of what changed between two moments, within the scopes of the store.
 
     With more than `FAR_EVENTS` events in between, turns are counted and not read.
     """
     if after - before > FAR_EVENTS:
-        return _far_apart(store, before, after, scope=scope, number=number)
+        return _far_apart(store, before, after, number=number)
     found = store.audit.diff(before, after, turns_max=PER_PAGE)
-    sessions = [session for session in found.sessions if covers(scope, parse_scope(session.scope))]
-    number, pages = _paged(len(sessions), number)
+    number, pages = _paged(len(found.sessions), number)
     return DiffPage(
         before=before,
         before_at=recorded_at(store, before),
@@ -101,11 +104,11 @@ def compare(store: MemoryStore, before: Position, after: Position, *, scope: Sco
         after_at=recorded_at(store, after),
         says=tuple(_summary(found)),
         kinds=in_words(found.topics),
-        sessions=tuple(sessions[(number - 1) * PER_PAGE : number * PER_PAGE]),
+        sessions=found.sessions[(number - 1) * PER_PAGE : number * PER_PAGE],
         page=number,
         pages=pages,
-        sessions_in_all=len(sessions),
-        facts=tuple(item for item in found.facts if covers(scope, parse_scope(item.scope)))[:PER_PAGE],
+        sessions_in_all=len(found.sessions),
+        facts=found.facts[:PER_PAGE],
         switches=found.switches[:PER_PAGE],
         activations=found.activations,
         turns_left_out=found.turns_left_out,
@@ -142,12 +145,11 @@ def _paged(items: int, number: int) -> tuple[int, int]:
     return min(number, pages), pages
 
 
-def _far_apart(store: MemoryStore, before: Position, after: Position, *, scope: Scope, number: int) -> DiffPage:
+def _far_apart(store: MemoryStore, before: Position, after: Position, *, number: int) -> DiffPage:
     log = events_of(store)
     said = Counter(log.streams_with(TurnRecorded.topic, after=before, upto=after))
     rows = log.stored_events(after=before, upto=after, prefix="", topics=_OTHER_TOPICS, limit=OTHER_EVENTS_MAX)
-    sees_all = scope == ROOT and not boundary_of(store).scopes
-    inside = None if sees_all else {item.session for item in store.sessions(scope=scope)}
+    inside = {item.session for item in store.sessions()} if boundary_of(store).scopes else None
     sessions = [name for stream in dict.fromkeys((*said, *(row[1] for row in rows))) if (name := session_of(stream))]
     names = sessions if inside is None else [name for name in sessions if name in inside]
     number, pages = _paged(len(names), number)

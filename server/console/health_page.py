@@ -199,9 +199,8 @@ def _summary(status: Status, report: DoctorReport | None, parts: tuple[Part, ...
         yield f"{counted(problems, 'problem')} found. The log itself, which everything is derived from, is not touched."
     else:
         yield "Nothing is wrong: what was recorded is there, and everything derived from it can be used."
-    late = [part for part in parts if part.behind_events and part.state == Drift.BEHIND]
-    for part in late:
-        yield f"The {part.name} are {counted(part.behind_events, 'event')} behind the log."
+    if late := [part.name for part in parts if part.behind_events and part.state == Drift.BEHIND]:
+        yield f"The newest events are read with the next question by: {', '.join(late)}."
     if (trouble := status.projector.trouble) is not None:
         yield f"New turns are not embedded now: {trouble}."
     if status.quarantined:

@@ -15,7 +15,7 @@ from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.result import Result
 from mnemolog.projections.read_models import SessionSummary, Switch
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import page
+from mnemolog.server.console.page import limited, page
 from mnemolog.server.console.parameters import position, text
 from mnemolog.server.console.session_marks import Mark, marks_of
 from mnemolog.server.http.access import Caller
@@ -54,15 +54,11 @@ class Lineage(Result, frozen=True, kw_only=True):
 @page("/lineage", title="Lineage", template="lineage.html")
 async def lineage(request: Request, caller: Caller, at: AsOf) -> Lineage:
     """Show the family of one session, or the newest families that have branches."""
-    session, scope, before = (
-        text(request.query_params, "session"),
-        text(request.query_params, "scope"),
-        position(request.query_params, "before"),
-    )
+    session, before = text(request.query_params, "session"), position(request.query_params, "before")
 
     def found(store: MemoryStore) -> Lineage:
         families = session_list_of(store).families(
-            session=session, scope="" if session else scope, as_of=at.position, before=before, limit=SESSIONS_MAX
+            session=session, as_of=at.position, before=before, limit=SESSIONS_MAX
         )
         rows = [
             LineageRow(summary=item, depth=depth, marks=marks_of(store, item.session, upto=at.position))
@@ -75,7 +71,7 @@ async def lineage(request: Request, caller: Caller, at: AsOf) -> Lineage:
             switches=tuple(_switches(store, at, of={row.summary.session for row in rows} if session else None)),
         )
 
-    return await read(caller.store, found)
+    return await read(caller.store if session else limited(caller, request), found)
 
 
 def _in_tree_order(sessions: Iterable[SessionSummary]) -> list[tuple[SessionSummary, int]]:

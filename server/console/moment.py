@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import accumulate
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from mnemolog.adapters.support.store_access import boundary_of, events_of, session_list_of, visible_of
-from mnemolog.domain.clock import to_datetime, to_micros
-from mnemolog.domain.moments import checked_position, parse_time, position_at
+from mnemolog.adapters.support.store_access import boundary_of, clock_of, events_of, session_list_of, visible_of
+from mnemolog.domain.clock import local_time, to_datetime, to_micros
+from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.relative_times import end_of_day, parse_position_or_time
 from mnemolog.domain.result import Result
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.server.console.rendering import moment
@@ -23,8 +24,8 @@ BUCKETS: Final = 100
 """Bars of the histogram, each as long as the others in time."""
 CROWDED: Final = 0.6
 """Where one bar would have a larger part of all events, as after an import, bars have as many events each instead."""
-POSITION_DIGITS_MAX: Final = 18
-"""A longer number is refused."""
+VISIT_COOKIE: Final = "mnemolog_visit"
+PAUSE: Final = timedelta(minutes=30)
 AT: Final = "Moment"
 """How a page names the moment that it shows."""
 _UNITS: Final = (60_000_000, 1_000_000)
@@ -37,7 +38,9 @@ class AsOf(Result, frozen=True, kw_only=True):
     text: str
     """The moment as the URL has it: a position, or a time; empty for now."""
     time: datetime | None
-    """The moment, if it is a time. UTC."""
+    """The moment, if it is a time. UTC. Of a day, its last microsecond."""
+    day: str = ""
+    """The day, if it is one."""
     position: Position
     """The last event that counts, 0 before the first one."""
     recorded_at: datetime | None
@@ -54,6 +57,38 @@ class AsOf(Result, frozen=True, kw_only=True):
     def when(self) -> Position | None:
         """What to pass to reads of the store: the position, None for now."""
         return None if self.is_now else self.position
+
+
+class Visit(NamedTuple):
+    """When somebody last looked at the console with this browser, from what its cookie says."""
+
+    since: Position
+    """The last event at the end of the visit before this one."""
+    at: datetime
+    """When that was. UTC."""
+    last: Position
+    """The last event when a page was shown last."""
+    last_at: datetime
+
+    @classmethod
+    def of(cls, cookies: Mapping[str, str]) -> Visit | None:
+        """Return the visit; None for a first one."""
+        numbers = cookies.get(VISIT_COOKIE, "").split("-")
+        if len(numbers) != 4 or not all(number.isdecimal() and len(number) < 11 for number in numbers):
+            return None
+        since, at, last, last_at = map(int, numbers)
+        times = (datetime.fromtimestamp(time, UTC) for time in (at, last_at))
+        return cls(Position(since), next(times), Position(last), next(times))
+
+    @staticmethod
+    def cookie(visit: Visit | None, head: Position) -> str:
+        """Return what the cookie says after another page. After a pause of `PAUSE` the next visit begins."""
+        now = datetime.now(UTC)
+        if visit is None:
+            visit = Visit(head, now, head, now)
+        elif now - visit.last_at > PAUSE:
+            visit = Visit(visit.last, visit.last_at, head, now)
+        return f"{visit.since}-{visit.at.timestamp():.0f}-{head}-{now.timestamp():.0f}"
 
 
 class Bucket(Result, frozen=True, kw_only=True):
@@ -78,6 +113,8 @@ class TimeBar(Result, frozen=True, kw_only=True):
     last: datetime
     buckets: tuple[Bucket, ...]
     """At most `BUCKETS` of them. The last one ends now."""
+    cut: int
+    """How many of the first ones lie before the bar: a few that are so much older that all others would be one bar."""
     by_time: bool
     """Whether all bars are as long in time. Otherwise they have as many events, as far as that can be."""
     step: int
@@ -155,27 +192,26 @@ class _WholeLog:
         return position
 
 
-def as_of(store: MemoryStore, text: str) -> AsOf:
-    """Return the moment that `?at=` names: a position, a time, or now if it is empty. Raises `InvalidInput`."""
-    text, head = text.strip(), events_of(store).head().position
-    position = position_of(store, AT, text) if text else head
-    time = None if not text or _is_position(text) else to_datetime(parse_time(AT, text))
-    return AsOf(text=text, time=time, position=position, recorded_at=recorded_at(store, position), head=head)
+def as_of(store: MemoryStore, text: str, *, field: str = AT, begins: bool = False) -> AsOf:
+    """Return the moment that `?at=` names: a position, a time as the command line takes it, or now if it is empty.
 
-
-def position_of(store: MemoryStore, field: str, text: str) -> Position:
-    """Return the position that a text names: digits alone are a position, everything else is a time.
-
-    Raises `InvalidInput`, naming the field, for what is neither, and for a position that is not in the log.
+    A day stands for its end, or for its beginning if it `begins` a span. Words such as `yesterday` are told as the time
+    that they stand for, which stays the same when the URL is sent to others. Raises `InvalidInput`, naming the field.
     """
-    log = events_of(store)
-    if _is_position(text):
-        return checked_position(field, int(text), head=log.head().position)
-    return position_at(field, text, log)
-
-
-def _is_position(text: str) -> bool:
-    return text.isdecimal() and len(text) <= POSITION_DIGITS_MAX
+    text, clock, head = text.strip(), clock_of(store), events_of(store).head().position
+    end = end_of_day(field, text, clock=clock)
+    found: int | datetime = head
+    if text:
+        found = end if end and not begins else parse_position_or_time(field, text, clock=clock)
+    if isinstance(found, int):
+        position, time = checked_position(field, found, head=head), None
+    else:
+        position, time = events_of(store).position_at(to_micros(field, found)), found
+    day = f"{local_time(end):%Y-%m-%d}" if end else ""
+    if time and "-" not in text:
+        text = day or _url_time(to_micros(field, time))
+    recorded = recorded_at(store, position)
+    return AsOf(text=text, time=time, day=day, position=position, recorded_at=recorded, head=head)
 
 
 def recorded_at(store: MemoryStore, position: Position) -> datetime | None:
@@ -206,11 +242,14 @@ def _bar(recorded: _Recorded, at: AsOf, *, of: Literal["event", "turn"]) -> Time
     if not count:
         return None
     is_whole, reached = of == "event", recorded.up_to(at.position)
-    first = recorded.recorded_at(1)
-    last = max(first, recorded.recorded_at(count))
-    ends = _ends(first, last)
-    counts = _counts(recorded, ends)
-    by_time = not is_whole or max(_differences(counts)) <= count * CROWDED
+    cut, (ends, counts, is_spread) = 0, _laid_out(recorded, 0)
+    older = max(count // 100, 1)
+    if not is_spread and older < count:
+        later = _laid_out(recorded, older)
+        if later[2]:
+            cut, (ends, counts, is_spread) = older, later
+    first, last = recorded.recorded_at(cut + 1), ends[-1]
+    by_time = not is_whole or is_spread
     if not by_time:
         number = min(BUCKETS, count)
         counts = [count * (end + 1) // number for end in range(number)]
@@ -234,6 +273,7 @@ def _bar(recorded: _Recorded, at: AsOf, *, of: Literal["event", "turn"]) -> Time
         of=of,
         first=to_datetime(first),
         last=to_datetime(last),
+        cut=cut,
         buckets=tuple(buckets),
         by_time=by_time,
         step=step,
@@ -241,6 +281,15 @@ def _bar(recorded: _Recorded, at: AsOf, *, of: Literal["event", "turn"]) -> Time
         previous=recorded.position(reached - 1) if reached else None,
         next=recorded.position(reached + 1) if reached < count else None,
     )
+
+
+def _laid_out(recorded: _Recorded, cut: int) -> tuple[list[Micros], list[int], bool]:
+    """Return the ends of bars over all but the first `cut` events, how many there were until then, if they differ."""
+    count = len(recorded)
+    first = recorded.recorded_at(min(cut + 1, count))
+    ends = _ends(first, max(first, recorded.recorded_at(count)))
+    counts = _counts(recorded, ends)
+    return ends, counts, max(_differences([max(item - cut, 0) for item in counts])) <= (count - cut) * CROWDED
 
 
 def _ends(first: Micros, last: Micros) -> list[Micros]:

@@ -1,31 +1,45 @@
-"""The first page: what this memory holds, how it grew, and whether it is well."""
+"""The first page: what was asked last and what it would be answered now, what changed, and what needs somebody."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from starlette.requests import Request
 
-from mnemolog.adapters.support.store_access import read, session_list_of
-from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.adapters.support.store_access import clock_of, events_of, read, session_list_of, visible_of, with_pools
+from mnemolog.audit.recall_audit import recall_today
+from mnemolog.audit.receipt_audit import NO_ANSWER
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.display import counted
 from mnemolog.domain.errors import OutsideScope
+from mnemolog.domain.events import ContextServed, RecallServed, TurnRecorded
+from mnemolog.domain.hints import sentence
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
+from mnemolog.projections.recall.receipts import recall_of
 from mnemolog.projections.sql.session_pages import Group
-from mnemolog.results import Model
 from mnemolog.server.console.event_search import EventFilter, EventLine, newest_events
 from mnemolog.server.console.health_page import Part, parts_of
-from mnemolog.server.console.moment import AsOf, time_bar
-from mnemolog.server.console.page import page
-from mnemolog.server.console.parameters import text
+from mnemolog.server.console.moment import AsOf, Visit, time_bar
+from mnemolog.server.console.page import limited, page
+from mnemolog.server.console.receipts_page import AnsweredTurn, Receipt, ReceiptFilter, answered_turn, newest_receipts
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
 GROUPS_MAX: Final = 12
 """Scopes, and agents, that are listed: those with the most turns."""
 LATEST_MAX: Final = 10
+QUESTIONS_MAX: Final = 5
+"""The last different questions that are asked again."""
+RECEIPTS_MAX: Final = 50
+"""Receipts among which they are."""
+CHANGED_MAX: Final = 20_000
+"""Events since the last visit of which turns and sessions are counted."""
+TOKEN_ENDS_IN: Final = timedelta(days=14)
 
 
 class Growth(Result, frozen=True, kw_only=True):
@@ -36,15 +50,28 @@ class Growth(Result, frozen=True, kw_only=True):
     """Events of the log; for a caller who sees only a part of the store, the turns of that."""
 
 
-class HealthSummary(Result, frozen=True, kw_only=True):
-    """The health of the whole store, now."""
+class LastQuestion(Result, frozen=True, kw_only=True):
+    """A question that the memory was asked, with the best turn of its answer then, and of that as of the page."""
 
-    warnings: tuple[str, ...]
-    stale: tuple[Part, ...]
-    """What cannot be used as it is, with what mends it."""
-    behind: tuple[Part, ...]
-    """What has not read the newest events yet."""
-    models: tuple[Model, ...]
+    receipt: Receipt
+    then: AnsweredTurn | None
+    """None if nothing was found."""
+    now: AnsweredTurn | None
+    differs: bool | None
+    """Whether the answer has other turns, or another order; None if it cannot be told: `why`."""
+    why: str = ""
+
+
+class Changed(Result, frozen=True, kw_only=True):
+    """What was recorded since the last visit of this browser."""
+
+    since: Position
+    at: datetime
+    """When that visit was."""
+    events: int
+    turns: int | None
+    """None for more than `CHANGED_MAX` events."""
+    sessions: int | None
 
 
 class Overview(Result, frozen=True, kw_only=True):
@@ -52,8 +79,6 @@ class Overview(Result, frozen=True, kw_only=True):
 
     position: Position
     head: Position
-    digest: str
-    """The log's digest at its head."""
     sessions: int
     turns: int
     scopes: tuple[Group, ...]
@@ -61,15 +86,18 @@ class Overview(Result, frozen=True, kw_only=True):
     agents: tuple[Group, ...]
     agents_left_out: int
     growth: tuple[Growth, ...]
+    growth_of: str
+    """What the growth counts."""
     latest: tuple[EventLine, ...]
     """Newest first."""
-    health: HealthSummary | None
-    """None for a caller who sees only a part of the store."""
-
-    @property
-    def growth_of(self) -> str:
-        """What the growth counts."""
-        return "Turns" if self.health is None else "Events"
+    questions: tuple[LastQuestion, ...]
+    """Those with another answer now come first."""
+    changed: Changed | None
+    """None at the first visit, and as of an earlier moment."""
+    warnings: tuple[str, ...] | None
+    """What needs somebody, now; None for a caller who sees only a part of the store."""
+    stale: tuple[Part, ...]
+    """What cannot be used as it is, with what mends it."""
 
     @property
     def chart(self) -> dict[str, Any]:
@@ -82,46 +110,91 @@ class Overview(Result, frozen=True, kw_only=True):
 
 @page("/", title="Overview", template="overview.html")
 async def overview(request: Request, caller: Caller, at: AsOf) -> Overview:
-    """Show what the store held at a moment, in numbers and in words."""
-    scope, health = text(request.query_params, "scope"), await _health(caller.store)
+    """Show the last questions and their answers, what changed, what needs somebody, and what the store held."""
+    store, visit = limited(caller, request), Visit.of(request.cookies)
+    blocking, pools = with_pools(store)
+    questions = await pools.recall(partial(_questions, blocking, at))
+    needs = await _needs(caller)
 
     def found(store: MemoryStore) -> Overview:
         pages = session_list_of(store)
-        scopes = pages.groups("scope", scope=scope, as_of=at.position)
-        agents = pages.groups("agent", scope=scope, as_of=at.position)
+        scopes, agents = pages.groups("scope", as_of=at.position), pages.groups("agent", as_of=at.position)
         bar = time_bar(store, at)
-        growth = [] if bar is None else bar.growth
         return Overview(
             position=at.position,
             head=at.head,
-            digest=store.head().digest,
             sessions=sum(item.sessions for item in scopes),
             turns=sum(item.turns for item in scopes),
             scopes=_largest(scopes),
             scopes_left_out=max(len(scopes) - GROUPS_MAX, 0),
             agents=_largest(agents),
             agents_left_out=max(len(agents) - GROUPS_MAX, 0),
-            growth=tuple(Growth(at=time, events=events) for time, events in growth),
+            growth=() if bar is None else tuple(Growth(at=time, events=events) for time, events in bar.growth),
+            growth_of="Events" if bar is None or bar.of == "event" else "Turns",
             latest=newest_events(store, EventFilter(), upto=at.position, limit=LATEST_MAX).lines,
-            health=health,
+            questions=tuple(sorted(questions, key=lambda item: not item.differs)),
+            changed=_changed(store, visit, at) if visit and at.is_now and visit.since <= at.head else None,
+            warnings=None if needs is None else needs[0],
+            stale=() if needs is None else needs[1],
         )
 
-    return await read(caller.store, found)
+    return await read(store, found)
 
 
 def _largest(groups: Sequence[Group]) -> tuple[Group, ...]:
     return tuple(sorted(groups, key=lambda item: (-item.turns, item.name))[:GROUPS_MAX])
 
 
-async def _health(store: AsyncMemoryStore) -> HealthSummary | None:
+def _questions(store: MemoryStore, at: AsOf) -> list[LastQuestion]:
+    different: dict[Any, Receipt] = {}
+    for item in newest_receipts(store, wanted=ReceiptFilter(), upto=at.position, limit=RECEIPTS_MAX).receipts:
+        different.setdefault((item.query, item.scopes, item.session), item)
+    return [_again(store, item, at) for item in list(different.values())[:QUESTIONS_MAX]]
+
+
+def _again(store: MemoryStore, receipt: Receipt, at: AsOf) -> LastQuestion:
+    recorded = events_of(store).event_at(receipt.position)
+    served = None if recorded is None else recorded.event
+    found: list[Position] = []
+    differs, why = None, "it was forgotten"
+    if isinstance(served, RecallServed | ContextServed):
+        recall = recall_of(served)
+        try:
+            found = [hit.position for hit in recall_today(store.parts.contexts.recalls, recall, at.when).hits]
+            differs, why = found != recall.hits, ""
+        except NO_ANSWER as error:
+            why = str(error)
+    then, now = (answered_turn(store, turns[0]) if turns else None for turns in (receipt.turns, found))
+    return LastQuestion(receipt=receipt, then=then, now=now, differs=differs, why=why)
+
+
+def _changed(store: MemoryStore, visit: Visit, at: AsOf) -> Changed:
+    events, said = max(at.position - visit.since, 0), None
+    if events <= CHANGED_MAX:
+        streams = events_of(store).streams_with(TurnRecorded.topic, after=visit.since, upto=at.position)
+        said = Counter(stream for stream in streams if visible_of(store).shows_stream(stream))
+    return Changed(
+        since=visit.since,
+        at=visit.at,
+        events=events,
+        turns=None if said is None else said.total(),
+        sessions=None if said is None else len(said),
+    )
+
+
+async def _needs(caller: Caller) -> tuple[tuple[str, ...], tuple[Part, ...]] | None:
+    """Return what needs somebody, in sentences, and what is stale; None for who sees a part of the store only."""
     try:
-        status, models = await store.status(), await store.models.list()
+        status = await caller.store.status()
     except OutsideScope:
         return None
-    parts = tuple(parts_of(status))
-    return HealthSummary(
-        warnings=status.warnings,
-        stale=tuple(part for part in parts if not part.good),
-        behind=tuple(part for part in parts if part.good and part.behind_events),
-        models=tuple(models),
-    )
+    ending = tuple(await read(caller.store, lambda store: list(_ending(store)))) if caller.may("admin") else ()
+    return (*map(sentence, status.warnings), *ending), tuple(part for part in parts_of(status) if not part.good)
+
+
+def _ending(store: MemoryStore) -> Iterator[str]:
+    now = to_datetime(clock_of(store).now())
+    for token in store.admin.tokens():
+        if token.is_valid(now) and token.expires_at is not None and token.expires_at < now + TOKEN_ENDS_IN:
+            days = counted((token.expires_at - now).days, "day")
+            yield f"The token {token.id} of {token.actor} ends in {days}: make another one for whoever uses it."

@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import replace
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
@@ -19,7 +20,7 @@ from mnemolog.domain.result import Result
 from mnemolog.projections.recall.answer import PARTS, RERANKER, Hit, Recall, by_meaning
 from mnemolog.projections.recall.question import TEXT, VECTOR
 from mnemolog.projections.sql.words import WORD, stems_of, terms_of
-from mnemolog.server.console.moment import AsOf, position_of, recorded_at
+from mnemolog.server.console.moment import AsOf, as_of, recorded_at
 from mnemolog.server.console.page import page
 from mnemolog.server.console.parameters import decimal, several, text, whole
 from mnemolog.server.console.rendering import excerpt
@@ -133,12 +134,14 @@ async def recall(request: Request, caller: Caller, at: AsOf) -> RecallPage:
     store, query, then = caller.store, request.query_params, text(request.query_params, "then")
     if not (question := text(query, "q")):
         return RecallPage()
-    moments: list[Position | None] = [at.when]
+    ask, other = partial(store.recall, question, receipt=False, **_options(query)), None
     if then:
-        moments.append(await read(store, lambda blocking: position_of(blocking, THEN, then)))
-    ask = partial(store.recall, question, receipt=False, **_options(query))
-    here, *there = await asyncio.gather(*(ask(as_of=moment) for moment in moments))
-    return await read(store, lambda blocking: _page(blocking, question, here, there[0] if there else None))
+        other = await read(store, lambda blocking: as_of(blocking, then, field=THEN))
+    here, *there = await asyncio.gather(*(ask(as_of=moment.when) for moment in (at, other) if moment))
+    found = await read(store, lambda blocking: _page(blocking, question, here, there[0] if there else None))
+    if found.compared is None or other is None or other.time is None:
+        return found
+    return replace(found, compared=replace(found.compared, there_at=other.time))
 
 
 def _options(query: QueryParams) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,8 +16,9 @@ from mnemolog.adapters.support.store_access import boundary_of, read, with_pools
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.result import Result
+from mnemolog.domain.similar_labels import closest
 from mnemolog.server.console.assets import send_asset
-from mnemolog.server.console.moment import AsOf, TimeBar, as_of, time_bar
+from mnemolog.server.console.moment import VISIT_COOKIE, AsOf, TimeBar, Visit, as_of, time_bar
 from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, redirect
 from mnemolog.server.console.parameters import form_of, text
 from mnemolog.server.console.rendering import environment, url
@@ -25,12 +28,14 @@ from mnemolog.server.console.security import (
     THEME_COOKIE,
     local_target,
 )
+from mnemolog.server.console.sessions_page import known_scopes, search
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.authentication import is_program
 from mnemolog.server.http.hints import as_plain
 from mnemolog.server.http.openapi import PATH as DOCUMENT
 from mnemolog.server.http.openapi import document
 from mnemolog.server.http.problems import PROBLEM_JSON, hint_of, status_of
+from mnemolog.store import MemoryStore
 
 LogIn = Callable[[str], Awaitable[Caller | None]]
 """Returns the caller that a token stands for, None for an invalid one."""
@@ -39,13 +44,14 @@ LOGIN: Final = "/login"
 LOGOUT: Final = "/logout"
 THEME: Final = "/theme"
 STATIC: Final = "/static/"
+SEARCH: Final = "/search"
 API_PAGE: Final = "/docs"
 PUBLIC: Final = (LOGIN, LOGOUT, THEME, STATIC, API_PAGE, DOCUMENT)
 """Prefixes of paths that need no token: they have no content."""
 NAVIGATION: Final = (
-    ("Look", (("/", "Overview"), ("/sessions", "Sessions"), ("/lineage", "Lineage"), ("/live", "Live"))),
-    ("Ask", (("/recall", "Recall"), ("/context", "Context"), ("/diff", "What changed"))),
-    ("Keep", (("/health", "Health"), ("/audit", "Audit"), ("/forgetting", "Forgetting"), ("/tokens", "Tokens"))),
+    ("Look", {"/": "Overview", "/sessions": "Sessions", "/facts": "Facts", "/lineage": "Lineage", "/live": "Live"}),
+    ("Ask", {"/recall": "Recall", "/context": "Context", "/diff": "What changed"}),
+    ("Keep", {"/health": "Health", "/audit": "Audit", "/forgetting": "Forgetting", "/tokens": "Tokens"}),
 )
 """The menu: groups of pages. A page that the caller may not open is left out."""
 THEMES: Final = ("auto", "light", "dark")
@@ -90,6 +96,7 @@ class Console:
             self._route(LOGOUT, self._logout, "POST"),
             self._route(THEME, self._theme, "POST"),
             self._route(API_PAGE, self._api),
+            self._route(SEARCH, self._search),
             Route(f"{STATIC}{{name:path}}", send_asset, methods=["GET"]),
             self._route("/{path:path}", self._no_page),
         ]
@@ -99,8 +106,11 @@ class Console:
             try:
                 response = await answer(request)
             except (errors.MnemologError, Refused) as error:
-                failed = error.page if isinstance(error, Refused) else _error_page(error)
-                response = self._page(request, "error.html", failed.title, failed, status=failed.status)
+                failed, around = error.page if isinstance(error, Refused) else _error_page(error), dict[str, Any]()
+                if isinstance(error, errors.InvalidInput) and (caller := getattr(request.state, "caller", None)):
+                    now = await read(caller.store, lambda store: as_of(store, ""))
+                    around = await self._surroundings(request, now)
+                response = self._page(request, "error.html", failed.title, failed, status=failed.status, **around)
             response.headers.update(HEADERS)
             return response
 
@@ -110,7 +120,12 @@ class Console:
         caller = _admitted(request, page)
         moment = text(request.query_params, "at")
         at = await read(caller.store, lambda store: as_of(store, moment))
-        return await self._page_at(request, page, await page.show(request, caller, at), at)
+        if at.text != moment and not wants_json(request):  # Words such as `yesterday`: the URL is to keep its meaning.
+            return redirect(url(request.url.path, {**request.query_params, "at": at.text}))
+        response = await self._page_at(request, page, await page.show(request, caller, at), at)
+        if not wants_json(request):
+            self._set_cookie(request, response, VISIT_COOKIE, Visit.cookie(Visit.of(request.cookies), at.head))
+        return response
 
     async def _do(self, action: Action, request: Request) -> Response:
         if action.needs_write and not self._write:
@@ -123,9 +138,29 @@ class Console:
 
     async def _page_at(self, request: Request, of: Page | Action, data: Any, at: AsOf) -> Response:
         """Return a page with the bar of time."""
-        store = request.state.caller.store
-        bar = None if wants_json(request) else await read(store, lambda blocking: time_bar(blocking, at))
-        return self._page(request, of.template, of.title, data, at=at, bar=bar)
+        return self._page(request, of.template, of.title, data, **await self._surroundings(request, at))
+
+    async def _surroundings(self, request: Request, at: AsOf) -> dict[str, Any]:
+        """Return what is around a page as of a moment: the bar of time, and the scopes to choose from."""
+        if wants_json(request):
+            return {}
+        scope = text(request.query_params, "scope")
+
+        def look(store: MemoryStore) -> dict[str, Any]:
+            with suppress(errors.MnemologError):
+                scopes, narrow = known_scopes(store), store.within(scope) if scope else store
+                return {"at": at, "bar": time_bar(narrow, at), "scopes": scopes}
+            return {"at": at, "bar": time_bar(store, at), "scopes": []}
+
+        return await read(request.state.caller.store, look)
+
+    async def _search(self, request: Request) -> Response:
+        """Lead to what was searched for."""
+        caller, query = _admitted(request, self._pages[0]), request.query_params
+        here = urlsplit(local_target(text(query, "here")))
+        to, found = await read(caller.store, lambda store: search(store, text(query, "q"), here.path))
+        kept = dict(parse_qsl(here.query)) if to == here.path else {}
+        return redirect(url(to, {**{name: query.get(name) for name in KEPT}, **kept, **found}))
 
     async def _no_page(self, _: Request) -> Response:
         raise Refused(_NO_PAGE)
@@ -180,16 +215,18 @@ class Console:
         *,
         at: AsOf | None = None,
         bar: TimeBar | None = None,
+        scopes: Sequence[str] = (),
         status: int = 200,
     ) -> Response:
         is_refusal, accepted = isinstance(data, ErrorPage), request.headers.get("accept", "")
         if wants_json(request) or (is_refusal and ("text/html" not in accepted or is_program(request.url.path))):
             kind = PROBLEM_JSON if is_refusal else "application/json"
             return Response(to_printable_json(data, enc_hook=as_plain), status_code=status, media_type=kind)
-        html = self._templates.get_template(template).render(data=data, **self._shell(request, title, at, bar))
+        around = {"at": at, "bar": bar, "scopes": scopes}
+        html = self._templates.get_template(template).render(data=data, **around, **self._shell(request, title))
         return Response(html, status_code=status, media_type="text/html")
 
-    def _shell(self, request: Request, title: str, at: AsOf | None, bar: TimeBar | None) -> dict[str, Any]:
+    def _shell(self, request: Request, title: str) -> dict[str, Any]:
         """Return the variables of every template, besides the data of its page."""
         caller: Caller | None = getattr(request.state, "caller", None)  # None on a public page before the login.
         params = {name: value for name, value in request.query_params.items() if value}
@@ -209,8 +246,7 @@ class Console:
             "logged_in": LOGIN_COOKIE in request.cookies,
             "theme": theme if theme in THEMES else THEMES[0],
             "themes": THEMES,
-            "at": at,
-            "bar": bar,
+            "closest": closest,
             "link": lambda to, **query: url(to, {**kept, **query}),
             "here": lambda **query: url(path, {**params, **query}),
         }
@@ -244,7 +280,7 @@ def _error_page(error: errors.MnemologError) -> ErrorPage:
 def _menu(may_open: Set[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Yield the pages that a caller may open, by group."""
     for group, items in NAVIGATION:
-        if shown := [item for item in items if item[0] in may_open]:
+        if shown := [item for item in items.items() if item[0] in may_open]:
             yield group, shown
 
 

@@ -1,23 +1,52 @@
-"""The list of sessions, in pages."""
+"""The list of sessions in pages, and the search from the top of every page."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 from starlette.requests import Request
 
-from mnemolog.adapters.support.store_access import read, session_list_of
+from mnemolog.adapters.support.store_access import events_of, read, session_list_of, visible_of
+from mnemolog.domain.errors import InvalidInput, MnemologError
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.read_models import SessionSummary
-from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import page
+from mnemolog.server.console.moment import AsOf, as_of
+from mnemolog.server.console.page import limited, page
 from mnemolog.server.console.parameters import position, text
+from mnemolog.server.console.rendering import EXCERPT_CHARACTERS_MAX
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
 ROWS_MAX: Final = 100
 """Rows of a page."""
+FOUND_MAX: Final = 1_000
+"""Turns that hold a phrase are counted up to this number."""
+TURNS_MAX: Final = 50
+"""Of these, the newest are listed."""
+SCOPES_MAX: Final = 20
+
+
+class FoundTurn(Result, frozen=True, kw_only=True):
+    """A turn that holds a phrase."""
+
+    position: Position
+    session: str
+    who: str
+    before: str
+    """What stands before the phrase."""
+    phrase: str
+    after: str
+
+
+class Found(Result, frozen=True, kw_only=True):
+    """What a phrase is in, besides titles and ids of sessions."""
+
+    turns: int
+    """In so many turns, up to `FOUND_MAX`."""
+    newest: tuple[FoundTurn, ...]
+    scopes: tuple[str, ...]
 
 
 class SessionPage(Result, frozen=True, kw_only=True):
@@ -28,21 +57,20 @@ class SessionPage(Result, frozen=True, kw_only=True):
     """Pass it as `after` for the page with newer sessions; None on the first page."""
     older: Position | None
     """Pass it as `before` for the page with older sessions; None on the last page."""
+    found: Found | None
+    """Where the phrase of the search is; None without one."""
 
 
 @page("/sessions", title="Sessions", template="sessions.html")
 async def sessions(request: Request, caller: Caller, at: AsOf) -> SessionPage:
-    """Show the sessions that had started at a moment, `ROWS_MAX` at a time."""
-    before, after = position(request.query_params, "before"), position(request.query_params, "after")
-    agent, title, scope = (
-        text(request.query_params, "agent"),
-        text(request.query_params, "title"),
-        text(request.query_params, "scope"),
-    )
+    """Show the sessions that had started at a moment, `ROWS_MAX` at a time, or what a phrase is in."""
+    query = request.query_params
+    before, after, phrase = position(query, "before"), position(query, "after"), text(query, "q")
+    title = phrase or text(query, "title")
+    wanted: dict[str, Any] = {"agent": text(query, "agent") or None, "title": title, "as_of": at.position}
 
-    def found(store: MemoryStore) -> SessionPage:
+    def look(store: MemoryStore) -> SessionPage:
         pages = session_list_of(store)
-        wanted: dict[str, Any] = {"agent": agent or None, "title": title, "scope": scope, "as_of": at.position}
         rows = pages.page(**wanted, before=before, after=after, limit=ROWS_MAX + 1)
         more, rows = len(rows) > ROWS_MAX, rows[:ROWS_MAX]
         if after is not None:  # Read first to last: what is left over is newer.
@@ -54,6 +82,55 @@ async def sessions(request: Request, caller: Caller, at: AsOf) -> SessionPage:
             sessions=tuple(rows),
             newer=newest if has_newer else None,
             older=oldest if has_older else None,
+            found=_found(store, phrase, at) if phrase else None,
         )
 
-    return await read(caller.store, found)
+    return await read(limited(caller, request), look)
+
+
+def _found(store: MemoryStore, phrase: str, at: AsOf) -> Found:
+    turns = [turn for turn in store.find(phrase, hidden=True, limit=FOUND_MAX) if turn.position <= at.position]
+    shown = []
+    for turn in reversed(turns[-TURNS_MAX:]):
+        start = max(turn.text.casefold().find(phrase.casefold()), 0)
+        end, around = start + len(phrase), EXCERPT_CHARACTERS_MAX // 2
+        pieces = {
+            "before": ("…" if start > around else "") + turn.text[max(start - around, 0) : start],
+            "phrase": turn.text[start:end],
+            "after": turn.text[end : end + around] + ("…" if end + around < len(turn.text) else ""),
+        }
+        who = turn.speaker or turn.role.value
+        shown.append(FoundTurn(position=turn.position, session=turn.session, who=who, **pieces))
+    scopes = [scope for scope in known_scopes(store) if phrase.casefold() in scope.casefold()]
+    return Found(turns=len(turns), newest=tuple(shown), scopes=tuple(scopes[:SCOPES_MAX]))
+
+
+def known_scopes(store: MemoryStore) -> list[str]:
+    """Return the scopes that sessions are in, and those above them, as far as the store shows them."""
+    paths = [group.name.split("/") for group in session_list_of(store).groups("scope") if group.name]
+    above = {"/".join(path[: length + 1]) for path in paths for length in range(len(path))}
+    within = store.parts.boundary
+    return sorted(scope for scope in above if within.over(scope) or not within.scopes)
+
+
+def search(store: MemoryStore, wanted: str, here: str) -> tuple[str, dict[str, str]]:
+    """Return the page, and its parameters, that somebody means who searches for `wanted` on the page `here`.
+
+    `@42` or a position is an event, and the id of a session or a scope is what it names. A time as the command line
+    takes it is that moment. All else is a phrase, and so is what stands in quotation marks.
+    """
+    phrase = wanted.strip().strip('"“”').strip()
+    number = phrase.removeprefix("@")
+    if phrase == wanted.strip():
+        if number.isdecimal() and len(number) < 16 and 0 < int(number) <= events_of(store).head().position:
+            return f"/event/{int(number)}", {}
+        states = visible_of(store).states
+        with suppress(MnemologError):
+            if (state := states.latest(states.id_of(phrase))) is not None:
+                return "/session", {"id": state.session}
+        if phrase in known_scopes(store):
+            return "/sessions", {"scope": phrase}
+        with suppress(InvalidInput):
+            if not number.isdecimal() and phrase:
+                return here, {"at": as_of(store, phrase).text}
+    return "/sessions", {"q": phrase}

@@ -105,13 +105,14 @@ function draw(place) {
   const data = JSON.parse(place.dataset.chart);
   const strokes = [colour("--accent"), colour("--past"), colour("--ink-3")];
   // Dates as the pages write them, with the time of day where all is within two days.
-  const isShort = data.x.at(-1) - data.x[0] < 2 * 86_400;
-  const dates = (_, moments) => moments.map((at) => written(at).slice(...(isShort ? [5, 16] : [0, 10])));
+  const span = data.x.at(-1) - data.x[0];
+  const dates = (_, moments) => moments.map((at) => written(at).slice(...(span < 7_200 ? [11, 19] : span < 2 * 86_400 ? [5, 16] : [0, 10])));
   const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--rule"), width: 1 }, ticks: { stroke: colour("--rule"), width: 1 } };
   const options = {
     width: place.clientWidth,
     height: 220,
     legend: { show: false },
+    scales: { y: { range: (_, __, most) => [0, most * 1.05] } },
     cursor: { drag: { x: false, y: false } },
     series: [{}, ...data.series.map((item, index) => ({
       label: item.label, stroke: strokes[index % strokes.length], width: 1.5, points: { show: false }, paths: uPlot.paths.stepped({ align: 1 }),
@@ -181,7 +182,7 @@ function followLog(place) {
   pause.hidden = false;
   pause.addEventListener("click", () => {
     paused = !paused;
-    pause.setAttribute("aria-pressed", String(paused));
+    pause.textContent = paused ? "Resume" : "Pause";
     if (!paused) waiting.splice(0).forEach(put);
     say(paused ? "Paused." : "Following: new events appear here.");
   });
@@ -192,6 +193,17 @@ function followLog(place) {
   }).observe(document.body, { childList: true, subtree: true });
   addEventListener("pagehide", () => source.close(), { once: true });
 }
+
+// `/` or Ctrl K: to the search, from wherever nothing is being typed.
+document.addEventListener("keydown", (event) => {
+  const isTyping = event.target.closest("input:not([type=range], [type=checkbox]), textarea, select");
+  const isAsked = event.key === "k" ? event.ctrlKey || event.metaKey : event.key === "/" && !isTyping;
+  const search = document.getElementById("search");
+  if (!isAsked || !search) return;
+  event.preventDefault();
+  search.focus();
+  search.select();
+});
 
 // A text is copied by a button, where the browser lets a page do that.
 document.addEventListener("click", async (event) => {

@@ -6,7 +6,6 @@ import pytest
 
 from mnemolog.domain.events import EVENT_TYPES
 from mnemolog.domain.position import Position
-from mnemolog.domain.scope import parse_scope
 from mnemolog.server.console import diff_page, event_words
 
 pytestmark = pytest.mark.local
@@ -214,7 +213,7 @@ def test_moments_that_are_far_apart_are_compared_without_reading_every_turn(brow
         assert set(event_words.KINDS) == set(EVENT_TYPES), "every type of event has words of its own"
         assert len(set(event_words.KINDS.values())) == len(EVENT_TYPES)
         assert [item.values for item in far.sessions] == [item.values for item in usual.sessions][:100]
-        assert diff_page.compare(store, Position(0), head, scope=parse_scope("acme/1")).sessions_in_all == 51
+        assert diff_page.compare(store.within("acme/1"), Position(0), head).sessions_in_all == 51
         assert diff_page.compare(store.within("acme/0"), Position(0), head).sessions_in_all == 52
 
     browse(fill)

@@ -11,6 +11,7 @@ from mnemolog import MemoryStore
 from mnemolog.domain.clock import to_datetime
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.projections.sql import queries
+from mnemolog.server.console import moment as moments
 from mnemolog.server.console.live_page import EVENTS_MAX
 from mnemolog.server.console.session_page import TURNS_MAX
 from mnemolog.server.console.sessions_page import ROWS_MAX
@@ -33,13 +34,16 @@ def test_the_overview_says_what_a_memory_holds(reader):
     assert {item["name"] for item in shown["agents"]} == {"guide", LABEL}
     assert [item["position"] for item in shown["latest"]] == list(range(12, 2, -1))
     assert shown["growth"][-1]["events"] == 12
-    assert shown["health"]["warnings"] == []
-    assert "Is it well?" in reader.get("/").text
+    assert (shown["warnings"], shown["stale"]) == ([], [])
+    assert "Nothing needs you:" in reader.get("/").text
     then = reader.json("/?at=4")
     assert (then["position"], then["sessions"], then["turns"]) == (4, 1, 1)
     assert [item["position"] for item in then["latest"]] == [4, 3, 2, 1]
     assert max(item["events"] for item in then["growth"]) <= 4
-    assert "Is it well now?" in reader.get("/?at=4").text
+    assert "Nothing needs you now:" in reader.get("/?at=4").text
+    bob = reader.json("/?scope=acme/bob")
+    assert (bob["sessions"], bob["turns"], [item["position"] for item in bob["latest"]]) == (1, 1, [12, 11, 10])
+    assert (bob["growth"][-1]["events"], bob["questions"]) == (1, [])
     assert reader.json("/?at=0")["sessions"] == 0
 
 
@@ -52,10 +56,66 @@ def test_the_overview_names_what_is_stale_and_the_request_that_mends_it(tmp_path
     for manifest in (tmp_path / "store").rglob("manifest.json"):
         manifest.write_bytes(b"damaged")
     console = opened(tmp_path / "store", model=encoder)
-    (stale,) = console.json("/")["health"]["stale"]
+    (stale,) = console.json("/")["stale"]
     assert "vectors" in stale["name"]
     assert "`POST /v1/doctor`" in stale["action"]
     assert "To mend it" in console.get("/").text
+
+
+def test_the_overview_asks_the_last_questions_again(browse):
+    """Each once, and those with another answer now first: the best turn of then, and that of now or of the moment."""
+
+    def fill(store):
+        trip = store.session("trip", scope="acme/alice")
+        trip.record("user", "I drink tea.")
+        for question in ("What does she drink?", "Is there a beagle?", "What does she drink?", "I drink tea."):
+            trip.recall(question, 1, receipt=True, asked="keep", min_relevance=0)
+        trip.record("user", "What does she drink? I drink coffee.")
+        store.recall("coffee", receipt=True)
+
+    console = browse(fill)
+    found = console.json("/")["questions"]
+    assert [item["receipt"]["position"] for item in found] == [5, 8, 6, 4]
+    assert [item["differs"] for item in found] == [True, False, False, False]
+    assert [found[0][when]["text"] for when in ("then", "now")] == [
+        "I drink tea.",
+        "What does she drink? I drink coffee.",
+    ]
+    assert "answered otherwise now" in console.get("/").text
+    assert [item["differs"] for item in console.json("/?at=6")["questions"]] == [False] * 3
+
+
+def test_the_overview_says_what_changed_since_the_last_visit(browse, monkeypatch):
+    """Of the same browser: a visit ends with a pause, and pages within it do not move its beginning."""
+    console = browse(lambda store: store.session("a").record("user", "before"))
+    assert console.json("/")["changed"] is None
+    console.get("/")
+    console.run(console.store.record("a", "user", "while the page is open"))
+    console.get("/sessions")
+    assert console.json("/")["changed"]["turns"] == 1
+    monkeypatch.setattr(moments, "PAUSE", timedelta(0))
+    console.get("/")
+    monkeypatch.undo()
+    console.run(console.store.start_session("b"))
+    console.run(console.store.record("b", "user", "after the pause"))
+    changed = console.json("/")["changed"]
+    assert (changed["turns"], changed["sessions"]) == (1, 1)
+    assert f'href="/diff?from={changed["since"]}">1 turn in 1 session' in console.get("/").text
+    for wrong in ("1-2-3", "a-b-c-d", "1-99999999999-1-1", "99-1-99-1"):
+        console.cookies.clear()
+        console.cookies.set(moments.VISIT_COOKIE, wrong)
+        assert console.json("/")["changed"] is None, wrong
+
+
+def test_the_overview_names_tokens_that_end_soon(browse):
+    """To whoever may make another one."""
+    ends = {"ann": timedelta(days=3), "bob": timedelta(days=90)}
+    console = browse(
+        lambda store: [store.admin.create_token(who, verbs=("read",), expires_in=end) for who, end in ends.items()]
+    )
+    (warning,) = console.json("/")["warnings"]
+    assert "of ann ends in" in warning
+    assert console.as_caller("read").json("/")["warnings"] == []
 
 
 def test_the_live_page_has_the_newest_events_without_a_script(reader):

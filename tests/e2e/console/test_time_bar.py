@@ -22,7 +22,7 @@ def test_a_moment_is_a_position_or_a_time_and_names_the_last_event_until_then(ma
         for moment, position, time in (
             (recorded.isoformat(), 3, recorded),
             ((recorded + days).isoformat(), 12, recorded + days),
-            ("2001-01-01", 0, datetime(2001, 1, 1).astimezone(UTC)),
+            ("2001-01-01T00:00", 0, datetime(2001, 1, 1).astimezone(UTC)),
             ("3", 3, None),
             ("0", 0, None),
             ("", 12, None),
@@ -94,11 +94,58 @@ def test_a_page_says_the_time_of_its_url_and_the_event_before(browse, clock):
         return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", found)).partition(". Nothing")[0].strip()
 
     there = datetime(2026, 3, 5, 13, 17, 51, tzinfo=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    assert said("2026-03-16") == f"As of 2026-03-16 00:00:00 · position 2 of 2, recorded {there}"
+    assert said("2026-03-16") == f"As of the end of 2026-03-16 · position 2 of 2, recorded {there}"
     assert said("2026-03-16T10:00:00.25") == f"As of 2026-03-16 10:00:00.250000 · position 2 of 2, recorded {there}"
     assert said("2") == f"As of {there} · position 2 of 2"
-    assert said("2026-03-01") == "As of 2026-03-01 00:00:00, before the first event"
+    assert said("2026-03-01") == "As of the end of 2026-03-01, before the first event"
     assert said("0") == "As of the beginning, before the first event"
+
+
+def test_a_day_means_to_its_end_and_words_are_those_of_the_command_line(browse, clock):
+    """In the URL stands the time that they stand for. A span from a day on begins with it."""
+    clock.step = 0
+
+    def fill(store):
+        for day in (16, 17, 18):
+            clock.set(round(datetime(2026, 11, day, 12).timestamp() * 1_000_000))
+            store.session("a").record("user", f"said on {day}")
+
+    console = browse(fill)
+    for words, told, position in (
+        ("2026-11-17", "2026-11-17", 3),
+        ("yesterday", "2026-11-17", 3),
+        ("last tuesday", "2026-11-17", 3),
+        ("today", "2026-11-18", 4),
+        ("2 days ago", f"{datetime(2026, 11, 16, 12).astimezone(UTC):%Y-%m-%dT%H:%MZ}", 2),
+    ):
+        address = f"/sessions?at={words.replace(' ', '+')}"
+        sent = console.get(address)
+        if words != told:
+            assert sent.headers["location"] == f"/sessions?at={told.replace(':', '%3A')}", words
+            sent = console.get(sent.headers["location"])
+        assert f"position {position} of 4" in sent.text, words
+    assert "the end of 2026-11-17" in console.get("/?at=2026-11-17").text
+    page = console.json("/diff?from=2026-11-17&to=2026-11-17")
+    assert (page["before"], page["after"]) == (2, 3)
+    midnights = [datetime(2026, 11, day).astimezone(UTC) for day in (17, 18)]
+    shown = [datetime.fromisoformat(page[end]) for end in ("before_at", "after_at")]
+    assert shown == [midnights[0], midnights[1] - timedelta(microseconds=1)]
+
+
+def test_a_few_events_of_long_ago_do_not_squeeze_the_bar(tmp_path):
+    """A device without a clock recorded one in 1970: the bar is over the others, and says so."""
+    clock = FakeClock(1, step=3_600_000_000)
+    with MemoryStore.open(tmp_path / "store", model=None, clock=clock) as opened:
+        opened.session("a")
+        clock.set(round(datetime(2026, 11, 16, 12).timestamp() * 1_000_000))
+        for number in range(150):
+            opened.session("a").record("user", f"turn {number}")
+        bar = time_bar(opened, as_of(opened, ""))
+        assert (bar.by_time, bar.cut, bar.first.year) == (True, 1, 2026)
+        assert max(bucket.events for bucket in bar.buckets) <= 3
+        assert sum(bucket.events for bucket in bar.buckets) == 151
+        assert time_bar(opened, as_of(opened, "1")).step == 1
+        assert time_bar(opened, as_of(opened, "0")).step == 0
 
 
 def test_where_most_was_recorded_at_once_the_slider_goes_event_by_event(tmp_path):
@@ -126,12 +173,21 @@ def test_a_moment_is_read_in_one_way_wherever_it_is_typed(reader):
         ("/diff?from={}", "From"),
         ("/diff?to={}", "To"),
     ):
-        for moment in ("3", "003", "2026-03-16", "2026-03-16T14:00:00.5Z", "+2026-03-16+"):
-            assert reader.get(url.format(moment)).status_code == 200, (url, moment)
-        refused = reader.json(url.format("Tuesday"))
+        for moment in (
+            "3",
+            "003",
+            "2026-03-16",
+            "2026-03-16T14:00:00.5Z",
+            "+2026-03-16+",
+            "2+hours+ago",
+            "last+monday",
+        ):
+            assert reader.get(url.format(moment), Accept="application/json").status_code == 200, (url, moment)
+        refused = reader.json(url.format("doomsday"))
         assert refused["status"] == 400
-        forms = "expected a position such as 1200, or a time such as '2026-03-16T14:00' or '2026-03-16'"
-        assert refused["detail"] == f"{field}: 'Tuesday' is not a time; {forms}"
+        forms = "a time such as '2026-03-16 14:00', 'yesterday 14:00', 'monday' or '2 hours ago'"
+        assert refused["detail"] == f"{field}: 'doomsday' is neither a position such as 1200 nor {forms}"
+        assert 'class="histogram"' in reader.get(url.format("doomsday")).text, "the bar leads on"
         for number in ("20260316", "9" * 30, "٣" * 5):
             assert reader.json(url.format(number))["status"] == 400, (url, number)
         assert "which ends at" in reader.json(url.format("20260316"))["detail"]
