@@ -16,6 +16,7 @@ def at(path: str, **query: object) -> str:
 MENU: Final = {
     "Overview": "/",
     "Sessions": "/sessions",
+    "Facts": "/facts",
     "Lineage": "/lineage",
     "Live": "/live",
     "Recall": "/recall",
@@ -36,6 +37,8 @@ ADDRESSES: Final = (
     at("/session", id=STORY),
     at("/session", id=LONGEST),
     "/event/12",
+    "/facts",
+    at("/sessions", q="the north quay"),
     "/lineage",
     at("/lineage", session=STORY),
     "/live",

@@ -174,7 +174,7 @@ def test_the_ends_of_the_slider_are_now_and_before_the_first_event(visit, quiet)
 def test_the_arrows_step_to_the_events_on_both_sides_of_a_time(visit, quiet):
     """From a day without events: on to the first one after it, back to before the last one."""
     page = visit(quiet).open("/?at=2026-03-20")
-    expect(as_of(page)).to_contain_text("As of 2026-03-20 00:00:00")
+    expect(as_of(page)).to_contain_text("As of the end of 2026-03-20")
     page.get_by_role("link", name="One event later").click()
     page.wait_for_url("**at=22*")
     page.go_back()

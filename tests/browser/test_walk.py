@@ -35,7 +35,7 @@ def test_a_session_can_be_found_and_read(visit, reading):
     """From the list by its title; what was said, what was kept, what is hidden and why; an event as it is stored."""
     page = visit(reading).open("/")
     main = go(page, "Sessions")
-    main.get_by_label("Title contains").fill("berth for the aurora")
+    main.get_by_label("Title or id contains").fill("berth for the aurora")
     main.get_by_role("button", name="Filter").click()
     main.get_by_role("link", name="A berth for the Aurora").click()
     expect(main.get_by_role("heading", level=1)).to_have_text("A berth for the Aurora")
