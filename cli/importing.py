@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mnemolog.adapters.importers.preview import FilePreview
     from mnemolog.audit.results import LogImport
 
-FORMAT_NAMES: Final = "jsonl, json, csv, claude-code, codex, chatgpt, claude-ai, letta, zep, mem0, chroma or openai"
+FORMAT_NAMES: Final = "jsonl, json, csv, claude-code, codex, chatgpt, claude-ai, zep, mem0 or openai"
 _NO_TURNS_HINT: Final = "check the file; `mnemolog import --help` names the formats"
 _NOT_MAPPED: Final = {
     "text": "nothing",

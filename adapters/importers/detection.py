@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, suggested_map, usual_names
+from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, usual_names
 from mnemolog.adapters.importers.format import Format
-from mnemolog.adapters.importers.formats import chatgpt, chroma, claude_ai, claude_code, codex, csv_table, flat, letta
+from mnemolog.adapters.importers.formats import chatgpt, claude_ai, claude_code, codex, csv_table, flat
 from mnemolog.adapters.importers.message_reader import shown_fields
 from mnemolog.adapters.importers.source import JsonValue, Source, decode, samples
 from mnemolog.domain.errors import ImportRefused, InvalidInput
@@ -20,10 +21,8 @@ _OF_PROGRAMS: Final = (
     codex.FORMAT,
     chatgpt.FORMAT,
     claude_ai.FORMAT,
-    letta.FORMAT,
     flat.ZEP,
     flat.MEM0,
-    chroma.FORMAT,
     flat.OPENAI,
 )
 BY_NAME: Final = {form.name: form for form in (flat.JSONL, flat.JSON, csv_table.FORMAT, *_OF_PROGRAMS)}
@@ -31,7 +30,12 @@ FORMATS: Final = tuple(BY_NAME)
 PROGRAMS: Final = frozenset(form.name for form in _OF_PROGRAMS if form is not flat.OPENAI)
 
 _ROW: Final = '{"session": "trip", "role": "user", "text": "hello"}'
-_ARCHIVES: Final = {b"PK\x03\x04": "a zip archive or a spreadsheet", b"%PDF": "a PDF", b"<": "HTML or XML"}
+_ARCHIVES: Final = {
+    b"PK\x03\x04": "a zip archive or a spreadsheet",
+    b"%PDF": "a PDF",
+    b"SQLite format 3": "a database of SQLite",
+    b"<": "HTML or XML",
+}
 
 
 def detect_format(path: Path) -> str:
@@ -39,8 +43,6 @@ def detect_format(path: Path) -> str:
 
     Raises `ImportRefused` if it has none of these formats or cannot be read.
     """
-    if chroma.database_in(path) is not None:
-        return chroma.FORMAT.name
     with Source(path) as source:
         return format_of(source).name
 
@@ -131,5 +133,13 @@ def _unknown(source: Source, why: str, rows: list[dict[str, Any]]) -> ImportRefu
         source.path,
         1,
         f"the file has none of the formats {', '.join(FORMATS)}: {why}. Name the fields of CSV, JSON or JSON Lines, "
-        f"e.g. --field {shlex.quote(suggested_map(rows))}, or write each turn as a line like {_ROW}",
+        f"e.g. --field {shlex.quote(_suggestion(rows))}, or write each turn as a line like {_ROW}",
     )
+
+
+def _suggestion(rows: Iterable[dict[str, Any]]) -> str:
+    """Return a map of fields for these rows: the text is the field with the longest texts."""
+    lengths: Counter[str] = Counter()
+    for row in rows:
+        lengths.update({name: len(value) for name, value in row.items() if isinstance(value, str)})
+    return f"text={max(lengths, key=lengths.__getitem__)}" if lengths else "text=body,role=kind,session=room"

@@ -8,10 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mnemolog.adapters.importers.times import parse_time
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message import may_tell_role
-from mnemolog.domain.role import role_of
 
 DEFAULT_FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "text": ("text", "content", "message", "body", "utterance", "value", "parts", "mes"),
@@ -79,31 +77,6 @@ def guessed_names(fields: Iterable[str]) -> Names:
     found = {target: [*own.get(target, ()), *(OF + name for name in usual.get(target, ()))] for target in _INHERITED}
     found["session"] += [OF + name for name in _IDS if name in around]
     return {**own, **found}
-
-
-def suggested_map(rows: Sequence[dict[str, Any]]) -> str:
-    """Return a map of fields for these rows: the field with the longest texts, with words for roles, and with times."""
-    values: dict[str, list[str]] = {}
-    for row in rows:
-        for name, value in row.items():
-            if isinstance(value, str) and value:
-                values.setdefault(name, []).append(value)
-    if not values:
-        return "text=body,role=kind,session=room"
-    found: dict[str, str] = {}
-    for target, fits in (("role", role_of), ("time", _is_time)):
-        fitting = [name for name in values if name not in found.values() and all(map(fits, values[name]))]
-        found |= {target: fitting[0]} if fitting else {}
-    texts = [name for name in values if name not in found.values()] or [*values]
-    found["text"] = max(texts, key=lambda name: sum(map(len, values[name])))
-    return ",".join(f"{target}={found[target]}" for target in ("text", "role", "time") if target in found)
-
-
-def _is_time(text: str) -> bool:
-    try:
-        return parse_time("time", text) is not None
-    except InvalidInput:
-        return False
 
 
 def parse_field_map(options: Sequence[str]) -> FieldMap:

@@ -10,14 +10,13 @@ from typing import Final
 
 from mnemolog.adapters.importers.detection import PROGRAMS, format_of
 from mnemolog.adapters.importers.fields import FieldMap
-from mnemolog.adapters.importers.formats import chroma
 from mnemolog.adapters.importers.source import Source
 from mnemolog.domain.errors import ImportRefused
 from mnemolog.infra.runtime.paths import local_paths
 from mnemolog.infra.runtime.regular_files import open_file
 from mnemolog.infra.text_file import UNPACKED_TIMES_MAX, archive_of, is_zip, unpacked_max
 
-_ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".af", ".txt", ".gz")
+_ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".gz")
 """Other files of folders and archives are not looked at: pictures, sounds, pages."""
 
 
@@ -59,10 +58,10 @@ def size_of(path: Path) -> int:
 
 
 def _inside(path: Path) -> list[Path] | None:
-    """Return the files in a folder or an archive, None for a file and for a folder of Chroma."""
+    """Return the files in a folder or an archive, None for a file."""
     if path.is_dir():
         inside = (Path(at, name) for at, _, names in os.walk(path) for name in names if _is_looked_at(name))
-        return None if (path / chroma.DATABASE).is_file() else sorted(file for file in inside if not file.is_symlink())
+        return sorted(file for file in inside if not file.is_symlink())
     if not is_zip(path):
         return None
     try:

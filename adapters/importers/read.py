@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,10 +12,9 @@ from mnemolog.adapters.importers.detection import BY_NAME, FORMATS, format_of
 from mnemolog.adapters.importers.entry import Reader
 from mnemolog.adapters.importers.fields import FieldMap
 from mnemolog.adapters.importers.format import Format, Message
-from mnemolog.adapters.importers.formats import chroma
 from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.message_reader import MessageReader
-from mnemolog.adapters.importers.source import OnRefused, Source, refuse, values
+from mnemolog.adapters.importers.source import OnRefused, Source, values
 from mnemolog.adapters.importers.turn import ImportedTurn, TurnMaker
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.infra.text_file import Progress
@@ -86,15 +84,7 @@ def open_file(
 ) -> Iterator[OpenFile]:
     """Open a file to read its turns, with the arguments of `read_turns`."""
     chosen = fields or FieldMap()
-    database = chroma.database_in(path) if format in (None, chroma.FORMAT.name) else None
-    maker = TurnMaker(database or path, KeyMaker())
-    if database is not None:
-        reader = MessageReader(maker, chroma.FORMAT, chosen)
-        with closing(chroma.database_messages(database)) as records:
-            yield OpenFile(
-                chroma.FORMAT, reader.turns(records, partial(refuse, database, on_refused)), reader, maker.left_out
-            )
-        return
+    maker = TurnMaker(path, KeyMaker())
     with Source(path, progress=progress, on_refused=on_refused) as source:
         form = format_of(source, chosen) if format is None else BY_NAME[format]
         if form.transcript is not None:

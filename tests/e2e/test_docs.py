@@ -18,7 +18,6 @@ from mnemolog.projections.drift import MEANS
 from mnemolog.projections.maintenance import caches, tables
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
 from mnemolog.projections.vectors import inventory
-from tests.chroma import chroma_database
 from tests.pages import (
     ROOT,
     blocks,
@@ -142,7 +141,7 @@ SAMPLES = {
     "claude/conversations.json": "claude_ai.json",
     "kettle.jsonl": "claude_code.jsonl",
     "rollout.jsonl": "codex.jsonl",
-    **{name: name for name in ("mem0.json", "zep.json", "letta.af", "chroma.json", "sharegpt.json", "turns.jsonl")},
+    **{name: name for name in ("mem0.json", "zep.json", "sharegpt.json", "turns.jsonl")},
     **{name: name for name in ("openai.json", "openai.jsonl")},
 }
 """The files of the recipes for imports, and the samples they stand for."""
@@ -155,12 +154,10 @@ def test_the_recipes_for_imports_run_as_they_are_written(tmp_path, run, monkeypa
         shutil.copyfile(ROOT / "tests" / "integration" / "data" / "importing" / sample, tmp_path / name)
     (tmp_path / "other.csv").write_text("day,clock,who,said,mood\n2026-03-16,09:00,Ada,hello,glad\n")
     (tmp_path / "other.jsonl").write_text('{"message": {"body": "hello"}, "room": "tea", "day": 1}\n')
-    (tmp_path / "chroma").mkdir()
-    chroma_database(tmp_path / "chroma" / "chroma.sqlite3")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     recipes = commands("docs/import.md")
-    assert {command.split()[3] for command, _ in recipes} == {*SAMPLES, "other.csv", "other.jsonl", "chroma/"} - {
+    assert {command.split()[3] for command, _ in recipes} == {*SAMPLES, "other.csv", "other.jsonl"} - {
         "openai.jsonl",
         "rollout.jsonl",
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from mnemolog.adapters.importers import FORMATS, detect_format, parse_field_map,
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.domain.role import ROLES
-from tests.chroma import chroma_database
 
 DATA = Path(__file__).parent / "data" / "importing"
 EXPECTED = json.loads((DATA.parent / "imported.json").read_text())
@@ -109,6 +107,7 @@ def test_unusual_files_are_detected(tmp_path, content, expected):
         ("[1, 2]", "it looks like one JSON array, but its first element is not an object"),
         ('[{"said": "hi"}]', "it looks like one JSON array, and its first element has the fields 'said'"),
         ("<html></html>", "it looks like HTML"),
+        ("SQLite format 3\x00", "it looks like a database of SQLite; import the messages in it, as JSON or CSV"),
         ("PK\x03\x04", "it looks like a zip archive or a spreadsheet; import the messages in it, as JSON or CSV"),
     ],
 )
@@ -123,7 +122,6 @@ def test_a_file_of_no_format_is_refused_with_a_remedy(tmp_path, content, why):
 
 MEMORIES = json.loads((DATA / "mem0.json").read_text())["results"]
 ZEP = {"role_type": "user", "role": "Alice", "content": "hi", "uuid": "u"}
-LETTA = json.loads((DATA / "letta.af").read_text())["agents"]
 HI = {"text": "hi", "role": "user"}
 
 
@@ -134,7 +132,6 @@ HI = {"text": "hi", "role": "user"}
         (lines(*MEMORIES), ["ada", "trip"]),
         ([{"session_id": name, "messages": [ZEP]} for name in ("a", "b")], ["a", "b"]),
         (lines(*(ZEP | {"session_id": name} for name in ("a", "b"))), ["a", "b"]),
-        (LETTA[0], ["harbour-guide"] * 4),
         ([HI, HI], ["talk", "talk"]),
         ([HI | {"session": "a"}, HI | {"session": 2}], ["a", "2"]),
         ([[HI], [HI]], ["talk-1", "talk-2"]),
@@ -369,14 +366,6 @@ def test_of_any_document_no_text_is_lost_and_none_is_doubled(tmp_path_factory, f
     assert not preview.refused
 
 
-def test_a_later_letta_export_of_the_same_agent_adds_only_new_turns(tmp_path):
-    """It holds the last messages and numbers them again, so keys cannot be those numbers."""
-    keys = [turn.key for turn in read_turns(written(tmp_path / "a.af", {"agents": LETTA[:1]}))]
-    later = [message | {"id": f"message-{number}"} for number, message in enumerate(LETTA[0]["messages"][2:])]
-    path = written(tmp_path / "b.af", {"agents": [LETTA[0] | {"messages": later}]})
-    assert [turn.key for turn in read_turns(path)] == keys[1:]
-
-
 @pytest.mark.parametrize(
     ("content", "fields", "expected"),
     [
@@ -442,50 +431,6 @@ def test_a_table_with_a_quote_that_does_not_end_is_refused_before_anything_is_re
     with pytest.raises(ImportRefused, match=r"not CSV: .*nothing tells where a quoted cell") as caught:
         next(read_turns(path, on_refused=lambda _: None))
     assert caught.value.line == line
-
-
-@pytest.fixture
-def chroma(tmp_path):
-    """A folder as Chroma's persistent client leaves it, with two collections and a vector without a document."""
-    folder = tmp_path / "chroma"
-    folder.mkdir()
-    chroma_database(folder / "chroma.sqlite3")
-    return folder
-
-
-def test_a_chroma_folder_is_imported_without_chroma_and_not_changed(chroma):
-    """Every collection; the session is its name unless the metadata says another. The database is opened read-only."""
-    before = {path.name: path.read_bytes() for path in chroma.iterdir()}
-    for path in (chroma, chroma / "chroma.sqlite3"):
-        assert detect_format(path) == "chroma"
-        turns = list(read_turns(path))
-        assert [(turn.session, turn.role, turn.text, turn.key) for turn in turns] == [
-            ("trip", "user", "I moved to Lisbon.", "m1"),
-            ("trip", "assistant", "Congratulations!", "m2"),
-            ("notes", "user", "Rex is a dog.", "n1"),
-        ]
-        assert turns[2].metadata == {"page": 3, "checked": True}
-    assert len(list(read_turns(chroma, fields=parse_field_map(["session=collection"])))) == 3
-    assert {path.name: path.read_bytes() for path in chroma.iterdir()} == before
-    (preview,) = preview_files(chroma)
-    assert (preview.turns, preview.unread, preview.mapping["metadata"]) == (3, (), "metadata")
-
-
-@pytest.mark.parametrize("damage", ["other", "broken", "folder"])
-def test_another_database_than_that_of_chroma_is_refused(tmp_path, damage):
-    """And so is a damaged one, and a folder without one."""
-    path = tmp_path / "some.db"
-    if damage == "folder":
-        path.mkdir()
-    else:
-        with sqlite3.connect(path) as database:
-            database.execute("CREATE TABLE notes (text TEXT)")
-        database.close()
-        if damage == "broken":
-            path.write_bytes(path.read_bytes()[:20] + bytes(1000))
-    why = {"other": "not one of Chroma", "broken": "cannot be read", "folder": "a folder without chroma.sqlite3"}
-    with pytest.raises(ImportRefused, match=why[damage]):
-        list(read_turns(path))
 
 
 ANY_JSON = st.recursive(

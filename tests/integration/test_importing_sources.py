@@ -65,7 +65,7 @@ BOMBS = {
 def test_a_gzip_file_that_unpacks_a_hundredfold_is_refused_before_it_fills_memory(file, tmp_path, bomb):
     """By every importer, by a preview, and as an export. The error says how to import it all the same."""
     path, refusals = file(BOMBS[bomb], "talk.gz"), []
-    forms = (None, *(form for form in FORMATS if form != "chroma"))
+    forms = (None, *FORMATS)
     reads = [partial(texts, path, format=form, on_refused=lambda _: None) for form in forms]
     reads += [partial(preview_files, [path]), partial(import_log, path, tmp_path / "r"), partial(verify_export, path)]
     for read in reads:
@@ -269,7 +269,7 @@ def test_an_empty_file_holds_no_turns(file, form):
 def test_a_path_that_is_not_a_file_is_refused(tmp_path):
     """Missing, a folder, a pipe."""
     assert refusal(tmp_path / "missing")[1] == "the file cannot be read: No such file or directory"
-    assert refusal(tmp_path)[1] == "this is a folder without chroma.sqlite3; name the files in it"
+    assert refusal(tmp_path)[1] == "it is a folder, not a file; save it to one first"
     os.mkfifo(tmp_path / "pipe")
     keep_open = os.open(tmp_path / "pipe", os.O_RDWR)  # Else opening it to read would wait for a writer.
     try:

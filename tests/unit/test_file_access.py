@@ -36,7 +36,6 @@ ALLOWED = {
     "infra/filesystems.py": "/proc/self/mounts",
     "projections/recall/scoring.py": "a file of the package",
     "projections/vectors/ann_index.py": "an index in memory, in pieces",
-    "adapters/importers/formats/chroma.py": "the database of another program, read-only, which the user has named",
     "cli/entry.py": "/dev/null, after a broken pipe",
 }
 
