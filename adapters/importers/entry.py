@@ -40,8 +40,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     turns: list[ImportedTurn] = []
     """Its turns."""
-    left_out: Sequence[str] = ()
-    """Why each message or part of one is not among them: `empty`, `not said`, or `unknown kind ...`."""
     move: Compacted | Undone | None = None
     name: str | None = None
     """The name by which later lines refer to it; for a line with turns, the key of the first."""

@@ -88,7 +88,7 @@ def open_file(
     with Source(path, progress=progress, on_refused=on_refused) as source:
         form = format_of(source, chosen) if format is None else BY_NAME[format]
         if form.transcript is not None:
-            yield OpenFile(form, _turns_by_line(source, form.transcript(maker), maker.left_out), None, maker.left_out)
+            yield OpenFile(form, _turns_by_line(source, form.transcript(maker)), None, maker.left_out)
             return
         reader = MessageReader(maker, form, chosen)
         messages = form.messages(source) if form.messages is not None else messages_in(source, form, maker.left_out)
@@ -116,7 +116,7 @@ def messages_in(source: Source, form: Format, left_out: Counter[str]) -> Iterato
             source.refuse(value.number, error if by_line else f"{value.where}: {error}")
 
 
-def _turns_by_line(source: Source, reader: Reader, left_out: Counter[str]) -> Iterator[ImportedTurn]:
+def _turns_by_line(source: Source, reader: Reader) -> Iterator[ImportedTurn]:
     """Yield the turns in the lines of a transcript: all of a line, or none if it is refused."""
     for number, row in source.rows():
         try:
@@ -124,6 +124,4 @@ def _turns_by_line(source: Source, reader: Reader, left_out: Counter[str]) -> It
         except InvalidInput as error:
             source.refuse(number, error)
         else:
-            if entry is not None:
-                left_out.update(entry.left_out)
-                yield from entry.turns
+            yield from () if entry is None else entry.turns

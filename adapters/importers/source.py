@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -118,11 +119,7 @@ def values(source: Source) -> Iterator[JsonValue]:
         source.tell(source.size)
         return
     for number, line in source.lines():
-        found: list[Any]
-        try:
-            found, error = [decode(line)], None
-        except InvalidInput:
-            found, error = objects_on(line)
+        found, error = values_on(line)
         yield from (JsonValue(content, number, on_line=True, alone=False) for content in found)
         if error is not None:
             source.refuse(number, error)
@@ -132,15 +129,15 @@ def samples(source: Source) -> Iterator[JsonValue]:
     """Yield the first values of a file, without refusing any. A broken array raises `ImportRefused`."""
     if source.is_array:
         for number, data in enumerate(_split(source)[:SAMPLES_MAX], start=1):
-            yield from _decoded(data, number, on_line=False)
+            with suppress(InvalidInput):
+                yield JsonValue(decode(data), number, on_line=False, alone=False)
         return
     whole = whole_document(source)
     if whole is not None:
         yield whole
         return
     for number, line in enumerate(source.head, start=1):
-        if line.strip():
-            yield from _decoded(line, number, on_line=True)
+        yield from (JsonValue(content, number, on_line=True, alone=False) for content in values_on(line)[0])
 
 
 def whole_document(source: Source) -> JsonValue | None:
@@ -152,7 +149,7 @@ def whole_document(source: Source) -> JsonValue | None:
     if not filled or source.is_array:
         return None
     name = source.path.name.lower().removesuffix(".gz")
-    on_line = bool(_decoded(filled[0], 1, on_line=True))
+    on_line = bool(values_on(filled[0])[0])
     if on_line:
         if len(filled) > 1 or name.endswith((".jsonl", ".ndjson")):
             return None
@@ -161,7 +158,7 @@ def whole_document(source: Source) -> JsonValue | None:
     try:
         return JsonValue(decode(source.document()), 1, on_line=on_line, alone=True)
     except BrokenDocument as error:
-        if len(filled) > 1 and not any(_decoded(line, 1, on_line=True) for line in filled):
+        if len(filled) > 1 and not any(values_on(line)[0] for line in filled):
             raise _broken(source, error) from error
         return None
 
@@ -191,15 +188,6 @@ def _split(source: Source) -> list[memoryview]:
 
 def _broken(source: Source, error: BrokenDocument) -> ImportRefused:
     return ImportRefused(source.path, error.line, f"the JSON document is broken: {error}")
-
-
-def _decoded(data: bytes | memoryview, number: int, *, on_line: bool) -> list[JsonValue]:
-    """Return the value in a list, several that share a line, or an empty list if it is not JSON."""
-    try:
-        found = [decode(data)]
-    except InvalidInput:
-        found = objects_on(bytes(data))[0] if on_line else []
-    return [JsonValue(value, number, on_line=on_line, alone=False) for value in found]
 
 
 class BrokenDocument(InvalidInput):
@@ -234,36 +222,37 @@ def _mended(found: re.Match[bytes]) -> bytes:
     return _ESCAPES.sub(lambda escape: escape[1] or rb"\ufffd", found[0])
 
 
-def decode_object(line: bytes) -> dict[str, Any]:
-    """Return the JSON object on a line. Raises `InvalidInput`."""
-    value = decode(line)
-    if not isinstance(value, dict):
-        raise InvalidInput("JSON", f"expected an object on the line, got {type(value).__name__}")
-    return value
-
-
 def objects_on(line: bytes) -> tuple[list[dict[str, Any]], InvalidInput | None]:
-    """Return the JSON objects on a line, and what is wrong with the rest of it.
+    """Return the JSON objects on a line, and what is wrong with the rest of it, as `values_on`."""
+    found, wrong = values_on(line)
+    if found and not isinstance(found[0], dict):
+        return [], InvalidInput("JSON", f"expected an object on the line, got {type(found[0]).__name__}")
+    return found, wrong
 
-    There are several if two programs wrote at once, or if one stopped in the middle of a line and another continued.
+
+def values_on(line: bytes) -> tuple[list[Any], InvalidInput | None]:
+    """Return the JSON value on a line, or the objects on it, and what is wrong with the rest of it.
+
+    There are several objects if two programs wrote at once, or if one stopped in the middle of a line and another
+    continued.
     """
     if line.isspace():
         return [], None
     try:
-        return [decode_object(line)], None
+        return [decode(line)], None
     except InvalidInput as error:
         wrong = error
     try:
         text = line.decode()
     except UnicodeDecodeError:
         return [], wrong
-    found, reached, begin, gaps = list[dict[str, Any]](), 0, 0, ""
+    found, reached, begin, gaps = list[Any](), 0, 0, ""
     for _ in range(_BEGINNINGS_MAX):
         if (began := _BEGINNING.search(text, begin)) is None:
             break
         try:
             _, end = _PYTHON.raw_decode(text, began.start())
-            found.append(decode_object(text[began.start() : end].encode()))
+            found.append(decode(text[began.start() : end].encode()))
         except (ValueError, RecursionError, InvalidInput):
             begin = began.end()
         else:

@@ -62,14 +62,14 @@ class ClaudeCodeReader:
         session = _side_session(own, row) if row.get("isSidechain") else own
         message = _message(row)
         turns = self._turns(line, row, session, uuid, message) if message else []
-        left_out = () if message is None else why_left_out(message.get("content"), turns, said=bool(message))
+        if message is not None:
+            self._maker.left_out.update(why_left_out(message.get("content"), turns, said=bool(message)))
         compacted = row.get("type") == "system" and row.get("subtype") == "compact_boundary"
-        if not turns and not left_out and uuid is None:
+        if not turns and uuid is None:
             return None
         return Entry(
             session=session,
             turns=turns,
-            left_out=left_out,
             move=Compacted(uuid) if compacted and uuid else None,
             name=uuid,
             follows=_name_in(row, "parentUuid") or _name_in(row, "logicalParentUuid"),

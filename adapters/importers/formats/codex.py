@@ -126,7 +126,8 @@ class CodexReader:
         if (not calls and (not text or text.isspace())) or about.get("tool_call_id") in recalling:
             said = item.get("role") in ("user", "assistant")
             known = item.get("type") in ("message", "reasoning", *_RESULTS)
-            return self._entry(left_out=why_left_out(item.get("content"), (), said=said)) if known else None
+            self._maker.left_out.update(why_left_out(item.get("content"), (), said=said) if known else ())
+            return None
         session, meta = self.state["session"], self.state.get("meta", {})
         turn = self._maker.turn(
             SaidTurn(
@@ -143,7 +144,8 @@ class CodexReader:
         asks = role == "user" and not _is_shell(item)
         if asks:
             self.state["asked"].append(turn.key)
-        return self._entry(turns=[turn], left_out=why_left_out(item.get("content"), [turn]), asks=asks)
+        self._maker.left_out.update(why_left_out(item.get("content"), [turn]))
+        return self._entry(turns=[turn], asks=asks)
 
     def _rolled_back(self, count: object) -> Entry | None:
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:

@@ -13,7 +13,7 @@ from mnemolog.adapters.importers.format import Message
 from mnemolog.adapters.importers.formats import claude_code, codex, flat
 from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.message_reader import MessageReader
-from mnemolog.adapters.importers.source import decode_object, objects_on
+from mnemolog.adapters.importers.source import objects_on
 from mnemolog.adapters.importers.transcripts.file_offsets import FileOffsets, Links
 from mnemolog.adapters.importers.transcripts.recording import Report
 from mnemolog.adapters.importers.transcripts.steps import ReadState
@@ -103,7 +103,6 @@ class Reading:
                     report.refuse(ImportRefused(self.path, line.number, str(refused)))
                 else:
                     found += [] if entry is None else [entry]
-                    self._maker.left_out.update(() if entry is None else entry.left_out)
             for reason, count in self._maker.left_out.items():
                 report.left_out[reason] = report.left_out.get(reason, 0) + count
             self._maker.left_out.clear()
@@ -167,7 +166,7 @@ def lines_from(path: Path, *, offset: int, number: int) -> Iterator[Line]:
                 if not rest:
                     return
                 text = b""
-            elif not text.endswith(b"\n") and not _is_whole(text):
+            elif not text.endswith(b"\n") and (text.isspace() or objects_on(text)[1] is not None):
                 return
             number += 1
             yield Line(number, file.tell(), (without_mark(text) if number == 1 else text) or None)
@@ -183,11 +182,3 @@ def mark_at(path: Path, offset: int, secret: bytes) -> bytes:
         file.seek(begin)
         read = file.read(offset - begin)
     return b"" if len(read) < offset - begin else blake2b(read, key=secret[:64], digest_size=16).digest()
-
-
-def _is_whole(text: bytes) -> bool:
-    try:
-        decode_object(text)
-    except InvalidInput:
-        return False
-    return True
