@@ -36,7 +36,7 @@ from mnemolog.infra.runtime.paths import is_writable
 from mnemolog.infra.runtime.regular_files import require_folder
 from mnemolog.models.service import ModelService
 from mnemolog.observability.instrumentation import gauges_of, measure_appends, recall_timer
-from mnemolog.observability.telemetry import NO_TELEMETRY, Gauges, Telemetry
+from mnemolog.observability.telemetry import Gauges, Telemetry
 from mnemolog.operations.backup import copy_projections
 from mnemolog.operations.known_backups import copies_of_keys
 from mnemolog.operations.nodes import Nodes, note_copied
@@ -68,7 +68,7 @@ class SharedParts:
     tokens: Tokens
     fact_keys: FactKeys
     wal_keeper: WalKeeper
-    telemetry: Telemetry
+    telemetry: Telemetry | None
     gauges: Gauges
     receipts: bool
     """Whether recalls and contexts leave receipts that do not say otherwise."""
@@ -98,7 +98,8 @@ class StoreParts(SharedParts, SessionParts):
         except BaseException:
             self.close()
             raise
-        self.telemetry.watch(self.gauges)
+        if self.telemetry is not None:
+            self.telemetry.watch(self.gauges)
         self.projections.start()
         background = self.projections.projector is not None
         structured_log.info("store.opened", path=self.layout.folder, log_id=self.log.log_id, background=background)
@@ -119,7 +120,8 @@ class StoreParts(SharedParts, SessionParts):
         if self.is_part:
             self.prefetcher.close()
             return
-        self.telemetry.unwatch(self.gauges)
+        if self.telemetry is not None:
+            self.telemetry.unwatch(self.gauges)
         self.projections.stop()
         self.nodes.close()
         self.tokens.save_uses()
@@ -186,7 +188,7 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
         tokens=Tokens(log, clock, uses=layout.projections / "token-uses.json"),
         fact_keys=FactKeys(log, projections),
         wal_keeper=WalKeeper(log.path, log),
-        telemetry=telemetry or NO_TELEMETRY,
+        telemetry=telemetry,
         gauges=gauges_of(layout, log, projections),
         receipts=chosen["receipts"],
         scratch=scratch,

@@ -666,16 +666,15 @@ class MemoryStore(OfOneProcess):
         replace), `StorageFull`, `StoreNotWritable`: no backup was made, and an earlier one is as it was.
         """
         self.parts.boundary.require_none("backup")
-        with self.parts.telemetry.span("mnemolog.backup", {}):
-            return make_backup(
-                self.parts.layout.folder,
-                self.parts.log,
-                local_path("target", target),
-                keys=None if keys is None else local_path("keys", keys),
-                with_projections=with_projections,
-                replace=replace,
-                progress=progress,
-            )
+        return make_backup(
+            self.parts.layout.folder,
+            self.parts.log,
+            local_path("target", target),
+            keys=None if keys is None else local_path("keys", keys),
+            with_projections=with_projections,
+            replace=replace,
+            progress=progress,
+        )
 
     def rebuild(
         self,
@@ -695,18 +694,17 @@ class MemoryStore(OfOneProcess):
         """
         parts = self.parts
         parts.boundary.require_none("rebuild")
-        with parts.telemetry.span("mnemolog.rebuild", {"projection": projection}):
-            reports = rebuild(
-                projection,
-                parts.layout,
-                parts.log,
-                parts.projections,
-                parts.snapshots,
-                dry_run=dry_run,
-                from_scratch=from_scratch,
-                skip_bad=skip_bad,
-                progress=progress,
-            )
+        reports = rebuild(
+            projection,
+            parts.layout,
+            parts.log,
+            parts.projections,
+            parts.snapshots,
+            dry_run=dry_run,
+            from_scratch=from_scratch,
+            skip_bad=skip_bad,
+            progress=progress,
+        )
         return Results(reports)
 
     def _handle(self, session_id: str, started: SessionStarted) -> Session:

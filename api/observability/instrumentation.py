@@ -18,7 +18,6 @@ from mnemolog.observability.telemetry import (
     HEAD,
     LAG,
     LEG_SECONDS,
-    NO_TELEMETRY,
     QUARANTINE_BYTES,
     QUARANTINE_ITEMS,
     RECALL_SECONDS,
@@ -35,27 +34,26 @@ OK: Final = "ok"
 
 
 @contextmanager
-def timed(telemetry: Telemetry, name: str, seconds: str, **facts: str) -> Iterator[None]:
-    """Put a span around the block, and measure its duration and outcome as `seconds`."""
+def timed(telemetry: Telemetry, name: str, **facts: str) -> Iterator[None]:
+    """Measure the duration and the outcome of the block."""
     outcome, began = OK, perf_counter()
     try:
-        with telemetry.span(name, facts):
-            yield
+        yield
     except BaseException as error:
         outcome = type(error).__name__
         raise
     finally:
-        telemetry.measure(seconds, perf_counter() - began, {**facts, "outcome": outcome})
+        telemetry.measure(name, perf_counter() - began, {**facts, "outcome": outcome})
 
 
-def recall_timer(telemetry: Telemetry) -> Timed:
+def recall_timer(telemetry: Telemetry | None) -> Timed:
     """Return the timer of a recall and of each of its legs."""
-    if telemetry is NO_TELEMETRY:
+    if telemetry is None:
         return untimed
     seconds = {"mnemolog.recall": RECALL_SECONDS, "mnemolog.recall.leg": LEG_SECONDS}
 
     def timed_recall(name: str, **facts: str) -> AbstractContextManager[None]:
-        return timed(telemetry, name, seconds[name], **facts)
+        return timed(telemetry, seconds[name], **facts)
 
     return timed_recall
 
@@ -67,8 +65,7 @@ def measure_appends(log: EventLog, telemetry: Telemetry) -> None:
     def measured() -> Iterator[None]:
         began, outcome = perf_counter(), OK
         try:
-            with telemetry.span("mnemolog.append", {}):
-                yield
+            yield
         except BaseException as error:
             # Not counted: an interrupt, and the exception that ends a rehearsal.
             outcome = type(error).__name__ if isinstance(error, errors.MnemologError) else ""

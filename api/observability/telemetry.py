@@ -1,4 +1,4 @@
-"""What a store measures, and the port that receives it. `mnemolog.observability.otel` implements it for OpenTelemetry.
+"""What a store measures, and the port that receives it. A server implements it for Prometheus.
 
 Without telemetry nothing is wrapped or measured, so appends cost nothing extra. Measurements hold no content and no
 labels of the application: only names defined by mnemolog, numbers, and classes of errors.
@@ -7,7 +7,6 @@ labels of the application: only names defined by mnemolog, numbers, and classes 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Literal, NamedTuple, Protocol
 
 Facts = Mapping[str, str]
@@ -49,18 +48,12 @@ INSTRUMENTS: Final[dict[str, Instrument]] = {
     QUARANTINE_BYTES: Instrument("gauge", "By", "Bytes in quarantine."),
 }
 
-SPANS: Final = ("mnemolog.append", "mnemolog.recall", "mnemolog.recall.leg", "mnemolog.rebuild", "mnemolog.backup")
-
 
 class Telemetry(Protocol):
     """Receives what a store measures. Must be thread-safe and fast, and never raise."""
 
     def measure(self, name: str, value: float, facts: Facts) -> None:
         """Record a value of a counter or histogram of `INSTRUMENTS`."""
-        ...
-
-    def span(self, name: str, facts: Facts) -> AbstractContextManager[object]:
-        """Return a span of a trace for the block. Errors pass through."""
         ...
 
     def watch(self, gauges: Gauges) -> None:
@@ -70,23 +63,3 @@ class Telemetry(Protocol):
     def unwatch(self, gauges: Gauges) -> None:
         """Undo `watch`."""
         ...
-
-
-class NoTelemetry:
-    """Discards all measurements."""
-
-    def measure(self, name: str, value: float, facts: Facts) -> None:
-        """Do nothing."""
-
-    def span(self, name: str, facts: Facts) -> AbstractContextManager[object]:
-        """Return a context manager that does nothing."""
-        return nullcontext()
-
-    def watch(self, gauges: Gauges) -> None:
-        """Do nothing."""
-
-    def unwatch(self, gauges: Gauges) -> None:
-        """Do nothing."""
-
-
-NO_TELEMETRY: Final = NoTelemetry()

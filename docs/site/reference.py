@@ -27,7 +27,6 @@ INTEGRATIONS = (
     "mnemolog.adapters.support.outbox",
     "mnemolog.adapters.support.shared_store",
     "mnemolog.observability.telemetry",
-    "mnemolog.observability.otel",
     "mnemolog.eventsourcing",
 )
 

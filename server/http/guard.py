@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import ip_address
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mnemolog.domain import structured_log
 from mnemolog.domain.errors import LimitExceeded
@@ -17,9 +17,6 @@ from mnemolog.server.http.config import ServerConfig, is_loopback, without_port
 from mnemolog.server.http.connections import RUNNING
 from mnemolog.server.http.metrics import Metrics
 from mnemolog.server.http.problems import STOPPING, problem, send_problem
-
-if TYPE_CHECKING:
-    from mnemolog.server.http.tracing import Tracing
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
@@ -61,10 +58,9 @@ class Guard:
         metrics: Metrics,
         *,
         probes: Mapping[str, App],
-        tracing: Tracing | None = None,
     ) -> None:
         """`probes` answer by path, to anybody from any host name: they hold no content."""
-        self.app, self.metrics, self.probes, self.tracing = app, metrics, probes, tracing
+        self.app, self.metrics, self.probes = app, metrics, probes
         self.body_max = config.body_max
         self._hosts, self._origins = config.names(), frozenset(config.origins)
         self._is_here = is_loopback(config.host) and not config.behind_proxy
@@ -171,12 +167,7 @@ class _GuardedRequest:
         self.scope.setdefault("state", {})[RUNNING] = self
         guard.running += 1
         try:
-            if guard.tracing is None:
-                await self._pass_on()
-            else:
-                with guard.tracing.request(self.scope) as span:
-                    await self._pass_on()
-                    span.answered(self.route, self._status)
+            await self._pass_on()
         finally:
             guard.running -= 1
             self._report()

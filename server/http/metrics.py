@@ -6,7 +6,6 @@ Labels hold names that mnemolog chose, methods, templates of routes and statuses
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -14,7 +13,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.observability.telemetry import INSTRUMENTS, NO_TELEMETRY, Facts, Gauges, Instrument, Telemetry
+from mnemolog.observability.telemetry import INSTRUMENTS, Facts, Gauges, Instrument
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
@@ -31,9 +30,7 @@ _UNITS: Final = {"s": "_seconds", "By": "_bytes"}
 class Metrics:
     """The metrics of one server, with a registry of their own. It is also the telemetry of the store."""
 
-    def __init__(self, also: Telemetry = NO_TELEMETRY) -> None:
-        """`also` receives what the store measures, too."""
-        self._also = also
+    def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "mnemolog_http_requests", "Requests answered.", ("method", "route", "status"), registry=self._registry
@@ -74,23 +71,16 @@ class Metrics:
     def measure(self, name: str, value: float, facts: Facts) -> None:
         """Record a value that the store measured."""
         self._take[name](value, facts)
-        self._also.measure(name, value, facts)
-
-    def span(self, name: str, facts: Facts) -> AbstractContextManager[object]:
-        """Return a span of the other telemetry: Prometheus has no traces."""
-        return self._also.span(name, facts)
 
     def watch(self, gauges: Gauges) -> None:
         """Read these gauges at each collection."""
         with self._mutex:
             self._watched.append(gauges)
-        self._also.watch(gauges)
 
     def unwatch(self, gauges: Gauges) -> None:
         """Undo `watch`."""
         with self._mutex:
             self._watched[:] = [item for item in self._watched if item is not gauges]
-        self._also.unwatch(gauges)
 
     def _instrument(self, name: str, item: Instrument) -> Callable[[float, Facts], None]:
         labels = _LABELS.get(name, ())
