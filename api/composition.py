@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from mnemolog.application import commands
+from mnemolog.application.distrust import Distrusts
 from mnemolog.application.facts import FactKeys, Facts
 from mnemolog.application.session_list import SessionList
 from mnemolog.application.session_service import Sessions
@@ -16,6 +17,7 @@ from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import Clock
+from mnemolog.domain.distrust import DISTRUST_STREAM
 from mnemolog.domain.language import parse_language
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.options import with_defaults
@@ -88,6 +90,7 @@ class StoreParts(SharedParts, SessionParts):
     models: ModelService
     admin: AdminService
     session_list: SessionList
+    distrusts: Distrusts
     is_part: bool
     """Whether these are parts of another store for one scope: closing them leaves what both share open."""
 
@@ -220,6 +223,7 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
             layout, log, projections, snapshots, forgetting, shared.nodes, shared.tokens, boundary=boundary
         ),
         session_list=session_list,
+        distrusts=Distrusts(visible, projections),
         is_part=is_part,
     )
 
@@ -311,6 +315,7 @@ def _prefetcher(shared: SharedParts, agents: Agents, recalls: Recalls) -> Prefet
             epoch=log.epoch(),
             head=log.head().position,
             model=projections.known_fingerprint(),
+            distrusts=log.version(DISTRUST_STREAM),
         )
 
     # A receipt would be an event after the request: `max_behind=0` would then refuse every answer.

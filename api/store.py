@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from mnemolog import composition
 from mnemolog.application import previews
+from mnemolog.application.distrust import Distrust
 from mnemolog.application.facts import FactHow, FactWhen
 from mnemolog.application.switches import SwitchHow
 from mnemolog.audit.verification import verify_store
@@ -612,6 +613,61 @@ class MemoryStore(OfOneProcess):
         report = self.parts.forgetting.forget(selector, reason=reason, dry_run=dry_run, progress=progress)
         self.parts.session_list.warn_if_empty(report.counts, selector.scopes)
         return report
+
+    def distrust(
+        self,
+        *,
+        positions: int | Iterable[int] = (),
+        session: SessionLike | Sequence[SessionLike] = (),
+        actor: str = "",
+        maker: str = "",
+        scope: str | Sequence[str] = "",
+        reason: str,
+        dry_run: bool = False,
+    ) -> Distrust:
+        """Show nothing of these sources as an answer from here on, until `trust_again` (docs/provenance.md).
+
+            store = MemoryStore.open("memory/", model=None)
+            bad = store.session("trip").record("tool", "The ferry is free on Mondays.")
+            store.distrust(positions=bad.position, reason="a forged page").covers  # -> 1
+            len(store.recall("ferry"))  # -> 0
+
+        - `positions`: turns
+        - `session`: sessions, with all that is said and asserted in them
+        - `actor`: what this actor appended and will append
+        - `maker`: the facts that this program found and will find
+        - `scope`: only what is at or below this scope, or any of several
+        - `reason`: why, up to 256 bytes; it stays readable
+        - `dry_run`: only count
+
+        No recall, context, prefetched answer, list of messages or fact has them, nor facts that rest on such turns
+        alone. `turns`, `find` and the history show them, marked. Answers as of an earlier position do not change.
+        Raises `InvalidInput`, `UnknownSession`: nothing was written.
+        """
+        return self.parts.distrusts.distrust(
+            positions=positions,
+            session=session,
+            actor=actor,
+            maker=maker,
+            scope=scope,
+            reason=reason,
+            dry_run=dry_run,
+        )
+
+    def trust_again(self, distrust: int, *, reason: str = "") -> Distrust:
+        """End a distrust, given its position. What another one covers stays distrusted.
+
+            store = MemoryStore.open("memory/", model=None)
+            made = store.distrust(actor="crawler", reason="it read a forged page")
+            store.trust_again(made.position).undone  # -> 2
+
+        One that has ended is returned as it is. Raises `InvalidInput`.
+        """
+        return self.parts.distrusts.trust_again(distrust, reason=reason)
+
+    def distrusts(self) -> Results[Distrust]:
+        """Return every distrust in the order of the log, also those that have ended."""
+        return Results(self.parts.distrusts.all())
 
     def verify(
         self,

@@ -189,6 +189,36 @@ class FactRetracted(RequestedEvent, frozen=True, kw_only=True, omit_defaults=Tru
     reason: str = ""
 
 
+class SourceDistrusted(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """From here on nothing of these sources is shown as an answer. Recorded in the stream of distrust, unencrypted.
+
+    Turns and facts of any of them, recorded before it or after; with `scopes` only those at or below any of these.
+    """
+
+    topic: ClassVar[str] = "source.distrusted.v1"
+
+    turns: list[Ordinal] = []
+    """Log positions of turns."""
+    sessions: list[str] = []
+    """What was said or asserted in them."""
+    appended_by: str = ""
+    """An actor; empty for none."""
+    maker: str = ""
+    """The program that found facts; empty for none."""
+    scopes: list[str] = []
+    reason: str
+
+
+class SourceTrusted(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A distrust has ended. Recorded in the stream of distrust."""
+
+    topic: ClassVar[str] = "source.trusted.v1"
+
+    distrust: Ordinal
+    """The log position of its `source.distrusted`."""
+    reason: str = ""
+
+
 class SessionSwitched(Event, frozen=True, kw_only=True, omit_defaults=True):
     """An agent left one session for another. Recorded in the agent's stream."""
 
@@ -294,6 +324,8 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The numbers that ordered the hits, one for each."""
     ranks: dict[str, list[int]]
     """By leg, one for each hit: its rank in that leg, 0 where the leg did not find it."""
+    around: list[Ordinal] = []
+    """Log positions of other turns that were shown with the hits: around them, in their exchange, or said later."""
 
 
 class ContextServed(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -450,6 +482,9 @@ class ForeignEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
 FOREIGN_STREAMS: Final = "eventsourcing."
 """The prefix of the names of streams that have such events."""
 
+RECALLS_STREAM: Final = "recalls"
+"""The stream of receipts."""
+
 EVENT_TYPES: Final[dict[str, type[Event]]] = {
     event_type.topic: event_type
     for event_type in (
@@ -469,6 +504,8 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         TurnsRewound,
         FactAsserted,
         FactRetracted,
+        SourceDistrusted,
+        SourceTrusted,
         SessionSwitched,
         ModelActivated,
         LanguageChosen,

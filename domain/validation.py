@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import is_in_calendar
+from mnemolog.domain.distrust import DISTRUST_STREAM
 from mnemolog.domain.errors import MnemologError
 from mnemolog.domain.events import (
     CheckpointCreated,
@@ -32,6 +33,8 @@ from mnemolog.domain.events import (
     RecordedEvent,
     SessionStarted,
     SessionSwitched,
+    SourceDistrusted,
+    SourceTrusted,
     TokenCreated,
     TurnRecorded,
     TurnsRewound,
@@ -106,6 +109,8 @@ class History:
         event = recorded.event
         if isinstance(event, FactAsserted | FactRetracted) and facts_scope(recorded.stream) is None:
             return "a fact belongs into the stream of the facts of a scope"
+        if isinstance(event, SourceDistrusted | SourceTrusted) and recorded.stream != DISTRUST_STREAM:
+            return "it belongs into the stream of distrust"
         if session is None:
             if isinstance(event, SessionSwitched) and agent_of(recorded.stream) is not None:
                 return None if event.to in self._starts else "the session entered was never started"
@@ -175,7 +180,7 @@ def _language(event: LanguageChosen, _position: int) -> str | None:
 
 
 def _receipt(event: RecallServed, position: int) -> str | None:
-    if event.head >= position or any(hit > event.head for hit in event.hits):
+    if event.head >= position or any(turn > event.head for turn in (*event.hits, *event.around)):
         return "it answered with what does not come before it"
     if len({len(event.hits), len(event.scores), *map(len, event.ranks.values())}) != 1:
         return "its hits, scores and ranks are not of one length"
@@ -226,13 +231,25 @@ def _retraction(event: FactRetracted, position: int) -> str | None:
     return None if event.fact < position else "it takes back what does not come before it"
 
 
+def _distrust(event: SourceDistrusted, position: int) -> str | None:
+    if any(turn >= position for turn in event.turns):
+        return "it distrusts what does not come before it"
+    return _scopes(event.scopes)
+
+
+def _trust(event: SourceTrusted, position: int) -> str | None:
+    return None if event.distrust < position else "it ends what does not come before it"
+
+
 def _token(event: TokenCreated, _position: int) -> str | None:
+    return _scopes(event.scopes)
+
+
+def _scopes(scopes: Iterable[str]) -> str | None:
     try:
-        if not all(map(parse_scope, event.scopes)):
-            return "one of its scopes is empty"
+        return None if all(map(parse_scope, scopes)) else "one of its scopes is empty"
     except MnemologError:
         return "one of its scopes is no scope"
-    return None
 
 
 def _thread(event: ThreadCheckpointed, position: int) -> str | None:
@@ -275,4 +292,6 @@ _FLAWS: Final[dict[type[Event], Callable[[Any, int], str | None]]] = {
     ItemPut: _value,
     FactAsserted: _fact,
     FactRetracted: _retraction,
+    SourceDistrusted: _distrust,
+    SourceTrusted: _trust,
 }

@@ -37,12 +37,16 @@ class Turn(Result, frozen=True, kw_only=True):
     recorded_at: UtcTime
     tool_calls: list[Any] = msgspec.field(default_factory=list)
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    distrusted: Position | None = None
+    """The position of the newest distrust of it that lasts, now: then no answer shows it (docs/provenance.md)."""
 
     def _shown(self) -> Iterable[str]:
-        return (f"@{self.position}", f"{self.speaker or self.role.value}: {brief(self.text)}")
+        yield from (f"@{self.position}", f"{self.speaker or self.role.value}: {brief(self.text)}")
+        if self.distrusted is not None:
+            yield "distrusted"
 
 
-FactState = Literal["holds", "asserted", "superseded", "later", "retracted"]
+FactState = Literal["holds", "asserted", "superseded", "later", "retracted", "distrusted"]
 
 
 class Fact(Result, frozen=True, kw_only=True):
@@ -81,6 +85,8 @@ class Fact(Result, frozen=True, kw_only=True):
     """In a history, the position of its retraction."""
     reason: str = ""
     """Of the retraction."""
+    distrusted: Position | None = None
+    """In a history, the position of the distrust of it, or of all turns that it rests on (docs/provenance.md)."""
     nearest: tuple[str, ...] = ()
     """Of a new key that was asserted: keys there were already that resemble it, most alike first."""
 
@@ -130,13 +136,15 @@ class FactChange(Result, frozen=True, kw_only=True):
 
     scope: str
     key: str
-    change: Literal["added", "changed", "ended", "retracted"]
-    """`retracted`: the record was wrong, and nothing else is known; `ended`: from some time on nothing is known."""
+    change: Literal["added", "changed", "ended", "retracted", "distrusted"]
+    """`retracted`: the record was wrong, and nothing else is known; `ended`: from some time on nothing is known.
+
+    `distrusted`: nothing that is trusted says what it is."""
     before: Any
     """Its value; None if nothing was known."""
     after: Any
     position: Position
-    """The position of the assertion that decides afterwards, or of the retraction."""
+    """The position of the assertion that decides afterwards, or of the retraction or the distrust."""
 
 
 class SessionSummary(Result, frozen=True, kw_only=True):

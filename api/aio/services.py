@@ -28,6 +28,7 @@ class AsyncAuditService(AsyncWrapper[AuditService]):
     export = in_background_pool(AuditService.export)
     recalls = in_background_pool(AuditService.recalls)
     contexts = in_background_pool(AuditService.contexts)
+    effects = in_background_pool(AuditService.effects)
     judge = in_write_pool(AuditService.judge)
     judgements = in_background_pool(AuditService.judgements)
     forgotten = in_background_pool(AuditService.forgotten)

@@ -154,7 +154,7 @@ class Facts:
         stream, request = facts_stream(of), current_request_key()
 
         def work(tx: Transaction) -> list[RecordedEvent]:
-            self._require_turns(tx, event.because)
+            self._visible.require_turns(tx, "because", event.because)
             return commands.append_once(tx, stream, lambda: [*wrong, event], key=request)
 
         made = self._visible.transact(work)
@@ -243,14 +243,6 @@ class Facts:
                 said_at = found.event.said_at
                 times.append(found.recorded_at if said_at is None else Micros(said_at))
         return max(times, default=None)
-
-    def _require_turns(self, tx: Transaction, positions: Sequence[int]) -> None:
-        """Raise `InvalidInput` for a position where no turn is that may be seen."""
-        for position in positions:
-            stream, version, topic, head = tx.reads.state_head_at(position) or ("", 0, "", b"")
-            is_turn = topic == TurnRecorded.topic and self._visible.shows_stream(stream)
-            if not is_turn or tx.codec.is_forgotten(stream, version, head):
-                raise errors.InvalidInput("because", f"position {position} is no turn, or it was forgotten")
 
     def _retract(self, rows: Sequence[Assertion], *, reason: str) -> int:
         """Retract assertions; return how many of them are retracted now. A retry of a request appends nothing."""

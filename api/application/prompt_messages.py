@@ -16,8 +16,9 @@ def messages_of(turns: Sequence[Turn]) -> list[dict[str, Any]]:
 
     Calls of tools that have an object as `input` are written as Anthropic does, and so are their results; all others as
     OpenAI does. Providers refuse a result without its call and a call without its result, so these are left out, but
-    for calls of the last turn.
+    for calls of the last turn. So are turns that are distrusted.
     """
+    turns = [turn for turn in turns if turn.distrusted is None]
     answered = {id_ for turn in turns for id_ in _answers(turn)}
     called, messages = set[str](), list[dict[str, Any]]()
     for turn in turns:

@@ -9,7 +9,7 @@ from mnemolog.application import commands
 from mnemolog.domain import errors, session
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import local_time, to_datetime
-from mnemolog.domain.events import ContextServed, RecallServed, RecordedEvent, SessionSwitched
+from mnemolog.domain.events import ContextServed, RecallServed, RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.lineage import last_seen, unhidden
 from mnemolog.domain.moments import When, checked_position, position_at
@@ -97,6 +97,14 @@ class VisibleEvents:
             found = self.log.event_at(Position(position))
             if found is not None and not self.shows_stream(found.stream):
                 raise self.boundary.outside(f"position {position} is outside of it")
+
+    def require_turns(self, tx: Transaction, field: str, positions: Iterable[int]) -> None:
+        """Raise `InvalidInput` for a position where no turn is that may be seen."""
+        for position in positions:
+            stream, version, topic, head = tx.reads.state_head_at(position) or ("", 0, "", b"")
+            is_turn = topic == TurnRecorded.topic and self.shows_stream(stream)
+            if not is_turn or tx.codec.is_forgotten(stream, version, head):
+                raise errors.InvalidInput(field, f"position {position} is no turn, or it was forgotten")
 
     def unknown(self, session_id: str) -> errors.UnknownSession:
         """Return the error for an id that no session has. It names the closest ids, if they can be read."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 from mnemolog.domain import errors
 from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.events import (
+    RECALLS_STREAM,
     ContextServed,
     Forgotten,
     RecallJudged,
@@ -21,7 +22,7 @@ from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.projections.recall.receipts import RECALLS_STREAM, recall_of
+from mnemolog.projections.recall.receipts import recall_of
 
 
 class Judgement(Result, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.clock import UtcTime
-from mnemolog.domain.events import ContextServed, Event, RecallServed, RecordedEvent, TurnRecorded
+from mnemolog.domain.events import RECALLS_STREAM, ContextServed, Event, RecallServed, RecordedEvent, TurnRecorded
 from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.result import Result
@@ -19,7 +19,6 @@ from mnemolog.forgetting import history as forgetting_record
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.question import VECTOR
-from mnemolog.projections.recall.receipts import RECALLS_STREAM
 
 NO_ANSWER: Final = (
     errors.InvalidInput,

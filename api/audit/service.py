@@ -9,6 +9,7 @@ from typing import BinaryIO, Final
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.context_audit import ContextAudit, audit_contexts
 from mnemolog.audit.diff import diff
+from mnemolog.audit.effects import Effects, effects
 from mnemolog.audit.event_lookup import event_at
 from mnemolog.audit.judgements import Judgement, judge, judgements
 from mnemolog.audit.log_export import export_log
@@ -195,6 +196,21 @@ class AuditService:
         return audit_contexts(
             self._visible, self._contexts, counters, since=moment, after=first, limit=limit, progress=progress
         )
+
+    def effects(self, position: int) -> Effects:
+        """Return what the turn at a position led to (docs/provenance.md).
+
+            store = MemoryStore.open("memory/", model=None, receipts=True)
+            heard = store.session("trip").record("tool", "The ferry is free on Mondays.")
+            store.recall("ferry")
+            [item.query for item in store.audit.effects(heard.position).shown_in]  # -> ['ferry']
+
+        `shown_in` are the recalls and contexts whose receipts show it, `rests_on` the facts asserted because of it:
+        both are exact. `came_after` are the turns of sessions that had it before them: what may be due to it. Raises
+        `InvalidInput` for what is no turn.
+        """
+        self._visible.boundary.require_none("audit.effects")
+        return effects(self._visible, self._projections, self._clock, position)
 
     def judge(
         self,

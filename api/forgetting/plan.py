@@ -14,6 +14,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED
 from mnemolog.domain.events import (
+    RECALLS_STREAM,
     ContextServed,
     Event,
     FactAsserted,
@@ -41,7 +42,7 @@ from mnemolog.infra.log.engine import RowCursor, StagedRow
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates
-from mnemolog.projections.recall.receipts import RECALLS_STREAM, recall_of, scopes_of
+from mnemolog.projections.recall.receipts import recall_of, scopes_of
 
 Receipt = TypeVar("Receipt", bound=Event)
 

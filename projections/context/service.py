@@ -286,7 +286,7 @@ class Contexts:
         found: dict[Position, Turn] = {}
         with self._projections.to_answer()[0].database.reading() as connection:
             for turn, seen in zip(turns, spans, strict=True):
-                others = exchange_of(connection, turn, seen=seen, scopes=question.scopes)
+                others = exchange_of(connection, turn, seen=seen, scopes=question.scopes, head=head)
                 found |= {other.position: other for other in others}
         return list(found.values())
 

@@ -58,8 +58,8 @@ def standing_statements(
     """
     recall, views = answer.recall, projections.to_answer()[0]
     every = replace(question, roles=(), speakers=(), since=None, until=None, metadata={})
-    filters = replace(recalls.filters(every, recall.head), upto=recall.head)
     with views.database.reading() as connection:
+        filters = replace(recalls.filters(connection, every, recall.head), upto=recall.head)
         rows = [row for row in islice(_said(connection, filters), CONSIDERED_MAX) if row.text not in question.query]
         if not rows:
             return []

@@ -31,6 +31,8 @@ from mnemolog.domain.events import (
     SessionResumed,
     SessionStarted,
     SessionSwitched,
+    SourceDistrusted,
+    SourceTrusted,
     TaskChanged,
     TokenCreated,
     TokenRevoked,
@@ -121,6 +123,10 @@ def _memory_event(event: Event) -> str | None:
             )
         case FactRetracted():
             return f"fact {event.fact} retracted{f': {event.reason}' if event.reason else ''}"
+        case SourceDistrusted():
+            return f"{_sources(event)} distrusted: {event.reason}"
+        case SourceTrusted():
+            return f"distrust {event.distrust} ended{f': {event.reason}' if event.reason else ''}"
         case CheckpointCreated():
             return f"checkpoint {event.name} created ({event.id})"
         case CheckpointDeleted():
@@ -148,6 +154,13 @@ def _forgetting_event(event: Event) -> str | None:
             return f"forgetting completed ({', '.join(event.requests)})"
         case _:
             return None
+
+
+def _sources(event: SourceDistrusted) -> str:
+    turns, sessions = (", ".join(map(str, items)) for items in (event.turns, event.sessions))
+    named = {"turn": turns, "session": sessions, "actor": event.appended_by, "maker": event.maker}
+    where = f" in {', '.join(event.scopes)}" if event.scopes else ""
+    return ", ".join(f"{kind} {name}" for kind, name in named.items() if name) + where
 
 
 def _judgement(event: RecallJudged) -> str:

@@ -79,6 +79,12 @@ class Hit(Result, frozen=True, kw_only=True):
     exchange: tuple[Turn, ...] = ()
     """With `exchange`: the assistant's reply to a user's turn, or the user's turns that an assistant's turn answers."""
 
+    @property
+    def others(self) -> tuple[Turn, ...]:
+        """The turns that it brings with it: around it, of its exchange, and said later."""
+        newer = () if self.newer is None else (self.newer,)
+        return (*self.before, *self.after, *self.exchange, *newer)
+
     def _shown(self) -> Iterable[str]:
         return (f"@{self.position}", brief(self.text), f"relevance={self.relevance:.2f}")
 

@@ -21,7 +21,7 @@ from mnemolog.projections.recall.question import TEXT, VECTOR, Question
 from mnemolog.projections.recall.repeated_questions import askings, without
 from mnemolog.projections.recall.request import Kind, Request, request_of
 from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found
-from mnemolog.projections.sql import queries
+from mnemolog.projections.sql import distrust, queries
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.languages import languages_at
 from mnemolog.projections.sql.queries import Filters
@@ -172,6 +172,8 @@ def with_neighbours(
     if question.mode != VECTOR:
         offered = [position for leg in legs.values() for position in leg]
         rows = rows_around(connection, offered, spans=spans, allowed=offer.allowed, upto=offer.head)
+        if (at := offer.filters.trusted_at) is not None:
+            rows = without(rows, frozenset(distrust.among(connection, rows.positions, at)))
         # Read again: the text index may have changed its language since the offer was made.
         if languages_at(connection, offer.head).indexed != offer.language:
             rows = in_language(connection, rows, offer.language)

@@ -16,7 +16,7 @@ from mnemolog.projections.recall.answer import Hit
 from mnemolog.projections.recall.candidates import Ranked
 from mnemolog.projections.recall.passages import SoughtWords, best_passage
 from mnemolog.projections.recall.question import Question
-from mnemolog.projections.sql import queries
+from mnemolog.projections.sql import distrust, queries
 from mnemolog.projections.sql.span_queries import positions_in
 
 REACH: Final = 40
@@ -54,7 +54,7 @@ def hits_of(
         exchange: tuple[Turn, ...] = ()
         if question.exchange:
             seen = cut(seen_by(turn.session) if near is None else near, upto=head)
-            exchange = exchange_of(connection, turn, seen=seen, scopes=question.scopes)
+            exchange = exchange_of(connection, turn, seen=seen, scopes=question.scopes, head=head)
         hits.append(
             Hit(
                 text=turn.text,
@@ -88,6 +88,8 @@ def _neighbours(
     seen = cut((Span(turn.session, ORIGIN),) if spans is None else spans, upto=head)
     before = queries.turns_in(connection, seen, before=turn.position, newest_first=True, limit=count)
     after = queries.turns_in(connection, seen, after=turn.position, limit=count)
+    gone = distrust.among(connection, [near.position for near in (*before, *after)], head)
+    before, after = ([near for near in side if near.position not in gone] for side in (before, after))
     return tuple(reversed(before)), tuple(after)
 
 
@@ -96,12 +98,14 @@ def sees(spans: Spans, turn: Turn | Hit) -> bool:
     return any(span.holds(turn.session, turn.position) for span in spans)
 
 
-def exchange_of(connection: sa.Connection, turn: Turn, *, seen: Spans, scopes: Scopes) -> tuple[Turn, ...]:
+def exchange_of(
+    connection: sa.Connection, turn: Turn, *, seen: Spans, scopes: Scopes, head: Position
+) -> tuple[Turn, ...]:
     """Return the other side of the exchange that a turn belongs to, in order; empty if there is none.
 
     For a user's turn, the assistant's turns after it, up to the next one of the user; for an assistant's turn, the
-    user's turns before it. Turns of tools and of the system are passed over. All of them lie in `seen` and at or below
-    any of `scopes`. A turn outside of `seen` has no exchange.
+    user's turns before it. Turns of tools and of the system are passed over, and those distrusted as of `head`. All of
+    them lie in `seen` and at or below any of `scopes`. A turn outside of `seen` has no exchange.
     """
     wanted = {Role.USER: Role.ASSISTANT, Role.ASSISTANT: Role.USER}.get(turn.role)
     if wanted is None or not sees(seen, turn):
@@ -111,9 +115,10 @@ def exchange_of(connection: sa.Connection, turn: Turn, *, seen: Spans, scopes: S
     else:
         near = positions_in(connection, seen, after=turn.position, limit=REACH)
     roles, found = queries.roles_at(connection, near), list[Position]()
+    gone = distrust.among(connection, near, head)
     for position in near:
         role = roles.get(position)
-        if role is wanted:
+        if role is wanted and position not in gone:
             found.append(position)
         elif role is turn.role and found:
             break

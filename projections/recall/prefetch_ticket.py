@@ -30,6 +30,8 @@ class PrefetchReason(StrEnum):
     """The store uses another model now."""
     FORGOTTEN = "forgotten"
     """Content was forgotten since; the answer might contain it."""
+    DISTRUSTED = "distrusted"
+    """Something was distrusted since, or trusted again; the answer might show it, or lack it."""
     BEHIND = "behind"
     """More events were recorded since than `max_behind`."""
     REPLACED = "replaced"
@@ -78,6 +80,8 @@ class StoreState(msgspec.Struct, frozen=True, kw_only=True):
     """Fingerprint of the model; None if it is not known (yet), or there is no model."""
     epoch: int = 0
     """The forgetting epoch."""
+    distrusts: int = 0
+    """How many events say what is distrusted."""
 
 
 class Stamp(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +105,8 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
             return PrefetchReason.OTHER_MODEL
         if now.epoch != self.asked.epoch:
             return PrefetchReason.FORGOTTEN
+        if now.distrusts != self.asked.distrusts:
+            return PrefetchReason.DISTRUSTED
         if max_behind is not None and now.head - self.asked.head > max_behind:
             return PrefetchReason.BEHIND
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import cast
 
 import msgspec
 
@@ -17,9 +17,6 @@ from mnemolog.projections.recall.question import MODES, About, Asked, Mode, Orde
 from mnemolog.projections.recall.ranking import Page
 from mnemolog.projections.recall.weights import RANKING, Weights, stored_weights
 from mnemolog.projections.vectors.model_vectors import Vectors
-
-RECALLS_STREAM: Final = "recalls"
-"""The stream of receipts."""
 
 
 def receipt_of(
@@ -67,6 +64,7 @@ def receipt_of(
         hits=[hit.position for hit in answer.hits],
         scores=scores,
         ranks={leg: [hit.ranks.get(leg, 0) for hit in answer.hits] for leg in answer.legs},
+        around=sorted({turn.position for hit in answer.hits for turn in hit.others}),
     )
 
 

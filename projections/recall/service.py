@@ -10,13 +10,14 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import sqlalchemy as sa
 from msgspec.structs import replace
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import dated
 from mnemolog.domain.embedding_model import Activation
-from mnemolog.domain.events import Event, RecallServed
+from mnemolog.domain.events import RECALLS_STREAM, Event, RecallServed
 from mnemolog.domain.hints import Hint, again
 from mnemolog.domain.moments import When, checked_position, position_at
 from mnemolog.domain.position import ORIGIN, Position
@@ -33,10 +34,10 @@ from mnemolog.projections.recall.newer import with_newer
 from mnemolog.projections.recall.passages import SoughtWords, sought
 from mnemolog.projections.recall.question import TEXT, VECTOR, Floor, Question
 from mnemolog.projections.recall.ranking import Page, Ranking
-from mnemolog.projections.recall.receipts import RECALLS_STREAM, model_of, receipt_of
+from mnemolog.projections.recall.receipts import model_of, receipt_of
 from mnemolog.projections.recall.request import Kind
 from mnemolog.projections.recall.weights import RANKING
-from mnemolog.projections.sql import fact_queries, queries
+from mnemolog.projections.sql import distrust, fact_queries, queries
 from mnemolog.projections.sql.conversation_views import Views
 from mnemolog.projections.sql.queries import Filters
 from mnemolog.projections.sql.tracking import tracked
@@ -203,6 +204,9 @@ class Recalls:
                 if min_position is not None:
                     raise errors.InvalidInput("min_position", "a later page has the vectors of the first: leave it out")
                 cursor = self._checked(cursors.decode(after), question, newest=newest, as_of=then)
+                with views.database.reading() as connection:
+                    if not cursor.as_of and distrust.last_change(connection) > cursor.head:
+                        raise cursors.refused("what is distrusted has changed since: begin with the first page")
                 page = Page(question.k, cursor.passed_over, cursor.candidates)
                 basis = Basis(cursor.head, page, Fixed(cursor.vectors_cover, cursor.model))
             if min_position is not None:
@@ -251,7 +255,7 @@ class Recalls:
         with ExitStack() as snapshot:
             connection = snapshot.enter_context(views.database.reading())
             head = tracked(connection, views.name).position if basis.head is None else basis.head
-            filters = self.filters(question, head)
+            filters = self.filters(connection, question, head)
             while True:
                 with self._timed("mnemolog.recall.leg", leg=TEXT):
                     offer = from_views(connection, question, filters, head=head, wanted=wanted)
@@ -313,17 +317,17 @@ class Recalls:
         )
         return Answer(recall, ranking, found, leg.vectors, words)
 
-    def filters(self, question: Question, head: Position) -> Filters:
+    def filters(self, connection: sa.Connection, question: Question, head: Position) -> Filters:
         """Return the filters as of `head`. Raises `UnknownSession`, `OutsideSession`."""
-        if question.session is None:
-            return question.filters(None, self._projections.log)
         spans = None
-        try:
-            spans = self._spans_at(question.session, head, hidden=question.hidden)
-        except errors.LogUnreachable:
-            if question.lineage:
-                raise  # The views have no sessions' lineages.
-        return question.filters(spans if question.lineage else None, self._projections.log)
+        if question.session is not None:
+            try:
+                spans = self._spans_at(question.session, head, hidden=question.hidden)
+            except errors.LogUnreachable:
+                if question.lineage:
+                    raise  # The views have no sessions' lineages.
+        filters = question.filters(spans if question.lineage else None, self._projections.log)
+        return replace(filters, trusted_at=head if distrust.any_at(connection, head) else None)
 
     def _seen_by(self, session: str, *, head: Position) -> Spans:
         """Return what a session sees at `head`; of one that inherits from outside of the boundary, its own turns."""

@@ -25,7 +25,16 @@ from mnemolog.domain.message_content import spoken_text
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.domain.validation import NEVER_STARTED, STARTED_AGAIN
-from mnemolog.projections.sql import facts, languages, position_blocks, speakers, standing, turn_metadata
+from mnemolog.projections.sql import (
+    distrust,
+    facts,
+    languages,
+    position_blocks,
+    shown,
+    speakers,
+    standing,
+    turn_metadata,
+)
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.erasing import erase, merge_text_index, passing_over
 from mnemolog.projections.sql.projection import SqlProjection
@@ -33,7 +42,7 @@ from mnemolog.projections.sql.tracking import METADATA
 from mnemolog.projections.sql.turn_places import PLACES
 from mnemolog.projections.sql.words import stems_of_each
 
-VIEWS: Final = "views/17"
+VIEWS: Final = "views/18"
 """Name and version of this projection. Increase the number when the tables or the code that fills them change."""
 
 _INDEXED_AT_ONCE: Final = 1_000
@@ -72,6 +81,7 @@ TURNS: Final = sa.Table(
     sa.Column("stems", sa.Text, nullable=False),
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("key", sa.Text),
+    sa.Column("actor", sa.Text),
     sa.Column("extra", sa.BLOB),
     sa.Column("text", sa.Text, nullable=False),
     sqlite_strict=True,
@@ -127,6 +137,8 @@ class Views(SqlProjection):
         _insert_turns(connection, events, known, language)
         _update_sessions(connection, events, known)
         facts.take(connection, events)
+        shown.take(connection, events)
+        distrust.take(connection, events)
         for recorded in events:
             if isinstance(recorded.event, ContentErased):
                 erase(connection, recorded, recorded.event)
@@ -292,6 +304,7 @@ def _turn_row(place: int, recorded: RecordedEvent, turn: TurnRecorded, stems: st
         stems,
         recorded.version,
         recorded.key,
+        turn.actor or None,
         to_msgpack(extra) if turn.tool_calls or turn.metadata else None,
         turn.text,
     )

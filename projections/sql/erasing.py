@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 
 import sqlalchemy as sa
 
-from mnemolog.domain.events import ContentErased, RecordedEvent, TurnRecorded
+from mnemolog.domain.events import RECALLS_STREAM, ContentErased, RecordedEvent, TurnRecorded
 from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.session import session_of
-from mnemolog.projections.sql import facts, position_blocks, speakers
+from mnemolog.projections.sql import facts, position_blocks, shown, speakers
 from mnemolog.projections.sql.turn_places import places_of
 
 
@@ -32,6 +32,8 @@ def erase(connection: sa.Connection, recorded: RecordedEvent, erased: ContentEra
     """
     if (scope := facts_scope(recorded.stream)) is not None:
         facts.erase(connection, scope, erased)
+    if recorded.stream == RECALLS_STREAM:
+        shown.erase(connection, erased)
     session = session_of(recorded.stream)
     if session is None:
         return
@@ -59,6 +61,7 @@ def erase(connection: sa.Connection, recorded: RecordedEvent, erased: ContentEra
         ("turns_text", "rowid"),
         ("turn_metadata", "position"),
         ("standing", "position"),
+        ("distrusted", "position"),
         ("turns", "position"),
     ):
         connection.exec_driver_sql(f"DELETE FROM {table} WHERE {column} = ?", positions)

@@ -15,6 +15,7 @@ from mnemolog.domain.facts import NOTHING, Assertion, Belief, believed, latest_f
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.scope import Scopes, covered
 from mnemolog.projections.read_models import Fact, FactChange, FactState
+from mnemolog.projections.sql import distrust
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.facts import COLUMNS
 from mnemolog.projections.sql.queries import below_any, last_turn
@@ -23,8 +24,9 @@ from mnemolog.projections.sql.queries import below_any, last_turn
 _POSITIONS: Final = msgspec.json.Decoder(tuple[Position, ...])
 _VALUE: Final = msgspec.msgpack.Decoder()
 _LATEST_FIRST: Final = (
-    f"SELECT {COLUMNS} FROM facts WHERE scope = ? AND key = ? AND valid_from <= ? AND position <= ? "
-    "AND (retracted IS NULL OR retracted > ?) ORDER BY valid_from DESC, position DESC"
+    f"SELECT {COLUMNS} FROM facts WHERE scope = ?1 AND key = ?2 AND valid_from <= ?3 AND position <= ?4 "
+    f"AND (retracted IS NULL OR retracted > ?4) AND {distrust.of_fact('?4')} IS NULL "
+    "ORDER BY valid_from DESC, position DESC"
 )
 
 
@@ -51,7 +53,7 @@ class Known(NamedTuple):
 def belief(connection: sa.Connection, scope: str, key: str, known: Known) -> Belief | None:
     """Return what a key has, `None` included; None if nothing was said."""
     driver: Any = connection.connection.driver_connection
-    rows = driver.execute(_LATEST_FIRST, (scope, key, known.valid_at, known.upto, known.upto))
+    rows = driver.execute(_LATEST_FIRST, (scope, key, known.valid_at, known.upto))
     return believed(map(Assertion._make, rows))
 
 
@@ -71,7 +73,9 @@ def history(connection: sa.Connection, scope: str, key: str, known: Known) -> li
     """Return every assertion of a key recorded up to a position, in the order of the log, with what became of it."""
     query = f"SELECT {COLUMNS} FROM facts WHERE scope = ? AND key = ? AND position <= ? ORDER BY position"
     rows = [Assertion._make(found) for found in fetch(connection, query, scope, key, known.upto)]
-    ordered = latest_first(rows, valid_at=None, upto=known.upto)
+    gone = distrust.of_facts(connection, [row.position for row in rows], known.upto)
+    trusted = [row for row in rows if row.position not in gone]
+    ordered = latest_first(trusted, valid_at=None, upto=known.upto)
     until: dict[int, int] = {}
     next_begins = None
     for _, group in groupby(ordered, key=attrgetter("valid_from")):
@@ -87,10 +91,20 @@ def history(connection: sa.Connection, scope: str, key: str, known: Known) -> li
         state: FactState = "later" if row.valid_from > known.valid_at else "superseded"
         if row.retracted is not None and row.retracted <= known.upto:
             state = "retracted"
+        elif row.position in gone:
+            state = "distrusted"
         elif row.position in holds:
             state = "holds"
-        found.append(as_fact(row, state, until=until.get(row.position)))
+        found.append(as_fact(row, state, until=until.get(row.position), distrusted=gone.get(row.position)))
     return found
+
+
+def resting_on(connection: sa.Connection, turn: Position, known: Known) -> list[Fact]:
+    """Return the assertions that rest on a turn, in the order of the log, with what became of each."""
+    query = "SELECT DISTINCT scope, key FROM fact_evidence JOIN facts ON position = fact WHERE turn = ?"
+    keys_of = fetch(connection, query, turn)
+    found = (fact for scope, key in keys_of for fact in history(connection, scope, key, known))
+    return sorted((fact for fact in found if turn in fact.because), key=attrgetter("position"))
 
 
 def superseded(
@@ -110,8 +124,9 @@ def superseded(
     last = fetch(connection, "SELECT recorded_at FROM facts WHERE position <= ? ORDER BY position DESC LIMIT 1", upto)
     known = Known(upto, Micros(max(last_turn(connection, upto=upto).recorded_at, last[0][0])))
     by, hold = dict[Position, Position](), set[Position]()
+    gone = distrust.of_facts(connection, [item.position for _, item in found], upto)
     for turn, item in found:
-        if not covered(scopes, item.scope):
+        if not covered(scopes, item.scope) or item.position in gone:
             continue
         now = belief(connection, item.scope, item.key, known)
         if item.retracted is not None and item.retracted <= upto:
@@ -127,16 +142,20 @@ def changes(connection: sa.Connection, scopes: Scopes, before: Known, after: Kno
     """Yield the facts of these scopes that have another value at `after` than at `before`, by scope and key."""
     query = (
         "SELECT DISTINCT scope, key FROM facts "
-        "WHERE position <= ? AND (position > ? OR retracted > ? OR valid_from > ?) ORDER BY scope, key"
+        "WHERE position <= ?1 AND (position > ?2 OR retracted > ?2 OR valid_from > ?3 OR EXISTS "
+        "(SELECT 1 FROM distrusts WHERE max(position, coalesce(undone, 0)) > ?2)) ORDER BY scope, key"
     )
-    rows = fetch(connection, query, after.upto, before.upto, before.upto, before.valid_at)
+    rows = fetch(connection, query, after.upto, before.upto, before.valid_at)
     for scope, key in (row for row in rows if covered(scopes, row[0])):
         old, new = belief(connection, scope, key, before), belief(connection, scope, key, after)
         was, has = (NOTHING if found is None else found.decides.value for found in (old, new))
         if was == has:
             continue
-        decides = cast(Belief, old).decides.retracted if new is None else new.decides.position
         change = "added" if was == NOTHING else "changed" if has != NOTHING else "ended" if new else "retracted"
+        decides = cast(Belief, old).decides.retracted if new is None else new.decides.position
+        if decides is None or decides > after.upto:
+            gone = distrust.of_facts(connection, cast(Belief, old).positions, after.upto)
+            change, decides = "distrusted", max(gone.values())
         values: dict[str, Any] = {"before": _VALUE.decode(was), "after": _VALUE.decode(has), "position": decides}
         yield FactChange(scope=scope, key=key, change=cast(Any, change), **values)
 
@@ -158,6 +177,7 @@ def as_fact(
     state: FactState,
     *,
     until: int | None = None,
+    distrusted: Position | None = None,
     assertions: tuple[Position, ...] = (),
     nearest: Sequence[str] = (),
 ) -> Fact:
@@ -181,5 +201,6 @@ def as_fact(
         actor=row.actor,
         retracted=row.retracted if retracted else None,
         reason=row.reason if retracted else "",
+        distrusted=distrusted,
         nearest=tuple(nearest),
     )

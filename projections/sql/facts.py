@@ -86,7 +86,8 @@ def erase(connection: sa.Connection, scope: str, erased: ContentErased) -> None:
     for first, last in erased.versions:
         within = (scope, first, last)
         of = "FROM facts WHERE scope = ? AND version BETWEEN ? AND ?"
-        connection.exec_driver_sql(f"DELETE FROM fact_evidence WHERE fact IN (SELECT position {of})", within)
+        for table, column in (("fact_evidence", "fact"), ("distrusted", "position")):
+            connection.exec_driver_sql(f"DELETE FROM {table} WHERE {column} IN (SELECT position {of})", within)
         connection.exec_driver_sql(f"DELETE {of}", within)
     connection.exec_driver_sql(
         "DELETE FROM fact_keys WHERE scope = ?1 AND NOT EXISTS "

@@ -16,6 +16,7 @@ from mnemolog.domain.role import Role
 from mnemolog.domain.scope import Scopes
 from mnemolog.domain.spans import Span
 from mnemolog.projections.read_models import SessionSummary, Turn
+from mnemolog.projections.sql import distrust
 from mnemolog.projections.sql.conversation_views import SESSIONS, TURNS
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.span_queries import positions_in
@@ -48,6 +49,8 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     """Recorded at this position or before. Not the same as `upto`: later turns count in rankings."""
     metadata: Mapping[str, Any] = {}
     """Turns that have each of these keys with exactly this JSON value."""
+    trusted_at: Position | None = None
+    """Without turns that are distrusted as of this position. None if there are none, or if they are to be shown."""
     upto: Position | None = None
     """Ignore turns after this position. None for the head."""
 
@@ -95,7 +98,8 @@ def turns_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[P
 
 
 _SELECT_TURNS: Final = (
-    "SELECT position, session, scope, version, role, text, speaker, key, said_at, recorded_at, extra "
+    "SELECT position, session, scope, version, role, text, speaker, key, said_at, recorded_at, extra, "
+    f"{distrust.of('turns.position', str(INTEGER_MAX))} "
     f"FROM turns CROSS JOIN sessions ON started_position = place / {PLACES} "
     "WHERE position IN (SELECT value FROM json_each(?))"
 )
@@ -197,7 +201,7 @@ def one_of(values: Sequence[Any]) -> sa.Select[Any]:
 
 
 def _turn(row: tuple[Any, ...]) -> Turn:
-    position, session, scope, version, role, text, speaker, key, said_at, recorded_at, packed = row
+    position, session, scope, version, role, text, speaker, key, said_at, recorded_at, packed, distrusted = row
     recorded = to_datetime(Micros(recorded_at))
     extra = msgspec.msgpack.decode(packed) if packed is not None else {"tool_calls": [], "metadata": {}}
     return Turn(
@@ -213,6 +217,7 @@ def _turn(row: tuple[Any, ...]) -> Turn:
         recorded_at=recorded,
         tool_calls=extra["tool_calls"],
         metadata=extra["metadata"],
+        distrusted=distrusted,
     )
 
 

@@ -40,6 +40,8 @@ KINDS: Final[Mapping[str, str]] = {
     thread_events.ThreadCopied.topic: "threads of a graph copied",
     events.FactAsserted.topic: "facts asserted",
     events.FactRetracted.topic: "facts retracted",
+    events.SourceDistrusted.topic: "sources distrusted",
+    events.SourceTrusted.topic: "sources trusted again",
     item_events.ItemPut.topic: "items put",
     item_events.ItemTouched.topic: "items touched",
     item_events.ItemDeleted.topic: "items deleted",

@@ -15,13 +15,13 @@ from mnemolog.audit.recall_audit import AuditedRecall
 from mnemolog.audit.receipt_audit import NO_ANSWER, Verdict
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.events import ContextServed, RecallServed, RecordedEvent, TurnRecorded
+from mnemolog.domain.events import RECALLS_STREAM, ContextServed, RecallServed, RecordedEvent, TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of
 from mnemolog.projections.context.receipts import digest_of
 from mnemolog.projections.context.token_counting import counter_of
-from mnemolog.projections.recall.receipts import RECALLS_STREAM, recall_of, scopes_of
+from mnemolog.projections.recall.receipts import recall_of, scopes_of
 from mnemolog.server.console import parameters
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import limited, page

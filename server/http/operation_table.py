@@ -125,6 +125,9 @@ _STORE: Final = (
     _on(MemoryStore, "GET", "/status", MemoryStore.status),
     _on(MemoryStore, "POST", "/verify", MemoryStore.verify),
     _on(MemoryStore, "POST", "/forget", MemoryStore.forget, "forget"),
+    _on(MemoryStore, "POST", "/distrust", MemoryStore.distrust, "forget"),
+    _on(MemoryStore, "POST", "/distrusts/{distrust}/end", MemoryStore.trust_again, "forget"),
+    _on(MemoryStore, "GET", "/distrusts", MemoryStore.distrusts),
     _on(MemoryStore, "POST", "/backup", MemoryStore.backup, "admin"),
     _on(MemoryStore, "POST", "/rebuild", MemoryStore.rebuild, "admin"),
 )
@@ -167,6 +170,7 @@ _AUDIT: Final = (
     _on(AuditService, "GET", "/export", AuditService.export),
     _on(AuditService, "GET", "/receipts/recalls", AuditService.recalls),
     _on(AuditService, "GET", "/receipts/contexts", AuditService.contexts),
+    _on(AuditService, "GET", "/turns/{position}/effects", AuditService.effects),
     _on(AuditService, "POST", "/receipts/{receipt}/judgement", AuditService.judge, "record"),
     _on(AuditService, "GET", "/judgements", AuditService.judgements, of_log_alone=True),
     _on(AuditService, "GET", "/forgotten", AuditService.forgotten, of_log_alone=True),

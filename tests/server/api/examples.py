@@ -52,6 +52,9 @@ EXAMPLES: Final[dict[str, Example]] = {
     "status": Example("/status"),
     "verify": Example("/verify", {"contents": True}),
     "forget": Example("/forget", {"session": [TRIP_ID], "dry_run": True}),
+    "distrust": Example("/distrust", {"positions": [2], "session": [TRIP_ID], "actor": "al", "reason": "forged"}),
+    "trust_again": Example("/distrusts/{distrust}/end", {"reason": "it was genuine"}),
+    "distrusts": Example("/distrusts"),
     "backup": Example("/backup", {}),
     "rebuild": Example("/rebuild", {"projection": "views"}),
     "session.at": Example(f"/sessions/{TRIP}/at", params={"when": 4}),
@@ -87,6 +90,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "audit.export": Example("/export", params={"upto": 5}),
     "audit.recalls": Example("/receipts/recalls", params={"limit": 5}),
     "audit.contexts": Example("/receipts/contexts"),
+    "audit.effects": Example("/turns/2/effects"),
     "audit.judge": Example("/receipts/{receipt}/judgement", {"nothing": True, "by": "auditor"}),
     "audit.judgements": Example("/judgements"),
     "audit.forgotten": Example("/forgotten"),
@@ -133,4 +137,5 @@ def filled(store: MemoryStore) -> dict[str, Any]:
     store.context("train", receipt=True)
     store.audit.judge(int(receipt), good=[trip.turns()[0].position])
     store.forget(positions=[other.turns()[0].position], questions=False, reason="asked for")
-    return {"receipt": receipt, "token": store.admin.create_token("bob").token.id}
+    ended = store.distrust(actor="nobody", reason="an example").position
+    return {"receipt": receipt, "distrust": ended, "token": store.admin.create_token("bob").token.id}

@@ -1,0 +1,128 @@
+"""What a turn led to: who was shown it, what rests on it, and what came after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Literal
+
+from mnemolog.application.visible_events import VisibleEvents
+from mnemolog.domain.clock import Clock, to_datetime
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.events import ContextServed, RecallServed, RecordedEvent
+from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.moments import checked_position
+from mnemolog.domain.position import Position
+from mnemolog.domain.result import Result
+from mnemolog.domain.spans import Span
+from mnemolog.forgetting import history as forgetting_history
+from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.read_models import Fact, Turn
+from mnemolog.projections.recall.receipts import recall_of
+from mnemolog.projections.sql import fact_queries, queries, session_pages, shown
+from mnemolog.projections.sql.span_queries import positions_in
+
+
+class ShownIn(Result, frozen=True, kw_only=True):
+    """An answer that showed a turn, as its receipt says."""
+
+    position: Position
+    """Of the receipt."""
+    kind: Literal["recall", "context"]
+    at: datetime
+    query: str
+    session: str | None
+    """The session that asked; None if none was named."""
+    actor: str
+    """Who asked; empty if none was named."""
+    fact: Position | None = None
+    """If the answer did not show the turn itself: a fact in it that rests on the turn."""
+
+
+class CameAfter(Result, frozen=True, kw_only=True):
+    """The turns of a session after it had a turn before it: they may be due to it, or not."""
+
+    session: str
+    after: Position
+    """The position from which on it was shown the turn, said it, or began with it."""
+    turns: tuple[Position, ...]
+
+
+class Effects(Result, frozen=True, kw_only=True):
+    """What a turn led to. `shown_in` and `rests_on` are exact for what left a trace; `came_after` is what is possible.
+
+    A recall or a context leaves a receipt if it was asked to, or if the store was opened with `receipts`.
+    """
+
+    turn: Turn
+    shown_in: tuple[ShownIn, ...]
+    rests_on: tuple[Fact, ...]
+    """The facts that were asserted because of it, as they are now."""
+    came_after: tuple[CameAfter, ...]
+    receipts_since: datetime | None
+    """When the first receipt was kept; None if there are none."""
+    recalls: int
+    """How many receipts of recalls there are in all."""
+    contexts: int
+    forgotten_receipts: int
+    """How many more were forgotten: what they showed is not known any more."""
+
+
+def effects(visible: VisibleEvents, projections: ProjectionSet, clock: Clock, position: int) -> Effects:
+    """Return what the turn at a position led to. Raises `InvalidInput` if there is none."""
+    at, log = checked_position("position", position), visible.log
+    views, head = projections.caught_up()
+    with views.database.reading() as connection:
+        turn = queries.turns_at(connection, [at]).get(at)
+        if turn is None:
+            raise InvalidInput("position", f"position {position} is no turn, or it was forgotten")
+        known = fact_queries.Known(head, max(log.recorded_at(head), clock.now()))
+        facts = fact_queries.resting_on(connection, at, known)
+        receipts = dict(reversed(shown.receipts_of(connection, [*(fact.position for fact in facts), at])))
+        receipts |= dict.fromkeys((receipt for receipt, what in shown.receipts_of(connection, [at])), at)
+        first, kept = shown.kept(connection)
+        branches = session_pages.branches(connection, turn.session)
+    found = [_shown_in(item, receipts[item.position], at) for item in log.read_at(sorted(receipts))]
+    began: dict[str, Position] = {turn.session: at}
+    for session in branches:
+        started = visible.state(session).started_position
+        if any(span.holds(turn.session, at) for span in visible.state_at(session, started).spans):
+            began.setdefault(session, started)
+    for item in found:
+        if item.session is not None:
+            began[item.session] = min(item.position, began.get(item.session, item.position))
+    forgotten = forgetting_history.forgotten(log)
+    return Effects(
+        turn=turn,
+        shown_in=tuple(found),
+        rests_on=tuple(facts),
+        came_after=tuple(_came_after(projections, began)),
+        receipts_since=None if first is None else to_datetime(log.recorded_at(first)),
+        recalls=kept.recalls,
+        contexts=kept.contexts,
+        forgotten_receipts=sum(item.topic in (RecallServed.topic, ContextServed.topic) for item in forgotten),
+    )
+
+
+def _shown_in(recorded: RecordedEvent, what: Position, turn: Position) -> ShownIn:
+    event = recorded.event
+    if not isinstance(event, RecallServed | ContextServed):
+        raise TypeError(f"{event.topic} is no receipt")
+    recall = recall_of(event)
+    return ShownIn(
+        position=recorded.position,
+        kind="context" if isinstance(event, ContextServed) else "recall",
+        at=to_datetime(recorded.recorded_at),
+        query=recall.query,
+        session=recall.session if isinstance(event, RecallServed) or event.of is None else event.of,
+        actor=event.actor,
+        fact=None if what == turn else what,
+    )
+
+
+def _came_after(projections: ProjectionSet, began: dict[str, Position]) -> Iterator[CameAfter]:
+    with projections.views().database.reading() as connection:
+        for session, after in sorted(began.items(), key=lambda item: item[1]):
+            turns = positions_in(connection, [Span(session, after)], limit=INTEGER_MAX)
+            if turns:
+                yield CameAfter(session=session, after=after, turns=tuple(turns))

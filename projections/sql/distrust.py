@@ -1,0 +1,156 @@
+"""The tables of distrust: which turns and facts are not shown as answers, at any position of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from mnemolog.domain.encoding import to_json
+from mnemolog.domain.events import RecordedEvent, SourceDistrusted, SourceTrusted
+from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.projections.sql.database import fetch, listed
+from mnemolog.projections.sql.tracking import METADATA
+from mnemolog.projections.sql.turn_places import PLACES
+
+DISTRUSTS: Final = sa.Table(
+    "distrusts",
+    METADATA,
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("undone", sa.Integer),  # The position where it ends.
+    sa.Column("source", sa.Text, nullable=False),  # The event, as JSON.
+    sqlite_strict=True,
+)
+DISTRUSTED: Final = sa.Table(
+    "distrusted",
+    METADATA,
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("distrust", sa.Integer, primary_key=True, autoincrement=False),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+"""The turns and the facts that a distrust is about. What rests on them follows from the evidence of facts."""
+
+
+class State(NamedTuple):
+    """Where a distrust ended, if it did, and how many turns and facts it covers."""
+
+    undone: Position | None
+    covers: int
+
+
+_SOURCE: Final = msgspec.json.Decoder(SourceDistrusted)  # Made at import: see `checked_json`.
+_IN_SCOPES: Final = (
+    "(?4 = '[]' OR EXISTS (SELECT 1 FROM json_each(?4) AS within WHERE scope = within.value "
+    "OR (scope >= within.value || '/' AND scope < within.value || '0')))"
+)
+_TURNS: Final = (
+    f"SELECT position FROM turns CROSS JOIN sessions ON started_position = place / {PLACES} "
+    f"WHERE position BETWEEN ?1 AND ?2 AND {_IN_SCOPES} AND "
+)
+_FACTS: Final = f"SELECT position FROM facts WHERE position BETWEEN ?1 AND ?2 AND {_IN_SCOPES} AND "
+_ONE_OF: Final = "{} IN (SELECT value FROM json_each(?3))"
+_COUNTS: Final = "(undone IS NULL OR undone > {upto}) AND distrusts.position <= {upto}"
+
+
+def of(position: str, upto: str) -> str:
+    """Return the SQL of the newest distrust of the turn or fact at a position, as of `upto`; NULL for none."""
+    return (
+        "(SELECT max(distrust) FROM distrusted JOIN distrusts ON distrusts.position = distrust "
+        f"WHERE distrusted.position = {position} AND {_COUNTS.format(upto=upto)})"
+    )
+
+
+def of_fact(upto: str) -> str:
+    """Return the SQL of the newest distrust of a row of facts: of its own, or where all turns it rests on have one."""
+    turn = of("turn.value", upto)
+    return (
+        f"CASE WHEN EXISTS (SELECT 1 FROM distrusts) THEN coalesce({of('facts.position', upto)}, "
+        f"iif(EXISTS (SELECT 1 FROM json_each(because) AS turn WHERE {turn} IS NULL), NULL, "
+        f"(SELECT max({turn}) FROM json_each(because) AS turn))) END"
+    )
+
+
+_LASTING: Final = "SELECT position, undone, source FROM distrusts WHERE undone IS NULL OR undone > ?"
+_INSERT: Final = "INSERT OR IGNORE INTO distrusted (position, distrust) VALUES (?, ?)"
+_ANY: Final = f"SELECT 1 FROM distrusts WHERE {_COUNTS.format(upto='?1')} LIMIT 1"
+_ALL: Final = (
+    "SELECT distrusted.position FROM distrusted CROSS JOIN distrusts ON distrusts.position = distrust "
+    f"WHERE {_COUNTS.format(upto='?1')}"
+)
+_AMONG: Final = f"SELECT value FROM json_each(?2) WHERE {of('value', '?1')} IS NOT NULL"
+_OF_FACTS: Final = f"SELECT position, {of_fact('?1')} FROM facts WHERE position IN (SELECT value FROM json_each(?2)) "
+
+
+def take(connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
+    """Note what a batch of events distrusts and trusts again, and which of its turns and facts are distrusted."""
+    first, last = events[0].position, events[-1].position
+    for item in events:
+        match item.event:
+            case SourceDistrusted():
+                row = (item.position, to_json(item.event).decode())
+                connection.exec_driver_sql("INSERT INTO distrusts (position, source) VALUES (?, ?)", row)
+            case SourceTrusted():
+                query = "UPDATE distrusts SET undone = ? WHERE position = ? AND undone IS NULL"
+                connection.exec_driver_sql(query, (item.position, item.event.distrust))
+    for position, undone, stored in fetch(connection, _LASTING, first):
+        source, begin, end = _SOURCE.decode(stored), ORIGIN if position >= first else first, min(last, undone or last)
+        if position >= first or source.sessions or source.appended_by or source.maker:
+            rows = [(at, position) for at in covered(connection, source, first=begin, last=end)]
+            if rows:
+                connection.exec_driver_sql(_INSERT, rows)
+
+
+def covered(
+    connection: sa.Connection, source: SourceDistrusted, *, first: int = ORIGIN, last: int = INTEGER_MAX
+) -> list[int]:
+    """Return the positions of the turns and facts, in a range, that are of a source."""
+    found: list[tuple[str, Any]] = []
+    if source.turns:
+        found.append((_TURNS + _ONE_OF.format("position"), source.turns))
+    if source.sessions:
+        found += [(query + _ONE_OF.format("session"), source.sessions) for query in (_TURNS, _FACTS)]
+    if source.appended_by:
+        found += [(query + _ONE_OF.format("actor"), [source.appended_by]) for query in (_TURNS, _FACTS)]
+    if source.maker:
+        found.append((_FACTS + _ONE_OF.format("maker"), [source.maker]))
+    scopes = listed(source.scopes)
+    rows = (fetch(connection, query, first, last, listed(values), scopes) for query, values in found if first <= last)
+    return sorted({position for some in rows for (position,) in some})
+
+
+def any_at(connection: sa.Connection, upto: Position) -> bool:
+    """Whether anything is distrusted as of a position."""
+    return bool(fetch(connection, _ANY, upto))
+
+
+def all_at(connection: sa.Connection, upto: Position) -> list[int]:
+    """Return the turns and facts that are distrusted as of a position, in any order."""
+    return [position for (position,) in fetch(connection, _ALL, upto)]
+
+
+def among(connection: sa.Connection, positions: Iterable[Position], upto: Position) -> set[Position]:
+    """Return those of these turns that are distrusted as of a position."""
+    return {position for (position,) in fetch(connection, _AMONG, upto, listed(list(positions)))}
+
+
+def of_facts(connection: sa.Connection, positions: Sequence[Position], upto: Position) -> dict[Position, Position]:
+    """Return those of these facts that are distrusted as of a position, each with the newest reason for it."""
+    found = fetch(connection, _OF_FACTS, upto, listed(positions))
+    return {position: distrust for position, distrust in found if distrust is not None}
+
+
+def states(connection: sa.Connection) -> dict[int, State]:
+    """Return the state of each distrust, by position."""
+    counts = "SELECT distrust, count(*) AS covers FROM distrusted GROUP BY 1"
+    query = f"SELECT position, undone, coalesce(covers, 0) FROM distrusts LEFT JOIN ({counts}) ON distrust = position"
+    return {position: State(*state) for position, *state in fetch(connection, query)}
+
+
+def last_change(connection: sa.Connection) -> Position:
+    """Return the position where something was last distrusted or trusted again; 0 if nothing ever was."""
+    ((last,),) = fetch(connection, "SELECT max(max(position, coalesce(undone, 0))) FROM distrusts")
+    return Position(last or ORIGIN)
