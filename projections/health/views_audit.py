@@ -9,12 +9,16 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from mnemolog.domain.events import (
+    ContextServed,
     FactRetracted,
     Forgotten,
+    RecallServed,
     RecordedEvent,
     SessionEnded,
     SessionResumed,
     SessionStarted,
+    SourceDistrusted,
+    SourceTrusted,
     TurnRecorded,
 )
 from mnemolog.domain.facts import Assertion, assertion_of, facts_scope
@@ -23,7 +27,7 @@ from mnemolog.domain.language import DEFAULT_LANGUAGE, choice_of
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.session import session_of
 from mnemolog.projections.ports import Log, Progress
-from mnemolog.projections.sql import facts, position_blocks, standing
+from mnemolog.projections.sql import distrust, facts, position_blocks, standing
 from mnemolog.projections.sql.conversation_views import (
     SESSIONS,
     TEXT_INDEX,
@@ -32,6 +36,7 @@ from mnemolog.projections.sql.conversation_views import (
 )
 from mnemolog.projections.sql.database import faults_of
 from mnemolog.projections.sql.languages import languages_at
+from mnemolog.projections.sql.shown import shown_by
 from mnemolog.projections.sql.turn_metadata import TURN_METADATA, rows_of
 from mnemolog.projections.sql.turn_places import PLACES
 
@@ -86,6 +91,13 @@ def compare(connection: sa.Connection, log: Log, *, upto: Position, progress: Pr
         for one, other in ((table, source), (source, table)):
             if connection.exec_driver_sql(f"{one} EXCEPT {other}").first():
                 found.add(f"the {name} of the facts: not those of the facts")
+    for columns, table, rows in (
+        ("position, receipt", "shown", expected.shown),
+        ("position, undone", "distrusts", expected.distrusts.items()),
+        ("position, distrust", "distrusted", distrust.due(connection)),
+    ):
+        if {tuple(row) for row in connection.exec_driver_sql(f"SELECT {columns} FROM {table}")} != set(rows):
+            found.add(f"the table {table}: not what the log says")
     beyond = connection.execute(sa.select(TURNS.c.position).where(TURNS.c.position > upto)).scalars()
     for position in beyond:
         found.add(f"turn {position}: behind the position that the views have read to")
@@ -107,11 +119,14 @@ class _Expected:
         self.sessions: dict[Any, dict[str, Any]] = {}
         self.places: dict[str, int] = {}
         self.facts: dict[int, Assertion] = {}
+        self.shown: set[tuple[int, int]] = set()
+        self.distrusts: dict[int, int | None] = {}
 
     def take(self, events: list[RecordedEvent]) -> None:
         for recorded in events:
             self.chosen = choice_of(recorded) or self.chosen
             self._follow_facts(recorded)
+            self._follow_trust(recorded)
             session, event = session_of(recorded.stream), recorded.event
             if session is None:
                 continue
@@ -127,6 +142,15 @@ class _Expected:
             row = self.facts.get(wrong.fact)
             if row is not None and row.retracted is None and row.scope == facts_scope(recorded.stream):
                 self.facts[wrong.fact] = row._replace(retracted=recorded.position, reason=wrong.reason)
+
+    def _follow_trust(self, recorded: RecordedEvent) -> None:
+        match recorded.event:
+            case RecallServed() | ContextServed():
+                self.shown |= {(position, recorded.position) for position in shown_by(recorded.event)}
+            case SourceDistrusted():
+                self.distrusts[recorded.position] = None
+            case SourceTrusted(distrust=ended) if ended in self.distrusts:
+                self.distrusts[ended] = self.distrusts[ended] or recorded.position
 
     def _follow(self, session: str, recorded: RecordedEvent) -> None:
         if (row := self.sessions.get(session)) is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -120,6 +120,13 @@ def covered(
     scopes = listed(source.scopes)
     rows = (fetch(connection, query, first, last, listed(values), scopes) for query, values in found if first <= last)
     return sorted({position for some in rows for (position,) in some})
+
+
+def due(connection: sa.Connection) -> Iterator[tuple[int, int]]:
+    """Yield the rows that the table of distrusted turns and facts should have, to compare it."""
+    for position, undone, stored in fetch(connection, _LASTING, ORIGIN):
+        source = _SOURCE.decode(stored)
+        yield from ((at, position) for at in covered(connection, source, last=undone or INTEGER_MAX))
 
 
 def any_at(connection: sa.Connection, upto: Position) -> bool:
