@@ -12,7 +12,7 @@ from agents import TResponseInputItem
 from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
 
 from mnemolog.adapters.openai_agents.items import CALL_OUTPUT, item_of, memory_calls, turn_of
-from mnemolog.adapters.support.store_access import sessions_of, switches_of, visible_of, with_pools
+from mnemolog.adapters.support.store_access import sessions_of, switches_of, trusted, visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.errors import SessionExists
@@ -126,7 +126,7 @@ class MnemologSession:
     def _items(self, limit: int | None) -> list[TResponseInputItem]:
         if not self._exists():
             return []
-        seen = self._visible.seen(self._id, limit=limit)
+        seen = trusted(self._store, self._visible.seen(self._id, limit=limit))
         return [item_of(recorded.event) for recorded in seen if isinstance(recorded.event, TurnRecorded)]
 
     def _add(self, items: list[TResponseInputItem], record: Callable[..., Any]) -> None:

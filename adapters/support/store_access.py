@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -18,6 +18,7 @@ from mnemolog.application.tokens import Tokens
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.log_export import export_lines
 from mnemolog.domain.clock import Clock
+from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.export import encoded
 from mnemolog.domain.moments import When
 from mnemolog.domain.position import ORIGIN
@@ -45,6 +46,12 @@ def log_of(store: MemoryStore) -> EventLog:
 def events_of(store: MemoryStore) -> EventLog:
     """Return the log of a store, to read and follow it. It knows no scope: the caller shows only what is inside."""
     return store.parts.log
+
+
+def trusted(store: MemoryStore, turns: Sequence[RecordedEvent]) -> list[RecordedEvent]:
+    """Return those of these turns that are not distrusted now."""
+    gone = store.parts.distrusts.among(turns)
+    return [turn for turn in turns if turn.position not in gone]
 
 
 def boundary_of(store: MemoryStore) -> Boundary:

@@ -1,0 +1,188 @@
+"""What is distrusted is in no answer, and what a turn led to is listed: all of it, and nothing else."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mnemolog import MemoryStore, Weights, acting_as
+from mnemolog.domain.scope import covered
+from mnemolog.projections.health.views_audit import compare
+from tests.support import FakeClock, HashEncoder, blocks_of, log_of, projections_of
+
+pytestmark = pytest.mark.local
+
+SCOPES = ("", "acme", "acme/a", "acme/ab")
+ACTORS = ("ada", "crawler", "importer")
+MAKERS = ("", "extractor/1", "extractor/2")
+EVERYTHING = {"min_relevance": 0, "asked": "keep", "weights": Weights(distinct=False)}
+FILTERS = (
+    *({}, {"scope": "acme"}, {"roles": ["user"]}, {"speakers": ["Ada"]}, {"metadata": {"n": 1}}),
+    *({"order": "time"}, {"superseded": "drop"}, {"until": "2100-01-01"}, {"since": "2000-01-01", "by": "recorded"}),
+)
+
+
+class World:
+    """A store, and beside it what was said, asserted and distrusted, in lists."""
+
+    def __init__(self, store, rng):
+        self.store, self.rng = store, rng
+        self.sessions, self.turns, self.facts, self.distrusts = [], {}, {}, {}
+
+    def go_on(self):
+        """Do one thing that a store may be asked to do."""
+        step = self.rng.choices((self.start, self.say, self.assert_, self.distrust, self.trust), (1, 8, 3, 2, 1))[0]
+        with acting_as(self.rng.choice(ACTORS)) if self.rng.random() < 0.7 else acting_as("nobody"):
+            (self.start if not self.sessions else step)()
+
+    def start(self):
+        if self.sessions and self.rng.random() < 0.4:
+            self.sessions.append(self.rng.choice(self.sessions).branch())
+        else:
+            self.sessions.append(self.store.start_session(scope=self.rng.choice(SCOPES)))
+
+    def say(self):
+        session, n = self.rng.choice(self.sessions), self.rng.randrange(3)
+        role, speaker = self.rng.choice((("user", "Ada"), ("user", None), ("assistant", None)))
+        turn = session.record(role, f"tea word{n} {len(self.turns)}", speaker=speaker, metadata={"n": n})
+        self.turns[turn.position] = turn, self._event(turn.position).actor
+        if self.rng.random() < 0.1:
+            session.rewind(turns=1)
+
+    def assert_(self):
+        because = self.rng.sample(sorted(self.turns), min(len(self.turns), self.rng.randrange(3)))
+        session, value = self.rng.choice(self.sessions), self.rng.randrange(3)
+        key, maker = f"key/{self.rng.randrange(3)}", self.rng.choice(MAKERS)
+        fact = session.assert_fact(key, value, because=because, maker=maker, valid_from=f"2023-0{value + 1}")
+        self.facts[fact.position] = fact
+
+    def distrust(self):
+        sources = {
+            "positions": self.rng.sample(sorted(self.turns), min(len(self.turns), 3)),
+            "session": [self.rng.choice(self.sessions)],
+            "actor": self.rng.choice(ACTORS),
+            "maker": self.rng.choice(MAKERS[1:]),
+        }
+        chosen = {name: sources[name] for name in self.rng.sample(sorted(sources), 1)}
+        if chosen != {"positions": []}:
+            made = self.store.distrust(**chosen, scope=self.rng.choice(("", "acme")), reason="a test")
+            self.distrusts[made.position] = made
+
+    def trust(self):
+        if self.distrusts:
+            made = self.store.trust_again(self.rng.choice(sorted(self.distrusts)))
+            self.distrusts[made.position] = made
+
+    def gone(self, upto):
+        """The turns and facts that no answer may show as of a position."""
+        lasting = [
+            item
+            for item in self.distrusts.values()
+            if item.position <= upto and (item.undone is None or item.undone > upto)
+        ]
+        turns = {
+            at for at, (turn, actor) in self.turns.items() if any(_is_of(item, turn, actor, None) for item in lasting)
+        }
+        facts = {
+            at
+            for at, fact in self.facts.items()
+            if any(_is_of(item, fact, fact.actor, fact.maker) for item in lasting)
+            or (fact.because and turns.issuperset(fact.because))
+        }
+        return turns | facts
+
+    def _event(self, position):
+        return self.store.audit.event(position).event
+
+
+def _is_of(distrust, item, actor, maker):
+    inside = covered(distrust.scopes, item.scope)
+    named = item.position in distrust.positions or item.session in distrust.sessions
+    return inside and (named or actor == distrust.actor != "" or maker == distrust.maker != "")
+
+
+def shown_by(recall):
+    """Every turn that a recall shows or names."""
+    found = {turn.position for hit in recall.hits for turn in (hit, *hit.others)}
+    named = {at for hit in recall.hits for at in (*hit.repeated, hit.superseded_by) if at is not None}
+    return found | named | set(recall.skipped)
+
+
+def pages(ask):
+    """All pages of a recall."""
+    page = ask(after=None)
+    yield page
+    while page.next is not None:
+        page = ask(after=page.next)
+        yield page
+
+
+def in_context(context):
+    """Every turn and fact that a context shows or names."""
+    named = {item.position for item in context.left_out} | {block.fact for block in context.blocks} - {None}
+    newer = {passage.newer for block in context.blocks for passage in block.passages if passage.newer is not None}
+    return named | newer | set(context.positions)
+
+
+def answers(world, **when):
+    """Yield what each path of an answer shows, as positions."""
+    store, more = world.store, {"context_turns": 3, "exchange": True}
+    for filters in FILTERS:
+        for mode in ("text", "hybrid", "vector"):
+            yield shown_by(store.recall("tea word1", 50, mode=mode, **filters, **more, **EVERYTHING, **when))
+        yield in_context(store.context("tea word1", 5_000, **filters, **when))
+    for page in pages(lambda after: store.recall("tea", 4, after=after, **EVERYTHING, **when)):
+        yield shown_by(page)
+    yield {at for fact in store.facts(**when) for at in fact.assertions}
+    there = {
+        item.session for item in store.sessions() if item.started_position <= when.get("as_of", item.last_position)
+    }
+    for session in (item for item in world.sessions if item.id in there):
+        for how in ({}, {"lineage": True}, {"lineage": True, "hidden": True}):
+            yield shown_by(session.recall("tea word2", 50, **how, **more, **EVERYTHING, **when))
+        yield in_context(session.context("tea", 5_000, **when))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_distrusted_is_in_any_answer(tmp_path, seed):
+    """On no path, as of now and as of then; trusted again it is back. What rests on it alone is not believed."""
+    rng = random.Random(seed)
+    with (
+        blocks_of(32),
+        MemoryStore.open(
+            tmp_path / "memory", model=HashEncoder(dimension=16), clock=FakeClock(), background=False
+        ) as store,
+    ):
+        world = World(store, rng)
+        for _ in range(3):
+            for _ in range(40):
+                world.go_on()
+            head = store.head().position
+            gone = world.gone(head)
+            for found in answers(world):
+                assert not found & gone
+            for session in world.sessions:
+                said = {message["content"] for message in session.messages()}
+                assert said == {turn.text for turn in session.turns() if turn.position not in gone}
+            everything = store.recall("tea", 1_000, mode="text", **EVERYTHING)
+            assert {hit.position for hit in everything} == set(world.turns) - gone
+            assert {turn.position for turn in store.find("tea", hidden=True)} == set(world.turns), "all are found"
+            marked = {turn.position for turn in store.find("tea", hidden=True) if turn.distrusted is not None}
+            assert marked == gone & set(world.turns)
+            held = {at for key in range(3) for scope in SCOPES for at in believed(world, f"key/{key}", scope, gone)}
+            assert {fact.position for fact in store.facts()} == held
+            then = rng.randrange(1, head)
+            for found in answers(world, as_of=then):
+                assert not found & world.gone(then)
+            with projections_of(store).current_views().database.reading() as connection:
+                assert str(compare(connection, log_of(store), upto=store.head().position)) == ""
+        for position in world.distrusts:
+            store.trust_again(position)
+        assert {hit.position for hit in store.recall("tea", 1_000, mode="text", **EVERYTHING)} == set(world.turns)
+
+
+def believed(world, key, scope, gone):
+    """The assertion that decides what a key has."""
+    live = [fact for at, fact in world.facts.items() if (fact.key, fact.scope) == (key, scope) and at not in gone]
+    return [max(live, key=lambda fact: (fact.valid_from, fact.position)).position] if live else []
