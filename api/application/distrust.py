@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 
 import msgspec
 
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.distrust import DISTRUST_STREAM, checked_reason, new_distrust
 from mnemolog.domain.events import RecordedEvent, SourceDistrusted, SourceTrusted
 from mnemolog.domain.moments import checked_position
@@ -27,7 +26,7 @@ class Distrust(Result, frozen=True, kw_only=True):
 
     position: Position | None
     """Of its event; None for one that was only tried (`dry_run`)."""
-    at: datetime
+    at: UtcTime
     reason: str
     by: str = ""
     """Who distrusts; empty if none was named."""

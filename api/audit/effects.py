@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Literal
 
 from mnemolog.application.visible_events import VisibleEvents
-from mnemolog.domain.clock import Clock, to_datetime
+from mnemolog.domain.clock import Clock, UtcTime, to_datetime
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import ContextServed, RecallServed, RecordedEvent
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
+from mnemolog.domain.scope import covered
 from mnemolog.domain.spans import Span
 from mnemolog.forgetting import history as forgetting_history
 from mnemolog.projections.projection_set import ProjectionSet
@@ -29,7 +29,7 @@ class ShownIn(Result, frozen=True, kw_only=True):
     position: Position
     """Of the receipt."""
     kind: Literal["recall", "context"]
-    at: datetime
+    at: UtcTime
     query: str
     session: str | None
     """The session that asked; None if none was named."""
@@ -59,7 +59,7 @@ class Effects(Result, frozen=True, kw_only=True):
     rests_on: tuple[Fact, ...]
     """The facts that were asserted because of it, as they are now."""
     came_after: tuple[CameAfter, ...]
-    receipts_since: datetime | None
+    receipts_since: UtcTime | None
     """When the first receipt was kept; None if there are none."""
     recalls: int
     """How many receipts of recalls there are in all."""
@@ -71,20 +71,26 @@ class Effects(Result, frozen=True, kw_only=True):
 def effects(visible: VisibleEvents, projections: ProjectionSet, clock: Clock, position: int) -> Effects:
     """Return what the turn at a position led to. Raises `InvalidInput` if there is none."""
     at, log = checked_position("position", position), visible.log
+    visible.require((), [at])
     views, head = projections.caught_up()
     with views.database.reading() as connection:
         turn = queries.turns_at(connection, [at]).get(at)
         if turn is None:
             raise InvalidInput("position", f"position {position} is no turn, or it was forgotten")
         known = fact_queries.Known(head, max(log.recorded_at(head), clock.now()))
-        facts = fact_queries.resting_on(connection, at, known)
+        resting = fact_queries.resting_on(connection, at, known)
+        facts = [fact for fact in resting if covered(visible.boundary.scopes, fact.scope)]
         receipts = dict(reversed(shown.receipts_of(connection, [*(fact.position for fact in facts), at])))
         receipts |= dict.fromkeys((receipt for receipt, what in shown.receipts_of(connection, [at])), at)
         first, kept = shown.kept(connection)
         branches = session_pages.branches(connection, turn.session)
-    found = [_shown_in(item, receipts[item.position], at) for item in log.read_at(sorted(receipts))]
+    found = [
+        _shown_in(item, item.event, receipts[item.position], at)
+        for item in log.read_at(sorted(receipts))
+        if isinstance(item.event, RecallServed | ContextServed) and visible.shows_receipt(item.event)
+    ]
     began: dict[str, Position] = {turn.session: at}
-    for session in branches:
+    for session in filter(visible.shows_session, branches):
         started = visible.state(session).started_position
         if any(span.holds(turn.session, at) for span in visible.state_at(session, started).spans):
             began.setdefault(session, started)
@@ -104,10 +110,7 @@ def effects(visible: VisibleEvents, projections: ProjectionSet, clock: Clock, po
     )
 
 
-def _shown_in(recorded: RecordedEvent, what: Position, turn: Position) -> ShownIn:
-    event = recorded.event
-    if not isinstance(event, RecallServed | ContextServed):
-        raise TypeError(f"{event.topic} is no receipt")
+def _shown_in(recorded: RecordedEvent, event: RecallServed | ContextServed, what: Position, turn: Position) -> ShownIn:
     recall = recall_of(event)
     return ShownIn(
         position=recorded.position,

@@ -206,10 +206,9 @@ class AuditService:
             [item.query for item in store.audit.effects(heard.position).shown_in]  # -> ['ferry']
 
         `shown_in` are the recalls and contexts whose receipts show it, `rests_on` the facts asserted because of it:
-        both are exact. `came_after` are the turns of sessions that had it before them: what may be due to it. Raises
-        `InvalidInput` for what is no turn.
+        both are exact. `came_after` are the turns of sessions that had it before them: what may be due to it. A store
+        for a scope lists what is inside. Raises `InvalidInput` for what is no turn.
         """
-        self._visible.boundary.require_none("audit.effects")
         return effects(self._visible, self._projections, self._clock, position)
 
     def judge(
