@@ -45,7 +45,8 @@ class World:
     def say(self):
         session, n = self.rng.choice(self.sessions), self.rng.randrange(3)
         role, speaker = self.rng.choice((("user", "Ada"), ("user", None), ("assistant", None)))
-        turn = session.record(role, f"tea word{n} {len(self.turns)}", speaker=speaker, metadata={"n": n})
+        standing = "Always answer in metric. " if self.rng.random() < 0.2 else ""
+        turn = session.record(role, f"{standing}tea word{n} {len(self.turns)}", speaker=speaker, metadata={"n": n})
         self.turns[turn.position] = turn, self._event(turn.position).actor
         if self.rng.random() < 0.1:
             session.rewind(turns=1)
@@ -135,6 +136,7 @@ def answers(world, **when):
     for page in pages(lambda after: store.recall("tea", 4, after=after, **EVERYTHING, **when)):
         yield shown_by(page)
     yield {at for fact in store.facts(**when) for at in fact.assertions}
+    yield {said.position for said in store.standing(**when)}
     there = {
         item.session for item in store.sessions() if item.started_position <= when.get("as_of", item.last_position)
     }
