@@ -281,15 +281,7 @@ def _folder(given: str) -> Path:
 Store = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the store.", show_default=False, parser=_folder)]
 
 
-def _one_format(context: typer.Context, parameter: typer.CallbackParam, value: bool) -> bool:
-    other = "as_csv" if parameter.name == "as_json" else "as_json"
-    if value and context.params.get(other):
-        raise typer.BadParameter("use --json or --csv, not both")
-    return value
-
-
-AsJson = Annotated[bool, typer.Option("--json", callback=_one_format, help="Print the answer, or the error, as JSON.")]
-AsCsv = Annotated[bool, typer.Option("--csv", callback=_one_format, help="Print the rows as CSV, with a header.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer, or the error, as JSON.")]
 Receipts = Annotated[
     bool,
     typer.Option(

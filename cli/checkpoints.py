@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mnemolog.cli.app import AsCsv, AsJson, Group, Store, StoreCommand, app
+from mnemolog.cli.app import AsJson, Group, Store, StoreCommand, app
 from mnemolog.cli.arguments import At, DryRun, Full, Named, as_of, opened_session
 from mnemolog.cli.memory import as_shown, percent_of
 from mnemolog.cli.output import answer, console
@@ -46,7 +46,6 @@ def list_(
     at: At = None,
     full: Full = False,
     as_json: AsJson = False,
-    as_csv: AsCsv = False,
 ) -> None:
     """List the checkpoints of a session, inherited ones included, oldest first.
 
@@ -54,7 +53,7 @@ def list_(
     """
     with opened_session(store, session) as opened:
         found = as_of(opened, at).checkpoints()
-    answer(found, partial(show_checkpoints, full=full), as_json=as_json, as_csv=as_csv, kind=Checkpoint)
+    answer(found, partial(show_checkpoints, full=full), as_json=as_json)
 
 
 @checkpoints.command("restore", cls=StoreCommand)

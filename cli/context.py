@@ -8,7 +8,7 @@ from typing import Annotated, Any, Unpack
 import typer
 
 from mnemolog.cli import output
-from mnemolog.cli.app import AsCsv, AsJson, ModelName, Store, StoreCommand, app
+from mnemolog.cli.app import AsJson, ModelName, Store, StoreCommand, app
 from mnemolog.cli.arguments import session_called, store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.cli.recall import (
@@ -101,7 +101,6 @@ def standing(
     as_of: AsOf = None,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
-    as_csv: AsCsv = False,
 ) -> None:
     """List what users said that should hold for every answer, and the facts below standing/.
 
@@ -111,7 +110,7 @@ def standing(
         of = None if session is None else session_called(opened, session)
         found = opened.standing(query, scope=scope, session=of, as_of=as_of)
     last = "" if found else "no standing statements"
-    output.print_list(found, StandingStatement, STANDING, as_json=as_json, as_csv=as_csv, last=last)
+    output.print_list(found, STANDING, as_json=as_json, last=last)
 
 
 def _show(found: Context) -> None:

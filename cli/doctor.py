@@ -15,7 +15,6 @@ import typer
 from mnemolog.cli.app import (
     EXIT_DAMAGED,
     EXIT_FAILED,
-    AsCsv,
     AsJson,
     Group,
     Store,
@@ -87,7 +86,7 @@ def _opened(store: Path, model: str | None) -> MemoryStore:
 
 
 @quarantine.command("list", cls=StoreCommand)
-def list_(store: Store, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
+def list_(store: Store, as_json: AsJson = False) -> None:
     """List the items in quarantine: what they were, why and when they were moved there.
 
     Example: mnemolog quarantine list memory/
@@ -102,7 +101,7 @@ def list_(store: Store, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
         "bytes": lambda item: f"{item.bytes:,}",
         "reason": lambda item: item.reason,
     }
-    print_list(found, QuarantinedItem, columns, as_json=as_json, as_csv=as_csv, last=_size(found))
+    print_list(found, columns, as_json=as_json, last=_size(found))
 
 
 @quarantine.command("purge", cls=StoreCommand)

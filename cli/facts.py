@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mnemolog.cli.app import AsCsv, AsJson, Store, StoreCommand, app
+from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.cli.arguments import At, open_store
 from mnemolog.cli.memory import as_shown, given_value
 from mnemolog.cli.output import Columns, answer, print_list
@@ -38,7 +38,6 @@ def facts(
     at: At = None,
     valid_at: Annotated[str | None, typer.Option(metavar="TIME", help="What is true then, such as 2026-03.")] = None,
     as_json: AsJson = False,
-    as_csv: AsCsv = False,
 ) -> None:
     """List the facts that hold, by key.
 
@@ -50,7 +49,7 @@ def facts(
         else:
             found = opened.fact_history(history, scope=scope, as_of=at, valid_at=valid_at)
     columns = {name: cell for name, cell in COLUMNS.items() if history is not None or name not in _OF_HISTORY}
-    print_list(found, Fact, columns, as_json=as_json, as_csv=as_csv, last="" if found else "no facts")
+    print_list(found, columns, as_json=as_json, last="" if found else "no facts")
 
 
 @app.command("assert", cls=StoreCommand)

@@ -12,7 +12,7 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from mnemolog.cli import output
-from mnemolog.cli.app import EXIT_FAILED, AsCsv, AsJson, Store, StoreCommand, app, remark
+from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, remark
 from mnemolog.cli.arguments import open_store, session_called
 from mnemolog.cli.nodes import NODE_COLUMNS
 from mnemolog.cli.output import console, print_table
@@ -133,7 +133,6 @@ def forgotten(
         bool, typer.Option("--pending", help="List the requests that not every node has confirmed, with these nodes.")
     ] = False,
     as_json: AsJson = False,
-    as_csv: AsCsv = False,
 ) -> None:
     """List what was forgotten: positions, kinds of events, when and why.
 
@@ -142,13 +141,13 @@ def forgotten(
     with open_store(store, create=False) as opened:
         if pending:
             requested = opened.audit.pending_erasures()
-            output.answer(requested, _show_pending, as_json=as_json, as_csv=as_csv, kind=PendingErasure)
+            output.answer(requested, _show_pending, as_json=as_json)
             return
         requests, found = opened.audit.erasures(), opened.audit.forgotten()
     if erasures:
         output.print_json(requests)
     else:
-        output.answer(found, _show_forgotten, as_json=as_json, as_csv=as_csv, kind=ForgottenEvent)
+        output.answer(found, _show_forgotten, as_json=as_json)
 
 
 def _show_report(report: ForgetReport, *, preview: Preview) -> None:

@@ -67,7 +67,6 @@ def replay(
     full: Full = False,
     as_lines: Annotated[bool, typer.Option("--jsonl", help="Print only the timeline, as JSON Lines.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the final state, as JSON.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print only the timeline, as CSV.")] = False,
 ) -> None:
     """Print the events up to a position or time, and the state of the store then, from the log alone.
 
@@ -76,8 +75,6 @@ def replay(
     Example: mnemolog replay memory/ --until "2026-03-16 14:00" --session trip
     """
     said = by == "said"
-    if as_csv and (as_lines or as_json):
-        raise typer.BadParameter("use one of --csv, --jsonl and --json")
     if as_json and (as_lines or first > 1 or since or said):
         raise typer.BadParameter("use --json without --jsonl, --from, --since and --by: it prints only the final state")
     if upto is not None and until is not None and not said:
@@ -89,13 +86,11 @@ def replay(
             moments = opened.audit.timeline(
                 after=first - 1, upto=last, session=chosen, since=since, until=until if said else None, by=by
             )
-            if as_csv:
-                output.print_csv(Moment, moments)
-            elif as_lines:
+            if as_lines:
                 _print_lines(moments)
             else:
                 _show_timeline(moments, full=full)
-        if not (as_lines or as_csv or said):  # No position has the state of what was said by a time.
+        if not (as_lines or said):  # No position has the state of what was said by a time.
             with bar("replaying") as progress:
                 answer = opened.replay(to=last, session=chosen, progress=progress)
             (output.print_json if as_json else _show_held)(answer)

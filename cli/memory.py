@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from mnemolog.cli import output
-from mnemolog.cli.app import AsCsv, AsJson, Group, Refused, Store, StoreCommand, app, typed
+from mnemolog.cli.app import AsJson, Group, Refused, Store, StoreCommand, app, typed
 from mnemolog.cli.arguments import At, Full, Named, as_of, opened_session
 from mnemolog.cli.messages import standard_input
 from mnemolog.cli.output import answer
@@ -140,7 +140,6 @@ def notes(
     full: Full = False,
     at: At = None,
     as_json: AsJson = False,
-    as_csv: AsCsv = False,
 ) -> None:
     """Print the notes on a session's scratchpad, add one, or clear them.
 
@@ -151,7 +150,7 @@ def notes(
     with opened_session(store, session) as opened:
         before = as_of(opened, at).notes(with_times=True)
         if add is None and not clear:
-            answer(before, partial(show_notes, full=full), as_json=as_json, as_csv=as_csv, kind=Note)
+            answer(before, partial(show_notes, full=full), as_json=as_json)
             return
         if clear and not yes:
             what = f"{counted(len(before), 'note')} of session {opened.id!r}"

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from mnemolog.cli.app import EXIT_FAILED, AsCsv, AsJson, Group, Store, StoreCommand, app, chosen_model, remark
+from mnemolog.cli.app import EXIT_FAILED, AsJson, Group, Store, StoreCommand, app, chosen_model, remark
 from mnemolog.cli.arguments import DryRun, open_store
 from mnemolog.cli.output import answer, print_list
 from mnemolog.cli.progress import bar
@@ -15,7 +15,6 @@ from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain.display import counted
 from mnemolog.domain.embedding_model import short
 from mnemolog.domain.language import LANGUAGES
-from mnemolog.results import Model
 
 models = typer.Typer(cls=Group, help="Change the embedding model without interrupting readers.")
 app.add_typer(models, name="model")
@@ -54,7 +53,7 @@ def language(
 
 
 @models.command("list", cls=StoreCommand)
-def list_(store: Store, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
+def list_(store: Store, as_json: AsJson = False) -> None:
     """List the models that have vectors here or were ever activated.
 
     Example: mnemolog model list memory/
@@ -74,7 +73,7 @@ def list_(store: Store, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
     }
     active = any(item.active for item in found)
     last = "" if active else "no model was activated: a store uses the model that it is opened with"
-    print_list(found, Model, columns, as_json=as_json, as_csv=as_csv, last=last)
+    print_list(found, columns, as_json=as_json, last=last)
 
 
 @models.command("add", cls=StoreCommand)

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from mnemolog.cli.app import AsCsv, AsJson, Refused, Store, StoreCommand, app
+from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app
 from mnemolog.cli.arguments import open_store
 from mnemolog.cli.output import Columns, print_list
 from mnemolog.domain.display import counted, dated
@@ -29,7 +29,6 @@ def nodes(
         str | None, typer.Option("--remove", metavar="NODE", help="Remove a node that is gone for good.")
     ] = None,
     as_json: AsJson = False,
-    as_csv: AsCsv = False,
 ) -> None:
     """List the nodes of a log in PostgreSQL: how far each has read, and when it was last seen. A folder has none.
 
@@ -40,4 +39,4 @@ def nodes(
             known = ", ".join(item.node for item in opened.admin.nodes()) or "none"
             raise Refused(f"there is no node {remove!r}", hint=f"the nodes of this log: {known}")
         found = opened.admin.nodes()
-    print_list(found, NodeStatus, NODE_COLUMNS, as_json=as_json, as_csv=as_csv, last=counted(len(found), "node"))
+    print_list(found, NODE_COLUMNS, as_json=as_json, last=counted(len(found), "node"))

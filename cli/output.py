@@ -1,12 +1,10 @@
-"""Output of results: as JSON, as CSV, as a table, or in words. JSON and CSV have the fields of the structs."""
+"""Output of results: as JSON with the fields of the structs, as a table, or in words."""
 
 from __future__ import annotations
 
-import csv
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -24,42 +22,25 @@ Columns = Mapping[str, Callable[[Item], str]]
 """The names of the columns of a table, and what a result has in each."""
 
 
-def answer(
-    value: Answer,
-    words: str | Callable[[Answer], object],
-    *,
-    as_json: bool,
-    as_csv: bool = False,
-    kind: type[Result] | None = None,
-) -> None:
-    """Print a result as JSON, as CSV where it is a list of results of a `kind`, or in words: a line, or a function."""
+def answer(value: Answer, words: str | Callable[[Answer], object], *, as_json: bool) -> None:
+    """Print a result as JSON, or in words: a line, or a function."""
     if as_json:
         print_json(value)
-    elif as_csv and kind is not None:
-        print_csv(kind, cast("Iterable[Result]", value))
     elif isinstance(words, str):
         console().line(words)
     else:
         words(value)
 
 
-def print_list(
-    items: Collection[Item],
-    kind: type[Item],
-    columns: Columns[Item],
-    *,
-    as_json: bool,
-    as_csv: bool = False,
-    last: str = "",
-) -> None:
-    """Print results as a table with these columns and a `last` line, as JSON, or as CSV with all of their fields."""
+def print_list(items: Collection[Item], columns: Columns[Item], *, as_json: bool, last: str = "") -> None:
+    """Print results as a table with these columns and a `last` line, or as JSON."""
 
     def show(items: Collection[Item]) -> None:
         print_table(items, columns)
         if last:
             console().line(last, style="dim")
 
-    answer(items, show, as_json=as_json, as_csv=as_csv, kind=kind)
+    answer(items, show, as_json=as_json)
 
 
 def print_table(items: Collection[Item], columns: Columns[Item]) -> None:
@@ -78,31 +59,6 @@ def print_json_line(answer: Any, *, indent: int = -1) -> None:
     document = msgspec.json.format(to_printable_json(answer, enc_hook=as_text), indent=indent).decode()
     sys.stdout.write(visible_json(document) + "\n")
     sys.stdout.flush()
-
-
-def print_csv(kind: type[Result], rows: Iterable[Result]) -> None:
-    """Print results of one kind as CSV: a column for each field, lists and dictionaries as JSON, times in ISO 8601.
-
-    What would steer a terminal is printed as escapes; line breaks and tabs stay.
-    """
-    names = [field.name for field in msgspec.structs.fields(kind)]
-    write = csv.writer(sys.stdout, lineterminator="\n").writerow
-    write([field.encode_name for field in msgspec.structs.fields(kind)])
-    for row in rows:
-        write([_csv_cell(getattr(row, name)) for name in names])
-    sys.stdout.flush()
-
-
-def _csv_cell(value: Any) -> str:
-    match msgspec.to_builtins(value, builtin_types=(datetime,), enc_hook=as_text):
-        case None:
-            return ""
-        case str() as text:
-            return "\t".join("\n".join(map(visible, part.split("\n"))) for part in text.split("\t"))
-        case datetime() as moment:
-            return moment.isoformat()
-        case other:
-            return visible_json(to_printable_json(other).decode())
 
 
 def console() -> Terminal:

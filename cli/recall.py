@@ -20,7 +20,6 @@ from mnemolog.cli import output
 from mnemolog.cli.app import (
     EXIT_FAILED,
     RECEIPTS_VARIABLE,
-    AsCsv,
     AsJson,
     Group,
     ModelName,
@@ -171,7 +170,6 @@ def recall(
     full: Full = False,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
-    as_csv: AsCsv = False,
     **filters: Unpack[FilterFlags],
 ) -> None:
     """Find the turns that answer a question.
@@ -200,7 +198,7 @@ def recall(
         )
         missing = None if as_json or as_of is not None else unembedded(opened, answer.vectors_cover, answer.head)
     words = (lambda answer: print(answer.explain())) if explain else partial(_show_recall, full=full)
-    output.answer(answer, words, as_json=as_json, as_csv=as_csv, kind=Hit)
+    output.answer(answer, words, as_json=as_json)
     if missing is not None and not as_json:
         note_unembedded(missing, store, model)
 
@@ -236,7 +234,6 @@ def find(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=INTEGER_MAX, help="Maximum number of turns.")] = 100,
     full: Full = False,
     as_json: AsJson = False,
-    as_csv: AsCsv = False,
     **filters: Unpack[FilterFlags],
 ) -> None:
     """List the turns that hold a phrase, in the order of the log. No model is needed.
@@ -258,7 +255,7 @@ def find(
         )
     page, more = found[:limit], len(found) > limit
     show = partial(_show_found, search=search, full=full, more=more)
-    output.answer(page, show, as_json=as_json, as_csv=as_csv, kind=Turn)
+    output.answer(page, show, as_json=as_json)
 
 
 @audit.command("recalls", cls=StoreCommand)
@@ -269,7 +266,6 @@ def recalls(
     limit: ReceiptsLimit = LIMIT,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
-    as_csv: AsCsv = False,
 ) -> None:
     """Repeat every receipt's recall, as of its head and now. Exit status 1 if one does not reproduce.
 
@@ -277,7 +273,7 @@ def recalls(
     """
     with store_with_model(store, model) as opened, bar("auditing") as progress:
         answer = opened.audit.recalls(since=since, after=after, limit=limit, progress=progress)
-    _print_audit(answer, AuditedRecall, answer.recalls, as_json=as_json, as_csv=as_csv)
+    _print_audit(answer, answer.recalls, as_json=as_json)
 
 
 @audit.command("contexts", cls=StoreCommand)
@@ -288,7 +284,6 @@ def contexts(
     limit: ReceiptsLimit = LIMIT,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
-    as_csv: AsCsv = False,
 ) -> None:
     """Build the context of every receipt again, as of its head and now. Exit status 1 if one does not reproduce.
 
@@ -296,22 +291,17 @@ def contexts(
     """
     with store_with_model(store, model) as opened, bar("auditing") as progress:
         answer = opened.audit.contexts(since=since, after=after, limit=limit, progress=progress)
-    _print_audit(answer, AuditedContext, answer.contexts, as_json=as_json, as_csv=as_csv)
+    _print_audit(answer, answer.contexts, as_json=as_json)
 
 
 def _print_audit(
     audit: ReceiptAudit,
-    kind: type[AuditedReceipt],
     receipts: Sequence[AuditedReceipt],
     *,
     as_json: bool,
-    as_csv: bool,
 ) -> None:
     """Print an audit, and exit with a failure if a receipt does not reproduce."""
-    if as_csv:
-        output.print_csv(kind, receipts)
-    else:
-        output.answer(audit, partial(_show_audit, receipts=receipts), as_json=as_json)
+    output.answer(audit, partial(_show_audit, receipts=receipts), as_json=as_json)
     if not audit.sound:
         raise typer.Exit(EXIT_FAILED)
 

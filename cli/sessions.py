@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
-from mnemolog.cli.app import AsCsv, AsJson, Store, StoreCommand, app
+from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.cli.arguments import open_store
 from mnemolog.cli.output import answer, console, print_list
 from mnemolog.cli.times import given_time
 from mnemolog.domain.display import counted, dated
-from mnemolog.projections.read_models import AgentSummary, ScopeSummary, SessionSummary
+from mnemolog.projections.read_models import SessionSummary
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -65,7 +65,6 @@ def sessions(
     ] = None,
     as_tree: Annotated[bool, typer.Option("--tree", help="Show branches below their origin.")] = False,
     as_json: AsJson = False,
-    as_csv: AsCsv = False,
 ) -> None:
     """List the sessions.
 
@@ -74,7 +73,7 @@ def sessions(
     with open_store(store, create=False) as opened:
         found = opened.sessions(scope=scope or "", agent=agent, title=title, since=since)
     none = "" if found else "no sessions"
-    if as_tree and found and not as_csv:
+    if as_tree and found:
         answer(tree(found), _show_tree, as_json=as_json)
         return
     columns = {
@@ -87,7 +86,7 @@ def sessions(
         "started": lambda item: dated(item.started_at),
         "ended": lambda item: "" if item.ended_at is None else dated(item.ended_at),
     }
-    print_list(found, SessionSummary, columns, as_json=as_json, as_csv=as_csv, last=none)
+    print_list(found, columns, as_json=as_json, last=none)
 
 
 @app.command("scopes", cls=StoreCommand)
@@ -103,7 +102,7 @@ def scopes(store: Store, as_json: AsJson = False) -> None:
         "sessions": lambda item: f"{item.sessions:,}",
         "turns": lambda item: f"{item.turns:,}",
     }
-    print_list(found, ScopeSummary, columns, as_json=as_json)
+    print_list(found, columns, as_json=as_json)
 
 
 @app.command("agents", cls=StoreCommand)
@@ -120,7 +119,7 @@ def agents(store: Store, as_json: AsJson = False) -> None:
         "turns": lambda item: f"{item.turns:,}",
         "current session": lambda item: item.current or "",
     }
-    print_list(found, AgentSummary, columns, as_json=as_json)
+    print_list(found, columns, as_json=as_json)
 
 
 def _said(item: SessionSummary) -> str:

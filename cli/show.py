@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from mnemolog.audit.results import StoredEvent
-from mnemolog.cli.app import AsCsv, AsJson, Store, StoreCommand, app
+from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.cli.arguments import AfterPosition, At, BeforePosition, Full, Named, open_store, opened_session
 from mnemolog.cli.checkpoints import show_checkpoints
 from mnemolog.cli.memory import show_notes, show_task, show_values
@@ -80,15 +80,12 @@ def show(
     last: Annotated[int | None, typer.Option(min=1, max=INTEGER_MAX, help="Only the last turns, in order.")] = None,
     full: Full = False,
     as_json: AsJson = False,
-    as_csv: AsCsv = False,
 ) -> None:
     """Print the turns that a session sees, its whole state with --at, or one event of the log.
 
     Example: mnemolog show memory/ trip --newest-first --limit 20
     """
     is_event = session.isascii() and session.isdecimal() and not is_session
-    if as_csv and (is_event or at is not None):
-        raise typer.BadParameter("use --csv without --at, for the turns of a session")
     if is_event:
         _answer_event(store, int(session), full=full, as_json=as_json)
         return
@@ -100,7 +97,7 @@ def show(
             answer(_then(opened.at(at), page), partial(_show_then, full=full), as_json=as_json)
         else:
             turns, seen = opened.turns(**page, hidden=hidden), opened.turns(**page) if hidden else None
-            answer(turns, partial(_show_turns, full=full, seen=seen), as_json=as_json, as_csv=as_csv, kind=Turn)
+            answer(turns, partial(_show_turns, full=full, seen=seen), as_json=as_json)
 
 
 @app.command("reconcile", cls=StoreCommand)

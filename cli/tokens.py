@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from mnemolog.cli.app import AsCsv, AsJson, Group, Store, StoreCommand, app
+from mnemolog.cli.app import AsJson, Group, Store, StoreCommand, app
 from mnemolog.cli.arguments import open_store
 from mnemolog.cli.output import answer, note, print_list
 from mnemolog.cli.times import given_duration
@@ -16,7 +16,7 @@ from mnemolog.domain.display import counted, dated
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import checked_label
 from mnemolog.domain.request import acting_as
-from mnemolog.domain.tokens import VALID_FOR, VERBS, Token
+from mnemolog.domain.tokens import VALID_FOR, VERBS
 from mnemolog.infra.runtime.clock import SystemClock
 
 UNKNOWN_USER: Final = "local"
@@ -68,7 +68,7 @@ def create(
 
 
 @tokens.command("list", cls=StoreCommand)
-def list_(store: Store, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
+def list_(store: Store, as_json: AsJson = False) -> None:
     """List the tokens: who acts with them, what they allow, and until when. Revoked and expired ones are included.
 
     Example: mnemolog token list memory/
@@ -87,7 +87,7 @@ def list_(store: Store, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
         "state": lambda item: "revoked" if item.revoked_at else "valid" if item.is_valid(now) else "expired",
     }
     last = counted(sum(item.is_valid(now) for item in found), "valid token")
-    print_list(found, Token, columns, as_json=as_json, as_csv=as_csv, last=last)
+    print_list(found, columns, as_json=as_json, last=last)
 
 
 @tokens.command("revoke", cls=StoreCommand)

@@ -1,17 +1,16 @@
-"""The base of all results: plain values, JSON, one line in a terminal, a table in a notebook."""
+"""The base of all results: plain values, JSON, one line in a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
-from html import escape
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from mnemolog.domain.clock import UtcTime
-from mnemolog.domain.display import dated, one_line
+from mnemolog.domain.display import dated
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.hints import as_plain
 from mnemolog.domain.position import Position
@@ -20,18 +19,12 @@ LINE_CHARACTERS_MAX: Final = 79
 """The length of a `repr`, in characters."""
 TEXT_CHARACTERS_MAX: Final = 40
 """The length of a text within a `repr`, in characters."""
-CELL_CHARACTERS_MAX: Final = 500
-ROWS_MAX: Final = 100
-"""Rows of a table in a notebook; the rest is counted."""
 
 Item = TypeVar("Item")
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """A result of the store."""
-
-    _columns: ClassVar[tuple[str, ...]] = ()
-    """The fields that a table of such results shows; all of them if empty."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain Python values, nested results as dictionaries. Times stay `datetime`."""
@@ -58,17 +51,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
             if value not in (None, "", (), {}):
                 yield f"{field.name}={brief(value)}"
 
-    def _rows(self) -> Sequence[Result]:
-        """Return the results that a notebook shows as the rows of a table; none: it shows the fields."""
-        return ()
-
-    def _repr_html_(self) -> str:
-        rows = self._rows()
-        if rows:
-            return f"<p>{escape(repr(self))}</p>{html_table(rows)}"
-        fields = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        return _html(("", escape(type(self).__name__)), ([name, value] for name, value in fields))
-
 
 class Stale(Result, frozen=True, kw_only=True):
     """Why an answer may lack the newest events: it comes from projections alone, since the log does not answer."""
@@ -86,7 +68,7 @@ class Stale(Result, frozen=True, kw_only=True):
 
 
 class Results(list[Item]):
-    """A list of results. A notebook shows it as a table."""
+    """A list of results."""
 
     stale: Stale | None = None
     """Set if the log does not answer: then they come from projections alone (docs/postgres.md)."""
@@ -99,9 +81,6 @@ class Results(list[Item]):
     def to_json(self, indent: int | None = None) -> str:
         """Return the results as a JSON array: on one line, or indented by so many spaces."""
         return as_json(self, indent)
-
-    def _repr_html_(self) -> str:
-        return html_table(self)
 
 
 def as_json(value: Any, indent: int | None) -> str:
@@ -124,41 +103,3 @@ def brief(value: Any) -> str:
             return f"<{len(value)}>"
         case _:
             return repr(value)
-
-
-def html_table(results: Sequence[Any]) -> str:
-    """Return results as an HTML table; columns without any value are left out."""
-    shown = results[:ROWS_MAX]
-    kind = type(shown[0]) if shown else None
-    if kind is None or not issubclass(kind, Result):
-        return _html(("",), ([item] for item in shown))
-    names = kind._columns or kind.__struct_fields__
-    names = tuple(name for name in names if any(getattr(item, name) not in (None, "", (), {}) for item in shown))
-    table = _html(names, ([getattr(item, name) for name in names] for item in shown))
-    more = len(results) - len(shown)
-    return table + (f"<p>… and {more:,} more</p>" if more else "")
-
-
-def _html(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    columns = "".join(f"<th>{escape(name)}</th>" for name in head)
-    return f"<table><thead><tr>{columns}</tr></thead><tbody>{''.join(_html_rows(rows))}</tbody></table>"
-
-
-def _html_rows(rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    for row in rows:
-        cells = "".join(f'<td style="text-align: left">{escape(_cell(value))}</td>' for value in row)
-        yield f"<tr>{cells}</tr>"
-
-
-def _cell(value: Any) -> str:
-    match value:
-        case None:
-            return ""
-        case float():
-            return f"{value:.3f}"
-        case str() if not isinstance(value, Enum):
-            return value if len(value) <= CELL_CHARACTERS_MAX else f"{value[: CELL_CHARACTERS_MAX - 1]}…"
-        case dict() | list() | tuple():
-            return one_line(as_json(value, None), characters_max=CELL_CHARACTERS_MAX)
-        case _:
-            return brief(value)

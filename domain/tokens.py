@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import ClassVar, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 import msgspec
 from immutables import Map
@@ -41,8 +41,6 @@ VERBS: Final[tuple[Verb, ...]] = get_args(Verb)
 class Token(Result, frozen=True, kw_only=True):
     """A token, without its secret, which only its holder has."""
 
-    _columns: ClassVar[tuple[str, ...]] = ("id", "actor", "verbs", "scopes", "last_used_at", "expires_at", "revoked_at")
-
     id: str
     """The part that is no secret."""
     actor: str
@@ -73,9 +71,6 @@ class CreatedToken(Result, frozen=True, kw_only=True):
 
     def _shown(self) -> Iterable[str]:
         return self.token._shown()
-
-    def _rows(self) -> Sequence[Result]:
-        return (self.token,)
 
 
 class KnownToken(msgspec.Struct, frozen=True, gc=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -19,8 +19,6 @@ from mnemolog.domain.standing import StandingKind
 
 class Turn(Result, frozen=True, kw_only=True):
     """A recorded turn, with its place in the log."""
-
-    _columns: ClassVar[tuple[str, ...]] = ("position", "said_at", "role", "speaker", "text", "session", "scope")
 
     position: Position
     """The position in the log, to cite the turn by."""
@@ -51,8 +49,6 @@ FactState = Literal["holds", "asserted", "superseded", "later", "retracted", "di
 
 class Fact(Result, frozen=True, kw_only=True):
     """What a key of a scope has, and how that is known."""
-
-    _columns: ClassVar[tuple[str, ...]] = ("key", "value", "valid_from", "checked_at", "state", "position", "maker")
 
     key: str
     value: Any
@@ -98,8 +94,6 @@ class Fact(Result, frozen=True, kw_only=True):
 
 class StandingStatement(Result, frozen=True, kw_only=True):
     """What a user said that should hold for answers to come."""
-
-    _columns: ClassVar[tuple[str, ...]] = ("kind", "text", "said_at", "position", "speaker", "scope", "relevance")
 
     kind: StandingKind
     text: str
@@ -149,10 +143,6 @@ class FactChange(Result, frozen=True, kw_only=True):
 
 class SessionSummary(Result, frozen=True, kw_only=True):
     """A session as the list shows it."""
-
-    _columns: ClassVar[tuple[str, ...]] = (
-        *("session", "title", "scope", "agent", "turns", "started_at", "ended_at", "parent", "reason"),
-    )
 
     session: str
     title: str

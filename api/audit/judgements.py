@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import UtcTime, to_datetime
@@ -27,8 +26,6 @@ from mnemolog.projections.recall.receipts import recall_of
 
 class Judgement(Result, frozen=True, kw_only=True):
     """A verdict on an answer, by a judge who knows the right one."""
-
-    _columns: ClassVar[tuple[str, ...]] = ("receipt", "query", "good", "bad", "nothing", "by", "judged_at", "unusable")
 
     receipt: Position
     """Position of the receipt in the log."""

@@ -20,8 +20,6 @@ from mnemolog.infra.runtime.regular_files import read_file
 class NodeStatus(Result, frozen=True, kw_only=True):
     """A node of a log in PostgreSQL: a folder on some machine with projections of the log."""
 
-    _columns = ("node", "label", "position", "behind_events", "seen_at")
-
     node: str
     """Its random id."""
     label: str
@@ -92,8 +90,6 @@ class Certificate(Result, frozen=True, kw_only=True):
 
 class AskedQuestion(Result, frozen=True, kw_only=True):
     """A recall or a context with a receipt, asked in a scope that covers what is forgotten: it may quote that."""
-
-    _columns = ("position", "asked_at", "scope", "session", "stays", "query")
 
     position: Position
     asked_at: UtcTime
@@ -180,8 +176,6 @@ _DECODER: Final = msgspec.json.Decoder(list[Erasure])
 
 class PendingErasure(Result, frozen=True, kw_only=True):
     """A request to forget that is not carried out everywhere."""
-
-    _columns = ("request", "requested_at", "reason", "actor", "complete", "waiting_for")
 
     request: str
     requested_at: UtcTime

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import ClassVar
 
 from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.display import counted
@@ -68,8 +67,6 @@ class ContextPassage(Result, frozen=True, kw_only=True):
 
 class ContextBlock(Result, frozen=True, kw_only=True):
     """A part of a context's text."""
-
-    _columns: ClassVar[tuple[str, ...]] = ("kind", "text", "tokens", "positions", "relevance", "session")
 
     kind: BlockKind
     text: str
@@ -160,6 +157,3 @@ class Context(Result, frozen=True, kw_only=True):
     def _shown(self) -> Iterable[str]:
         when = f"head={self.head}" if self.as_of is None else f"as_of={self.as_of}"
         return (brief(self.query), counted(len(self.blocks), "block"), f"{self.tokens} of {self.budget} tokens", when)
-
-    def _rows(self) -> Sequence[ContextBlock]:
-        return self.blocks

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.display import counted, dated, named
@@ -16,7 +16,6 @@ from mnemolog.domain.result import Result, Results, brief
 from mnemolog.domain.session import session_of
 from mnemolog.domain.validation import NEVER_STARTED
 from mnemolog.projections.history.timeline import Moment, moments_of
-from mnemolog.projections.history.turn_plot import plot_turns
 from mnemolog.projections.ports import Log, Progress, ShownEvents
 from mnemolog.projections.read_models import Turn, turn_of
 
@@ -80,17 +79,6 @@ class Replay(Result, frozen=True, kw_only=True, dict=True):
             *(f"  {item}" for item in self.sessions),
             f"{events} up to position {self.position}, digest {self.digest}",
         ]
-
-    def plot(self, axes: Any = None) -> Any:
-        """Draw the turns over time, a row for each session, and return the matplotlib `Axes`.
-
-        Draws into `axes`, or into a new figure. Raises `ImportError` without matplotlib.
-        """
-        turns = [turn for item in self.sessions for turn in item.turns]
-        return plot_turns(turns, {item.session: item.title for item in self.sessions}, axes=axes)
-
-    def _rows(self) -> Sequence[Moment]:
-        return self.timeline()
 
     def _shown(self) -> Iterable[str]:
         turns = sum(len(item.turns) for item in self.sessions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, Final
+from typing import Final
 
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import UtcTime, to_datetime, within_calendar
@@ -25,8 +25,6 @@ _WHO_CHARACTERS: Final = 16
 
 class Moment(Result, frozen=True, kw_only=True):
     """One event of the timeline."""
-
-    _columns: ClassVar[tuple[str, ...]] = ("position", "at", "who", "what", "actor")
 
     position: Position
     at: UtcTime

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, ClassVar, Final, overload
+from typing import Any, Final, overload
 
 import msgspec
 
@@ -39,11 +39,6 @@ _BY: Final = {TEXT: "by words", VECTOR: "by meaning"}
 
 class Hit(Result, frozen=True, kw_only=True):
     """One turn of the answer, with its source."""
-
-    _columns: ClassVar[tuple[str, ...]] = (
-        *("position", "text", "relevance", "role", "speaker"),
-        *("said_at", "session", "session_title", "scope", "similarity"),
-    )
 
     text: str
     passage: Passage
@@ -166,9 +161,6 @@ class Recall(Result, frozen=True, kw_only=True):
         when = f"head={self.head}" if self.as_of is None else f"as_of={self.as_of}"
         shown = (brief(self.query), counted(len(self.hits), "hit"), when)
         return shown if self.stale is None else (*shown, "STALE")
-
-    def _rows(self) -> Sequence[Hit]:
-        return self.hits
 
 
 RERANKER: Final = "reranker"

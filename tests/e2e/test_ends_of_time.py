@@ -126,7 +126,6 @@ def test_a_turn_at_the_end_of_the_calendar_breaks_no_recall(old, local):
         assert all(dated(hit.said_at) for hit in hits)
         assert old.find("tea", since=end)
         assert list(old.audit.timeline(since=end, by="said"))
-    assert old.turns("s")._repr_html_()
     assert context_for(old.session("s"), "tea in May")
 
 
@@ -193,13 +192,3 @@ def test_a_message_with_an_impossible_time_is_refused(store):
         with pytest.raises(InvalidInput, match="said_at"):
             session.record({"role": "user", "content": "tea", "said_at": said})
     assert store.head() == before
-
-
-def test_turns_at_the_ends_are_drawn(old):
-    """At the edge of the plot, where matplotlib would refuse them."""
-    pytest.importorskip("matplotlib").use("Agg")
-    from mnemolog.projections.history.turn_plot import plot_turns
-
-    for turns in ([turn] for turn in old.turns("s")), [old.turns("s")]:
-        for drawn in turns:
-            plot_turns(drawn, {"s": "s"}).figure.canvas.draw()
