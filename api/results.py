@@ -168,19 +168,6 @@ class Checkpoint(Result, frozen=True, kw_only=True):
         )
 
 
-class MemoryStats(Result, frozen=True, kw_only=True):
-    """How much the working memory of a session holds."""
-
-    values: int
-    expired_values: int
-    """Counted in `values_bytes` until they are set again or deleted."""
-    values_bytes: int
-    notes: int
-    notes_bytes: int
-    checkpoints: int
-    has_task: bool
-
-
 class PlannedEvent(Result, frozen=True, kw_only=True):
     """An event that would be appended."""
 

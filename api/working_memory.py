@@ -16,7 +16,7 @@ from mnemolog.domain.position import Micros
 from mnemolog.domain.result import Results
 from mnemolog.domain.state import SessionState, checkpoint_of, task_of
 from mnemolog.domain.values import MISSING, checked_value_key, value_at
-from mnemolog.results import Checkpoint, MemoryStats, Note, RestorePreview, Task
+from mnemolog.results import Checkpoint, Note, RestorePreview, Task
 
 
 class MemoryView(ABC):
@@ -76,20 +76,6 @@ class MemoryView(ABC):
     def lineage(self) -> list[str]:
         """Return the ids of the session's ancestors, root first, then its own."""
         return [*lineage(self._state()), self.id]
-
-    def stats(self) -> MemoryStats:
-        """Return the numbers and sizes of what working memory holds."""
-        state, now = self._state(), self._now()
-        expired = sum(values.is_expired(value, now) for value in state.values.values())
-        return MemoryStats(
-            values=len(state.values) - expired,
-            expired_values=expired,
-            values_bytes=state.values_bytes,
-            notes=len(state.notes),
-            notes_bytes=state.notes_bytes,
-            checkpoints=len(state.checkpoints),
-            has_task=state.task is not None,
-        )
 
 
 class WorkingMemory(MemoryView):

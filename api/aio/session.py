@@ -34,7 +34,6 @@ class AsyncMemoryView(AsyncWrapper[View_co]):
     notes = in_read_pool(MemoryView.notes)
     checkpoints = in_read_pool(MemoryView.checkpoints)
     lineage = in_read_pool(MemoryView.lineage)
-    stats = in_read_pool(MemoryView.stats)
 
 
 class AsyncSessionAt(AsyncMemoryView[SessionAt]):

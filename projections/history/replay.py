@@ -12,16 +12,13 @@ from mnemolog.domain.errors import UndecodableEvent
 from mnemolog.domain.events import Forgotten, RecordedEvent, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.domain.result import Result, Results, brief
+from mnemolog.domain.result import Result, brief
 from mnemolog.domain.session import session_of
 from mnemolog.domain.validation import NEVER_STARTED
-from mnemolog.projections.history.timeline import Moment, moments_of
 from mnemolog.projections.ports import Log, Progress, ShownEvents
 from mnemolog.projections.read_models import Turn, turn_of
 
 BATCH_MAX: Final = 1_000
-RECORDED: Final = "_recorded"
-"""The events of a replay, which its timeline describes: no field, because JSON has the sessions and turns already."""
 
 
 class SessionReplay(Result, frozen=True, kw_only=True):
@@ -53,10 +50,10 @@ class SessionReplay(Result, frozen=True, kw_only=True):
         return (brief(self.session), counted(len(self.turns), "turn"), f"scope={brief(self.scope)}")
 
 
-class Replay(Result, frozen=True, kw_only=True, dict=True):
+class Replay(Result, frozen=True, kw_only=True):
     """The store as it was at `position`, and the digest that pins exactly this history.
 
-    Printed, it is the timeline up to there and what the sessions held then, as the command `replay` prints them.
+    Printed, it is a heading, a line for each session, and the digest.
     """
 
     position: Position
@@ -65,11 +62,7 @@ class Replay(Result, frozen=True, kw_only=True, dict=True):
     sessions: tuple[SessionReplay, ...]
 
     def __str__(self) -> str:
-        return "\n".join((*map(str, self.timeline()), *self.held()))
-
-    def timeline(self) -> Results[Moment]:
-        """Return what happened up to the position, event by event, in words."""
-        return Results(moments_of(self.__dict__.get(RECORDED, ())))
+        return "\n".join(self.held())
 
     def held(self) -> list[str]:
         """Return what was held at the position in words: a heading, a line for each session, the position's digest."""
@@ -123,23 +116,21 @@ def replay(
     The state is that at the last event at or before `to`, and `Replay.position` is where that is.
     """
     sessions: dict[str, _Session] = {}
-    position, events = ORIGIN, list[RecordedEvent]()
+    position, count = ORIGIN, 0
     for position, batch in shown(after=ORIGIN, upto=to, batch_max=BATCH_MAX):
         for recorded in batch:
             if session is None or session_of(recorded.stream) == session:
                 _apply(sessions, recorded)
-                events.append(recorded)
+                count += 1
         if progress is not None:
             progress(position, to)
     digest = log.digest_at(position) or b""
-    answer = Replay(
+    return Replay(
         position=position,
         digest=digest.hex(),
-        events=len(events),
+        events=count,
         sessions=tuple(found.frozen() for found in sessions.values()),
     )
-    answer.__dict__[RECORDED] = events
-    return answer
 
 
 def descent(parent: str | None, branched_at: int | None) -> str:

@@ -84,19 +84,9 @@ def timeline(
             if isinstance(recorded.event, SessionStarted):
                 titles.put(recorded.stream, recorded.event.title)
             if _is_asked(recorded, session=session, since=said_since, until=said_until):
-                yield _moment(recorded, who=_who(log, titles, recorded))
+                yield _moment(recorded, _who(log, titles, recorded))
         if progress is not None:
             progress(read_upto - after, upto - after)
-
-
-def moments_of(events: Iterable[RecordedEvent]) -> Iterator[Moment]:
-    """Yield descriptions of events, in which every session that they belong to starts."""
-    titles: dict[str, str] = {}
-    for recorded in events:
-        if isinstance(recorded.event, SessionStarted):
-            titles[recorded.stream] = recorded.event.title
-        stream = recorded.stream
-        yield _moment(recorded, who=titles.get(stream) or session_of(stream) or agent_of(stream) or stream)
 
 
 def _is_asked(recorded: RecordedEvent, *, session: str | None, since: Micros | None, until: Micros | None) -> bool:
@@ -119,7 +109,7 @@ def _who(log: StreamLog, titles: LruCache[str, str], recorded: RecordedEvent) ->
     return title or session_of(stream) or agent_of(stream) or stream
 
 
-def _moment(recorded: RecordedEvent, *, who: str) -> Moment:
+def _moment(recorded: RecordedEvent, who: str) -> Moment:
     try:
         at = to_datetime(recorded.recorded_at)
     except OverflowError as error:

@@ -172,9 +172,9 @@ def _unused(
     state = Drift.REPLACED if usable else Drift(segment.state.value)
     severity: Severity = "note" if usable else "problem"
     issue = _issue(context, segment.folder, state, why, generation.model, severity=severity, fixable=True)
-    if segment.state is SegmentState.DAMAGED and not covered:
-        texts = _turns_to_embed(context, segment, deep=validate is not why_size_invalid)
-        cost = f"{issue.matters} The model has to embed up to {counted(texts, 'text')} of it again."
+    if segment.state is SegmentState.DAMAGED and not covered and span is not None:
+        texts = counted(context.log.count(topic=TurnRecorded.topic, after=span[0], upto=span[1]), "text")
+        cost = f"{issue.matters} The model has to embed up to {texts} of it again."
         issue = msgspec.structs.replace(issue, matters=cost)
     yield IssueWithFix(issue, partial(_quarantine_segment, context, segment, validate=validate, why=why))
 
@@ -232,20 +232,6 @@ def _salvage(context: StoreContext, folder: Path) -> None:
         salvage(folder, context.log, ProjectionDatabase(engine, path))
     finally:
         engine.dispose()
-
-
-def _turns_to_embed(context: StoreContext, segment: FoundSegment, *, deep: bool) -> int:
-    """Return for how many turns of a damaged segment the model is needed at most. Only with `deep` it is read."""
-    if deep:
-        from mnemolog.projections.vectors.damage import turns_to_embed  # It needs numpy and FAISS.
-
-        found = turns_to_embed(segment.folder, context.log)
-        if found is not None:
-            return found
-    if segment.range is None:
-        return 0
-    after, upto = segment.range
-    return context.log.count(topic=TurnRecorded.topic, after=after, upto=upto)
 
 
 def _quarantine_generation(context: StoreContext, folder: Path, *, why: str, state: str) -> str:

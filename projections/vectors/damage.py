@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from mnemolog.domain import errors, structured_log
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import EmbeddingCache
-from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS
 from mnemolog.projections.vectors.lookup_by_text import hashes_in_log, vectors_at
 from mnemolog.projections.vectors.manifest import (
     VECTORS_FILE,
-    Damaged,
     Manifest,
     SegmentState,
     log_range_of,
@@ -79,18 +75,6 @@ def salvage(folder: Path, log: Log, database: ProjectionDatabase) -> None:
         structured_log.warning("vectors.not_salvaged", segment=str(folder), error=error)
 
 
-def turns_to_embed(folder: Path, log: Log) -> int | None:
-    """Return how many turns of a damaged segment have no undamaged vector; None if all of them may have none."""
-    try:
-        if (found := _opened(folder, log)) is None:
-            return None
-        _, segment = found
-        damaged = [np.arange(start, end) for start, end in _blocks(segment) if _is_damaged(segment, start, end)]
-        return len(np.unique(segment.rows[np.concatenate(damaged)])) if damaged else 0
-    except errors.ProjectionUnreadable:
-        return None
-
-
 def _opened(folder: Path, log: Log) -> tuple[Manifest, Segment] | None:
     """Return a segment as far as it is undamaged, without its index; None if it is of no use with this log.
 
@@ -100,19 +84,6 @@ def _opened(folder: Path, log: Log) -> tuple[Manifest, Segment] | None:
     if manifest.recipe != RECIPE or state_of(manifest, log=log, fingerprint=None) is not SegmentState.USABLE:
         return None
     return manifest, load(folder, manifest, with_index=False)
-
-
-def _blocks(segment: Segment) -> list[tuple[int, int]]:
-    count = segment.exact.count
-    return [(start, min(start + BLOCK_ROWS, count)) for start in range(0, count, BLOCK_ROWS)]
-
-
-def _is_damaged(segment: Segment, start: int, end: int) -> bool:
-    try:
-        segment.exact.packed(np.arange(start, end))
-    except Damaged:
-        return True
-    return False
 
 
 def _by_block(segment: Segment) -> Iterator[int]:

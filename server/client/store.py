@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn, Unpack
@@ -17,15 +17,14 @@ from mnemolog.audit.service import AuditService
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.limits import TURNS_PER_CALL_MAX
 from mnemolog.domain.message import EXAMPLE
 from mnemolog.domain.moments import When
 from mnemolog.domain.options import takes_options
-from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.position import ORIGIN, Micros
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope, covers, parse_scope
-from mnemolog.domain.session import SessionLike, checked_session_id, session_id_of, session_of
+from mnemolog.domain.session import SessionLike, checked_session_id, session_id_of
 from mnemolog.forgetting.results import ForgetReport
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.atomic_files import new_file
@@ -34,7 +33,6 @@ from mnemolog.infra.runtime.paths import local_path
 from mnemolog.models.service import ModelService
 from mnemolog.operations.backup import BackupReport
 from mnemolog.operations.service import AdminService
-from mnemolog.projections.history.replay import RECORDED, Replay
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.read_models import Turn
@@ -211,26 +209,6 @@ class RemoteStore(_Recording, MemoryStore):
         asked = {name: value for name, value in given.items() if value is not None}
         report: BackupReport = self._call("backup", with_projections=with_projections, progress=progress, **asked)
         return report
-
-    def replay(
-        self, *, to: When | None = None, session: SessionLike | None = None, progress: Progress | None = None
-    ) -> Replay:
-        """Return what the store held at `to`, a position or a time of recording. See `MemoryStore`."""
-        found: Replay = self._call("replay", to=to, session=session, progress=progress)
-        of = None if session is None else session_id_of(session)
-        found.__dict__[RECORDED] = _Replayed(self, found.position, of)
-        return found
-
-
-class _Replayed:
-    """The events of a replay, fetched when its timeline is read."""
-
-    def __init__(self, store: MemoryStore, upto: Position, session: str | None) -> None:
-        self._store, self._upto, self._session = store, upto, session
-
-    def __iter__(self) -> Iterator[RecordedEvent]:
-        events = self._store.events(upto=self._upto)
-        return (event for event in events if self._session in (None, session_of(event.stream)))
 
 
 @remote

@@ -160,7 +160,6 @@ _SESSIONS: Final = (
     _on(Session, "POST", f"{_SESSION}/checkpoints", Session.checkpoint, "record"),
     _on(Session, "DELETE", _CHECKPOINT, Session.delete_checkpoint, "record"),
     _on(Session, "POST", f"{_CHECKPOINT}/restore", Session.restore, "record"),
-    _on(Session, "GET", f"{_SESSION}/stats", Session.stats),
 )
 
 _AUDIT: Final = (

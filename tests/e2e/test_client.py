@@ -78,7 +78,6 @@ CALLS = {
     "rewind": lambda store: store.session("trip/a b?").rewind(turns=1),
     "restore": lambda store: store.session("trip/a b?").restore("booked"),
     "notes": lambda store: store.session("trip/a b?").notes(with_times=True),
-    "stats": lambda store: store.session("trip/a b?").stats(),
     "branch": lambda store: store.session("trip/a b?").branch("twig", at="booked").lineage(),
     "then": lambda store: (store.session("trip/a b?").at(4).turns(), store.session("trip/a b?").at(4).ended),
     "switch": lambda store: store.switch("next", reason="new", agent="guide", scope="acme").agent,

@@ -159,8 +159,8 @@ def test_a_long_list_is_cut_in_a_repr(store):
     assert len(repr(turns)) < 300
 
 
-def test_a_printed_replay_is_the_timeline_that_the_command_line_prints(filled, folder, run):
-    """Every event, and what was held at the end; also after the store is closed."""
+def test_a_printed_replay_is_what_the_command_line_prints_below_the_timeline(filled, folder, run):
+    """What was held at the end."""
     trip = filled.session(filled.sessions()[0].session)
     trip.set("city", "Porto")
     branch = trip.branch(title="side trip")
@@ -169,10 +169,8 @@ def test_a_printed_replay_is_the_timeline_that_the_command_line_prints(filled, f
     branch.end()
     whole, part = filled.replay(), filled.replay(to=3)
     filled.close()
-    assert str(whole) + "\n" == run("replay", folder).stdout
-    assert str(part) + "\n" == run("replay", folder, "--to", "3").stdout
-    assert [moment.position for moment in part.timeline()] == [1, 2, 3]
-    assert "timeline" not in part.to_dict()
+    assert run("replay", folder).stdout.endswith(f"\n{whole}\n")
+    assert run("replay", folder, "--to", "3").stdout.endswith(f"\n{part}\n")
     assert "\x1b" not in str(whole)
 
 

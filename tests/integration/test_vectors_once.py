@@ -187,7 +187,7 @@ def test_a_flipped_bit_costs_only_the_texts_of_its_block(folder, encoder, asked,
     with opened(folder, encoder) as store:
         if what == "doctor":
             found = store.admin.doctor(deep=True)
-            assert ["The model has to embed up to 16 texts" in item.matters for item in found.findings].count(True) == 1
+            assert ["The model has to embed up to 40 texts" in item.matters for item in found.findings].count(True) == 1
             fixed = store.admin.doctor(deep=True, fix=True).findings
             assert all(item.fixed for item in fixed if item.what == "vectors")
         elif what == "rebuild":

@@ -83,7 +83,6 @@ EXAMPLES: Final[dict[str, Example]] = {
     "session.checkpoint": Example(f"/sessions/{TRIP}/checkpoints", {"name": "paid"}),
     "session.delete_checkpoint": Example(f"/sessions/{TRIP}/checkpoints/packed", status=204),
     "session.restore": Example(f"/sessions/{TRIP}/checkpoints/packed/restore", {}),
-    "session.stats": Example(f"/sessions/{TRIP}/stats"),
     "audit.timeline": Example("/timeline", params={"session": TRIP_ID, "limit": 4}),
     "audit.event": Example("/events/2"),
     "audit.diff": Example("/diff", params={"before": 3}),
