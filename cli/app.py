@@ -27,6 +27,8 @@ RECEIPTS_VARIABLE: Final = "MNEMOLOG_RECEIPTS"
 """`1`: every `recall` and every server of tools records query and answer in the log."""
 LOG_VARIABLE: Final = "MNEMOLOG_LOG"
 """`debug`, `info`, `warning` or `error`; append `:json` for JSON lines."""
+KEY_FILE: Final = "MNEMOLOG_KEY_FILE"
+"""As `mnemolog.infra.keys.key_file` has it, which no command has to import."""
 EXIT_FAILED, EXIT_USAGE, EXIT_DAMAGED, EXIT_INTERRUPTED = 1, 2, 3, 130
 
 UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
@@ -89,6 +91,7 @@ COMMANDS: Final = {
         "copy": ("moving", "Copy or move a store to another folder or database."),
         "quarantine": ("doctor", "List and purge unusable files."),
         "nodes": ("nodes", "List the nodes of a log in PostgreSQL."),
+        "keys": ("keys", "Wrap the content keys with a key kept elsewhere."),
     },
     "Integrations": {
         "serve": ("serve", "Serve the store to a team: API, console and MCP."),
@@ -320,7 +323,15 @@ def _commands(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Log to stderr what is done: names and numbers, no content.")
     ] = False,
+    key_file: Annotated[
+        str | None,
+        typer.Option(
+            "--key-file", envvar=KEY_FILE, metavar="FILE", help="The key that the content keys are wrapped with."
+        ),
+    ] = None,
 ) -> None:
+    if key_file is not None:
+        os.environ[KEY_FILE] = key_file
     asked = "info" if verbose else os.environ.get(LOG_VARIABLE)
     if asked:
         from mnemolog.observability.json_logging import log_to_stderr

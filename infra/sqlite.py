@@ -177,7 +177,12 @@ def schema_of(create: Callable[[sa.Connection], object]) -> dict[str, str]:
             found = connection.exec_driver_sql(_SELECT_SCHEMA).all()
     finally:
         engine.dispose()
-    return {name: _UNCOMPARED.sub("", sql).lower() for _, name, sql in found if sql}
+    return {name: compared(sql) for _, name, sql in found if sql}
+
+
+def compared(statement: str | None) -> str:
+    """Return a statement of a schema in the form in which two of them are compared."""
+    return _UNCOMPARED.sub("", statement or "").lower()
 
 
 def foreign_in_schema(
@@ -195,7 +200,7 @@ def foreign_in_schema(
     """
     found = connection.execute(_SELECT_SCHEMA).fetchall()
     for kind, name, sql in found:
-        statement = _UNCOMPARED.sub("", sql or "").lower()
+        statement = compared(sql)
         if name in known and statement != known[name]:
             return f"its {kind} {name!r} differs from what mnemolog creates"
         is_plain = kind in ("table", "index") and (name in virtual or not statement.startswith("createvirtual"))

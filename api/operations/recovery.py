@@ -14,6 +14,7 @@ from mnemolog.domain.display import dated
 from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.keys import keys_file
+from mnemolog.infra.keys.key_file import HINT
 from mnemolog.infra.log.postgres.address import read_address
 from mnemolog.infra.sqlite import REMEDY_FOR_MARK
 from mnemolog.operations.backup_keys import newest_copy
@@ -64,9 +65,9 @@ def after_findings(store: Path, findings: Iterable[Finding]) -> Hint:
 def put_keys_back(store: Path, missing: errors.KeysMissing) -> str:
     """Return how to put the newest known copy of the store's keys back, keeping the present file.
 
-    Keys in a database are put back there: the error says how.
+    Keys in a database are put back there, and wrapped ones need the key file: the error says how.
     """
-    if read_address(store) is not None:
+    if read_address(store) is not None or missing.hint == HINT:
         return missing.hint.removeprefix("nothing counts as forgotten; ")
     folder, keys = last_keys(store), StoreLayout(store.absolute()).keys
     if keys.exists() and not os.access(keys, os.R_OK):

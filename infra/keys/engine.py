@@ -5,7 +5,7 @@ The tree of keys, what is kept in memory and what counts as missing are shared (
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -33,7 +33,11 @@ class KeyErasure(NamedTuple):
 
 
 class KeysWriter(Protocol):
-    """A transaction under the lock of the keys of one log."""
+    """A transaction under the lock of the keys of one log. Material and secret are as stored: they may be wrapped."""
+
+    def secret(self) -> bytes:
+        """Return the secret of the whole store."""
+        ...
 
     def stored(self, stream: str) -> StoredKeys:
         """Return what is stored of a stream."""
@@ -57,6 +61,10 @@ class KeysWriter(Protocol):
 
     def note_request(self, erasure: KeyErasure) -> None:
         """Note a request that leaves are destroyed for. If it is noted already, update its position."""
+        ...
+
+    def rewrite(self, change: Callable[[bytes], bytes], *, wrapped: bool) -> None:
+        """Replace all material and the secret by what `change` makes of them: wrapped, or in the clear."""
         ...
 
     def note_change(self) -> None:
@@ -85,7 +93,7 @@ class KeysEngine(Protocol):
         ...
 
     def secret(self) -> bytes:
-        """Return the secret of the whole store: 32 bytes."""
+        """Return the secret of the whole store, as it is stored: 32 bytes, wrapped 40."""
         ...
 
     def last_change(self) -> object:

@@ -7,13 +7,16 @@ a version that is still to come stays derivable. An append that the request has 
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from hashlib import sha256
 from typing import Final, NamedTuple, Protocol
 
 from mnemolog.domain import errors
+from mnemolog.infra.keys import key_file
 from mnemolog.infra.keys.engine import KeyErasure, KeysEngine, KeysWriter, StoredKeys
 from mnemolog.infra.keys.key_tree import DEPTH, KEY_BYTES, LEAF_MAX, Node, leaves_near, without
 from mnemolog.infra.runtime import fork_guard
@@ -91,6 +94,8 @@ class Keyring:
         self._lock = fork_guard.rlock()
         self._streams: dict[str, StreamKeys] = {}
         self._seen: object = None
+        self._wrapping: bytes | None = None
+        """The key that what is stored is wrapped with, as far as is known; None: it is in the clear."""
 
     def close(self) -> None:
         """Close the database of the keys for good."""
@@ -111,7 +116,20 @@ class Keyring:
     def secret(self) -> bytes:
         """Return the secret of the whole store: 32 bytes."""
         with self._lock:
-            return self.engine.secret()
+            return self._unwrapped(self.engine.secret())
+
+    def wrapping_key(self) -> str | None:
+        """Return the id of the key that what is stored is wrapped with, None if it is in the clear."""
+        with self._lock:
+            self._unwrapped(self.engine.secret())
+            return None if self._wrapping is None else id_of(self._wrapping)
+
+    def rewrap(self, key: bytes | None) -> None:
+        """Wrap all that is stored with another key, or store it in the clear. It is to be wiped then."""
+        with self._lock, self.engine.writing() as writer:
+            self._unwrapped(writer.secret())
+            writer.rewrite(lambda stored: key_file.wrap(key, self._unwrapped(stored)), wrapped=key is not None)
+            writer.note_change()
 
     def key_to_open(self, stream: str, series: int, version: int) -> tuple[StreamKeys, bytes | None]:
         """Return the keys of a stream, and the one that `version` was sealed with; None where it was destroyed."""
@@ -174,7 +192,7 @@ class Keyring:
         with self._lock, self.engine.writing() as writer:
             for (stream, upto), leaves in ranges.items():
                 for series in range(upto + 1):
-                    _puncture(writer, stream, series, leaves)
+                    self._puncture(writer, stream, series, leaves)
                     writer.note_destroyed(stream, series, leaves, erasure.request)
             writer.note_request(erasure)
             writer.note_change()
@@ -184,7 +202,7 @@ class Keyring:
         """Have content of a stream that is still to come encrypted with keys of a series above `above`."""
         with self._lock, self.engine.writing() as writer:
             if self._keys_of(stream, writer.stored(stream)).series <= above:
-                writer.insert(stream, _checked_series(stream, above + 1), [_new_root()])
+                self._insert(writer, stream, _checked_series(stream, above + 1), [_new_root()])
                 writer.note_change()
                 self._streams.clear()
 
@@ -244,23 +262,73 @@ class Keyring:
             keys = self._keys_of(stream, writer.stored(stream))
             if keys.key(keys.series, version) is None:
                 series, root = _checked_series(stream, keys.series + 1, version), _new_root()
-                writer.insert(stream, series, [root])
+                self._insert(writer, stream, series, [root])
                 keys = keys.with_tree(series, root)
         self._keep(stream, keys)
         return keys
 
     def _keys_of(self, stream: str, stored: StoredKeys) -> StreamKeys:
-        if not all(0 <= node.depth <= DEPTH and len(node.material) == KEY_BYTES for _, node in stored.nodes):
+        nodes = [(series, self._clear(node)) for series, node in stored.nodes]
+        if not all(0 <= node.depth <= DEPTH and len(node.material) == KEY_BYTES for _, node in nodes):
             raise self.engine.missing(f"it cannot be used: a key of {stream!r} has another form")
         name = stream.encode()
         place = _PLACE + self.engine.log_id.encode() + len(name).to_bytes(4, "big") + name
-        return StreamKeys(place, stored.nodes, stored.destroyed)
+        return StreamKeys(place, nodes, stored.destroyed)
+
+    def _puncture(self, writer: KeysWriter, stream: str, series: int, ranges: Iterable[tuple[int, int]]) -> None:
+        """Replace the nodes above the leaves in `ranges`, both ends included, by those that are left without them."""
+        before = [self._clear(node) for node in writer.nodes(stream, series)]
+        after = before
+        for first, last in ranges:
+            after = list(without(after, first, last))
+        places = {(node.depth, node.prefix) for node in before}
+        writer.delete(stream, series, places - {(node.depth, node.prefix) for node in after})
+        self._insert(writer, stream, series, [node for node in after if (node.depth, node.prefix) not in places])
+
+    def _insert(self, writer: KeysWriter, stream: str, series: int, nodes: Iterable[Node]) -> None:
+        """Add nodes, wrapped as all others are at this moment: another process may have changed that."""
+        self._unwrapped(writer.secret())
+        wrapped = [node._replace(material=key_file.wrap(self._wrapping, node.material)) for node in nodes]
+        writer.insert(stream, series, wrapped)
+
+    def _clear(self, node: Node) -> Node:
+        return node._replace(material=self._unwrapped(node.material))
+
+    def _unwrapped(self, stored: bytes) -> bytes:
+        """Return stored material in the clear. Note which key it was wrapped with."""
+        if (found := key_file.unwrap(self._wrapping, stored)) is not None:
+            return found
+        try:
+            keys = key_file.read_keys()
+        except (OSError, ValueError) as error:
+            raise self._unopened(f"the key file {os.environ[key_file.VARIABLE]} cannot be used: {error}") from error
+        for key in (None, *keys):
+            if (found := key_file.unwrap(key, stored)) is not None:
+                self._wrapping = key
+                return found
+        raise self._unopened(f"they are wrapped, and {_tried(keys)}")
+
+    def _unopened(self, why: str) -> errors.KeysMissing:
+        error = self.engine.missing(why)
+        error.hint = key_file.HINT
+        return error
 
 
 def _checked_series(stream: str, series: int, version: int = 0) -> int:
     if series > SERIES_MAX or version > LEAF_MAX:
         raise errors.StoreError(f"stream {stream!r} has no room for another key; nothing was written")
     return series
+
+
+def id_of(key: bytes) -> str:
+    """Return what names a key of the key file: the beginning of its SHA-256."""
+    return sha256(key).hexdigest()[:8]
+
+
+def _tried(keys: Sequence[bytes]) -> str:
+    if not keys:
+        return "no key file is named"
+    return f"no key in {os.environ[key_file.VARIABLE]} opens them ({', '.join(map(id_of, keys))})"
 
 
 def _new_root() -> Node:
@@ -278,15 +346,4 @@ class CheckedKeys(NamedTuple):
 def check(keys: KeysEngine) -> CheckedKeys:
     """Check the keys of a log and close them. Raises `KeysMissing` if they are missing, damaged or of another log."""
     with closing(keys):
-        return CheckedKeys(keys.secret(), frozenset(keys.series()))
-
-
-def _puncture(writer: KeysWriter, stream: str, series: int, ranges: Iterable[tuple[int, int]]) -> None:
-    """Replace the nodes above the leaves in `ranges`, both ends included, by those that are left without them."""
-    before = writer.nodes(stream, series)
-    after = before
-    for first, last in ranges:
-        after = list(without(after, first, last))
-    places = {(node.depth, node.prefix) for node in before}
-    writer.delete(stream, series, places - {(node.depth, node.prefix) for node in after})
-    writer.insert(stream, series, [node for node in after if (node.depth, node.prefix) not in places])
+        return CheckedKeys(Keyring(keys).secret(), frozenset(keys.series()))

@@ -11,14 +11,18 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite import dialect
+from sqlalchemy.schema import CreateTable
 
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
+from mnemolog.infra.keys.key_file import WRAPPED_BYTES
 from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime.atomic_files import sync
 
 KEYS_FILE: Final = "keys.db"
-KEYS_FORMAT: Final = 1
+CLEAR_FORMAT, WRAPPED_FORMAT = 1, 2
+"""The format of keys that are stored in the clear, and of those that are wrapped with a key of `key_file`."""
 SECRET_BYTES: Final = 32
 MODE: Final = 0o600
 LOCKED: Final = "the keys of the log were"
@@ -102,7 +106,7 @@ def create(folder: Path, *, created_at: int) -> str:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             METADATA.create_all(connection)
             if connection.execute(sa.select(META.c.log_id)).scalar_one_or_none() is None:
-                row = {"id": 1, "log_id": secrets.token_hex(16), "format": KEYS_FORMAT, "created_at": created_at}
+                row = {"id": 1, "log_id": secrets.token_hex(16), "format": CLEAR_FORMAT, "created_at": created_at}
                 connection.execute(META.insert(), row | {"secret": secrets.token_bytes(SECRET_BYTES)})
             connection.exec_driver_sql("COMMIT")
             found = identity(connection.connection.driver_connection)
@@ -111,7 +115,13 @@ def create(folder: Path, *, created_at: int) -> str:
     return found.log_id
 
 
-def write_copy(path: Path, tables: Mapping[sa.Table, Iterator[list[Any]]]) -> None:
+def nodes_statement(*, wrapped: bool) -> str:
+    """Return the statement that creates the table of nodes. Each is longer where it is wrapped."""
+    clear = str(CreateTable(NODES).compile(dialect=dialect()))
+    return clear.replace("length(material) = 32", f"length(material) = {WRAPPED_BYTES}") if wrapped else clear
+
+
+def write_copy(path: Path, tables: Mapping[sa.Table, Iterator[list[Any]]], *, wrapped: bool) -> None:
     """Write keys from another database into a new file, durably. Raises the driver's errors."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, MODE))
     engine = sqlite.create_engine(path, synchronous="FULL")
@@ -120,6 +130,9 @@ def write_copy(path: Path, tables: Mapping[sa.Table, Iterator[list[Any]]]) -> No
             driver: Any = connection.connection.driver_connection
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             METADATA.create_all(connection)
+            if wrapped:
+                driver.execute("DROP TABLE nodes")
+                driver.execute(nodes_statement(wrapped=True))
             for table, pages in tables.items():
                 insert = f"INSERT INTO {table.name} VALUES ({', '.join('?' * len(table.columns))})"
                 for rows in pages:
@@ -159,8 +172,8 @@ def identity(driver: Any) -> KeysIdentity:
     if not found:
         raise errors.LogDamaged("the keys have no identity")
     row = found[0]
-    if row[1] > KEYS_FORMAT:
-        raise errors.LogDamaged(f"the keys have format {row[1]}; this mnemolog reads formats up to {KEYS_FORMAT}")
+    if row[1] > WRAPPED_FORMAT:
+        raise errors.LogDamaged(f"the keys have format {row[1]}; this mnemolog reads formats up to {WRAPPED_FORMAT}")
     used = driver.execute("SELECT EXISTS (SELECT 1 FROM nodes) OR EXISTS (SELECT 1 FROM destroyed)").fetchone()[0]
     return KeysIdentity(row[0], row[2], bool(used))
 
@@ -206,8 +219,9 @@ def connect(
             driver: Any = connection.connection.driver_connection
             if not _tables(driver):
                 raise errors.KeysMissing(path, "it is empty")
-            if (foreign := sqlite.foreign_in_schema(driver, _schema())) is not None:
-                raise errors.KeysMissing(path, f"it cannot be used: {foreign}")
+            foreign = [sqlite.foreign_in_schema(driver, _schema(wrapped)) for wrapped in (False, True)]
+            if None not in foreign:
+                raise errors.KeysMissing(path, f"it cannot be used: {foreign[0]}")
             found = identity(driver)
             if found.log_id != log_id:
                 raise errors.KeysMissing(path, f"it belongs to log {found.log_id}, this one is {log_id}")
@@ -249,8 +263,9 @@ def mapped_errors(path: Path, *, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S) 
 
 
 @cache
-def _schema() -> Mapping[str, str]:
-    return sqlite.schema_of(METADATA.create_all)
+def _schema(wrapped: bool) -> Mapping[str, str]:
+    known = sqlite.schema_of(METADATA.create_all)
+    return known | {"nodes": sqlite.compared(nodes_statement(wrapped=wrapped))}
 
 
 def _tables(driver: Any) -> bool:

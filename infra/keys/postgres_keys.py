@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.engine import KeyErasure, StoredKeys
 from mnemolog.infra.keys.key_tree import Node
-from mnemolog.infra.keys.postgres_schema import ROLE, SCHEMA
+from mnemolog.infra.keys.postgres_schema import ROLE, SCHEMA, allow_wrapped
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
 
 WIPE_LOCK_S: Final = 1.0
@@ -29,7 +29,7 @@ COPIED_TOGETHER: Final = 2_000
 
 _OF_STREAM: Final = "WHERE log_id = %b AND stream = %b"
 _SELECT_IDENTITY: Final = f"SELECT format, secret FROM {SCHEMA}.meta WHERE log_id = %b"
-_SELECT_CHANGE: Final = f"SELECT last_change FROM {SCHEMA}.meta WHERE log_id = %b"
+_SELECT_CHANGE: Final = f"SELECT last_change, secret FROM {SCHEMA}.meta WHERE log_id = %b"
 _SELECT_STORED: Final = (
     f"SELECT series, depth::bigint, prefix, material FROM {SCHEMA}.nodes {_OF_STREAM} "
     f"UNION ALL SELECT series, first, last, NULL FROM {SCHEMA}.destroyed {_OF_STREAM}"
@@ -75,8 +75,14 @@ _COPIED: Final = {
 }
 _FILE_META: Final = "SELECT log_id, format, created_at, secret FROM keys_meta"
 _OR_REPLACE_IDENTITY: Final = (
-    "ON CONFLICT (log_id) DO UPDATE SET secret = excluded.secret, last_change = gen_random_uuid()"
+    "ON CONFLICT (log_id) DO UPDATE "
+    "SET format = excluded.format, secret = excluded.secret, last_change = gen_random_uuid()"
 )
+_SELECT_MATERIAL: Final = f"SELECT stream, series, depth, prefix, material FROM {SCHEMA}.nodes WHERE log_id = %b"
+_UPDATE_MATERIAL: Final = (
+    f"UPDATE {SCHEMA}.nodes SET material = %b {_OF_STREAM} AND series = %b AND depth = %b AND prefix = %b"
+)
+_UPDATE_SECRET: Final = f"UPDATE {SCHEMA}.meta SET format = %b, secret = %b WHERE log_id = %b"
 _FILLED: Final = {
     "SELECT stream, series, depth, prefix, material FROM nodes": (
         f"INSERT INTO {SCHEMA}.nodes (log_id, stream, series, depth, prefix, material) VALUES (%b, %b, %b, %b, %b, %b)"
@@ -97,8 +103,12 @@ _COUNT: Final = re.compile(r"\d+")
 class PostgresWriter:
     """Implements `KeysWriter` on a driver connection that has locked the keys."""
 
-    def __init__(self, cursor: Any, log_id: str) -> None:
-        self._cursor, self._log_id = cursor, log_id
+    def __init__(self, cursor: Any, log_id: str, secret: bytes) -> None:
+        self._cursor, self._log_id, self._secret = cursor, log_id, secret
+
+    def secret(self) -> bytes:
+        """See `KeysWriter`."""
+        return self._secret
 
     def stored(self, stream: str) -> StoredKeys:
         """See `KeysWriter`."""
@@ -128,6 +138,17 @@ class PostgresWriter:
     def note_request(self, erasure: KeyErasure) -> None:
         """See `KeysWriter`."""
         self._cursor.execute(_INSERT_REQUEST, (self._log_id, *erasure))
+
+    def rewrite(self, change: Callable[[bytes], bytes], *, wrapped: bool) -> None:
+        """See `KeysWriter`."""
+        allow_wrapped(self._cursor)
+        number = keys_file.WRAPPED_FORMAT if wrapped else keys_file.CLEAR_FORMAT
+        self._cursor.execute(_UPDATE_SECRET, (number, change(self._secret), self._log_id))
+        with self._cursor.connection.cursor("nodes") as nodes:
+            nodes.execute(_SELECT_MATERIAL, (self._log_id,), binary=True)
+            for page in _pages(nodes):
+                changed = [(change(material), self._log_id, *place) for *place, material in page]
+                self._cursor.executemany(_UPDATE_MATERIAL, changed)
 
     def note_change(self) -> None:
         """See `KeysWriter`."""
@@ -203,9 +224,10 @@ class PostgresKeys:
             driver: Any = self._driver
             driver.execute("BEGIN")
             try:
-                if self._cursor.execute(f"{_SELECT_CHANGE} FOR UPDATE", (self.log_id,)).fetchone() is None:
+                row = self._cursor.execute(f"{_SELECT_CHANGE} FOR UPDATE", (self.log_id,)).fetchone()
+                if row is None:
                     raise self.missing("they are gone")
-                yield PostgresWriter(self._cursor, self.log_id)
+                yield PostgresWriter(self._cursor, self.log_id, row[1])
                 driver.execute("COMMIT")
             except BaseException:
                 if driver.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
@@ -251,8 +273,10 @@ class PostgresKeys:
         """See `KeysEngine`."""
         with self._reading() as cursor, cursor.connection.transaction():
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            wrapped = cursor.execute(_SELECT_IDENTITY, (self.log_id,)).fetchone()[0] == keys_file.WRAPPED_FORMAT
+            tables = {table: self._pages(query) for table, query in _COPIED.items()}
             with sqlite.mapped_errors(target):
-                keys_file.write_copy(target, {table: self._pages(query) for table, query in _COPIED.items()})
+                keys_file.write_copy(target, tables, wrapped=wrapped)
 
     def replace(self, copy: Path) -> None:
         """See `KeysEngine`. What was there and is not in the file is wiped."""
@@ -261,6 +285,8 @@ class PostgresKeys:
             if row[0] != self.log_id:
                 raise self.missing(f"{copy} has those of log {row[0]}")
             with driver.transaction():
+                if row[1] == keys_file.WRAPPED_FORMAT:
+                    allow_wrapped(driver)
                 driver.execute(f"{_INSERT_IDENTITY} {_OR_REPLACE_IDENTITY}", row)
                 deleted = [
                     driver.execute(f"DELETE FROM {SCHEMA}.{table} WHERE log_id = %b", (self.log_id,)).rowcount
@@ -318,7 +344,7 @@ class PostgresKeys:
             raise meaning from error
 
     def _connect(self) -> None:
-        driver, newest = self._settings.connect_again(), keys_file.KEYS_FORMAT
+        driver, newest = self._settings.connect_again(), keys_file.WRAPPED_FORMAT
         try:
             cursor = driver.cursor(binary=True)
             row = cursor.execute(_SELECT_IDENTITY, (self.log_id,)).fetchone()
@@ -372,7 +398,7 @@ def _pages(rows: Any) -> Iterator[list[Any]]:
 
 def create(driver: Any, *, created_at: int) -> str:
     """Create the keys of a new log, durably, and return the id that the log must get. Raises the driver's errors."""
-    row = (secrets.token_hex(16), keys_file.KEYS_FORMAT, created_at, secrets.token_bytes(keys_file.SECRET_BYTES))
+    row = (secrets.token_hex(16), keys_file.CLEAR_FORMAT, created_at, secrets.token_bytes(keys_file.SECRET_BYTES))
     driver.execute(_INSERT_IDENTITY, row)
     return row[0]
 

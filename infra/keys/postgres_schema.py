@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from mnemolog.infra.keys.key_file import WRAPPED_BYTES
+
 SCHEMA_VERSION: Final = 1
 SCHEMA: Final = "mnemolog_keys"
 ROLE: Final = "mnemolog_keys"
@@ -20,7 +22,7 @@ CREATE TABLE {SCHEMA}.meta (
   log_id text COLLATE "C" PRIMARY KEY,
   format int NOT NULL,
   created_at bigint NOT NULL,
-  secret bytea NOT NULL CHECK (length(secret) = 32),
+  secret bytea NOT NULL CHECK (length(secret) IN (32, {WRAPPED_BYTES})),
   last_change uuid NOT NULL DEFAULT gen_random_uuid()
 );
 CREATE TABLE {SCHEMA}.nodes (
@@ -29,7 +31,7 @@ CREATE TABLE {SCHEMA}.nodes (
   series int NOT NULL,
   depth int NOT NULL,
   prefix bigint NOT NULL,
-  material bytea NOT NULL CHECK (length(material) = 32),
+  material bytea NOT NULL CHECK (length(material) IN (32, {WRAPPED_BYTES})),
   CONSTRAINT nodes_place PRIMARY KEY (log_id, stream, series, depth, prefix)
 );
 CREATE TABLE {SCHEMA}.destroyed (
@@ -72,6 +74,19 @@ GRANT USAGE ON SCHEMA {SCHEMA} TO PUBLIC;
 GRANT SELECT ON {SCHEMA}.schema_version TO PUBLIC;
 GRANT SELECT ON ALL TABLES IN SCHEMA {SCHEMA} TO {READER};
 """
+
+
+def allow_wrapped(driver: Any) -> None:
+    """Let tables of an earlier version hold wrapped keys, which are longer. This takes their owner's role."""
+    for table, column in (("meta", "secret"), ("nodes", "material")):
+        name = f"{table}_{column}_check"
+        found = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = %b AND conrelid = to_regclass(%b)"
+        row = driver.execute(found, (name, f"{SCHEMA}.{table}")).fetchone()
+        if row is None or str(WRAPPED_BYTES) not in row[0]:
+            driver.execute(
+                f"ALTER TABLE {SCHEMA}.{table} DROP CONSTRAINT IF EXISTS {name}, "
+                f"ADD CONSTRAINT {name} CHECK (length({column}) IN (32, {WRAPPED_BYTES}))"
+            )
 
 
 def version_of(driver: Any) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -42,6 +42,10 @@ class SqliteWriter:
     def __init__(self, driver: Any) -> None:
         self._driver = driver
 
+    def secret(self) -> bytes:
+        """See `KeysWriter`."""
+        return keys_file.identity(self._driver).secret
+
     def stored(self, stream: str) -> StoredKeys:
         """See `KeysWriter`."""
         return _stored(self._driver, stream)
@@ -66,6 +70,18 @@ class SqliteWriter:
     def note_request(self, erasure: KeyErasure) -> None:
         """See `KeysWriter`."""
         self._driver.execute(_INSERT_REQUEST, erasure)
+
+    def rewrite(self, change: Callable[[bytes], bytes], *, wrapped: bool) -> None:
+        """See `KeysWriter`."""
+        self._driver.create_function("changed", 1, change)
+        number = keys_file.WRAPPED_FORMAT if wrapped else keys_file.CLEAR_FORMAT
+        self._driver.execute("UPDATE keys_meta SET format = ?, secret = changed(secret)", (number,))
+        self._driver.execute("ALTER TABLE nodes RENAME TO nodes_before")
+        self._driver.execute(keys_file.nodes_statement(wrapped=wrapped))
+        self._driver.execute(
+            "INSERT INTO nodes SELECT stream, series, depth, prefix, changed(material) FROM nodes_before"
+        )
+        self._driver.execute("DROP TABLE nodes_before")
 
     def note_change(self) -> None:
         """See `KeysWriter`. SQLite notes every commit."""
