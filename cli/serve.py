@@ -34,6 +34,15 @@ Proxies = Annotated[
         "--proxy-address", metavar="ADDRESS", help="Address or network of the proxy; by default this machine."
     ),
 ]
+TrustHeader = Annotated[
+    str,
+    typer.Option(
+        "--trust-header", metavar="NAME", help="Header in which the proxies of --proxy-address name who has logged in."
+    ),
+]
+KnownUsers = Annotated[
+    Path | None, typer.Option("--users", metavar="FILE", help="With --trust-header: what each user may do, in TOML.")
+]
 RequireToken = Annotated[bool, typer.Option("--require-token", help="Ask this machine's requests for a token, too.")]
 Write = Annotated[bool, typer.Option("--write", help="Let the console change the store. API and MCP may anyway.")]
 ReadOnly = Annotated[bool, typer.Option("--read-only", help="Refuse every write, of console, API and MCP.")]
@@ -61,6 +70,8 @@ def serve(
     tls_key: TlsKey = None,
     behind_proxy: BehindProxy = False,
     proxy_address: Proxies = None,
+    trust_header: TrustHeader = "",
+    users: KnownUsers = None,
     require_token: RequireToken = False,
     allow_host: AllowHost = None,
     allow_origin: AllowOrigin = None,
@@ -87,6 +98,8 @@ def serve(
         raise UsageError("use --write without --read-only")
     if backup_keys is not None and no_keys:
         raise UsageError("use --backup-keys without --no-keys")
+    if trust_header and not proxy_address:
+        raise UsageError("use --trust-header with --proxy-address, the address of the proxy that may send it")
     require("server", *PACKAGES)
     from mnemolog.server.application import serve_store
     from mnemolog.server.http.config import LOOPBACK_ADDRESSES, ServerConfig
@@ -99,6 +112,8 @@ def serve(
         tls_key=tls_key,
         behind_proxy=behind_proxy,
         proxies=tuple(proxy_address or LOOPBACK_ADDRESSES),
+        trust_header=trust_header,
+        users=users,
         require_token=require_token,
         hosts=tuple(allow_host or ()),
         origins=tuple(allow_origin or ()),

@@ -39,28 +39,24 @@ async def serve_store(path: Any, config: ServerConfig, *, started: Callable[[str
     async with AsyncMemoryStore.open(path, telemetry=metrics, **how) as store:
         followers = Followers(store)
         metrics.gauge("mnemolog_http_followers", "Streams that follow the log.", lambda: followers.count)
-        read_only = how.get("read_only", False)
-        async with application(store, config, metrics, read_only=read_only, followers=followers) as app:
-            guard = Guard(app, config, metrics, probes=probes(store))
-            await serve(guard, config, started=started, stop=followers.stop)
+        memory = Memory(store, agent=config.agent, read_only=how.get("read_only", False))
+        callers = Callers(store, config.known_users())
+        async with application(memory, callers, config, metrics, followers=followers) as app:
+            answering = probes(memory, callers if config.needs_token else None)
+            guard = Guard(app, config, metrics, probes=answering)
+            await serve(guard, config, started=started, stop=followers.stop, users=callers.users)
 
 
 @asynccontextmanager
 async def application(
-    store: AsyncMemoryStore,
-    config: ServerConfig,
-    metrics: Metrics,
-    *,
-    read_only: bool,
-    followers: Followers | None = None,
+    memory: Memory, callers: Callers, config: ServerConfig, metrics: Metrics, *, followers: Followers | None = None
 ) -> AsyncIterator[Starlette]:
     """Return what answers requests, while the model is loaded in the background."""
-    memory, callers = Memory(store, agent=config.agent, read_only=read_only), Callers(store)
-    bodies = Bodies(config.body_max)
+    store, bodies = memory.store, Bodies(config.body_max)
     routes = [metrics_route(metrics), _mcp_route(memory, config, bodies)]
     pages: dict[str, Any] = {}
     if not config.mcp_only:
-        console, pages = _console(store, config, callers, read_only=read_only)
+        console, pages = _console(store, config, callers, read_only=memory.read_only)
         routes += console
     middleware = [
         Middleware(Authentication, callers=callers, store=store, needs_token=config.needs_token, **pages),

@@ -17,9 +17,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mnemolog import AsyncMemoryStore, acting_as
+from mnemolog.adapters.support.agent_tools import Memory
 from mnemolog.server.application import application
 from mnemolog.server.console.all_pages import console_routes
 from mnemolog.server.http.access import Caller, local_caller
+from mnemolog.server.http.authentication import Callers
 from mnemolog.server.http.config import ServerConfig
 from mnemolog.server.http.metrics import Metrics
 
@@ -102,7 +104,7 @@ def opened_server(folder: Path) -> Iterator[Browser]:
         stack = AsyncExitStack()
         store = runner.run(stack.enter_async_context(AsyncMemoryStore.open(folder, model=None)))
         config = ServerConfig(require_token=True, write=True)
-        app = runner.run(stack.enter_async_context(application(store, config, Metrics(), read_only=False)))
+        app = runner.run(stack.enter_async_context(application(Memory(store), Callers(store), config, Metrics())))
         try:
             yield Browser(app, store, runner)
         finally:

@@ -46,7 +46,7 @@ PURGED_FILE: Final = "purged.json"
 """In the folder of projections, so that it is deleted, moved and copied with them."""
 _ID_BYTES: Final = 8
 _TRIES: Final = 3
-NOTE_S: Final = 60.0
+NOTE_S: Final = 5.0
 """How often an open node notes how far it has read, at most."""
 BUSY_S: Final = 0.5
 """How long it waits while another one purges, before it looks again."""

@@ -1,16 +1,25 @@
-"""Who calls, what that caller may do, and which part of the store answers."""
+"""Who calls, what that caller may do, and which part of the store answers.
+
+A person may be known by a proxy, which has asked for a login and sends a name in a header.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import tokens
-from mnemolog.domain.scope import Scopes
-from mnemolog.domain.tokens import Token, Verb
+from mnemolog.domain.errors import InvalidInput, MnemologError
+from mnemolog.domain.scope import Scopes, parse_scopes
+from mnemolog.domain.tokens import Token, Verb, new_token
+from mnemolog.infra.runtime.regular_files import read_file
+from mnemolog.server.http.connections import PEER
 from mnemolog.server.http.problems import RequestRefused
 
 VERBS: Final = frozenset[Verb](tokens.VERBS)
@@ -64,3 +73,65 @@ def token_caller(store: AsyncMemoryStore, token: Token) -> Caller:
         store=store,
         token=token.id,
     )
+
+
+class User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a person may do, as a token says it."""
+
+    verbs: tuple[str, ...]
+    scopes: tuple[str, ...] = ()
+    """Where; everywhere if empty."""
+
+
+class Users:
+    """The people whom a proxy has authenticated: it names them in a header, and a file says what each may do."""
+
+    def __init__(self, header: str, file: Path, proxies: Sequence[str]) -> None:
+        """`proxies` are the addresses or networks that may send the header. Raises `InvalidInput`, as `read` does."""
+        self._header, self._file = header.lower().encode(), file
+        self._proxies = [ip_network(proxy) for proxy in proxies]
+        self._users: Mapping[str, User] = {}
+        self.read()
+
+    def read(self) -> None:
+        """Read the file, TOML with a table for each user: `["ann@example.org"]`, `verbs = ["read"]`, `scopes = []`.
+
+        Raises `InvalidInput`; then what was read before holds.
+        """
+        try:
+            users = msgspec.convert(tomllib.loads(read_file(self._file, follow=True).decode()), dict[str, User])
+            checked = [
+                new_token("", "", actor=name, verbs=user.verbs, scopes=user.scopes, expires_at=None)
+                for name, user in users.items()
+            ]
+        except (OSError, ValueError, MnemologError) as error:
+            raise InvalidInput("users", f"{self._file} cannot be used: {error}") from error
+        self._users = {user.acts_as: User(tuple(user.verbs), tuple(user.scopes)) for user in checked}
+
+    def name_in(self, scope: Any) -> str:
+        """Return the name that a request carries, empty if none. Raises `RequestRefused` where it may not carry one."""
+        sent: list[str] = [value.decode(errors="replace") for name, value in scope["headers"] if name == self._header]
+        if not sent:
+            return ""
+        peer = scope["state"].get(PEER)
+        if len(sent) > 1 or peer is None or not any(ip_address(peer) in proxy for proxy in self._proxies):
+            why = f"only the proxy may send {self._header.decode()}, and once; this came from {peer or 'elsewhere'}"
+            raise RequestRefused("HeaderNotTrusted", 403, why, "see --trust-header and --proxy-address")
+        return sent[0].strip()
+
+    def user(self, name: str) -> User:
+        """Return what a person may do. Raises `RequestRefused` for one who is not in the file."""
+        if (user := self._users.get(name)) is None:
+            why = f"the proxy knows {name!r}, but this server does not"
+            raise RequestRefused("Forbidden", 403, why, "the file of --users says who may do what")
+        return user
+
+
+def user_caller(store: AsyncMemoryStore, name: str, user: User) -> Caller:
+    """Return a person. `store` is the store within the scopes of the user."""
+    return Caller(actor=name, verbs=VERBS & frozenset(user.verbs), scopes=scopes_of(user), store=store)
+
+
+def scopes_of(user: User) -> Scopes:
+    """Return where a person may do something; everywhere if empty."""
+    return parse_scopes(user.scopes) if user.scopes else ()

@@ -25,14 +25,14 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_list import without_scope_warnings
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.errors import LimitExceeded, MnemologError
+from mnemolog.domain.errors import LimitExceeded, LogUnreachable, MnemologError
 from mnemolog.domain.request import acting_as
 from mnemolog.domain.scope import Boundary, Scopes, parse_scopes
 from mnemolog.domain.tokens import KnownToken, Token, TokensState, digest_of_secret, id_of
 from mnemolog.infra.runtime.lru_cache import LruCache
-from mnemolog.server.http.access import Caller, local_caller, token_caller
+from mnemolog.server.http.access import Caller, User, Users, local_caller, scopes_of, token_caller, user_caller
 from mnemolog.server.http.operation_table import MCP_PATH, PREFIX, SCOPE_HEADER
-from mnemolog.server.http.problems import problem, problem_of, send_problem
+from mnemolog.server.http.problems import RequestRefused, problem, problem_of, send_problem
 from mnemolog.store import MemoryStore
 
 REFUSED_S: Final = 0.05
@@ -41,6 +41,8 @@ FAILURES_PER_MINUTE: Final = 60
 """How many requests with an invalid token an address may make; then they are answered with 429."""
 PUBLIC_BODY_MAX: Final = 16 * 1024
 """Bytes of the body of a request that anybody may make."""
+AWAY_S: Final = 3_600.0
+"""How long tokens that were valid when the log answered last may still read, in seconds: none can be revoked there."""
 PARTS_MAX: Final = 1_000
 """Parts of the store that are kept, one for each set of scopes."""
 ADDRESSES_MAX: Final = 10_000
@@ -55,9 +57,16 @@ Known = tuple[TokensState, datetime]
 
 
 class Callers:
-    """Finds the holders of tokens. A token that was revoked by any process is not found from then on."""
+    """Finds who makes a request. A token that was revoked by any process is not found from then on.
 
-    def __init__(self, store: AsyncMemoryStore) -> None:
+    While the log cannot be reached, those count that were known when it answered last, for `AWAY_S`.
+    """
+
+    def __init__(self, store: AsyncMemoryStore, users: Users | None = None) -> None:
+        """`users` may come without a token."""
+        self.users = users
+        self._last: tuple[TokensState, float] | None = None
+        """The tokens that were read last, and when that was."""
         self._store, self._tokens = store, tokens_of(with_pools(store)[0])
         self._parts: LruCache[Scopes, AsyncMemoryStore] = LruCache(PARTS_MAX)
         self._reading: asyncio.Task[Known] | None = None
@@ -74,10 +83,18 @@ class Callers:
             await run_in("access", self._store, lambda _: self._tokens.save_uses())
         return token_caller(await self._part(token.scopes), token)
 
+    async def person(self, name: str, user: User) -> Caller:
+        """Return the caller that a proxy has authenticated."""
+        return user_caller(await self._part(scopes_of(user)), name, user)
+
     async def within(self, caller: Caller, scopes: Sequence[str]) -> Caller:
         """Return a caller for a request within some scopes. Raises `OutsideScope`, `InvalidInput`."""
         wanted = Boundary(caller.scopes).narrow(parse_scopes(scopes))
         return msgspec.structs.replace(caller, store=await self._part(wanted), scopes=wanted)
+
+    async def require_known(self) -> None:
+        """Raise `LogUnreachable` while it is unknown which tokens are valid."""
+        await self._read_now()
 
     async def _part(self, scopes: Scopes) -> AsyncMemoryStore:
         """Return the store within some scopes. All requests within them share it, with its prefetches."""
@@ -99,7 +116,14 @@ class Callers:
         if before is not None:
             await asyncio.wait([before])
         self._reading, self._next = self._next, None
-        return await run_in("access", self._store, _known)
+        try:
+            known, now = await run_in("access", self._store, _known)
+        except LogUnreachable:
+            if self._last is None or monotonic() - self._last[1] > AWAY_S:
+                raise
+            return self._last[0], await run_in("access", self._store, _now)
+        self._last = known, monotonic()
+        return known, now
 
 
 class RequestBuckets:
@@ -132,8 +156,12 @@ def find_token(known: Mapping[str, KnownToken], secret: str, *, now: datetime) -
 _NO_DIGEST: Final = bytes(32)
 
 
+def _now(store: MemoryStore) -> datetime:
+    return to_datetime(clock_of(store).now())
+
+
 def _known(store: MemoryStore) -> Known:
-    return tokens_of(store).known(), to_datetime(clock_of(store).now())
+    return tokens_of(store).known(), _now(store)
 
 
 class Authentication:
@@ -169,8 +197,9 @@ class Authentication:
         began = self._time()
         headers = dict(scope["headers"])
         try:
-            given = self._token_in(scope, headers)
-            caller = self._local if given is None else await self._callers.caller_of(given)
+            given, caller = self._token_in(scope, headers), await self._person(scope, headers)
+            if caller is None:
+                caller = self._local if given is None else await self._callers.caller_of(given)
             if caller is None:
                 await self._let_in_or_refuse(scope, headers, receive, send, is_wrong=given is not None)
                 return
@@ -178,6 +207,9 @@ class Authentication:
                 send = _DelayedRefusals(send, began, self._time, self._sleep)
             if (wanted := _wanted_scopes(scope, headers)) is not None:
                 caller = await self._callers.within(caller, wanted)
+        except RequestRefused as error:
+            await send_problem(send, error.members)
+            return
         except MnemologError as error:
             await send_problem(send, problem_of(error))
             return
@@ -185,6 +217,13 @@ class Authentication:
         # The tools of MCP pass warnings about scopes on.
         with acting_as(caller.actor), nullcontext() if scope["path"] == MCP_PATH else without_scope_warnings():
             await self._app(scope, receive, send)
+
+    async def _person(self, scope: Any, headers: dict[bytes, bytes]) -> Caller | None:
+        """Return whom the proxy names, unless a program has sent a token. Raises `RequestRefused`."""
+        users = self._callers.users
+        if users is None or not (name := users.name_in(scope)) or b"authorization" in headers:
+            return None
+        return await self._callers.person(name, users.user(name))
 
     def _token_in(self, scope: Any, headers: dict[bytes, bytes]) -> str | None:
         """Return the token that a request carries, empty for other credentials; None if it carries none."""

@@ -14,6 +14,7 @@ import msgspec
 from mnemolog.adapters.support.agent_tools import Toolset
 from mnemolog.defaults import BODY_MAX, DEFAULT_AGENT, DEFAULT_PORT
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.server.http.access import Users
 from mnemolog.server.http.connections import Limits
 from mnemolog.server.http.execution import Folders
 
@@ -40,6 +41,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A reverse proxy terminates TLS: what it says in `X-Forwarded-For` and `X-Forwarded-Proto` is believed."""
     proxies: Sequence[str] = LOOPBACK_ADDRESSES
     """Addresses or networks of that proxy."""
+    trust_header: str = ""
+    """The header in which that proxy names the person whom it has authenticated; empty: none."""
+    users: Path | None = None
+    """The file that says what each of these people may do."""
     require_token: bool = False
     """Whether requests from this machine need a token, too."""
     hosts: Sequence[str] = ()
@@ -90,7 +95,15 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
         for proxy in self.proxies:
             _check_network(proxy)
+        if bool(self.trust_header) != (self.users is not None) or (self.trust_header and not self.behind_proxy):
+            why = "a proxy that authenticates people needs --behind-proxy, --trust-header and --users together"
+            raise InvalidInput("trust_header", why)
+        self.known_users()
         self.tls()
+
+    def known_users(self) -> Users | None:
+        """Return who may come without a token, None without such a proxy. Raises `InvalidInput`."""
+        return None if self.users is None else Users(self.trust_header, self.users, self.proxies)
 
     def names(self) -> frozenset[str]:
         """Return the names of hosts that are let in, without ports."""
@@ -104,12 +117,17 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.set_alpn_protocols(["http/1.1"])
+        self.read_certificate(context)
+        return context
+
+    def read_certificate(self, context: ssl.SSLContext) -> None:
+        """Read the files of the certificate, which new connections use from then on. Raises `InvalidInput`."""
+        assert self.tls_cert is not None
         try:
             context.load_cert_chain(self.tls_cert, self.tls_key)
         except (OSError, ValueError) as error:
             why = f"cannot use {self.tls_cert} with the key {self.tls_key}: {error}"
             raise InvalidInput("tls_cert", why) from error
-        return context
 
     def listen(self) -> socket.socket:
         """Return a listening socket. Raises `InvalidInput` for an address that is not available."""

@@ -25,11 +25,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mnemolog.domain.display import visible
 
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What stops a server. SIGHUP is what a closed terminal sends, or who renews a certificate."""
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+"""What stops a server. SIGHUP does so where a terminal may send it, which was closed; else files are read again."""
 PLACES_MIN: Final = 4
 RUNNING: Final = "running"
 """The name in the state of a scope of what learns that its client has hung up."""
+PEER: Final = "peer"
+"""The name in the state of a scope of the address that the connection came from, whatever its headers say."""
 WATCH_S: Final = 0.5
 RETRY_S: Final = 0.1
 MINUTE_S: Final = 60.0
@@ -83,19 +85,34 @@ class Connections:
         """How many are open."""
         return len(self._open)
 
-    async def serve(self, server: uvicorn.Server, listening: socket.socket, *, started: Callable[[], object]) -> None:
+    async def serve(
+        self,
+        server: uvicorn.Server,
+        listening: socket.socket,
+        *,
+        started: Callable[[], object],
+        read_again: Callable[[], object] = lambda: None,
+    ) -> None:
         """Run `server` until one of `SIGNALS`, with the connections of a listening socket.
 
-        `started` is called once clients can connect. Afterwards the program has its own handlers of signals again.
+        `started` is called once clients can connect, `read_again` at SIGHUP. Afterwards the program has its own
+        handlers of signals again.
         """
+        loop = asyncio.get_running_loop()
 
         def stop(*_: object) -> None:
             server.should_exit = True
 
+        def hang_up(*_: object) -> None:
+            loop.call_soon_threadsafe(read_again)
+
         # uvicorn takes signals once it runs. When it has stopped, it raises the signal again, which would keep the
         # store from being closed.
-        heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # As `nohup` sets it.
+        heard = [number for number in (*SIGNALS, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, stop) for number in heard}
+        if signal.SIGHUP not in heard or sys.stdin is None or not sys.stdin.isatty():  # Not of a terminal, or `nohup`.
+            before.setdefault(signal.SIGHUP, signal.SIG_IGN)
+            signal.signal(signal.SIGHUP, hang_up)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._accepting = tasks.create_task(self._accept(listening, server))
@@ -213,6 +230,7 @@ class _Connection(H11Protocol):
         self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
     ) -> None:
         self._scope = scope
+        scope["state"][PEER] = (scope["client"] or (None,))[0]  # Before `X-Forwarded-For` takes its place.
         self.waits, self.deadline = False, inf
         if _has_body(scope["headers"]):
             self.waits, self.deadline = True, self.loop.time() + self._limits.body_s

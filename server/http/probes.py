@@ -11,22 +11,29 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.adapters.support.agent_tools.memory import NO_MODEL, Memory
 from mnemolog.domain.errors import MnemologError, OutsideScope
 from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Callers
 from mnemolog.server.http.guard import App
 from mnemolog.server.http.metrics import CONTENT_TYPE, Metrics
 from mnemolog.server.http.problems import problem, problem_response
 
-READY_TIMEOUT_S: Final = 5.0
+READY_TIMEOUT_S: Final = 8.0
+"""Longer than a call waits for PostgreSQL to come back: afterwards it is known whether recalls are answered without."""
 KEPT_S: Final = 1.0
 """How long an answer of `/readyz` is kept: it needs no token, and asks the log."""
+LOG_AWAY: Final = "degraded: the log cannot be reached; recalls are answered from this node, nothing is recorded"
+LOADING: Final = "degraded: the model is being loaded; recalls search by words only"
+NOT_LOADED: Final = "degraded: the model cannot be loaded; recalls search by words only"
 
 
-def probes(store: AsyncMemoryStore) -> dict[str, App]:
-    """Return what answers without a token: `/healthz` (the process is alive) and `/readyz` (its store answers)."""
-    ready = _Ready(store)
-    return {"/healthz": PlainTextResponse("ok\n"), "/readyz": ready}
+def probes(memory: Memory, callers: Callers | None) -> dict[str, App]:
+    """Return what answers without a token: `/healthz` (the process is alive) and `/readyz` (it answers recalls).
+
+    `callers` are asked whether they know the tokens; None where no request needs one.
+    """
+    return {"/healthz": PlainTextResponse("ok\n"), "/readyz": _Ready(memory, callers)}
 
 
 def metrics_route(metrics: Metrics) -> Route:
@@ -43,11 +50,11 @@ def metrics_route(metrics: Metrics) -> Route:
 
 
 class _Ready:
-    """Whether the log answers and its projections can be used; if not, the class of the error."""
+    """Whether recalls are answered, and what is degraded; if they are not, the class of the error."""
 
-    def __init__(self, store: AsyncMemoryStore) -> None:
-        self._store = store
-        self._answer, self._until = PlainTextResponse("ready\n"), 0.0
+    def __init__(self, memory: Memory, callers: Callers | None) -> None:
+        self._memory, self._callers = memory, callers
+        self._until = 0.0
         self._asking: asyncio.Task[Response] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -58,16 +65,22 @@ class _Ready:
     async def _asked(self) -> Response:
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
-                await self._store.head()
+                if self._callers is not None:
+                    await self._callers.require_known()
                 # A start in the future: forces the views up to date, returns no rows.
-                await self._store.sessions(since=datetime.now(UTC) + timedelta(days=1))
+                found = await self._memory.store.sessions(since=datetime.now(UTC) + timedelta(days=1))
+                if found.stale is None:
+                    await self._memory.store.head()
         except TimeoutError:
             return self._not_ready(f"the store did not answer within {READY_TIMEOUT_S:g} s")
         except (MnemologError, OSError) as error:
             return self._not_ready(type(error).__name__)
         finally:
             self._until = monotonic() + KEPT_S
-        return PlainTextResponse("ready\n")
+        degraded = [] if found.stale is None else [LOG_AWAY]
+        if self._memory.model not in ("ready", NO_MODEL):
+            degraded.append(LOADING if self._memory.model == "loading" else NOT_LOADED)
+        return PlainTextResponse("".join(f"{line}\n" for line in ("ready", *degraded)))
 
     def _not_ready(self, why: str) -> Response:
         return problem_response(

@@ -12,6 +12,8 @@ from typing import Any, Final
 import uvicorn
 
 from mnemolog.domain import structured_log
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.server.http.access import Users
 from mnemolog.server.http.bodies import LARGE
 from mnemolog.server.http.config import ServerConfig, bracketed
 from mnemolog.server.http.connections import Connections, descriptors_left, quieten
@@ -26,18 +28,33 @@ async def serve(
     *,
     started: Callable[[str], object],
     stop: Callable[[], object] = lambda: None,
+    users: Users | None = None,
 ) -> None:
     """Answer requests until SIGINT or SIGTERM. `started` is called with the URL. Raises `InvalidInput`.
 
-    `config` was checked. At the signal the server stops accepting connections, calls `stop`, and completes the requests
-    that run, for `config.drain_s` at most. The caller closes the store: then all that was acknowledged is durable.
+    `config` was checked. At SIGHUP the certificate and the file of `users` are read again. At the other signals the
+    server stops accepting connections, calls `stop`, and completes the requests that run, for `config.drain_s` at most.
+    The caller closes the store: then all that was acknowledged is durable.
     """
     quieten()
     _open_more_files()
     _return_memory()
+    tls = config.tls()
+
+    def read_again() -> None:
+        try:
+            if tls is not None:
+                config.read_certificate(tls)
+            if users is not None:
+                users.read()
+        except InvalidInput as error:
+            structured_log.error("http.not_reread", error=error)
+        else:
+            structured_log.info("http.reread")
+
     with config.listen() as listening:
         connections = Connections(
-            config.limits, descriptors=descriptors_left(listening.fileno()), token=config.needs_token, tls=config.tls()
+            config.limits, descriptors=descriptors_left(listening.fileno()), token=config.needs_token, tls=tls
         )
         guard.metrics.gauge("mnemolog_http_connections", "Connections that are open.", lambda: connections.count)
         host, port = bracketed(config.host) if config.host else "0.0.0.0", listening.getsockname()[1]
@@ -45,6 +62,7 @@ async def serve(
             _Server(guard, config, connections, listening, stop),
             listening,
             started=lambda: started(f"{config.scheme}://{host}:{port}/"),
+            read_again=read_again,
         )
 
 

@@ -12,10 +12,12 @@ import httpx2
 import pytest
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.support.agent_tools import Memory
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import READERS_MAX
 from mnemolog.aio.wrappers import run_in
 from mnemolog.server.application import application
+from mnemolog.server.http.authentication import Callers
 from mnemolog.server.http.config import ServerConfig
 from mnemolog.server.http.connections import Limits
 from mnemolog.server.http.live_events import Followers
@@ -44,7 +46,7 @@ async def serving(folder, **limits):
     async with AsyncMemoryStore.open(folder, model=None) as store:
         followers = Followers(store)
         async with (
-            application(store, config, Metrics(), read_only=False, followers=followers) as app,
+            application(Memory(store), Callers(store), config, Metrics(), followers=followers) as app,
             in_process(app, config, stop=followers.stop) as (port, guard),
         ):
             served = Served(port, guard, store, followers)

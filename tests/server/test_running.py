@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import secrets
 import shlex
+import shutil
 import signal
 import socket
 import ssl
+import subprocess
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
@@ -17,7 +19,7 @@ from mnemolog import InvalidInput, MemoryStore
 from mnemolog.server.http.config import ServerConfig
 from tests.postgres import put_log_in_postgres
 from tests.server.serving import command, server
-from tests.support import WAIT_S, can_mount
+from tests.support import WAIT_S, can_mount, wait_until
 
 FILES_MAX = 80
 
@@ -143,3 +145,16 @@ def test_a_folder_whose_log_is_in_postgres_is_served(folder, postgres_url):
     with server(postgres_url, *new) as (url, _):
         httpx2.put(f"{url}/v1/sessions/trip", json={}, timeout=WAIT_S).raise_for_status()
         assert httpx2.get(f"{url}/v1/head", timeout=WAIT_S).json()["position"] == 1
+
+
+def test_a_renewed_certificate_is_used_after_a_hangup(folder, certificate, tmp_path):
+    """By connections that are made from then on. The service does not end."""
+    cert, key = (shutil.copy(file, tmp_path / file.name) for file in certificate)
+    with server(folder, "--tls-cert", str(cert), "--tls-key", str(key)) as (url, process):
+        where = ("127.0.0.1", int(url.rpartition(":")[2]))
+        before = ssl.get_server_certificate(where)
+        made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+        subprocess.run([*made, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: ssl.get_server_certificate(where) == cert.read_text(), what="the new certificate")
+        assert before != cert.read_text()
