@@ -160,6 +160,8 @@ def test_files_are_kept_by_browsers_until_they_change(reader):
 class Callers:
     """The holders of tokens: `sesame` is the only one."""
 
+    users = None
+
     def __init__(self, store):
         self.caller = Caller(actor="ann", verbs=frozenset({"read"}), store=store)
 
