@@ -263,8 +263,8 @@ def _require_own_folders(layout: StoreLayout) -> None:
 
 
 def _open_log(folder: Path, address: LogAddress | None, clock: Clock, chosen: StoreOptions) -> EventLog:
-    """Open the log, and choose the language of a new one. Raises `InvalidInput` if it has another language."""
-    language = chosen["language"]
+    """Open the log with its settings; choose those of a new one. Raises `InvalidInput` if they contradict its own."""
+    language, redact = chosen["language"], chosen["redact"]
     wanted = None if language is None else parse_language(language)
     log = open_log(
         folder,
@@ -275,11 +275,17 @@ def _open_log(folder: Path, address: LogAddress | None, clock: Clock, chosen: St
         encrypt=chosen["encrypt"],
         read_only=chosen["read_only"],
         address=address,
+        redact=redact if callable(redact) else None,
     )
     try:
         if wanted is not None:
             is_empty = log.head().position == ORIGIN
             log.appends.transact(partial(commands.choose_language, wanted=wanted, change=is_empty))
+        if redact is not None and bool(redact) != log.redaction().on:
+            if not redact:
+                why = "this store replaces secrets; store.admin.set_redaction(False) ends it"
+                raise errors.InvalidInput("redact", why)
+            log.appends.transact(partial(commands.choose_redaction, on=True))
     except errors.MnemologError:
         log.close()
         raise

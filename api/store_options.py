@@ -10,6 +10,7 @@ from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.limits import MEMORY_LIMITS, MemoryLimits
 from mnemolog.domain.options import Option
+from mnemolog.domain.redaction import Redact
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
 from mnemolog.observability.telemetry import Telemetry
 
@@ -35,6 +36,10 @@ class StoreOptions(TypedDict, total=False):
     background: Annotated[bool, Option("embed new turns in a background thread (docs/projector.md)", True)]
     reranker: Annotated[Any, Option(_RERANKER)]
     receipts: Annotated[bool, Option("record each recall and context, unless called with `receipt=False`", False)]
+    redact: Annotated[
+        bool | Redact | None,
+        Option("True: the store replaces secrets in what is recorded from now on; or a function (docs/redaction.md)"),
+    ]
     language: Annotated[str | None, Option("language of a new store: sets which word endings text recall ignores")]
     allow_network_filesystem: Annotated[bool, Option("open a store on a network file system, which is unsafe", False)]
     telemetry: Annotated[Telemetry | None, Option("receives measurements (docs/observability.md)")]

@@ -77,6 +77,8 @@ COMMANDS: Final = {
         "audit": ("recall", "Repeat earlier recalls and contexts and compare them."),
         "judge": ("judgements", "Say which hits of an earlier recall were good."),
         "export": ("history", "Write the log as JSON Lines."),
+        "scan-secrets": ("redaction", "Find keys, tokens and passwords in the log."),
+        "redaction": ("redaction", "Print or change whether secrets are replaced before they are recorded."),
     },
     "Projections and models": {
         "project": ("project", "Embed the turns that have no vector yet."),

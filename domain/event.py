@@ -32,6 +32,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
     actor: str = ""
     """Who appended it (`mnemolog.acting_as`); empty if none was given."""
+    redacted: dict[str, Count] | None = None
+    """How many secrets were replaced in it before it was appended, by kind (`mnemolog.domain.redaction`)."""
 
 
 class RequestedEvent(Event, frozen=True, kw_only=True, omit_defaults=True):

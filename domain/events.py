@@ -253,6 +253,14 @@ class LanguageChosen(Event, frozen=True, kw_only=True):
     """A code of ISO 639-1, such as `de`. Before the first choice it is `en`."""
 
 
+class RedactionChosen(Event, frozen=True, kw_only=True):
+    """From here on secrets are replaced before an event is appended, or not. Recorded in the stream of redaction."""
+
+    topic: ClassVar[str] = "redaction.chosen.v1"
+
+    on: bool
+
+
 class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A recall was answered, and the caller requested its receipt. Recorded in the stream of recalls.
 
@@ -509,6 +517,7 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         SessionSwitched,
         ModelActivated,
         LanguageChosen,
+        RedactionChosen,
         RecallServed,
         ContextServed,
         RecallJudged,

@@ -37,6 +37,8 @@ class Turn(Result, frozen=True, kw_only=True):
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     distrusted: Position | None = None
     """The position of the newest distrust of it that lasts, now: then no answer shows it (docs/provenance.md)."""
+    redacted: dict[str, int] = msgspec.field(default_factory=dict)
+    """How many secrets were replaced in it before it was recorded, by kind (docs/redaction.md)."""
 
     def _shown(self) -> Iterable[str]:
         yield from (f"@{self.position}", f"{self.speaker or self.role.value}: {brief(self.text)}")
@@ -234,4 +236,5 @@ def turn_of(recorded: RecordedEvent, *, session: str, scope: str) -> Turn:
         recorded_at=recorded_at,
         tool_calls=event.tool_calls,
         metadata=event.metadata,
+        redacted=event.redacted or {},
     )

@@ -12,8 +12,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from mnemolog.adapters.importers.turn import ImportedTurn, TurnMaker
+from mnemolog.adapters.importers.turn import ImportedTurn, TurnMaker, redacted
 from mnemolog.domain.message_content import left_out_of
+from mnemolog.domain.redaction import Redaction
 
 _RECALLING: Final = re.compile(r".*(?:memory|mnemolog)\w*__(?:recall|context|timeline)")
 
@@ -55,6 +56,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """Whether keys are places in the session. A copy then has another key: it is found by its text, in its place."""
     folder: str = ""
     """The working folder."""
+
+    def redacted(self, redaction: Redaction) -> Entry:
+        """Return the entry with its turns as the log stores them."""
+        if not redaction.on:
+            return self
+        return msgspec.structs.replace(self, turns=[redacted(turn, redaction) for turn in self.turns])
 
 
 class Reader(Protocol):

@@ -14,7 +14,7 @@ from mnemolog.adapters.importers.fields import FieldMap, parse_field_map
 from mnemolog.adapters.importers.files import files_in, size_of
 from mnemolog.adapters.importers.read import checked_format, open_file
 from mnemolog.adapters.importers.recognition import Item, Recording
-from mnemolog.adapters.importers.turn import DAMAGED, ImportedTurn, event_of
+from mnemolog.adapters.importers.turn import DAMAGED, ImportedTurn, event_of, redacted
 from mnemolog.adapters.support.store_access import log_of, visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import errors, session
@@ -117,6 +117,7 @@ def import_files(
     files, tally.skipped = files_in(paths, format=format, fields=field_map)
     size = sum(map(size_of, files))
     on_refused: OnRefused | None = (lambda error: tally.refused.append(str(error))) if skip_bad else None
+    redaction = log.redaction()
     recording = Recording(log, log.head().position, partial(_record, states=visible_of(store).states))
 
     def record() -> None:
@@ -142,7 +143,7 @@ def import_files(
             with open_file(path, format=format, fields=field_map, progress=tell, on_refused=on_refused) as opened:
                 try:
                     for turn in with_defaults(opened.turns, scope=scope, agent=agent):
-                        recording.add(turn.session, turn)
+                        recording.add(turn.session, redacted(turn, redaction))
                         if recording.is_full:
                             record()
                 except errors.ImportRefused:

@@ -24,6 +24,7 @@ from mnemolog.domain.limits import (
     quoted,
 )
 from mnemolog.domain.message_content import call_name, calls_text
+from mnemolog.domain.redaction import Redaction
 from mnemolog.domain.role import Role, parse_role
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.session import checked_key, checked_session_id
@@ -99,6 +100,11 @@ class SaidTurn(msgspec.Struct, frozen=True, kw_only=True):
     """In any form that is not ambiguous."""
     tool_calls: list[Any] = []
     metadata: dict[str, Any] = {}
+
+
+def redacted(turn: ImportedTurn, redaction: Redaction) -> ImportedTurn:
+    """Return a turn as the log stores it: turns are compared with those that are recorded."""
+    return redaction.fields(turn, "text", "speaker", "tool_calls", "metadata", "session_title")
 
 
 class TurnMaker:

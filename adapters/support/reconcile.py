@@ -34,7 +34,9 @@ def reconcile(session: Session, messages: Sequence[Mapping[str, Any] | NewTurn])
     """
     if len(messages) > TURNS_PER_CALL_MAX:
         raise errors.LimitExceeded("messages", limit=TURNS_PER_CALL_MAX, actual=len(messages), unit="messages")
-    wanted = [_message(place, message, session=session.id) for place, message in enumerate(messages)]
+    redaction = visible_of(session).log.redaction()
+    given = [_message(place, message, session=session.id) for place, message in enumerate(messages)]
+    wanted = [(redaction.event(turn), key) for turn, key in given]
 
     def record_missing() -> list[Turn]:
         version = visible_of(session).version(session.id)

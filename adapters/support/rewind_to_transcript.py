@@ -44,12 +44,13 @@ def rewind_to_transcript(session: Session, messages: Sequence[Message], *, befor
     Returns how many turns were hidden. A session that has ended stays ended. Raises what every append raises.
     """
     roles = [_role(place, message) for place, message in enumerate(messages)]
-    texts = [_text(message) if role == Role.USER else "" for role, message in zip(roles, messages, strict=True)]
+    text = visible_of(session).log.redaction().text
+    texts = [text(_text(message)) if role == Role.USER else "" for role, message in zip(roles, messages, strict=True)]
     users = [place for place, role in enumerate(roles) if role == Role.USER]
     end = len(messages)
     if before is not None:
         newest = users[-1] if users else end
-        end = next((place for place in reversed(users) if texts[place] == before.strip()), newest)
+        end = next((place for place in reversed(users) if texts[place] == text(before.strip())), newest)
     kept = [texts[place] for place in users if place < end]
     said = any(role in (Role.USER, Role.ASSISTANT) for role in roles[:end])
 

@@ -19,6 +19,7 @@ from mnemolog.domain.events import (
     Forgotten,
     ModelActivated,
     RecordedEvent,
+    RedactionChosen,
     SessionStarted,
     SessionSwitched,
     TurnRecorded,
@@ -27,6 +28,7 @@ from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, choose, 
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import ORIGIN, Position, Version
+from mnemolog.domain.redaction import REDACTION_STREAM
 from mnemolog.domain.request import is_of_other_request, with_request, without_actor
 from mnemolog.domain.spans import Span
 from mnemolog.domain.state import CheckpointState, SessionState
@@ -141,7 +143,8 @@ def record_turn(
     if key is not None and (known := tx.find(stream, key)) is not None:
         if isinstance(known.event, Forgotten):
             raise errors.ContentForgotten(stream=stream, key=key, position=known.position)
-        if without_actor(known.event) != turn:
+        before, now = (without_actor(tx.redaction().event(event)) for event in (known.event, turn))
+        if before != now:
             raise errors.DuplicateKey(stream=stream, key=key, position=known.position)
         return Recorded(known, session_id, scope, True)
     session.opened(session_id, state)
@@ -411,6 +414,14 @@ def choose_language(tx: Transaction, wanted: str, *, change: bool = True) -> boo
             f"store.admin.set_language({wanted!r}) changes it",
         )
     return bool([tx.append(LANGUAGE_STREAM, event) for event in chosen])
+
+
+def choose_redaction(tx: Transaction, on: bool) -> bool:
+    """Choose whether secrets are replaced before an event is appended. Return whether that is a change."""
+    if tx.redaction().on == on:
+        return False
+    tx.append(REDACTION_STREAM, RedactionChosen(on=on))
+    return True
 
 
 def evolve_agent_stream(

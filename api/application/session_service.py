@@ -79,6 +79,8 @@ class Sessions:
         self, given: session.SessionLike | None, **about: Unpack[Attributes]
     ) -> tuple[str, SessionStarted]:
         """Return the id and the start of a session; start it if there is none. Raises `SessionDiffers`."""
+        if title := about.get("title"):
+            about["title"] = self._visible.log.redaction().text(title)
         if about.get("scope") is not None:
             about["scope"] = self._visible.boundary.one(about["scope"])
         if (parent := about.get("parent")) is not None:
@@ -107,12 +109,13 @@ class Sessions:
         scope, parent = self._visible.boundary.one(about.get("scope")), about.get("parent")
         name = self._agents.new_session_name() if given is None else session.session_id_of(given, "id")
         chosen = session.checked_session_id(self._states.id_of(session.checked_session_id(name), scope))
-        return chosen, session.new_session(
+        started = session.new_session(
             title=about.get("title") or "",
             agent=self._agents.own(about.get("agent"), scope),
             scope=scope,
             parent=None if parent is None else self._visible.state(session.session_id_of(parent, "parent")).session,
         )
+        return chosen, self._visible.log.redaction().event(started)
 
     def end(self, session_id: str, *, reason: str) -> None:
         """End a session; ending it again changes nothing."""

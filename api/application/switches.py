@@ -161,7 +161,7 @@ class Switches:
             from_=state.session,
             to=self._states.id_of(to or self._agents.new_session_name(), state.started.scope),
             at=None if at is None else self._branch_point(state, at),
-            title=title,
+            title=title and self._visible.log.redaction().text(title),
         )
         return self._transact(lambda tx: commands.branch(tx, asked, self._states, key=key))
 
@@ -189,7 +189,7 @@ class Switches:
         name = None if target is None else session.checked_session_id(session.session_id_of(target, "to"))
         old = None if leave is None else self._visible.state(session.session_id_of(leave))
         left = here = None if old is None else old.session
-        at, turns, given_scope = how.get("at"), how.get("turns"), how.get("scope")
+        at, turns, given_scope, title = how.get("at"), how.get("turns"), how.get("scope"), how.get("title")
         if turns is not None:
             _check_one_of(turns, at)
             if reason is not SwitchReason.REWIND:
@@ -216,7 +216,7 @@ class Switches:
             from_=left,
             to=to,
             at=None if at is None else self._switch_point(at, reason, to=name and to, left=here),
-            title=how.get("title"),
+            title=title and self._visible.log.redaction().text(title),
             scope=of if left is None and left_by(moved, reason=reason, to=to) is None else scope,
         )
         given = current_request_key() if how.get("key") is None else how["key"]

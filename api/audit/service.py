@@ -16,6 +16,7 @@ from mnemolog.audit.log_export import export_log
 from mnemolog.audit.recall_audit import RecallAudit, audit_recalls
 from mnemolog.audit.receipt_audit import LIMIT
 from mnemolog.audit.results import Diff, LogExport, StoredEvent
+from mnemolog.audit.secret_scan import Secret, scan_secrets
 from mnemolog.audit.verification import append_head
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock
@@ -134,6 +135,22 @@ class AuditService:
         """
         first, last = self._range("before", before, "after", after)
         return diff(self._visible, self._projections, before=first, after=last, turns_max=turns_max, progress=progress)
+
+    def scan_secrets(
+        self, *, after: When = ORIGIN, upto: When | None = None, progress: Progress | None = None
+    ) -> Results[Secret]:
+        """Return the secrets in the log after `after`, up to `upto` (the head by default), as redaction knows them.
+
+            store = MemoryStore.open("memory/", model=None)
+            store.session("trip").record("user", "the database is postgres://ada:lovelace@db")
+            store.audit.scan_secrets()[0].kind  # -> 'url-password'
+
+        Each is a position or a time of recording. The answer says where secrets are and how long, not what they are
+        (docs/redaction.md). Raises `InvalidInput`, `UndecodableEvent`.
+        """
+        first, last = self._range("after", after, "upto", upto)
+        found = scan_secrets(self._log, self._visible.read, after=first, upto=last, progress=progress)
+        return Results(found)
 
     def export(
         self,

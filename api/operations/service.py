@@ -99,6 +99,19 @@ class AdminService:
         self._boundary.require_none("admin.set_language")
         return self._log.appends.transact(partial(commands.choose_language, wanted=parse_language(language)))
 
+    def redaction(self) -> bool:
+        """Return whether secrets in what is recorded are replaced (docs/redaction.md)."""
+        self._boundary.require_none("admin.redaction")
+        return self._log.redaction().on
+
+    def set_redaction(self, on: bool) -> bool:
+        """Replace secrets in what is recorded from now on, in every process, or no longer. Return if that is a change.
+
+        The setting is an event. What is in the log stays as it is: `audit.scan_secrets` finds it.
+        """
+        self._boundary.require_none("admin.set_redaction")
+        return self._log.appends.transact(partial(commands.choose_redaction, on=on))
+
     def create_token(
         self,
         actor: str,

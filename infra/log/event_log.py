@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock, within_calendar
@@ -13,6 +14,7 @@ from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
+from mnemolog.domain.redaction import REDACTION_STREAM, Redact, Redaction, evolve_redaction
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, fold_stream, nothing_known
 from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log.appends import Appends
@@ -24,6 +26,8 @@ from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
 
 Result = TypeVar("Result")
+ANSWERS_KEPT: Final = 1_000
+"""Texts whose answer by `redact` is kept: a unit of work may run twice, and a retry is compared with what is there."""
 
 
 class EventLog(fork_guard.OfOneProcess):
@@ -38,15 +42,16 @@ class EventLog(fork_guard.OfOneProcess):
         clock: Clock,
         *,
         read_only: bool = False,
+        redact: Redact | None = None,
     ) -> None:
         self.path, self.identity, self.engine = path, identity, engine
         self.genesis = digest.genesis(**identity._asdict())
-        self._codec = codec
+        self._codec, self._redact = codec, None if redact is None else lru_cache(ANSWERS_KEPT)(redact)
         self.followers = Followers(engine)
         self.appends = Appends(
             engine,
             path=path,
-            transaction=Transaction(clock, codec),
+            transaction=Transaction(clock, codec, self._redact),
             genesis=self.genesis,
             committed=self.followers.notify,
             read_only=read_only,
@@ -263,6 +268,11 @@ class EventLog(fork_guard.OfOneProcess):
         with self._reading() as reads:
             found = reads.last_selected(prefix)
         return None if found is None else Position(found)
+
+    def redaction(self) -> Redaction:
+        """Return what replaces secrets in an event that is appended now."""
+        on = self.version(REDACTION_STREAM) and self.fold(REDACTION_STREAM, evolve_redaction).state
+        return Redaction(self._redact, on=bool(on))
 
     def fold(
         self,

@@ -7,6 +7,7 @@ from types import ModuleType
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock
+from mnemolog.domain.redaction import Redact
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.encryption import Sealer
@@ -36,6 +37,7 @@ def open_log(
     read_only: bool = False,
     keys: KeysEngine | None = None,
     address: LogAddress | None = None,
+    redact: Redact | None = None,
 ) -> EventLog:
     """Open the log in `folder`; with `create`, create both where they do not exist.
 
@@ -43,7 +45,7 @@ def open_log(
     `InvalidInput` if `encrypt` contradicts it. With `identity` the new log is a copy of the log that has it,
     without its keys. With `read_only` no file is written, and its folder may be one that cannot be; appends raise
     `StoreNotWritable`. `keys` are its keys if they are elsewhere; closing the log closes them. With `address` the
-    log is in PostgreSQL, and the folder notes where.
+    log is in PostgreSQL, and the folder notes where. `redact` replaces what a caller wants besides secrets.
 
     Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `StorageFull`, `OutOfDescriptors`, `FormatTooNew`, and
     `InvalidInput` for another `synchronous`; a folder that is not a store is left unchanged.
@@ -93,7 +95,7 @@ def open_log(
             read_only=read_only,
         )
         codec = EventCodec(Sealer(Keyring(keys)))
-    return EventLog(path, identity, engine, codec, clock, read_only=read_only)
+    return EventLog(path, identity, engine, codec, clock, read_only=read_only, redact=redact)
 
 
 def prepare_database(url: str, *, keys: str | None = None) -> bool:

@@ -14,6 +14,7 @@ from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import NO_STREAM, Micros, Position, Version
+from mnemolog.domain.redaction import REDACTION_STREAM, Redact, Redaction, evolve_redaction, require_none
 from mnemolog.domain.stream_fold import (
     Evolve,
     FoldedState,
@@ -45,8 +46,9 @@ class Transaction:
     reads: LogReader
     """Queries on the writer's connection, which sets it. They do not see staged rows."""
 
-    def __init__(self, clock: Clock, codec: EventCodec) -> None:
-        self._clock, self.codec = clock, codec
+    def __init__(self, clock: Clock, codec: EventCodec, redact: Redact | None = None) -> None:
+        """`redact` replaces what a caller wants besides secrets, in a store that replaces these."""
+        self._clock, self.codec, self._redact = clock, codec, redact
         self.head = Position(0)
         self.head_digest = b""
         self.actor = ""
@@ -205,6 +207,11 @@ class Transaction:
         stored.close()
         return found
 
+    def redaction(self) -> Redaction:
+        """Return what `append` replaces secrets with."""
+        on = bool(self.version(REDACTION_STREAM)) and self.fold(REDACTION_STREAM, evolve_redaction)
+        return Redaction(self._redact, on=bool(on))
+
     def append(
         self, stream: str, event: Event, *, expected: Version | None = None, key: str | None = None
     ) -> RecordedEvent:
@@ -220,6 +227,11 @@ class Transaction:
             raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=version)
         if self.actor and not event.actor:  # A request to forget that is made again has the actor of the first time.
             event = msgspec.structs.replace(event, actor=self.actor)
+        if self.version(REDACTION_STREAM) and (redaction := self.redaction()).on:
+            event = redaction.event(event)
+            require_none("key", key)
+            if not version:
+                require_none("stream", stream)
         recorded_at = self._now()
         topic = event.topic
         stored = self.codec.encode(stream, version + 1, event, self.reads)

@@ -27,6 +27,7 @@ from mnemolog.domain.events import (
     NotesCleared,
     RecallJudged,
     RecallServed,
+    RedactionChosen,
     SessionEnded,
     SessionResumed,
     SessionStarted,
@@ -87,6 +88,8 @@ def _session_event(event: Event) -> str | None:
             return f"token {event.id} revoked"
         case LanguageChosen():
             return f"language of the text index: {event.language}"
+        case RedactionChosen():
+            return f"secrets are {'replaced' if event.on else 'no longer replaced'} before they are recorded"
         case RecallServed():
             return f"recall of {event.query!r} answered with {counted(len(event.hits), 'hit')} as of {event.head}"
         case ContextServed():

@@ -28,6 +28,7 @@ KINDS: Final[Mapping[str, str]] = {
     events.RecallJudged.topic: "judgements of a recall",
     events.ModelActivated.topic: "models activated",
     events.LanguageChosen.topic: "languages chosen",
+    events.RedactionChosen.topic: "redactions switched",
     events.ForgetRequested.topic: "requests to forget",
     events.ContentErased.topic: "erasures of content",
     events.ForgetCompleted.topic: "completed requests to forget",

@@ -25,6 +25,7 @@ EXAMPLES: Final[dict[str, Any]] = {
     "description": "Book the train",
     "model": "all-MiniLM-L6-v2",
     "language": "de",
+    "on": True,
     "node": "6f1c",
     "actor": "alice",
     "token": "k3",

@@ -69,6 +69,8 @@ READS = {
     "model list": ["model", "list"],
     "token list": ["token", "list"],
     "language": ["language"],
+    "redaction": ["redaction"],
+    "scan-secrets": ["scan-secrets"],
     "judge": ["judge", "{receipt}", "--nothing"],
     "audit recalls": ["audit", "recalls", "--model", "none"],
     "audit contexts": ["audit", "contexts", "--model", "none"],

@@ -101,6 +101,8 @@ CALLS = {
     "erasures": lambda store: [erasure.reason for erasure in store.audit.erasures()],
     "end": lambda store: store.end_session("twig"),
     "language": lambda store: (store.admin.set_language("de"), store.admin.language()),
+    "redaction": lambda store: (store.admin.set_redaction(True), store.admin.redaction()),
+    "secrets": lambda store: store.audit.scan_secrets(),
     "models": lambda store: store.models.list(),
     "doctor": lambda store: store.admin.doctor().healthy,
     "quarantine": lambda store: store.admin.quarantine().items(),

@@ -142,6 +142,7 @@ class Transcripts:
                 self._lookup, reading.state, reading.links, agent=agent, scope=self._scope
             )
             # Turns are compared with the log only while a file is read from its beginning: later lines are new.
+            redaction = self._lookup.log.redaction()
             upto = ORIGIN if reading.state.offset else self._lookup.head()
             recorder = Recorder(self._store, interpreter, report, agent=agent, upto=upto)
             report.files += 1
@@ -149,7 +150,7 @@ class Transcripts:
                 for entries in reading.entries(report):
                     for entry in entries:
                         try:
-                            recorder.take(entry)
+                            recorder.take(entry.redacted(redaction))
                         except (errors.InvalidInput, errors.SessionError) as error:  # The store refuses a name.
                             report.refuse(errors.ImportRefused(path, reading.state.line, str(error)))
                     if recorder.recording.is_full or reading.is_long_unsaved:
@@ -169,9 +170,10 @@ class Transcripts:
         """Count what is new in a file."""
         if (reading := begin(path, self._offsets, format=self._format)) is not None:
             report.files += 1
+            redaction = self._lookup.log.redaction()
             for entries in reading.entries(report):
                 for entry in entries:
-                    preview.take(entry, report)
+                    preview.take(entry.redacted(redaction), report)
                 if reading.state.line % LINES_MAX == 0:
                     report_progress(reading.state.offset)
                     if self.stop.is_set():

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from mnemolog.adapters.support.graph_checkpoints.contents import Contents, Gone, Refs, refs_of
 from mnemolog.adapters.support.store_access import log_of, open_tables
 from mnemolog.domain import errors
 from mnemolog.domain.events import Event
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.limits import CHECKPOINT_BYTES_MAX
 from mnemolog.domain.position import Position
+from mnemolog.domain.redaction import Redaction
 from mnemolog.domain.thread_events import (
     Blob,
     ChannelValue,
@@ -28,6 +28,7 @@ from mnemolog.domain.thread_events import (
 from mnemolog.domain.threads import ValueAt, checked_thread_id, pack, thread_stream, unpack
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
+from mnemolog.projections.history.thread_contents import Contents, Gone, Refs, refs_of
 from mnemolog.projections.sql.thread_index import FILE, CheckpointAt, ThreadIndex, WriteAt
 from mnemolog.store import MemoryStore
 
@@ -112,18 +113,19 @@ class Threads:
         """
         stream = thread_stream(checked_thread_id(thread))
         while True:  # Retry after each concurrent request to forget: it may remove the parent.
-            contents = self._contents_now()
+            contents, redaction = self._contents_now(), self._log.redaction()
             before = {} if parent is None else self._refs_of(contents, thread, ns, parent)
-            kept, values, fresh = _taken_in(contents, before, channels, changed)
+            kept, values, fresh = _taken_in(contents, redaction, before, channels, changed)
             event = ThreadCheckpointed(
                 id=checkpoint_id,
                 ns=ns,
                 parent=parent,
                 run=run,
-                checkpoint=pack(*checkpoint),
-                metadata=pack(*metadata),
+                checkpoint=pack(checkpoint.kind, redaction.data(checkpoint.data)),
+                metadata=pack(metadata.kind, redaction.data(metadata.data)),
                 values=values,
                 kept=dict(kept),
+                redacted=redaction.counts or None,
             )
             at = self._log.appends.transact(_append_in(contents.epoch, stream, event))
             if at is not None:
@@ -140,9 +142,9 @@ class Threads:
         Writes to a place that has one already are ignored, unless the place is negative: there the last write wins.
         `path` gives the order of the task among others when writes are applied.
         """
-        known = self._index.written(thread, ns, checkpoint_id, task)
+        known, redaction = self._index.written(thread, ns, checkpoint_id, task), self._log.redaction()
         fresh = [
-            ThreadWrite(channel=channel, blob=pack(*value), place=place)
+            ThreadWrite(channel=channel, blob=pack(value.kind, redaction.data(value.data)), place=place)
             for place, channel, value in writes
             if place < 0 or place not in known
         ]
@@ -150,7 +152,14 @@ class Threads:
         if size > CHECKPOINT_BYTES_MAX:
             raise errors.LimitExceeded("writes", limit=CHECKPOINT_BYTES_MAX, actual=size, unit="bytes")
         if fresh:
-            event = ThreadWritten(checkpoint=checkpoint_id, ns=ns, task=task, path=path, writes=fresh)
+            event = ThreadWritten(
+                checkpoint=checkpoint_id,
+                ns=ns,
+                task=task,
+                path=path,
+                writes=fresh,
+                redacted=redaction.counts or None,
+            )
             self._append((thread_stream(checked_thread_id(thread)), event))
 
     def find(self, thread: str, ns: str, checkpoint_id: str | None) -> Checkpoint | None:
@@ -331,7 +340,11 @@ def _append_in(epoch: int, stream: str, event: Event) -> Callable[[Transaction],
 
 
 def _taken_in(
-    contents: Contents, before: Refs, channels: Mapping[str, Callable[[], Typed]], changed: Collection[str]
+    contents: Contents,
+    redaction: Redaction,
+    before: Refs,
+    channels: Mapping[str, Callable[[], Typed]],
+    changed: Collection[str],
 ) -> tuple[Refs, list[ChannelValue], dict[str, ValueAt]]:
     """Return positions of unchanged values, new values as they are stored, and new values as they are cached.
 
@@ -346,7 +359,7 @@ def _taken_in(
         size += len(data)
         if size > CHECKPOINT_BYTES_MAX:
             raise errors.LimitExceeded("checkpoint", limit=CHECKPOINT_BYTES_MAX, actual=size, unit="bytes")
-        last = before.get(name)
+        data, last = redaction.data(data), before.get(name)
         try:
             if last is not None and contents.value(last, name)[3:] == (kind, data):
                 kept[name] = last

@@ -92,6 +92,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "audit.effects": Example("/turns/2/effects"),
     "audit.judge": Example("/receipts/{receipt}/judgement", {"nothing": True, "by": "auditor"}),
     "audit.judgements": Example("/judgements"),
+    "audit.scan_secrets": Example("/secrets"),
     "audit.forgotten": Example("/forgotten"),
     "audit.erasures": Example("/erasures"),
     "audit.pending_erasures": Example("/erasures/pending"),
@@ -104,6 +105,8 @@ EXAMPLES: Final[dict[str, Example]] = {
     "admin.catch_up_vectors": Example("/catch-up/vectors", {}),
     "admin.language": Example("/language"),
     "admin.set_language": Example("/language", {"language": "de"}),
+    "admin.redaction": Example("/redaction"),
+    "admin.set_redaction": Example("/redaction", {"on": True}),
     "admin.nodes": Example("/nodes"),
     "admin.remove_node": Example("/nodes/0123"),
     "admin.create_token": Example(

@@ -18,7 +18,7 @@ from tests.server.serving import server
 _STRUCTURE = """
 id session agent scope position version role key said_at recorded_at changed_at created_at checkpoint items next
 stale value task_changes turns_hidden receipt good bad nothing by judged_at unusable
-valid_from assumed until checked_at state assertions because maker retracted actor reason distrusted
+valid_from assumed until checked_at state assertions because maker retracted actor reason distrusted redacted
 """
 STRUCTURE = frozenset(_STRUCTURE.split())
 """Fields of answers to writes that are no content."""

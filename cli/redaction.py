@@ -1,0 +1,62 @@
+"""Commands on secrets: replace them before they are recorded, and find those that were recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from mnemolog.audit.secret_scan import Secret
+from mnemolog.cli.app import AsJson, Store, StoreCommand, app, typed
+from mnemolog.cli.arguments import open_store
+from mnemolog.cli.output import answer, console
+from mnemolog.cli.progress import bar
+from mnemolog.domain.display import counted
+
+POSITIONS_MAX: Final = 500
+"""How many positions the command that forgets them names; the next scan finds the others."""
+
+
+@app.command("redaction", cls=StoreCommand)
+def redaction(
+    store: Store,
+    on: Annotated[bool | None, typer.Option("--on/--off", help="Replace them from now on, or no longer.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print or change whether secrets in what is recorded are replaced, by every program that uses the store.
+
+    Example: mnemolog redaction memory/ --on
+    """
+    with open_store(store, create=False) as opened:
+        changed = on is not None and opened.admin.set_redaction(on)
+        on = opened.admin.redaction()
+    line = f"{'on' if on else 'off'}: secrets are {'' if on else 'not '}replaced before they are recorded"
+    answer({"redaction": on, "changed": changed}, line, as_json=as_json)
+
+
+@app.command("scan-secrets", cls=StoreCommand)
+def scan_secrets(store: Store, as_json: AsJson = False) -> None:
+    """Find keys, tokens and passwords in the log: position, kind and length of each, never the secret.
+
+    Example: mnemolog scan-secrets memory/
+    """
+    with open_store(store, create=False) as opened, bar("scanning") as progress:
+        found = opened.audit.scan_secrets(progress=progress)
+    answer(found, partial(_show, store=store), as_json=as_json)
+
+
+def _show(found: Sequence[Secret], *, store: Path) -> None:
+    """Print the secrets, and the command that shows what forgetting them would take."""
+    out = console()
+    rows = [(f"@{item.position}", item.kind, item.field, item.session or "", item.masked) for item in found]
+    out.rows(("position", "kind", "field", "session", "secret"), rows)
+    kinds = ", ".join(f"{kind} {number}" for kind, number in sorted(Counter(item.kind for item in found).items()))
+    out.line(f"{counted(len(rows), 'secret')}{kinds and ': '}{kinds}")
+    if found:
+        positions = list(dict.fromkeys(item.position for item in found))[:POSITIONS_MAX]
+        out.line("make them invalid where they are used: backups hold them; then see what would be forgotten:")
+        out.line(typed("forget", store, *(part for at in positions for part in ("--position", at)), "--dry-run"))

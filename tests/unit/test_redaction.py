@@ -1,0 +1,272 @@
+"""Secrets: which are found, what is left alone, and that every text of every event is covered."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import random
+import time
+import uuid
+from pathlib import Path
+from typing import get_type_hints
+
+import msgspec
+import pytest
+
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.events import EVENT_TYPES, TurnRecorded
+from mnemolog.domain.original import Original, original_of, stored_original
+from mnemolog.domain.redaction import KINDS, Redaction, secrets_in
+from mnemolog.infra.log.event_codec import decode, encode
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "events.json").read_text())
+
+
+def letters(count: int, alphabet: str = "aB3xY7") -> str:
+    """So many letters: no secret is written out here, so that no scanner takes this file for a leak."""
+    return (alphabet * count)[:count]
+
+
+def key_block(body: str, *, kind: str = "RSA ", end: bool = True) -> str:
+    """A private key in its block."""
+    return f"-----BEGIN {kind}PRIVATE KEY-----{body}" + (f"-----END {kind}PRIVATE KEY-----" if end else "")
+
+
+GITHUB = "ghp_" + letters(36)
+JWT = ".".join(("eyJ" + letters(17), "eyJ" + letters(30), letters(43)))
+HELD = {
+    "private-key": [
+        key_block(f"\n{letters(64)}\n{letters(20)}=\n"),
+        key_block(rf"\n{letters(64)}\n", kind="OPENSSH "),
+        key_block(f"\n{letters(64)}\n{letters(64)}", kind="", end=False),
+    ],
+    "aws-access-key": ["AKIA" + letters(16, "Q7Z2"), "ASIA" + letters(16, "Q7Z2")],
+    "github": [GITHUB, "ghs_" + letters(36), "github_pat_" + letters(22) + "_" + letters(59)],
+    "gitlab": ["glpat-" + letters(20), "glrt-" + letters(20)],
+    "slack": [
+        "xoxb-" + letters(12, "123") + "-" + letters(24),
+        "xapp-1-A" + letters(10, "B2") + "-" + letters(13, "7"),
+    ],
+    "stripe": ["sk_live_" + letters(24), "rk_test_" + letters(24), "whsec_" + letters(32)],
+    "anthropic": ["sk-ant-api03-" + letters(93) + "-" + letters(6)],
+    "openai": ["sk-proj-" + letters(40) + "_" + letters(20), "sk-" + letters(48)],
+    "google": ["AIza" + letters(35), "GOCSPX-" + letters(28), "ya29." + letters(60)],
+    "npm": ["npm_" + letters(36)],
+    "pypi": ["pypi-AgE" + letters(150)],
+    "hugging-face": ["hf_" + letters(34, "aBxY")],
+    "sendgrid": [f"SG.{letters(22)}.{letters(43)}"],
+    "twilio": ["SK" + letters(32, "0a1b")],
+    "digitalocean": ["dop_v1_" + letters(64, "0a1b")],
+    "shopify": ["shpat_" + letters(32, "0a1b")],
+    "vault": ["hvs." + letters(90)],
+    "age": ["AGE-SECRET-KEY-1" + letters(58, "Q7Z2")],
+    "mnemolog": [f"mnemolog_{letters(12, '0a1b')}_{letters(43)}"],
+    "jwt": [JWT],
+    "private": ["<private>my PIN is 1234</private>", "<PRIVATE>a<private>b</private>c</private>"],
+}
+"""By kind: secrets that are replaced as a whole."""
+AROUND = {
+    "aws-secret-key": ["aws_secret_access_key = {}", 'SecretAccessKey": "{}"'],
+    "slack": ["https://hooks.slack.com/services/{}"],
+    "telegram": ["987654321:AA{}"],
+    "url-password": ["postgres://ada:{}@db.example.com/x", "redis://:{}@localhost:6379"],
+    "authorization": ["Authorization: Bearer {}", "curl -H 'authorization: Basic {}'", "bearer {}"],
+}
+"""By kind: what stands around a secret, and stays."""
+INNER = {
+    "aws-secret-key": letters(40),
+    "slack": f"T{letters(8, 'A1')}/B{letters(8, 'A1')}/{letters(24)}",
+    "telegram": letters(33),
+    "url-password": "p@ss:word",
+    "authorization": letters(24),
+}
+FREE = [
+    *("the AKIA prefix", "AKIA" + letters(17, "Q7Z2"), "xAKIA" + letters(16, "Q7Z2"), "ghp_short", "x" + GITHUB),
+    *("sk-learn and sk-" + letters(20), "task-" + letters(40), "risk-" + letters(32, "0a1b"), "npm_config_registry"),
+    *("eyJhbGciOiJIUzI1NiJ9", "https://example.com:8080/@user", "mailto:ada@example.com", "http://[::1]:80/a@b"),
+    *("postgres://ada:$PASSWORD@db", "https://user:<password>@host", "redis://:${PW}@h", "postgres://db/x?y=a:b@c"),
+    *("The bearer of this letter is a friend.", "Authorization: Bearer <token>", "Authorization: required"),
+    *("class A { private: int x; };", "<private> is a tag", "</private>", "hf_transfer", "SK-123", "SG.x.y"),
+    *("-----BEGIN CERTIFICATE-----\n" + letters(64), "-----BEGIN PRIVATE KEY----- comes first", "12:AA" + letters(33)),
+    *("[REDACTED:github]", "postgres://ada:[REDACTED:url-password]@db", "AGE-SECRET-KEY-1 and more", "mnemolog_x"),
+]
+"""Texts that hold no secret."""
+
+
+@pytest.mark.parametrize(("kind", "secret"), [(kind, one) for kind, some in HELD.items() for one in some])
+def test_a_secret_is_replaced_wherever_it_stands(kind, secret):
+    """Beside other words, in quotes, in JSON within JSON, percent-encoded; and once replaced it is found no more."""
+    for form in ("{}", "use {} now", '"{}",', "key={}", "line\n{}", r"line\n{}", "a%20{}", "({})", "é{}"):
+        redaction = Redaction()
+        found = redaction.text(form.format(secret))
+        assert (found, redaction.counts) == (form.format(f"[REDACTED:{kind}]"), {kind: 1})
+        assert not secrets_in(found)
+
+
+@pytest.mark.parametrize(("kind", "around"), [(kind, one) for kind, some in AROUND.items() for one in some])
+def test_what_stands_around_a_secret_stays(kind, around):
+    """It tells what was there."""
+    assert Redaction().text(around.format(INNER[kind])) == around.format(f"[REDACTED:{kind}]")
+    assert not secrets_in(around.format(f"[REDACTED:{kind}]"))
+
+
+def test_every_kind_has_examples():
+    """A kind cannot be added without them."""
+    assert {kind for kind, *_ in KINDS} | {"private"} == HELD.keys() | AROUND.keys()
+
+
+@pytest.mark.parametrize("text", FREE)
+def test_a_text_without_a_secret_stays(text):
+    """Prefixes, examples, placeholders, and longer words."""
+    assert not secrets_in(text)
+    assert Redaction().text(text) is text
+
+
+def test_of_ten_thousand_hashes_and_identifiers_none_is_touched():
+    """Hexadecimal and base64 digests, commits, UUIDs, random bytes in both alphabets of base64, data URLs."""
+    rng, touched = random.Random(40), []
+    for number in range(10_000):
+        some = rng.randbytes(rng.randint(16, 96))
+        digest = hashlib.new(("md5", "sha1", "sha256", "sha512")[number % 4], some)
+        forms = digest.hexdigest(), digest.hexdigest().upper(), str(uuid.UUID(bytes=some[:16])), some[:16].hex()
+        forms += tuple(
+            encoded(some).decode() for encoded in (base64.b64encode, base64.urlsafe_b64encode, base64.b32encode)
+        )
+        touched += [
+            form for form in (*forms, f"data:image/png;base64,{forms[4]}", f"sha512-{forms[4]}") if secrets_in(form)
+        ]
+    assert touched == []
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *(
+            "-----BEGIN RSA PRIVATE KEY-----",
+            "-----BEGIN PRIVATE KEY----- " + letters(40),
+            "eyJ-",
+            "eyJabc",
+            "eyJ" + "a." * 9,
+        ),
+        *("://a:", "://a:b@", "<private>", "<private>a</private>", "xoxb-", "sk-", "Bearer ", "Authorization: Basic "),
+        *("bearer " + "." * 190, "uthorization" + " " * 8, "access_key=", "12345678:AA", "npm_", " ", "a", "é"),
+    ],
+)
+def test_the_time_grows_with_the_length_and_not_with_its_square(unit):
+    """Whatever is repeated: 8 times as much takes about 8 times as long, never 64 times."""
+
+    def seconds(size):
+        text = unit * (size // len(unit))
+        tries = []
+        for _ in range(3):
+            began = time.process_time()
+            secrets_in(text)
+            tries.append(time.process_time() - began)
+        return min(tries)
+
+    assert seconds(160_000) < 30 * max(seconds(20_000), 0.0002)
+
+
+def planted(hint: object) -> object:
+    """A value of a field with a secret in it, by the type of the field; None if it holds no text."""
+    shape = str(hint)
+    if "Blob" in shape or "Role" in shape or ("str" not in shape and "Any" not in shape):
+        return None
+    if "dict[str, typing.Any]" in shape:
+        return {GITHUB: [{"deep": GITHUB}]}
+    return [GITHUB] if "list[" in shape else GITHUB
+
+
+REFERS = {
+    *("actor.request", "session.started.v1.parent", "value.deleted.v1.key", "checkpoint.deleted.v1.id"),
+    *("checkpoint.restored.v1.id", "fact.asserted.v1.session", "session.switched.v1.from_", "session.switched.v1.to"),
+    *("forget.requested.v1.id", "content.forgotten.v1.request", "forget.completed.v1.requests", "item.touched.v1.key"),
+    *("item.deleted.v1.key", "thread.copied.v1.source", "thread.pruned.v1.hidden", "token.revoked.v1.id"),
+    *(f"source.distrusted.v1.{name}" for name in ("sessions", "appended_by", "maker", "scopes")),
+    *("thread.written.v1.checkpoint", "thread.checkpointed.v1.kept"),
+}
+"""Fields that name what another event has introduced: that one had no secret in its name."""
+MADE = {
+    *(
+        "checkpoint.created.v1.id",
+        "model.activated.v1.fingerprint",
+        "model.activated.v1.model",
+        "language.chosen.v1.language",
+    ),
+    *("token.created.v1.id", "token.created.v1.acts_as", "token.created.v1.verbs", "token.created.v1.scopes"),
+    *(f"thread.checkpointed.v1.{name}" for name in ("id", "ns", "parent", "run")),
+    *(f"thread.written.v1.{name}" for name in ("task", "ns", "path")),
+    *(
+        f"recall.served.v1.{name}"
+        for name in ("mode", "by", "asked", "superseded", "order", "about", "kind", "ranking")
+    ),
+    *(f"recall.served.v1.{name}" for name in ("reranker", "model", "model_name")),
+    *("context.served.v1.form", "context.served.v1.counted_by", "context.served.v1.digest", "item.put.v1.paths"),
+}
+"""Fields that programs make, out of fixed words, names of models, digests and random ids."""
+
+
+@pytest.mark.parametrize("topic", EVENT_TYPES)
+def test_every_text_of_every_event_is_replaced_or_refused(topic):
+    """So a new field cannot let a secret in: whoever adds it has to say what it holds."""
+    sample = next(item for item in GOLDEN if item["topic"] == topic)
+    event, left = decode(topic, bytes.fromhex(sample["state"]), position=1), set()
+    for field, hint in get_type_hints(type(event), include_extras=True).items():
+        value = planted(hint)
+        if value is None or field in ("topic", "redacted", "request", "ranks"):
+            continue
+        try:
+            stored = encode(Redaction().event(msgspec.structs.replace(event, **{field: value})))
+        except InvalidInput as refused:
+            stored = str(refused).encode()
+        if GITHUB.encode() in stored:
+            left.add(f"{topic}.{field}")
+    assert left <= REFERS | MADE
+
+
+def test_the_original_of_a_turn_is_replaced_with_its_text_and_can_be_read():
+    """It is packed with the text as dictionary. JSON is read, so a secret behind an escape is found."""
+    text = f"the key is\n{GITHUB}"
+    data = json.dumps({"content": text, "n": [1, 2.5]}).encode()
+    turn = TurnRecorded(role="user", text=text, original=stored_original(Original(form="x", data=data), text=text))
+    redaction = Redaction()
+    found = redaction.event(turn)
+    assert json.loads(original_of(found).data) == {"content": "the key is\n[REDACTED:github]", "n": [1, 2.5]}
+    assert (found.redacted, Redaction().event(found)) == ({"github": 1}, found)
+    plain = msgspec.structs.replace(
+        turn, text="hi", original=stored_original(Original(form="x", data=b" 1"), text="hi")
+    )
+    assert Redaction().event(plain) == plain
+
+
+@pytest.mark.parametrize("length", [40, 48, 90, 100, 120, 300])
+def test_in_bytes_of_a_serialiser_a_secret_is_replaced_by_as_many_bytes(length):
+    """So msgpack, pickle and other formats with lengths can still be read, whatever letter the length looks like."""
+    secret = "github_pat_" + letters(length - 11)[:244]
+    data = msgspec.msgpack.encode({"a": secret, "b": [secret, "é", 1.5]})
+    redaction = Redaction()
+    found = msgspec.msgpack.decode(redaction.data(data))
+    assert secret not in str(found)
+    assert (len(found["a"]), found["b"][1:], redaction.counts) == (len(secret), ["é", 1.5], {"github": 2})
+
+
+def test_keys_of_objects_are_replaced_and_none_is_lost():
+    """Two keys that become the same stay two. A key may tell what its value is."""
+    value = {GITHUB: 1, GITHUB.replace("a", "b"): 2, "Authorization": "Basic " + letters(12), "[REDACTED:github]": 3}
+    assert Redaction().value(value) == {
+        "[REDACTED:github]": 1,
+        "[REDACTED:github]'": 2,
+        "Authorization": "Basic [REDACTED:authorization]",
+        "[REDACTED:github]''": 3,
+    }
+
+
+def test_a_function_replaces_more_and_what_it_marks_is_counted():
+    """It is applied after the patterns, to texts and JSON. What it returns has to be a text."""
+    redaction = Redaction(lambda text: text.replace("Ada", "[REDACTED:person]"))
+    assert redaction.value(["Ada", {"x": GITHUB}]) == ["[REDACTED:person]", {"x": "[REDACTED:github]"}]
+    assert redaction.data(b'{"who": "\\u0041da"}') == b'{"who":"[REDACTED:person]"}'
+    assert redaction.counts == {"person": 2, "github": 1}
+    with pytest.raises(InvalidInput, match="redact: expected text from the function, got NoneType"):
+        Redaction(lambda text: None).text("x")
