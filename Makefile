@@ -125,7 +125,7 @@ bench-recall: install  ## quality of recall: make bench-recall DATA="path/to/set
 		--json docs/reports/recall-quality.json --page docs/reports/recall-quality.md
 
 fit-recall: install  ## fit the ranking of recall anew: make fit-recall DATA="path/to/set path/to/conversation.jsonl" [STORE=folder]
-	$(BIN)/python -m benchmarks.fit_recall $(DATA) $(STORE:%=--store %) --write projections/recall/relevance_3.json
+	$(BIN)/python -m benchmarks.fit_recall $(DATA) $(STORE:%=--store %) --write projections/recall/relevance_4.json
 
 faults: install  ## every promise put to the test, in docs/reports/faults.md: [SCALE=nightly] [SEED=1] [ONLY="P1 P3"]
 	$(BIN)/python -m pytest tests/faults --scale $(SCALE) $(SEED:%=--seed %) $(ONLY:%=--promise %) --timeout 7200 -q \

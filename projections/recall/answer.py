@@ -31,6 +31,7 @@ PARTS: Final = {
     "date": "the time you named",
     "role": "who said it",
     "recency": "recent",
+    "currency": "tells of a change",
     "base": "any turn",
 }
 """What each part of a score stands for, in words."""

@@ -36,6 +36,7 @@ def hits_of(
     seen_by: Callable[[str], Spans],
     repeated: Mapping[Position, tuple[Position, ...]],
     superseded: Mapping[Position, Position],
+    newer: Mapping[Position, Turn | None],
 ) -> tuple[Hit, ...]:
     """Return ranked turns as hits, each with its best passage for `words` and the turns around it that are wanted.
 
@@ -74,6 +75,7 @@ def hits_of(
                 score_parts=place.parts,
                 before=before,
                 after=after,
+                newer=newer.get(turn.position),
                 exchange=exchange,
                 repeated=repeated.get(turn.position, ()),
                 superseded_by=superseded.get(turn.position),

@@ -1,50 +1,108 @@
-"""Find what a user said later about the same thing: a pointer to it, and no verdict which of the two holds."""
+"""Find what a user said later about the same thing: a pointer, and where it tells of a change, a place before.
+
+Neither is a verdict which of the two holds. Changes are read from patterns of English.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
-from msgspec.structs import replace
 
 from mnemolog.domain.position import Position
 from mnemolog.domain.role import Role
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall.answer import Hit
 from mnemolog.projections.recall.context_rows import Rows
+from mnemolog.projections.recall.request import NOT_NOW, pattern
 from mnemolog.projections.sql import queries
+from mnemolog.projections.sql.words import words_of
 
 if TYPE_CHECKING:
-    from mnemolog.projections.vectors.projection import VectorAnswer
+    from mnemolog.projections.recall.candidates import Candidates
 
+Near = Callable[[Position, list[Position]], dict[Position, float]]
 SIMILAR: Final = 0.4
 """The least cosine similarity of the two. From 0.3 to 0.4 it makes no difference on changed facts."""
 CHARACTERS_MAX: Final = 400
 """A longer turn says many things."""
+ANSWERS: Final = 0.5
+"""The least similarity to the question of a statement that a later one may be put before."""
+SHORT: Final = 160
+"""Both have at most so many characters."""
+BEGINNING: Final = 4
+"""How many words of a statement say whom it is about."""
 
 
-def with_newer(connection: sa.Connection, hits: Sequence[Hit], rows: Rows, vectors: VectorAnswer) -> Iterator[Hit]:
-    """Yield hits with `newer`: the most similar later statement of the same user, if it is similar enough.
+def later_statement(
+    rows: Rows, offered: Collection[Position], near: Near, connection: sa.Connection, position: Position
+) -> Turn | None:
+    """Return the most similar statement that the same user made after a turn, if it is similar enough.
 
-    It is looked for among the candidates of the recall, of the same speaker and scope. An assistant's turn points
-    nowhere.
+    It is one of the `offered` turns, of the same speaker and scope, and no question. An assistant's turn has none.
+    `near` returns the similarities of turns (ascending) to another one.
     """
-    for hit in hits:
-        if hit.role == Role.USER:
-            after, speaker = hit.position, hit.speaker
-            later = [n for n, at in enumerate(rows.positions) if at > after and rows.speakers[n] == speaker]
-            later = [n for n in later if rows.may_be_hits[n] and not rows.ask[n] and rows.roles[n] == Role.USER]
-            statements = sorted(rows.positions[n] for n in later if len(rows.stems[n]) <= CHARACTERS_MAX)
-            hit = replace(hit, newer=_most_similar(connection, hit, vectors.near(after, statements)))
-        yield hit
-
-
-def _most_similar(connection: sa.Connection, hit: Hit, near: dict[Position, float]) -> Turn | None:
-    for at in sorted((at for at in near if near[at] >= SIMILAR), key=lambda at: (-near[at], at)):
-        turn = queries.turns_at(connection, [at]).get(at)
-        if turn is None or turn.scope != hit.scope or turn.said_at < hit.said_at or turn.text == hit.text:
+    n, user = rows.positions.index(position), Role.USER.value
+    if rows.roles[n] != user:
+        return None
+    speaker, said = rows.speakers[n], rows.said[n]
+    columns = zip(rows.positions, rows.said, rows.ask, rows.roles, rows.speakers, rows.stems, strict=True)
+    similarity = near(
+        position,
+        sorted(
+            at
+            for at, when, asks, role, who, stems in columns
+            if at > position and at in offered and role == user and who == speaker
+            if when >= said and not asks and len(stems) <= CHARACTERS_MAX
+        ),
+    )
+    for at in sorted(similarity, key=lambda at: (-similarity[at], at)):
+        if similarity[at] < SIMILAR:
+            break
+        turns = queries.turns_at(connection, [position, at])
+        turn, later = turns.get(position), turns.get(at)
+        if turn is None or later is None or later.scope != turn.scope or later.text == turn.text:
             continue
-        if len(turn.text) <= CHARACTERS_MAX:
-            return turn
+        if len(later.text) <= CHARACTERS_MAX:
+            return later
     return None
+
+
+def change_of(connection: sa.Connection, found: Candidates, query: str, row: int) -> int | None:
+    """Return the row of the later statement that tells of a change of what a row says, if there is one."""
+    rows, position = found.rows, found.rows.positions[row]
+    if found.later is None or rows.ask[row] or (found.similarity or {}).get(position, 0.0) < ANSWERS:
+        return None
+    if (later := found.later(connection, position)) is None:
+        return None
+    earlier = queries.turns_at(connection, [position])[position].text
+    return rows.positions.index(later.position) if tells_of_change(query, earlier, later.text) else None
+
+
+def tells_of_change(query: str, earlier: str, later: str) -> bool:
+    """Whether a later statement tells that what an earlier one says has changed, for a question about the present.
+
+    It has a word of change, it is no wish and not about an earlier time. It has every name and relative of the question
+    that the earlier one has, and begins with no other relative. Both are short.
+    """
+    if max(len(earlier), len(later)) > SHORT or NOT_NOW.search(later) or not _CHANGE.search(later):
+        return False
+    asked, before, after = (frozenset(words_of(text)) for text in (query, earlier, later))
+    names = frozenset(words_of(" ".join(_NAME.findall(f"{query} {earlier}"))))
+    others = _RELATIVES.intersection(words_of(later)[:BEGINNING]) - before
+    return asked & before & (names | _RELATIVES) <= after and not others
+
+
+_NAME: Final = re.compile(r"(?<=[^.!?:] )[A-Z]\w+")
+"""A word with a capital that begins no sentence."""
+_RELATIVES: Final = frozenset(
+    """wife husband partner mother mum mom father dad parents son daughter kids child children brother sister cousin
+    uncle aunt nephew niece grandma grandpa friend boyfriend girlfriend colleague neighbour neighbor""".split()  # noqa: SIM905
+)
+_CHANGE: Final = pattern(
+    "now|no longer|no more|any ?more|these days|by now|instead|since(?! \\d)|after all|turn(?:s|ed) out|from \\w+ on",
+    "mov(?:ed?|ing)|swapped|switched|changed|replac\\w+|(?:took|tak\\w+) over|retir\\w+|left|quit|gave up|stopped",
+    "picked up|died|clos(?:ed|ing)|shut|sold|cancel\\w*|start(?:s|ed|ing)?|beg[au]n|back (?:in|on|to)|rais\\w+|put up",
+    "extend\\w*|doubled|halved|dropped|shifted|upgraded|postponed|rebooked|rescheduled|push\\w* back",
+)

@@ -12,14 +12,15 @@ from hashlib import sha256
 from math import exp, isfinite
 from typing import Final, NamedTuple
 
+import sqlalchemy as sa
+
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.projections.ports import Reranker
-from mnemolog.projections.recall.candidates import Candidates, Ranked
+from mnemolog.projections.recall.candidates import CANDIDATES_MIN, Candidates, Ranked
+from mnemolog.projections.recall.newer import change_of
 from mnemolog.projections.recall.question import DIGEST_BYTES, TEXT, VECTOR, Floor, Mode, Question, floor
 
-CANDIDATES_MIN: Final = 50
-"""Minimum turns that each leg offers. Twice as many gave no measurably better answers on LoCoMo."""
 RERANKED_MAX: Final = 50
 """Number of turns to rerank, from the best one on. Each costs one pass of the model."""
 
@@ -69,13 +70,13 @@ class Ranking:
         self.repeated: dict[Position, tuple[Position, ...]] = {}
         """Turns that a turn stands for, because they say the same."""
 
-    def add(self, found: Candidates, *, wanted: int) -> bool:
+    def add(self, connection: sa.Connection, found: Candidates, *, wanted: int) -> bool:
         """Rank the candidates of the next stage. Return whether it was the last one.
 
         `wanted` is how many turns were requested from each leg. A leg that offers fewer has no more.
         """
         first, rest, below = not self.turns, False, 0
-        for turn in _ordered(found, self._question):
+        for turn in _ordered(connection, found, self._question):
             if self.floor is None:
                 self.floor = floor(turn.relevance, self._question.min_relevance, self._question.mode)
             if turn.position in self._seen:
@@ -144,7 +145,7 @@ def _scores(reranker: Reranker, query: str, texts: Sequence[str]) -> list[float]
     return scores
 
 
-def _ordered(found: Candidates, question: Question) -> Iterator[Ranked]:
+def _ordered(connection: sa.Connection, found: Candidates, question: Question) -> Iterator[Ranked]:
     """Yield ranked turns, best first, ties by position."""
     from mnemolog.projections.recall import scoring  # Imports numpy: load it only for a recall.
 
@@ -160,7 +161,14 @@ def _ordered(found: Candidates, question: Question) -> Iterator[Ranked]:
     if not rows.positions:
         return
     scored = scoring.score(found, query=question.query, weights=question.weights)
-    for n in scored.order():
+    order = scored.order()
+    if found.terms.request.present and question.weights.currency:
+        best = next((n for n in order if rows.may_be_hits[n]), 0)
+        change = change_of(connection, found, question.query, best)
+        if change is not None and scored.total[best] - scored.total[change] <= question.weights.currency:
+            scored.put_before(best, change)
+            order = scored.order()
+    for n in order:
         if not rows.may_be_hits[n] or (VECTOR not in found.legs and not scored.direct[n]):
             continue  # Text only: a neighbour that contains no word of the query is no hit.
         position = rows.positions[n]

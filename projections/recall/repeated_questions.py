@@ -14,6 +14,7 @@ from typing import Any, Final
 from mnemolog.domain.position import Position
 from mnemolog.domain.role import Role
 from mnemolog.projections.recall.context_rows import Rows
+from mnemolog.projections.recall.request import ASKS
 from mnemolog.projections.sql.words import STOP_WORDS, stems_of
 
 SAME_MEANING: Final = 0.8
@@ -24,13 +25,6 @@ _LAST: Final = 6
 """How many of the last stems of a turn are compared before all of them."""
 _ABOUT_ASKINGS: Final = re.compile(r"\b(?:ask\w*|question\w*)\b", re.IGNORECASE)
 """Such a question wants askings: "What did I ask about the ferry?"."""
-_QUESTION: Final = re.compile(
-    r"\?\s*$|^\W*(?:(?:so|and|but|ok|hey|please)\W+)*"
-    r"(?:what|where|when|who|whom|whose|which|why|how|am|is|are|was|were|do|does|did|have|has|had|can|could|will|would"
-    r"|should|tell|remind)\b",
-    re.IGNORECASE,
-)
-"""A query that asks. One of words alone looks for these words, also in questions."""
 _NOT_TELLING: Final = frozenset(stems_of(" ".join(sorted(STOP_WORDS))))
 
 
@@ -54,7 +48,7 @@ def askings(
         is_message = rows.ask[n] or len(asked) >= MESSAGE_WORDS
         if is_message and rows.roles[n] == Role.USER and rows.stems[n].split() == asked:
             found, speakers = {newest}, {rows.speakers[n]}
-    if _ABOUT_ASKINGS.search(query) or not _QUESTION.search(query):
+    if _ABOUT_ASKINGS.search(query) or not ASKS.search(query):
         return frozenset(found)
     known = _NOT_TELLING.union(asked)
     for n in compress(range(len(rows.ask)), rows.ask):

@@ -34,6 +34,8 @@ class Request(NamedTuple):
     topic: str
     """What to search for: the question, or what is left of it without the frame of an order or a summary."""
     whose: Whose
+    present: bool
+    """Whether it asks what holds now."""
 
 
 def request_of(question: Question, language: str) -> Request:
@@ -49,7 +51,9 @@ def request_of(question: Question, language: str) -> Request:
         whose = Whose.USER if question.about == "said" else Whose.ASSISTANT
     elif kind == Kind.ORDER:
         whose = Whose.USER
-    return Request(kind, query if kind == Kind.ANSWER or not is_english else _topic(query), whose)
+    present = is_english and kind == Kind.ANSWER and whose not in (Whose.ASSISTANT, Whose.ADVICE)
+    present = present and bool(ASKS.search(query)) and not (_PAST.search(query) or NOT_NOW.search(query))
+    return Request(kind, query if kind == Kind.ANSWER or not is_english else _topic(query), whose, present)
 
 
 def _asks_for_order(query: str) -> bool:
@@ -65,10 +69,26 @@ def _topic(query: str) -> str:
     return query if STOP_WORDS.issuperset(words_of(rest)) else rest
 
 
-def _pattern(*alternatives: str) -> re.Pattern[str]:
+def pattern(*alternatives: str) -> re.Pattern[str]:
+    """Return a pattern for any of these, as whole words, in upper or lower case."""
     return re.compile(rf"\b(?:{'|'.join(alternatives)})\b", re.IGNORECASE)
 
 
+ASKS: Final = re.compile(
+    r"\?\s*$|^\W*(?:(?:so|and|but|ok|hey|please)\W+)*"
+    r"(?:what|where|when|who|whom|whose|which|why|how|am|is|are|was|were|do|does|did|have|has|had|can|could|will|would"
+    r"|should|tell|remind)\b",
+    re.IGNORECASE,
+)
+"""A query that asks. One of words alone looks for these words, also in questions."""
+NOT_NOW: Final = pattern(
+    "(?:used|going|able) to|before|back then|when i was|ago|original\\w*|at first|in the past|previous\\w*|earlier",
+    "goals?|plan(?:s|ning|ned)?|hop(?:e|es|ing)|wants?|wish|targets?|aims?|would|could|should|might|maybe|if|almost",
+    "think(?:s|ing)? (?:of|about)|considering|looking (?:at|for|into|forward)|(?:i|we)'d (?:love|like)|one day",
+    "today|tonight|tomorrow|for (?:now|the (?:day|week|weekend|night))|temporar\\w*|visiting",
+)
+"""About an earlier time, a wish, a plan, or something that lasts a day."""
+_PAST: Final = pattern("did|was|were|had|first|initial\\w*|former\\w*|until|last|all|both|total|each|between|ever")
 _SAID: Final = (
     r"(?:brought|bring|mention\w*|rais\w+|discuss\w*|talk\w*|spoke|ask\w*|said|say|told|tell|list\w*|describ\w*"
     r"|introduc\w*|cover\w*|report\w*|shared?)(?: up)?(?: about)?"
@@ -76,24 +96,24 @@ _SAID: Final = (
 _OURS: Final = (
     r"(?:all )?(?:of )?(?:our|my|the|these|those|this) (?:\w+ )?(?:conversations?|chats?|discussions?|sessions?)"
 )
-_ORDER: Final = _pattern(
+_ORDER: Final = pattern(
     r"(?:in|the|what|which) (?:order|sequence)(?! to\b)",
     r"in order(?! to\b)",
     r"chronolog\w*|timeline|sequence",
     r"(?:what|which|came) (?:\w+ )?(?:came|first)",
 )
-_I_SAID: Final = _pattern(
+_I_SAID: Final = pattern(
     rf"(?:i|we)(?:'ve|'d)?(?: have| had| first| also| ever)* {_SAID}",
     rf"(?:did|have) (?:i|we)(?: first| ever)? {_SAID}",
 )
-_ADVICE: Final = _pattern("should")
-_SUMMARY: Final = _pattern(
+_ADVICE: Final = pattern("should")
+_SUMMARY: Final = pattern(
     r"summar\w+|recap\w*|sum up|overview|(?:bring|catch) me up|where (?:do )?(?:things|we) stand",
     r"what have (?:we|i) \w+ so far",
 )
-_OF_A_SUMMARY: Final = _pattern(r"(?:in|from|of) (?:your|the|that|my) (?:\w+ )?summar\w+", "summary (?:you|i)")
+_OF_A_SUMMARY: Final = pattern(r"(?:in|from|of) (?:your|the|that|my) (?:\w+ )?summar\w+", "summary (?:you|i)")
 """About a summary that was made."""
-_FRAME: Final = _pattern(
+_FRAME: Final = pattern(
     r"please|i(?:'d| would) like|(?:list|tell|give|show|walk|describe|provide|outline|put)(?: me| us)(?: through)?",
     r"(?:a |an |the )?(?:\w+ )?(?:summar\w+|recap\w*|overview|sum up)(?: (?:of|on|about))?",
     r"(?:(?:in|what|which|the|exact|chronological) )*(?:order|sequence|timeline)(?: in which| that| of)?|in which",

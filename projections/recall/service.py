@@ -25,12 +25,12 @@ from mnemolog.domain.scope import UNBOUNDED, Boundary
 from mnemolog.domain.spans import Span, Spans
 from mnemolog.projections.ports import Append, SpansAt, Timed, untimed
 from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall import cursor as cursors
 from mnemolog.projections.recall.answer import RERANKER, Recall
 from mnemolog.projections.recall.candidates import Candidates, Offer, from_views, with_neighbours
 from mnemolog.projections.recall.cursor import Cursor
 from mnemolog.projections.recall.hits import hits_of
-from mnemolog.projections.recall.newer import with_newer
 from mnemolog.projections.recall.passages import SoughtWords, sought
 from mnemolog.projections.recall.question import TEXT, VECTOR, Floor, Question
 from mnemolog.projections.recall.ranking import Page, Ranking
@@ -264,7 +264,7 @@ class Recalls:
                     leg = self._ask_vectors(question, basis, offer, wanted)
                     connection = snapshot.enter_context(views.database.reading())
                 found = with_neighbours(connection, question, offer, leg.answer)
-                if ranking.add(found, wanted=wanted):
+                if ranking.add(connection, found, wanted=wanted):
                     break
                 wanted *= 2
             if reranker is not None:
@@ -279,6 +279,10 @@ class Recalls:
                 ranked = [turn for turn in ranked if turn.position not in superseded]
             words = sought(offer.terms.stems, offer.found.counts, language=offer.language)
             seen_by = partial(self._seen_by, head=head)
+            newer = dict[Position, Turn | None]()
+            if found.later is not None and ranked and not page.passed_over:
+                count = basis.newer + bool(ranked[0].parts.get("currency"))  # The next one is what it changes.
+                newer = {turn.position: found.later(connection, turn.position) for turn in ranked[:count]}
             hits = hits_of(
                 connection,
                 ranked,
@@ -289,10 +293,8 @@ class Recalls:
                 seen_by=seen_by,
                 repeated=ranking.repeated,
                 superseded=superseded,
+                newer=newer,
             )
-            if leg.answer is not None and not page.passed_over:
-                first, rest = hits[: basis.newer], hits[basis.newer :]
-                hits = (*with_newer(connection, first, found.rows, leg.answer), *rest)
         floor = ranking.floor or Floor(question.min_relevance or 0.0)
         recall = Recall(
             query=question.query,

@@ -10,7 +10,7 @@ import msgspec
 
 from mnemolog.domain import errors
 
-RANKING: Final = "relevance/3"
+RANKING: Final = "relevance/4"
 """Name and version of the ranking, stored in receipts and cursors. Change it whenever the ranking changes."""
 
 WEIGHT_MAX: Final = 100.0
@@ -38,6 +38,8 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     recency: float = 0.0
     """Recently recorded: so much log-odds for the present, divided by e for every `recency_days`."""
     recency_days: float = 30.0
+    currency: float = 3.0
+    """A later statement that tells of a change comes before what it changes, if it is at most so far behind."""
     distinct: bool = True
     """Of several turns of one role, speaker and scope with the same words, return only the best."""
 
