@@ -16,6 +16,7 @@ from mnemolog.domain.role import Role
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.context_rows import Rows
 from mnemolog.projections.recall.request import NOT_NOW, pattern
+from mnemolog.projections.recall.whose_statement import Whose
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.words import words_of
 
@@ -70,14 +71,22 @@ def later_statement(
 
 
 def change_of(connection: sa.Connection, found: Candidates, query: str, row: int) -> int | None:
-    """Return the row of the later statement that tells of a change of what a row says, if there is one."""
+    """Return the row of the later statement that tells of a change of what a row says, if there is one.
+
+    If the question is about others than the user, both have the rarest of its words that the earlier one has.
+    """
     rows, position = found.rows, found.rows.positions[row]
     if found.later is None or rows.ask[row] or (found.similarity or {}).get(position, 0.0) < ANSWERS:
         return None
     if (later := found.later(connection, position)) is None:
         return None
+    other, counts = rows.positions.index(later.position), found.counts
+    if found.terms.request.whose == Whose.OPEN:
+        held = [stem for stem in found.terms.stems if stem in counts.holding and f" {stem} " in rows.stems[row]]
+        if f" {max(held, key=counts.rarity, default='')} " not in rows.stems[other]:
+            return None
     earlier = queries.turns_at(connection, [position])[position].text
-    return rows.positions.index(later.position) if tells_of_change(query, earlier, later.text) else None
+    return other if tells_of_change(query, earlier, later.text) else None
 
 
 def tells_of_change(query: str, earlier: str, later: str) -> bool:

@@ -41,6 +41,7 @@ _REASONS: Final = {
     "date": "it is from the time that the question names",
     "role": "the right side of the conversation said it",
     "recency": "it is recent",
+    "currency": "it tells of a change of what the next one says",
 }
 
 
