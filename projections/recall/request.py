@@ -91,25 +91,33 @@ NOT_NOW: Final = pattern(
 _PAST: Final = pattern("did|was|were|had|first|initial\\w*|former\\w*|until|last|all|both|total|each|between|ever")
 _SAID: Final = (
     r"(?:brought|bring|mention\w*|rais\w+|discuss\w*|talk\w*|spoke|ask\w*|said|say|told|tell|list\w*|describ\w*"
-    r"|introduc\w*|cover\w*|report\w*|shared?)(?: up)?(?: about)?"
+    r"|introduc\w*|cover\w*|report\w*|shared?|wr[io]te)(?: up)?(?: about)?"
 )
 _OURS: Final = (
     r"(?:all )?(?:of )?(?:our|my|the|these|those|this) (?:\w+ )?(?:conversations?|chats?|discussions?|sessions?)"
 )
+_LINES: Final = "(?:a few|one|two|three) (?:lines?|words?|sentences?|paragraph)"
 _ORDER: Final = pattern(
     r"(?:in|the|what|which) (?:order|sequence)(?! to\b)",
     r"in order(?! to\b)",
     r"chronolog\w*|timeline|sequence",
     r"(?:what|which|came) (?:\w+ )?(?:came|first)",
+    r"(?:earliest|oldest)(?: \w+)? first|one after (?:the other|another)|first,? (?:then |and )?second",
+    r"by (?:date|time|age|when)|from (?:the|my) (?:start|beginning|first)|(?:start|beginn)ing with",
+    r"(?:first|earliest|oldest)\b.{1,30}\b(?:last|latest|newest|later|next|top)",
 )
 _I_SAID: Final = pattern(
     rf"(?:i|we)(?:'ve|'d)?(?: have| had| first| also| ever)* {_SAID}",
-    rf"(?:did|have) (?:i|we)(?: first| ever)? {_SAID}",
+    rf"(?:did|have) (?:i|we)(?: first| ever)? {_SAID}|my (?:first )?(?:messages|remarks|mention)",
+    r"(?:points|remarks) (?:did )?(?:i|we) ma[dk]e",
 )
 _ADVICE: Final = pattern("should")
 _SUMMARY: Final = pattern(
     r"summar\w+|recap\w*|sum up|overview|(?:bring|catch) me up|where (?:do )?(?:things|we) stand",
-    r"what have (?:we|i) \w+ so far",
+    r"what have (?:we|i) \w+ so far|where are we (?:with|on)|how (?:do|are) things (?:stand|going)|up to now",
+    rf"gist|in (?:brief|short|{_LINES})|briefly|short version|highlights|run-?down|condense",
+    r"(?:main|key) (?:things|points|facts)|need to know|(?:state|status) of|whole story|refresh my memory|what all",
+    r"(?:update|fill|brief) me(?: in)?",
 )
 _OF_A_SUMMARY: Final = pattern(r"(?:in|from|of) (?:your|the|that|my) (?:\w+ )?summar\w+", "summary (?:you|i)")
 """About a summary that was made."""
@@ -118,9 +126,14 @@ _FRAME: Final = pattern(
     r"(?:a |an |the )?(?:\w+ )?(?:summar\w+|recap\w*|overview|sum up)(?: (?:of|on|about))?",
     r"(?:(?:in|what|which|the|exact|chronological) )*(?:order|sequence|timeline)(?: in which| that| of)?|in which",
     r"chronological(?:ly)?|from (?:earliest|first|oldest) to (?:latest|last|newest)",
-    r"(?:bring|catch) me up(?: to (?:speed|date))?(?: on)?|where (?:do )?(?:things|we) stand(?: (?:with|on))?",
+    r"(?:bring|catch) me up(?: to (?:speed|date))?(?: on)?|(?:where|how) (?:do )?(?:things|we) stand(?: (?:with|on))?",
+    r"where are we(?: (?:with|on))?|(?:the )?(?:gist|highlights|run-?down|state|status|short version|whole story) of",
+    rf"in (?:brief|short|{_LINES})|briefly|remind me(?: of)?|(?:update|fill|brief) me(?: in)?(?: on)?",
+    r"(?:earliest|oldest)(?: \w+)? first|one after (?:the other|another)|first to last|(?:sort|order) what",
+    r"by (?:date|time|age|when)|(?:start|beginn)ing with the \w+|refresh my memory(?: on)?|condense",
     rf"(?:did|do|have|has|had) (?:i|we)(?: {_SAID})?|(?:i|we)(?:'ve|'d)?(?: have| had| first)* {_SAID}",
     rf"(?:across|throughout|during|over|in|through) {_OURS}|(?:the )?(?:conversation|discussion)s? (?:about|on)",
-    r"(?:the )?(?:different|various|main|key|all the)? ?(?:aspects|topics|things|points|parts) (?:of|about|regarding)",
-    r"(?:mention|name|list) only (?:and only )?\w+ items?|over time|so far|until now|has developed",
+    r"(?:the )?(?:different|various|main|key|all the)? ?(?:aspects|topics|things|points|parts)(?: (?:i|we) \w+)*"
+    r" (?:of|about|regarding)",
+    r"(?:mention|name|list) only (?:and only )?\w+ items?|over time|so far|(?:until|up to) now|has developed",
 )
