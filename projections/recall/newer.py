@@ -22,6 +22,7 @@ from mnemolog.projections.sql.words import words_of
 
 if TYPE_CHECKING:
     from mnemolog.projections.recall.candidates import Candidates
+    from mnemolog.projections.recall.scoring import Scored
 
 Near = Callable[[Position, list[Position]], dict[Position, float]]
 SIMILAR: Final = 0.4
@@ -29,9 +30,11 @@ SIMILAR: Final = 0.4
 CHARACTERS_MAX: Final = 400
 """A longer turn says many things."""
 ANSWERS: Final = 0.5
-"""The least similarity to the question of a statement that a later one may be put before."""
+"""The least similarity to the question of a statement that a later one is put before."""
 SHORT: Final = 160
 """Both have at most so many characters."""
+AHEAD: Final = 1e-4
+"""How much log-odds a statement that tells of a change is put ahead."""
 BEGINNING: Final = 4
 """How many words of a statement say whom it is about."""
 
@@ -41,52 +44,55 @@ def later_statement(
 ) -> Turn | None:
     """Return the most similar statement that the same user made after a turn, if it is similar enough.
 
-    It is one of the `offered` turns, of the same speaker and scope, and no question. An assistant's turn has none.
-    `near` returns the similarities of turns (ascending) to another one.
+    It is one of the `offered` turns, of the same speaker and scope, and no question. `near` returns the similarities of
+    turns (ascending) to another one.
     """
     n, user = rows.positions.index(position), Role.USER.value
     if rows.roles[n] != user:
         return None
     speaker, said = rows.speakers[n], rows.said[n]
     columns = zip(rows.positions, rows.said, rows.ask, rows.roles, rows.speakers, rows.stems, strict=True)
-    similarity = near(
-        position,
-        sorted(
-            at
-            for at, when, asks, role, who, stems in columns
-            if at > position and at in offered and role == user and who == speaker
-            if when >= said and not asks and len(stems) <= CHARACTERS_MAX
-        ),
+    later = sorted(
+        at
+        for at, when, asks, role, who, stems in columns
+        if at > position and at in offered and role == user and who == speaker
+        if when >= said and not asks and len(stems) <= CHARACTERS_MAX
     )
-    for at in sorted(similarity, key=lambda at: (-similarity[at], at)):
-        if similarity[at] < SIMILAR:
-            break
+    similarity = near(position, later)
+    for at in sorted((at for at in similarity if similarity[at] >= SIMILAR), key=lambda at: (-similarity[at], at)):
         turns = queries.turns_at(connection, [position, at])
-        turn, later = turns.get(position), turns.get(at)
-        if turn is None or later is None or later.scope != turn.scope or later.text == turn.text:
+        if len(turns) < 2 or len(turns[at].text) > CHARACTERS_MAX:
             continue
-        if len(later.text) <= CHARACTERS_MAX:
-            return later
+        if turns[at].scope == turns[position].scope and turns[at].text != turns[position].text:
+            return turns[at]
     return None
 
 
-def change_of(connection: sa.Connection, found: Candidates, query: str, row: int) -> int | None:
-    """Return the row of the later statement that tells of a change of what a row says, if there is one.
+def put_change_first(
+    connection: sa.Connection, found: Candidates, query: str, scored: Scored, *, behind_max: float
+) -> None:
+    """Put the statement that tells of a change of what the best turn says before it, for a question about the present.
 
     If the question is about others than the user, both have the rarest of its words that the earlier one has.
     """
-    rows, position = found.rows, found.rows.positions[row]
-    if found.later is None or rows.ask[row] or (found.similarity or {}).get(position, 0.0) < ANSWERS:
-        return None
+    rows, counts = found.rows, found.counts
+    best = next((n for n in scored.order() if rows.may_be_hits[n]), 0)
+    position = rows.positions[best]
+    if found.later is None or rows.ask[best] or (found.similarity or {}).get(position, 0.0) < ANSWERS:
+        return
     if (later := found.later(connection, position)) is None:
-        return None
-    other, counts = rows.positions.index(later.position), found.counts
+        return
+    change = rows.positions.index(later.position)
     if found.terms.request.whose == Whose.OPEN:
-        held = [stem for stem in found.terms.stems if stem in counts.holding and f" {stem} " in rows.stems[row]]
-        if f" {max(held, key=counts.rarity, default='')} " not in rows.stems[other]:
-            return None
+        held = [stem for stem in found.terms.stems if stem in counts.holding and f" {stem} " in rows.stems[best]]
+        if f" {max(held, key=counts.rarity, default='')} " not in rows.stems[change]:
+            return
     earlier = queries.turns_at(connection, [position])[position].text
-    return other if tells_of_change(query, earlier, later.text) else None
+    behind = scored.total[best] - scored.total[change]
+    if behind <= behind_max and tells_of_change(query, earlier, later.text):
+        scored.parts["currency"] = 0 * scored.total
+        scored.parts["currency"][change] = behind + AHEAD
+        scored.total[change] += behind + AHEAD
 
 
 def tells_of_change(query: str, earlier: str, later: str) -> bool:

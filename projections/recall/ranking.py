@@ -18,7 +18,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.projections.ports import Reranker
 from mnemolog.projections.recall.candidates import CANDIDATES_MIN, Candidates, Ranked
-from mnemolog.projections.recall.newer import change_of
+from mnemolog.projections.recall.newer import put_change_first
 from mnemolog.projections.recall.question import DIGEST_BYTES, TEXT, VECTOR, Floor, Mode, Question, floor
 
 RERANKED_MAX: Final = 50
@@ -161,14 +161,9 @@ def _ordered(connection: sa.Connection, found: Candidates, question: Question) -
     if not rows.positions:
         return
     scored = scoring.score(found, query=question.query, weights=question.weights)
-    order = scored.order()
     if found.terms.request.present and question.weights.currency:
-        best = next((n for n in order if rows.may_be_hits[n]), 0)
-        change = change_of(connection, found, question.query, best)
-        if change is not None and scored.total[best] - scored.total[change] <= question.weights.currency:
-            scored.put_before(best, change)
-            order = scored.order()
-    for n in order:
+        put_change_first(connection, found, question.query, scored, behind_max=question.weights.currency)
+    for n in scored.order():
         if not rows.may_be_hits[n] or (VECTOR not in found.legs and not scored.direct[n]):
             continue  # Text only: a neighbour that contains no word of the query is no hit.
         position = rows.positions[n]

@@ -39,8 +39,6 @@ ANSWERS: Final = 1.0
 """The share from the turn before, if that is a question."""
 NEAR_DAYS: Final = 21.0
 """Distance in time from the requested span at which the date feature falls to 1 / e."""
-AHEAD: Final = 1e-4
-"""How much a statement that tells of a change is put ahead of what it changes."""
 _DAY: Final = 86_400e6
 
 FEATURES: Final = {
@@ -106,12 +104,6 @@ class Scored(NamedTuple):
         """Return the indexes of the rows, best first; ties by position."""
         numbers: list[int] = np.lexsort((self.positions, -self.total)).tolist()
         return numbers
-
-    def put_before(self, row: int, other: int) -> None:
-        """Raise the score of `other` so that it comes before a row: the part `currency`."""
-        self.parts["currency"] = np.zeros(len(self.total))
-        self.parts["currency"][other] = self.total[row] + AHEAD - self.total[other]
-        self.total[other] = self.total[row] + AHEAD
 
 
 class Features(NamedTuple):
