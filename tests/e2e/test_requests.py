@@ -101,12 +101,16 @@ def test_a_receipt_repeats_what_was_skipped(chat):
         ("What did you say in your summary of the boat?", "answer", None, "assistant"),
         ("Summarize everything so far.", "summary", "everything", "open"),
         ("Give me a summary.", "summary", None, "mine"),
+        ("List the aspects I raised about the boat, earliest first.", "order", "List the boat", "user"),
+        ("Could you give me the gist of the boat in a few lines?", "summary", "the boat", "open"),
+        ("How do things stand with the boat?", "summary", "the boat", "advice"),
+        ("What came in two weeks of the boat trade?", "answer", None, "open"),
     ],
 )
 def test_a_request_is_read_by_patterns_of_english(query, kind, topic, whose):
     """What is asked for, on which topic, and whose words; without a topic, all of it is searched for."""
-    assert request_of(question(query), "en") == (kind, topic or query, whose)
-    assert request_of(question(query, order="time", about="answered"), "en")[::2] == ("order", "assistant")
+    assert request_of(question(query), "en")[:3] == (kind, topic or query, whose)
+    assert request_of(question(query, order="time", about="answered"), "en")[:3:2] == ("order", "assistant")
     assert request_of(question(query, order="relevance", cover=False), "de").kind == "answer"
 
 

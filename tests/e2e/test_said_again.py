@@ -6,6 +6,7 @@ import pytest
 
 from mnemolog import MemoryStore, Weights
 from mnemolog.adapters.support.context import context_for, line_of
+from mnemolog.projections.recall.newer import tells_of_change
 from tests.support import FakeClock, HashEncoder
 
 OLD, NEW = "I live in Vienna with my sister.", "I live in Graz with my sister now."
@@ -42,6 +43,58 @@ def test_the_first_hit_points_to_what_the_same_user_said_later(store):
     known = context_for(here, "Vienna", scope="acme", fresh=True, known_after=newer.position - 1)
     assert [hit.newer for hit in known] == [None] * len(known)
     assert store.recall("Vienna", as_of=newer.position - 1, **asked)[0].newer is None
+
+
+def test_what_tells_of_a_change_comes_before_what_it_changes(store):
+    """For a question about the present, on every page and in a receipt, and with the relevance of what it changes.
+
+    Not for one about the past, a search for words, or without the weight.
+    """
+    chat = store.session("chat")
+    older = chat.record("user", OLD)
+    chat.record("user", "The weather in Vienna is fine.")
+    newer = chat.record("user", NEW)
+    asked = "Where do I live with my sister?"
+    answer = store.recall(asked, min_relevance=0, receipt=True)
+    assert [hit.position for hit in answer][:2] == [newer.position, older.position]
+    first, second = answer[0], answer[1]
+    assert (first.newer, second.newer) == (None, newer)
+    assert first.relevance == pytest.approx(second.relevance, abs=1e-3)
+    assert first.score_parts["currency"] > 0 == second.score_parts["currency"]
+    assert "tells of a change" in answer.explain()
+    for k in (1, 2, 90):
+        page = store.recall(asked, k=k, min_relevance=0)
+        assert (page[0].position, page[0].relevance) == (newer.position, first.relevance)
+    page = store.recall(asked, k=1, min_relevance=0, as_of=answer.head)
+    assert store.recall(asked, k=1, min_relevance=0, as_of=answer.head, after=page.next)[0].text == OLD
+    assert [item.verdict for item in store.audit.recalls().recalls] == ["reproduces"]
+    for query, weights in (
+        ("Where did I live with my sister?", Weights()),
+        ("live with my sister", Weights()),
+        (asked, Weights(currency=0)),
+    ):
+        assert "currency" not in store.recall(query, min_relevance=0, weights=weights)[0].score_parts
+    assert store.recall(asked, min_relevance=0, as_of=newer.position - 1)[0].text == OLD
+
+
+@pytest.mark.parametrize(
+    ("query", "earlier", "later", "tells"),
+    [
+        ("Who is my doctor?", "My doctor is Dr. Hall.", "Dr. Hall retired, I see Dr. Okafor.", True),
+        ("When is the grant due?", "The grant is due in May.", "They extended the grant to June.", True),
+        ("When is the grant due?", "The grant is due in May.", "The grant is due in June.", False),
+        ("Where do I live?", "I live in Vienna.", "My cousin moved to Kiel.", False),
+        ("Where do I live?", "I live in Vienna.", "I want to live in Graz now.", False),
+        ("Where do I live?", "I live in Vienna.", "Before that I moved to Graz.", False),
+        ("Where do I live?", "I live in Vienna.", "I'm staying in Graz for the weekend now.", False),
+        ("What does Emma play?", "Our Emma plays the violin.", "Our Noah started to play drums.", False),
+        ("Where do my parents live?", "My parents live in Kassel.", "I moved to Kiel.", False),
+        ("Where do I live?", "I live in Vienna.", "I moved to Graz. " + "And more. " * 20, False),
+    ],
+)
+def test_a_change_is_told_by_a_short_statement_about_the_same(query, earlier, later, tells):
+    """It has a word of change. A wish, an earlier time, a weekend, another person and another name are none."""
+    assert tells_of_change(query, earlier, later) is tells
 
 
 @pytest.mark.parametrize(
