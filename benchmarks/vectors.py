@@ -221,7 +221,7 @@ def _bare_build_rate(rows: Array) -> float:
     from mnemolog.projections.vectors import ann_index
 
     start = time.perf_counter()
-    index: Any = faiss.index_factory(DIMENSION, ann_index.factory_for(len(rows)), faiss.METRIC_INNER_PRODUCT)
+    index: Any = faiss.index_factory(DIMENSION, ann_index.factory_for(len(rows), DIMENSION), faiss.METRIC_INNER_PRODUCT)
     index.train(rows[:: max(1, len(rows) // (index.nlist * ann_index.TRAINED_WITH_MAX))])
     index.add(rows)
     return len(rows) / (time.perf_counter() - start)

@@ -15,7 +15,7 @@ from mnemolog.domain.limits import INTEGER_MAX, LABEL_BYTES_MAX, checked_label, 
 from mnemolog.domain.moments import Time, When, parse_time, position_at
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results
-from mnemolog.domain.scope import parse_scopes
+from mnemolog.domain.scope import Scope, covers, parse_scopes
 from mnemolog.domain.similar_labels import closest
 from mnemolog.infra.runtime.caller_warnings import warn
 from mnemolog.projections.projection_set import ProjectionSet
@@ -170,11 +170,13 @@ class SessionList:
 
     def warn_if_empty(self, found: Sized, scopes: str | Sequence[str]) -> None:
         """Warn the caller, if nothing was found, of each scope that no session is at or below."""
-        for scope in () if found or _SILENT.get() or not scopes else parse_scopes(scopes):
-            with self._projections.to_answer()[0].database.reading() as connection:
-                is_known = queries.has_sessions(connection, (scope,))
-            if not is_known:
-                warn(scope_warning(scope, [item.scope for item in self.scopes()]))
+        if found or _SILENT.get() or not scopes:
+            return
+        with self._projections.to_answer()[0].database.reading() as connection:
+            known = queries.scopes(connection, self._visible.boundary.scopes)
+        for scope in parse_scopes(scopes):
+            if not any(covers(scope, Scope(item)) for item in known):
+                warn(scope_warning(scope, known))
 
 
 def scope_warning(scope: str, scopes: Iterable[str]) -> errors.ScopeWarning:

@@ -205,6 +205,8 @@ def connect(
         raise errors.KeysMissing(path, "it does not exist")
     if not os.access(path, os.R_OK):
         raise errors.KeysMissing(path, "this user may not read it")
+    if not path.stat().st_size:  # SQLite would make it a database, and wait for connections to what it was.
+        raise errors.KeysMissing(path, "it is empty")
     engine = sqlite.create_engine(
         path,
         synchronous="FULL",

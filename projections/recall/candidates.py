@@ -21,7 +21,7 @@ from mnemolog.projections.recall import text_search
 from mnemolog.projections.recall.context_rows import Rows, in_language, rows_around
 from mnemolog.projections.recall.newer import later_statement
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
-from mnemolog.projections.recall.repeated_questions import askings, without
+from mnemolog.projections.recall.repeated_questions import askings
 from mnemolog.projections.recall.request import Kind, Request, request_of
 from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found
 from mnemolog.projections.sql import distrust, queries
@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
 CANDIDATES_MIN: Final = 50
 """Minimum turns that each leg offers. Twice as many gave no measurably better answers on LoCoMo."""
 _SPEAKERS: Final = "SELECT word, speaker FROM speakers WHERE word IN (SELECT value FROM json_each(?)) AND since <= ?"
+_SAID: Final = f"SELECT position, role, speaker, scope, text FROM {queries.WITH_SESSIONS} WHERE {queries.LISTED}"
 _ABOUT_NOW: Final = re.compile(
     r"\b(?:right now|now|currently|at the moment|these days|nowadays|still|any ?more)\b", re.IGNORECASE
 )
@@ -152,7 +153,7 @@ def from_views(
         from mnemolog.projections.sql.filtering import turns_left
 
         allowed = turns_left(connection, filters)
-    if question.mode != VECTOR:
+    if question.mode != VECTOR and (allowed is None or len(allowed)):
         found = text_search.search(
             connection,
             terms.stems,
@@ -180,7 +181,7 @@ def with_neighbours(
         offered = [position for leg in legs.values() for position in leg]
         rows = rows_around(connection, offered, spans=spans, allowed=offer.allowed, upto=offer.head)
         if (at := offer.filters.trusted_at) is not None:
-            rows = without(rows, frozenset(distrust.among(connection, rows.positions, at)))
+            rows = rows.without(frozenset(distrust.among(connection, rows.positions, at)))
         # Read again: the text index may have changed its language since the offer was made.
         if languages_at(connection, offer.head).indexed != offer.language:
             rows = in_language(connection, rows, offer.language)
@@ -189,7 +190,7 @@ def with_neighbours(
     skipped = frozenset[Position]()
     if question.asked == "skip" and rows.positions:
         skipped = askings(rows, similarity or {}, question.query, language=offer.language, newest=offer.newest)
-        rows = without(rows, skipped) if skipped else rows
+        rows = rows.without(skipped) if skipped else rows
     later = None
     if vectors is not None and rows.positions:
         first = {at for leg in legs.values() for at in leg[:CANDIDATES_MIN]}
@@ -203,7 +204,7 @@ def _alike(connection: sa.Connection, rows: Rows) -> dict[Position, object]:
     repeated = {stems for stems, count in counts.items() if count > 1}
     several = [rows.positions[n] for n, stems in enumerate(rows.stems) if stems in repeated and rows.may_be_hits[n]]
     # Equal stems are not enough: "I lived there" is not "I live there".
-    turns = queries.turns_at(connection, several) if several else {}
-    said = {at: (turn.role, turn.speaker, turn.scope, *words_of(turn.text)) for at, turn in turns.items()}
+    turns = fetch(connection, _SAID, listed(several)) if several else []
+    said = {at: (role, speaker, scope, *words_of(text)) for at, role, speaker, scope, text in turns}
     equal = Counter(said.values())
     return {at: item for at, item in said.items() if equal[item] > 1}

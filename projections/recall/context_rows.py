@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain.position import Micros, Position
@@ -45,6 +47,12 @@ class Rows(NamedTuple):
     may_be_hits: Sequence[bool] = ()
     """Whether a turn may be a hit. Else it is only read to score its neighbours."""
 
+    def without(self, positions: Set[Position]) -> Rows:
+        """Return the rows without the turns at these positions."""
+        kept = [position not in positions for position in self.positions]
+        columns: Sequence[Any] = [list(compress(column, kept)) for column in self]
+        return Rows(*columns)
+
 
 def rows_around(
     connection: sa.Connection,
@@ -60,17 +68,14 @@ def rows_around(
     rewind hides is not read. `allowed` are the turns that the filters leave; None for all.
     """
     of_legs = [row[0] for row in fetch(connection, _SELECT_PLACES, listed(offered))]
-    near = fetch(connection, _SELECT_NEAR, listed(_runs(of_legs)), upto)
-    if spans is not None:
-        near = _in_spans(connection, near, spans)
-    if not near:
-        return Rows()
+    ((near,),) = fetch(connection, _SELECT_NEAR, listed(_runs(of_legs)), upto)
+    rows = Rows(*_COLUMNS.decode(near))
     hits = {place + away for place in of_legs for away in range(-HITS_AROUND, HITS_AROUND + 1)}
+    rows = rows._replace(may_be_hits=[place in hits for place in rows.places])
     if allowed is not None:
-        left = allowed.among([row[1] for row in near if row[0] in hits])
-        hits = {row[0] for row in near if row[1] in left}
-    columns: list[Any] = [*zip(*near, strict=True), [row[0] in hits for row in near]]
-    return Rows(*columns)
+        left = allowed.among(list(compress(rows.positions, rows.may_be_hits)))
+        rows = rows._replace(may_be_hits=[position in left for position in rows.positions])
+    return rows if spans is None else _in_spans(connection, rows, spans)
 
 
 def _runs(places: Iterable[int]) -> list[list[int]]:
@@ -84,12 +89,11 @@ def _runs(places: Iterable[int]) -> list[list[int]]:
     return runs
 
 
-def _in_spans(connection: sa.Connection, rows: list[Any], spans: Sequence[Span]) -> list[Any]:
+def _in_spans(connection: sa.Connection, rows: Rows, spans: Sequence[Span]) -> Rows:
     """Return the rows whose turns are in any of `spans`."""
-    positions = sorted(row[1] for row in rows)
-    query = sa.select(TURNS.c.position).where(TURNS.c.position.in_(one_of(positions)), in_spans(spans))
+    query = sa.select(TURNS.c.position).where(TURNS.c.position.in_(one_of(sorted(rows.positions))), in_spans(spans))
     left = set(connection.execute(query).scalars())
-    return [row for row in rows if row[1] in left]
+    return rows.without(set(rows.positions) - left)
 
 
 def in_language(connection: sa.Connection, rows: Rows, language: str) -> Rows:
@@ -99,8 +103,12 @@ def in_language(connection: sa.Connection, rows: Rows, language: str) -> Rows:
 
 
 _SELECT_PLACES: Final = "SELECT place FROM turns WHERE position IN (SELECT value FROM json_each(?))"
+_NEAR: Final = ("place", "position", "role", "speaker", "coalesce(said_at, recorded_at)", "asks", "stems")
 _SELECT_NEAR: Final = (
-    "SELECT place, position, role, speaker, coalesce(said_at, recorded_at), asks, stems FROM json_each(?) AS run "
+    f"SELECT json_array({', '.join(f'json_group_array({column})' for column in _NEAR)}) FROM json_each(?) AS run "
     "CROSS JOIN turns ON place BETWEEN run.value ->> 0 AND run.value ->> 1 WHERE +position <= ?"
 )
-"""`CROSS JOIN` makes SQLite read the runs in the order written, and `+` keeps it from the index of positions."""
+"""`CROSS JOIN` makes SQLite read the runs in the order written, and `+` keeps it from the index of positions.
+
+JSON is read in a third of the time of as many rows."""
+_COLUMNS: Final = msgspec.json.Decoder(list[list[Any]])

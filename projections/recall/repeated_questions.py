@@ -7,9 +7,9 @@ hit for a question is the question, and the next one the reply to it ("Let me ch
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import compress
-from typing import Any, Final
+from typing import Final
 
 from mnemolog.domain.position import Position
 from mnemolog.domain.role import Role
@@ -69,10 +69,3 @@ def askings(
 def _user_follows(rows: Rows, n: int) -> bool:
     """Whether the turn after a row, if it was read, is a user's."""
     return n + 1 < len(rows.places) and rows.places[n + 1] == rows.places[n] + 1 and rows.roles[n + 1] == Role.USER
-
-
-def without(rows: Rows, positions: frozenset[Position]) -> Rows:
-    """Return rows without these turns."""
-    kept = [position not in positions for position in rows.positions]
-    columns: Sequence[Any] = [list(compress(column, kept)) for column in rows]
-    return Rows(*columns)

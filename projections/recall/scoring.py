@@ -162,8 +162,8 @@ def features_of(found: Candidates, query: str) -> Features:
     if dates := dates_of(query, now=found.now, first=min(rows.said), last=max(rows.said)):
         columns["date"] = nearness_in_time(np.array(rows.said, dtype=np.float64), dates, days=NEAR_DAYS)
     whose = found.terms.request.whose
-    other = Role.USER if whose in (Whose.ASSISTANT, Whose.ADVICE) else Role.ASSISTANT
-    columns[f"{other}_if_{whose}"] = np.array([role == other.value for role in rows.roles], dtype=np.float64)
+    other = (Role.USER if whose in (Whose.ASSISTANT, Whose.ADVICE) else Role.ASSISTANT).value
+    columns[f"{other}_if_{whose}"] = np.array([role == other for role in rows.roles], dtype=np.float64)
     return Features(columns, embedded, direct)
 
 

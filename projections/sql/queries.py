@@ -97,11 +97,11 @@ def turns_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[P
     return {Position(row[0]): _turn(row) for row in fetch(connection, _SELECT_TURNS, listed(positions))}
 
 
+WITH_SESSIONS: Final = f"turns CROSS JOIN sessions ON started_position = place / {PLACES}"
+LISTED: Final = "position IN (SELECT value FROM json_each(?))"
 _SELECT_TURNS: Final = (
     "SELECT position, session, scope, version, role, text, speaker, key, said_at, recorded_at, extra, "
-    f"{distrust.of('turns.position', str(INTEGER_MAX))} "
-    f"FROM turns CROSS JOIN sessions ON started_position = place / {PLACES} "
-    "WHERE position IN (SELECT value FROM json_each(?))"
+    f"{distrust.of('turns.position', str(INTEGER_MAX))} FROM {WITH_SESSIONS} WHERE {LISTED}"
 )
 
 
@@ -174,9 +174,10 @@ def with_said(
     ]
 
 
-def has_sessions(connection: sa.Connection, scopes: Scopes) -> bool:
-    """Return whether a session is at or below any of `scopes`."""
-    return connection.execute(sa.select(sa.exists().where(below(SESSIONS.c.scope, scopes)))).scalar_one()
+def scopes(connection: sa.Connection, within: Scopes) -> list[str]:
+    """Return the scopes of sessions, at or below any of `within`, in order."""
+    query = sa.select(SESSIONS.c.scope).distinct().where(below(SESSIONS.c.scope, within))
+    return sorted(connection.execute(query).scalars().all())
 
 
 def session_titles(connection: sa.Connection) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """A FAISS index that proposes candidate rows. It is small and fast; scores come from the exact vectors.
 
-An inverted file over RaBitQ codes (Gao and Long, "RaBitQ", SIGMOD 2024; one bit a component, fast scan). The
-number of lists to probe is measured on the indexed rows when the index is built. Building is deterministic: the same
-rows give the same index.
+An inverted file over product quantization with 4 bits for three components, read by fast scan (Andre, Kermarrec and Le
+Scouarnec, "Quicker ADC", TPAMI 2019). The number of lists to probe is measured on the indexed rows when the index is
+built. Building is deterministic: the same rows give the same index.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import math
 import struct
-from functools import cached_property
 from io import BytesIO
 from typing import Any, Final, NamedTuple, cast
 
@@ -42,9 +41,10 @@ MARGIN: Final = 1.5
 """Safety factor on the measured lists and rows: queries resemble the rows less than the rows resemble each other."""
 PROBED_MIN: Final = 1 / 16
 """Minimum fraction of the lists to probe."""
-PROBED_MAX: Final = 3 / 4
-"""The fraction of probed lists above which an index without lists is faster and finds more."""
-WITHOUT_LISTS: Final = "RaBitQfs"
+TOGETHER: Final = (3, 4, 2, 1)
+"""Components that share a code, the best number first; it has to divide the dimension. Four find fewer neighbours."""
+CENTRES: Final = 16
+"""Values that a code of 4 bits can have."""
 
 # The layout of a serialised index (faiss/impl/index_write.cpp), as far as it does not depend on an empty one.
 _METRIC: Final = faiss.METRIC_INNER_PRODUCT
@@ -53,19 +53,15 @@ _HEAD: Final = struct.Struct("<4siqqq?i")
 _LISTS: Final = struct.Struct("<qq")
 """Lists, and how many of them to probe."""
 _SIZE: Final = struct.Struct("<Q")
-_FLAT: Final = struct.Struct("<BiqqqQ")
-"""Bits of a query, rows of a block, rows with padding, components with padding, bytes of a code, bytes of all codes."""
-_QUANTIZER_BYTES: Final = 28
-_FACTOR_BYTES: Final = 8
-"""What a block has for each row beside its code."""
-_BLOCK_ROWS: Final = 32
+_LISTS_BEGIN: Final = 4 + 4 * 8
+"""What comes before the lists: a kind and four numbers."""
 
 
 class Effort(NamedTuple):
     """How thorough a search is."""
 
     probes: int
-    """Lists to probe; 0 if the index has none."""
+    """Lists to probe."""
     candidates: int
     """Minimum rows to request."""
 
@@ -84,7 +80,7 @@ class Coarse:
     @property
     def kind(self) -> str:
         """The FAISS factory string of the index."""
-        return f"IVF{self._index.nlist},{WITHOUT_LISTS}" if self.effort.probes else WITHOUT_LISTS
+        return _factory(self.dimension, self._index.nlist)
 
     @property
     def count(self) -> int:
@@ -100,25 +96,9 @@ class Coarse:
 
         `among` has for each row whether it may be returned; None allows all.
         """
-        if among is None:
-            found = _searched(self._index, query, wanted, probes=self.effort.probes)
-        else:
-            index = self._index if self.effort.probes else self._with_one_list
-            found = _searched(index, query, wanted, probes=max(self.effort.probes, 1), among=among)
+        found = _searched(self._index, query, wanted, probes=self.effort.probes, among=among)
         rows: Rows = found[0][found[0] >= 0]
         return rows
-
-    @cached_property
-    def _with_one_list(self) -> Any:
-        """The same codes in one list, for filters: FAISS filters the rows of lists only. Made for the first filter."""
-        index: Any = faiss.index_factory(self.dimension, f"IVF1,{WITHOUT_LISTS}", _METRIC)
-        index.quantizer.add(faiss.vector_to_array(self._index.center)[np.newaxis])
-        numbers = np.arange(self.count, dtype=np.int64)
-        index.invlists.resize(0, self.count)
-        faiss.memcpy(index.invlists.get_codes(0), self._index.codes.get(), self._index.codes.size())
-        faiss.memcpy(index.invlists.get_ids(0), faiss.swig_ptr(numbers), numbers.nbytes)
-        index.ntotal, index.is_trained = self.count, True
-        return index
 
     def serialised(self) -> bytes:
         """Return the bytes to write. FAISS passes them on in pieces, so that no second copy is in memory."""
@@ -128,19 +108,14 @@ class Coarse:
 
 
 def build(rows: ExactRows, *, dimension: int) -> Coarse:
-    """Build an index of `rows`, numbered from 0. Memory: a few bytes per row, and a training sample.
-
-    Uses lists, unless the measurement shows that a search would have to probe most of them.
-    """
-    index: Any = faiss.index_factory(dimension, factory_for(rows.count), faiss.METRIC_INNER_PRODUCT)
+    """Build an index of `rows`, numbered from 0. Memory: a few bytes per row, and a training sample."""
+    index: Any = faiss.index_factory(dimension, factory_for(rows.count, dimension), _METRIC)
     index.cp.niter, index.cp.spherical = TRAINED_TIMES, True
     index.cp.max_points_per_centroid, index.cp.min_points_per_centroid = TRAINED_WITH_MAX, 1
-    _fill(index, rows, trained_with=index.nlist * TRAINED_WITH_MAX)
-    effort = _effort_for(index, rows)
-    if effort.probes <= index.nlist * PROBED_MAX:
-        return Coarse(index, effort)
-    index = faiss.index_factory(dimension, WITHOUT_LISTS, faiss.METRIC_INNER_PRODUCT)
-    _fill(index, rows, trained_with=TRAINED_WITH_MAX * TRAINED_WITH_MAX)
+    index.pq.cp.min_points_per_centroid = 1
+    index.train(_read_in_order(rows, _spread(rows.count, index.nlist * TRAINED_WITH_MAX)))
+    for piece in rows.pieces():
+        index.add(unpack(piece, rows.dimension))
     return Coarse(index, _effort_for(index, rows))
 
 
@@ -151,7 +126,7 @@ def parse(data: bytes, effort: Effort, *, dimension: int, count: int) -> Coarse:
     bytes: a wrong one makes it reserve terabytes, or read past the end while it searches.
     """
     try:
-        _require_own_layout(data, dimension=dimension, count=count, has_lists=effort.probes > 0)
+        _require_own_layout(data, dimension=dimension, count=count)
         # `faiss.deserialize_index` would copy all bytes before it reads them.
         reader = faiss.PyCallbackIOReader(io.BytesIO(data).read)  # type: ignore[attr-defined]
         return Coarse(faiss.read_index(reader), effort)
@@ -159,54 +134,39 @@ def parse(data: bytes, effort: Effort, *, dimension: int, count: int) -> Coarse:
         raise ValueError(str(error)) from error
 
 
-def _require_own_layout(data: bytes, *, dimension: int, count: int, has_lists: bool) -> None:
+def _require_own_layout(data: bytes, *, dimension: int, count: int) -> None:
     """Compare every number in a serialised index with those of an empty one of its kind, and of the rows.
 
     What is left free are the components of vectors, the codes, and which row is in which list.
     """
     view = memoryview(data)
-    lists = _LISTS.unpack_from(view, _HEAD.size)[0] if has_lists else 0
-    if lists > count:
-        raise ValueError("the index has more lists than rows")
-    empty: Any = faiss.index_factory(dimension, f"IVF{lists},{WITHOUT_LISTS}" if has_lists else WITHOUT_LISTS, _METRIC)
+    lists, _ = _LISTS.unpack_from(view, _HEAD.size)
+    _require(0 < lists <= count)
+    empty: Any = faiss.index_factory(dimension, _factory(dimension, lists), _METRIC)
     wanted = memoryview(faiss.serialize_index(empty).tobytes())
-    wanted_head = _HEAD.unpack_from(wanted)
-    _require(_HEAD.unpack_from(view) == (wanted_head[0], dimension, count, *wanted_head[3:5], True, wanted_head[6]))
-    block_bytes = empty.bbs * (empty.M2 // 2 + _FACTOR_BYTES)
-    if has_lists:
-        _require_own_lists(view, wanted, dimension=dimension, count=count, lists=lists, block_bytes=block_bytes)
-        return
-    blocks = -(-count // empty.bbs)
-    at, centre = _HEAD.size, _HEAD.size + _QUANTIZER_BYTES
-    end = centre + _SIZE.size + 4 * dimension
-    padded, codes = blocks * empty.bbs, blocks * block_bytes
-    _require(view[at:centre] == wanted[at:centre] and _SIZE.unpack_from(view, centre) == (dimension,))
-    told = _FLAT.unpack_from(view, end)
-    _require(told == (empty.qb, empty.bbs, padded, empty.M2, empty.code_size, codes))
-    _require(len(view) == end + _FLAT.size + codes)
-
-
-def _require_own_lists(
-    view: memoryview, wanted: memoryview, *, dimension: int, count: int, lists: int, block_bytes: int
-) -> None:
-    centres = _HEAD.size + _LISTS.size
+    head, centres = _HEAD.unpack_from(wanted), _HEAD.size + _LISTS.size
+    _require(_HEAD.unpack_from(view) == (head[0], dimension, count, *head[3:5], True, head[6]))
     head = _HEAD.unpack_from(wanted, centres)
     _require(_HEAD.unpack_from(view, centres) == (head[0], dimension, lists, *head[3:5], True, head[6]))
     _require(_SIZE.unpack_from(view, centres + _HEAD.size) == (lists * dimension,))
     start, empty_start = centres + _HEAD.size + _SIZE.size + 4 * lists * dimension, centres + _HEAD.size + _SIZE.size
     begin = len(wanted) - 2 * _SIZE.size * lists - empty_start  # An empty list is two sizes of 0.
-    _require(view[start : start + begin] == wanted[empty_start : empty_start + begin])
-    at, listed = start + begin, []
+    coded = begin - _LISTS_BEGIN - 4 * CENTRES * dimension
+    for first, end in ((0, coded), (begin - _LISTS_BEGIN, begin)):
+        _require(view[start + first : start + end] == wanted[empty_start + first : empty_start + end])
+    at, listed, block_bytes = start + begin, [], empty.bbs * empty.M2 // 2
     for _ in range(lists):
         (rows,) = _SIZE.unpack_from(view, at)
         _require(rows <= count)
         listed.append(np.frombuffer(view, dtype="<i8", count=rows, offset=at + _SIZE.size))
         at += _SIZE.size + 8 * rows
-        size = -(-rows // _BLOCK_ROWS) * block_bytes
+        size = -(-rows // empty.bbs) * block_bytes
         _require(_SIZE.unpack_from(view, at) == (size,))
         at += _SIZE.size + size
-    numbers = np.sort(np.concatenate(listed))
-    _require(at == len(view) and np.array_equal(numbers, np.arange(count)))
+    numbers, seen = np.concatenate(listed), np.zeros(count, dtype=np.bool_)
+    _require(at == len(view) and len(numbers) == count and numbers.min() >= 0 and numbers.max() < count)
+    seen[numbers] = True
+    _require(bool(seen.all()))
 
 
 def _require(as_built: bool) -> None:
@@ -214,20 +174,19 @@ def _require(as_built: bool) -> None:
         raise ValueError("the index is not one of these vectors")
 
 
-def factory_for(count: int) -> str:
+def factory_for(count: int, dimension: int) -> str:
     """Return the FAISS factory string for `count` rows: about half the square root of `count` as lists."""
-    return f"IVF{1 << max(5, round(math.log2(count) / 2 - 1))},RaBitQfs"
+    return _factory(dimension, 1 << max(5, round(math.log2(count) / 2 - 1)))
+
+
+def _factory(dimension: int, lists: int) -> str:
+    together = next(number for number in TOGETHER if dimension % number == 0)
+    return f"IVF{lists},PQ{dimension // together}x{int(math.log2(CENTRES))}fs"
 
 
 def version() -> str:
     """Return the version of FAISS."""
     return str(faiss.__version__)
-
-
-def _fill(index: Any, rows: ExactRows, *, trained_with: int) -> None:
-    index.train(_read_in_order(rows, _spread(rows.count, trained_with)))
-    for piece in rows.pieces():
-        index.add(unpack(piece, rows.dimension))
 
 
 def _read_in_order(rows: ExactRows, wanted: Rows) -> Vectors:
@@ -250,8 +209,8 @@ def _effort_for(index: Any, rows: ExactRows) -> Effort:
         got = _searched(index, queries, candidates, probes=probes)
         return float(np.mean([np.isin(near, some).mean() for near, some in zip(nearest, got, strict=True)]))
 
-    lists = getattr(index, "nlist", 0)
-    probes = max(2, int(lists * PROBED_MIN)) if lists else 0
+    lists = index.nlist
+    probes = max(2, int(lists * PROBED_MIN))
     best = found(probes, TRIED_CANDIDATES[-1])
     while best < FOUND_MIN and probes < lists:
         before, probes = best, min(probes * 2, lists)
@@ -282,13 +241,11 @@ def _nearest(queries: Vectors, rows: ExactRows, tried: Rows) -> Rows:
 def _searched(
     index: Any, queries: Vectors, wanted: int, *, probes: int, among: NDArray[np.bool_] | None = None
 ) -> Rows:
-    parameters = None
-    if probes:
-        parameters = faiss.IVFRaBitQSearchParameters()
-        parameters.nprobe, parameters.qb, parameters.centered = probes, index.qb, index.centered
-        if among is not None:
-            library: Any = faiss
-            parameters.sel = library.IDSelectorBitmap(np.packbits(among, bitorder="little"))
+    parameters: Any = faiss.IVFSearchParameters()
+    parameters.nprobe = probes
+    if among is not None:
+        library: Any = faiss
+        parameters.sel = library.IDSelectorBitmap(np.packbits(among, bitorder="little"))
     threads = faiss.omp_get_max_threads()
     if len(queries) == 1:
         # One query is too small to split: waking other threads takes longer, above all when they are busy.

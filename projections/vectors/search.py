@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.domain.position import Position
-from mnemolog.projections.sql.packed_vectors import Vectors
+from mnemolog.projections.sql.packed_vectors import Packed, Vectors, unpack
 from mnemolog.projections.sql.position_mask import Bits, PositionMask
 from mnemolog.projections.vectors.ann_index import Coarse
-from mnemolog.projections.vectors.checked_rows import Rows, bounds, scores
+from mnemolog.projections.vectors.checked_rows import Rows, bounds, products, scores
 from mnemolog.projections.vectors.segment import Positions, Segment
 
 SCANNED_ROWS: Final = 1_000
@@ -35,12 +35,6 @@ class _Part(NamedTuple):
     rows: Rows
     starts: Rows
 
-    def kept(self, those: NDArray[np.bool_]) -> _Part:
-        """Return the part with only these turns."""
-        sizes = np.diff(self.starts, append=len(self.rows))
-        left = sizes[those]
-        return _Part(self.turns[those], self.rows[np.repeat(those, sizes)], np.cumsum(left) - left)
-
 
 class _Offer(NamedTuple):
     """Turns of a segment by number, with bounds on the score of their best row. Shapes (n,)."""
@@ -49,15 +43,19 @@ class _Offer(NamedTuple):
     turns: Rows
     least: Scores
     most: Scores
-    part: _Part | None
+    starts: Rows
+    packed: Packed | None
     """The rows to score; None where `least` is the exact score."""
 
     def settled(self, query: Vectors, floor: float) -> tuple[Rows, Scores]:
         """Return the turns that may reach `floor`, with their scores."""
-        if self.part is None:
+        if self.packed is None:
             return self.turns, self.least
-        kept = self.part.kept(self.most >= floor)
-        return kept.turns, _exactly(self.segment, query, kept)
+        those = self.most >= floor
+        sizes = np.diff(self.starts, append=len(self.packed))
+        left = sizes[those]
+        rows = unpack(self.packed[np.repeat(those, sizes)], query.shape[1])
+        return self.turns[those], _best_of_each(products(rows, query), np.cumsum(left) - left)
 
 
 def nearest(
@@ -108,7 +106,7 @@ def _offer(segment: Segment, query: Vectors, *, k: int, allowed: PositionMask | 
     if part is None:
         if left is None:
             scored = _best_of_each(scores(segment.exact, query), segment.row_starts[:-1])
-            return _Offer(segment, np.arange(len(scored)), scored, scored, None)
+            return _Offer(segment, np.arange(len(scored)), scored, scored, segment.row_starts[:-1], None)
         part = _part(segment, np.flatnonzero(left))
     return _bounded(segment, query, part, k=k)
 
@@ -116,9 +114,10 @@ def _offer(segment: Segment, query: Vectors, *, k: int, allowed: PositionMask | 
 def _bounded(segment: Segment, query: Vectors, part: _Part, *, k: int) -> _Offer:
     if segment.coarse is None or len(part.turns) <= k:
         scored = _exactly(segment, query, part)
-        return _Offer(segment, part.turns, scored, scored, None)
-    least, most = (_best_of_each(bound, part.starts) for bound in bounds(segment.exact, query, part.rows))
-    return _Offer(segment, part.turns, least, most, part)
+        return _Offer(segment, part.turns, scored, scored, part.starts, None)
+    packed = segment.exact.packed(part.rows)
+    least, most = (_best_of_each(bound, part.starts) for bound in bounds(packed, query))
+    return _Offer(segment, part.turns, least, most, part.starts, packed)
 
 
 def _proposed(

@@ -114,7 +114,7 @@ def test_bounds_never_exclude_a_row_that_may_be_among_the_best(scale):
     made = in_memory(rows)
     query = unit_rows(1, seed=3)
     picked = np.arange(1, len(rows))
-    least, most = bounds(made, query, picked)
+    least, most = bounds(made.packed(picked), query)
     exactly = scores(made, query, at=picked)
     assert (least <= exactly).all()
     assert (exactly <= most).all()
@@ -262,10 +262,8 @@ def test_a_filter_is_exact_where_it_leaves_few_rows_and_excludes_all_others(inde
             assert answer == right
 
 
-@pytest.mark.parametrize("lists", [True, False])
-def test_an_index_proposes_the_same_rows_with_a_filter_as_if_the_others_were_left_out_afterwards(lists, monkeypatch):
+def test_an_index_proposes_the_same_rows_with_a_filter_as_if_the_others_were_left_out_afterwards():
     """However few or many rows a filter leaves, the index is asked for no more rows."""
-    monkeypatch.setattr(ann_index, "PROBED_MAX", 1.0 if lists else 0.0)
     made = ann_index.build(in_memory(unit_rows(3_000, dimension=64)), dimension=64)
     again = ann_index.build(in_memory(unit_rows(3_000, dimension=64)), dimension=64)
     assert (again.serialised(), again.effort) == (made.serialised(), made.effort), "nothing in it is random"
@@ -276,21 +274,24 @@ def test_an_index_proposes_the_same_rows_with_a_filter_as_if_the_others_were_lef
         for seed in range(10):
             query = unit_rows(1, seed=seed, dimension=64)
             in_order = read.candidates(query, 3_000)
-            left = in_order[among[in_order]][:100]
-            assert set(read.candidates(query, 100, among=among).tolist()) == set(left.tolist())
+            left = in_order[among[in_order]].tolist()
+            found = read.candidates(query, 100, among=among).tolist()
+            assert len(set(found)) == min(100, len(left))
+            # Rough scores are small numbers, and of equal ones any may come first.
+            assert set(left[:95]) <= set(found) <= set(left[:105])
     assert read.serialised() == made.serialised()
 
 
 @pytest.mark.parametrize("structured", [True, False])
-def test_rows_without_structure_get_an_index_without_lists(structured):
-    """Nearly all lists would be looked at, for less than a look at the rough rows themselves finds."""
+def test_few_lists_are_probed_only_where_rows_have_a_structure(structured):
+    """Of rows without one, the lists say nothing of where the nearest are."""
     random, wide = np.random.default_rng(5), 64
     rows = unit_rows(6_000, seed=1, dimension=wide)
     if structured:
         rows = unit_rows(60, seed=2, dimension=wide)[random.integers(60, size=6_000)] + 0.3 * rows
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     made = ann_index.build(in_memory(rows), dimension=wide)
-    assert made.kind == (ann_index.factory_for(6_000) if structured else ann_index.WITHOUT_LISTS)
+    assert (made.effort.probes <= 16) is structured
     read = ann_index.parse(made.serialised(), made.effort, dimension=wide, count=6_000)
     assert (read.kind, read.count, read.dimension) == (made.kind, 6_000, wide)
     found = 0.0
@@ -406,12 +407,9 @@ def test_segments_of_another_process_are_used_without_reopening(folder):
         assert reader.parts.projections.vectors().projection()._generation.folder.name.endswith("-0002")
 
 
-@pytest.mark.parametrize("lists", [True, False])
-def test_an_index_with_impossible_numbers_is_refused_before_it_is_parsed(lists, monkeypatch):
+def test_an_index_with_impossible_numbers_is_refused_before_it_is_parsed():
     """FAISS trusts the numbers in the bytes, and their digest is right: a manifest may come from somebody else."""
-    monkeypatch.setattr(ann_index, "PROBED_MAX", 1.0 if lists else 0.0)
     made = ann_index.build(in_memory(unit_rows(600, dimension=64)), dimension=64)
-    assert bool(made.effort.probes) is lists
     sound = made.serialised()
     assert ann_index.parse(sound, made.effort, dimension=64, count=600).count == 600
     for at in range(37):  # The kind, components, rows, two constants, whether it is trained, metric.
