@@ -20,7 +20,9 @@ class StandingKind(StrEnum):
     """What a standing statement is."""
 
     INSTRUCTION = "instruction"
-    """How to answer: "Always answer in metric"."""
+    """How every answer should be: "Always answer in metric"."""
+    CONDITIONAL = "conditional"
+    """How some answers should be: "Whenever I ask for code, use Python"."""
     PREFERENCE = "preference"
     """What the user wants, or cannot have: "I prefer window seats", "I'm vegetarian"."""
     FACT = "fact"
@@ -33,8 +35,6 @@ class Read(NamedTuple):
     start: int
     end: int
     kind: StandingKind
-    conditional: bool
-    """Whether an instruction says for what it holds: "whenever I ask for code, use Python"."""
 
 
 def standing_in(text: str) -> Iterator[Read]:
@@ -55,12 +55,13 @@ def standing_in(text: str) -> Iterator[Read]:
 
 
 def _instruction(sentence: str) -> Read | None:
-    for pattern in (*_CONDITIONAL, *_UNCONDITIONAL):
+    for pattern in _CONDITIONAL:
         if found := pattern.search(sentence):
-            start, conditional = found.start("said"), pattern in _CONDITIONAL
-            request = None if conditional else _REQUEST.search(sentence, found.end())
-            end = len(sentence) if request is None else request.start()
-            return _trimmed(sentence, start, end, StandingKind.INSTRUCTION, conditional=conditional)
+            return _trimmed(sentence, found.start("said"), None, StandingKind.CONDITIONAL)
+    for pattern in _UNCONDITIONAL:
+        if found := pattern.search(sentence):
+            request = _REQUEST.search(sentence, found.end())
+            return _trimmed(sentence, found.start("said"), request, StandingKind.INSTRUCTION)
     return None
 
 
@@ -72,12 +73,12 @@ def _preference(sentence: str) -> Read | None:
     request = _REQUEST.search(sentence, found.end())
     if request is None and sentence.endswith("?"):
         return None
+    return _trimmed(sentence, found.start(), request, StandingKind.PREFERENCE)
+
+
+def _trimmed(sentence: str, start: int, request: re.Match[str] | None, kind: StandingKind) -> Read:
     end = len(sentence) if request is None else request.start()
-    return _trimmed(sentence, found.start(), end, StandingKind.PREFERENCE)
-
-
-def _trimmed(sentence: str, start: int, end: int, kind: StandingKind, *, conditional: bool = False) -> Read:
-    return Read(start, start + len(sentence[start:end].rstrip(" \t.!?,;:")), kind, conditional)
+    return Read(start, start + len(sentence[start:end].rstrip(" \t.!?,;:")), kind)
 
 
 def _pattern(*alternatives: str) -> re.Pattern[str]:

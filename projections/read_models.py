@@ -104,8 +104,6 @@ class StandingStatement(Result, frozen=True, kw_only=True):
     end: int = 0
     of: int = 0
     """Characters of the turn's text."""
-    conditional: bool = False
-    """Whether an instruction says for what it holds."""
     key: str = ""
     """Of a fact."""
     position: Position
@@ -121,7 +119,7 @@ class StandingStatement(Result, frozen=True, kw_only=True):
     @property
     def always(self) -> bool:
         """Whether it holds for every answer, whatever the question is."""
-        return self.kind == StandingKind.FACT or (self.kind == StandingKind.INSTRUCTION and not self.conditional)
+        return self.kind in (StandingKind.FACT, StandingKind.INSTRUCTION)
 
     def _shown(self) -> Iterable[str]:
         return (f"@{self.position}", self.kind.value, brief(self.text))

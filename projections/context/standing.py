@@ -43,7 +43,6 @@ class _Row(NamedTuple):
     start: int
     stop: int
     kind: str
-    conditional: int
     text: str
 
 
@@ -64,8 +63,8 @@ def standing_statements(
         if not rows:
             return []
         relevance, near = _relevance(projections, question, answer, rows)
-        always = [row for row in rows if row.kind == StandingKind.INSTRUCTION and not row.conditional]
-        others = [row for row in rows if row not in always]
+        always = [row for row in rows if row.kind == StandingKind.INSTRUCTION]
+        others = [row for row in rows if row.kind != StandingKind.INSTRUCTION]
         if question.query:
             others = sorted((row for row in others if row in relevance), key=lambda row: -relevance[row])
         chosen = [*_newest_of_same(always, near), *_newest_of_same(others[:RELEVANT_MAX], near)]
@@ -77,7 +76,6 @@ def standing_statements(
             start=row.start,
             end=row.stop,
             of=len(turn.text),
-            conditional=bool(row.conditional),
             position=row.position,
             session=turn.session,
             scope=turn.scope,
@@ -116,7 +114,7 @@ def _said(connection: sa.Connection, filters: Filters) -> Iterator[_Row]:
         conditions.append((f"({own} OR {beside})", [listed(sessions), *values]))
     driver: Any = connection.connection.driver_connection
     found = driver.execute(
-        "SELECT position, start, stop, kind, conditional, substr(text, start + 1, stop - start) "
+        "SELECT position, start, stop, kind, substr(text, start + 1, stop - start) "
         f"FROM standing JOIN turns USING (position) WHERE {' AND '.join(condition for condition, _ in conditions)} "
         "ORDER BY position DESC, start",
         [value for _, values in conditions for value in values],

@@ -20,7 +20,6 @@ STANDING: Final = sa.Table(
     sa.Column("start", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("stop", sa.Integer, nullable=False),
     sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("conditional", sa.Integer, nullable=False),
     sa.Column("scope", sa.Text, nullable=False),
     sa.Index("standing_by_scope", "scope", "position"),
     sqlite_strict=True,
@@ -33,10 +32,10 @@ _INSERT: Final = f"INSERT INTO standing ({', '.join(STANDING.c.keys())}) VALUES 
 
 def rows_of(
     turns: Sequence[tuple[RecordedEvent, TurnRecorded]], scopes: Mapping[str, str]
-) -> list[tuple[int, int, int, str, int, str]]:
+) -> list[tuple[int, int, int, str, str]]:
     """Return the rows of turns. `scopes` maps sessions to scopes. Only users say how answers should be."""
     return [
-        (recorded.position, read.start, read.end, read.kind.value, int(read.conditional), scopes[session])
+        (recorded.position, read.start, read.end, read.kind.value, scopes[session])
         for recorded, turn in turns
         if turn.role == Role.USER and (session := str(session_of(recorded.stream))) in scopes
         for read in standing_in(turn.text)

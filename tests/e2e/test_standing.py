@@ -39,7 +39,7 @@ def test_a_statement_says_who_said_it_where_and_when(store, chat):
     turn = chat.record("user", "Hi! Always answer in metric.", speaker="Ada", said_at="2023-03-16T10:00Z")
     (item,) = store.standing()
     assert isinstance(item, StandingStatement)
-    assert (item.text, item.kind, item.conditional) == ("Always answer in metric", StandingKind.INSTRUCTION, False)
+    assert (item.text, item.kind) == ("Always answer in metric", StandingKind.INSTRUCTION)
     assert (item.position, item.session, item.scope, item.speaker) == (turn.position, "chat", SCOPE, "Ada")
     assert (turn.text[item.start : item.end], item.of, item.said_at) == (item.text, len(turn.text), turn.said_at)
     assert store.standing(as_of=turn.position - 1) == []

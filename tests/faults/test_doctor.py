@@ -192,7 +192,7 @@ FOUND_BY_READING = {
     "another count": ("views", lambda p: execute(p / "views.db", "UPDATE sessions SET turns = 7 WHERE session = 'a'")),
     "a standing statement": (
         "views",
-        lambda p: execute(p / "views.db", "INSERT INTO standing VALUES (5, 0, 3, 'preference', 0, 'acme')"),
+        lambda p: execute(p / "views.db", "INSERT INTO standing VALUES (5, 0, 3, 'preference', 'acme')"),
     ),
     "a session less": ("views", lambda p: execute(p / "views.db", "DELETE FROM sessions WHERE session = 'a'")),
     "a text not indexed": ("views", lambda p: execute(p / "views.db", "DELETE FROM turns_text WHERE rowid = 5")),

@@ -15,7 +15,7 @@ SETS = Path(__file__).parents[2] / "benchmarks" / "conversations"
 
 
 def read(text):
-    return [(text[item.start : item.end], item.kind, item.conditional) for item in standing_in(text)]
+    return [(text[item.start : item.end], item.kind) for item in standing_in(text)]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def read(text):
 )
 def test_an_instruction_is_read_from_where_it_begins(text, said):
     """Each is one for every answer."""
-    assert read(text) == [(said, StandingKind.INSTRUCTION, False)]
+    assert read(text) == [(said, StandingKind.INSTRUCTION)]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_an_instruction_is_read_from_where_it_begins(text, said):
 )
 def test_an_instruction_with_a_condition_says_so(said):
     """It holds for some answers only."""
-    assert read(said) == [(said, StandingKind.INSTRUCTION, True)]
+    assert read(said) == [(said, StandingKind.CONDITIONAL)]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_an_instruction_with_a_condition_says_so(said):
 )
 def test_a_preference_is_cut_from_the_match_to_the_request_behind_it(text, said):
     """What comes before it, and what is asked, is no part of it."""
-    assert read(text) == [(said, StandingKind.PREFERENCE, False)]
+    assert read(text) == [(said, StandingKind.PREFERENCE)]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_pasted_text_is_not_read():
 def test_the_sentences_of_a_turn_are_read_in_order():
     """Each by itself, at its place in the text."""
     text = "Hi!\nI prefer aisle seats. Version 2.5 is out; never use emojis."
-    assert [said for said, _, _ in read(text)] == ["I prefer aisle seats", "never use emojis"]
+    assert [said for said, _ in read(text)] == ["I prefer aisle seats", "never use emojis"]
 
 
 @given(st.text(max_size=200), st.sampled_from(["Always answer in metric", "I'm vegan", "no emojis"]))
