@@ -55,6 +55,8 @@ class ContextPassage(Result, frozen=True, kw_only=True):
     """When earlier turns said the same; newest first. They are not shown."""
     newer: Position | None = None
     """The most similar statement that the same user made later, as `Hit.newer`."""
+    superseded_by: Position | None = None
+    """As `Hit.superseded_by`: facts rest on the turn, and none of them holds."""
 
     @property
     def whole(self) -> bool:

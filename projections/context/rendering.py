@@ -117,6 +117,8 @@ def entry(passage: ContextPassage) -> str:
         again = f" (newest; also said {', '.join(days)})"
     if passage.newer is not None:
         again += f" (said later: @{passage.newer})"
+    if passage.superseded_by is not None:
+        again += f" (no longer holds: see the fact at @{passage.superseded_by})"
     before = CUT if passage.start else ""
     after = CUT if passage.end < passage.of else ""
     return f"@{passage.position} {who}{again}: {before}{_indented(passage.text)}{after}"

@@ -193,21 +193,16 @@ class Contexts:
             [standing_block(item) for item in standing if item.always],
             [standing_block(item) for item in standing if not item.always],
         )
-        packing.add_turns(list(_turns(relevant, repeated, answer.words, follow=least.fits)))
+        later = {} if not least.fits else self._marked([hit.newer for hit in relevant if hit.newer], question, answer)
+        packing.add_turns(list(_turns(relevant, repeated, answer.words, later)))
         room = packing.left if least.fits else 0
         if wanted.budget >= EXCHANGES_FROM and room >= EXCHANGES_FROM // 20 and not _chooses_turns(question):
             others: list[Turn] = []
             with suppress(errors.LogUnreachable):  # The context is complete without replies.
                 others = self._exchanges(question, packing.passages, answer.recall.head)
             found = {hit.position for hit in relevant}
-            packing.add_turns(
-                [
-                    GrowingTurn(len(turn.text), partial(_passage_of, turn, answer.words))
-                    for turn in others
-                    if turn.position not in found
-                ],
-                found=False,
-            )
+            replies = self._marked([turn for turn in others if turn.position not in found], question, answer)
+            packing.add_turns(list(replies.values()), found=False)
         packing.leave_out([_repetition(hit, newest) for newest, older in repeated.items() for hit in older])
         shown = {passage.position for passage in packing.passages} | {hit.position for hit in relevant}
         packing.leave_out([_irrelevant(hit) for hit in recall.hits if hit.position not in shown])
@@ -228,6 +223,20 @@ class Contexts:
             unavailable_legs=recall.unavailable_legs,
             stale=recall.stale,
         )
+
+    def _marked(self, turns: Sequence[Turn], question: Question, answer: Answer) -> dict[Position, GrowingTurn]:
+        """Return turns that no recall has found, by position, with what facts say of them."""
+        with self._projections.to_answer()[0].database.reading() as connection:
+            positions = [turn.position for turn in turns]
+            superseded = self.recalls.superseded(connection, positions, upto=answer.recall.head)
+        return {
+            turn.position: GrowingTurn(
+                len(turn.text),
+                partial(_passage_of, turn, answer.words, superseded_by=superseded.get(turn.position)),
+            )
+            for turn in turns
+            if question.superseded == "mark" or turn.position not in superseded
+        }
 
     def standing(
         self, question: Question, *, of: str | None = None, as_of: When | None = None
@@ -308,11 +317,14 @@ def _static(state: SessionState, moment: Micros) -> Iterator[Static]:
 
 
 def _turns(
-    hits: Sequence[Hit], repeated: Mapping[Position, Sequence[Hit]], words: SoughtWords, *, follow: bool
+    hits: Sequence[Hit],
+    repeated: Mapping[Position, Sequence[Hit]],
+    words: SoughtWords,
+    later: Mapping[Position, GrowingTurn],
 ) -> Iterator[GrowingTurn]:
     """Yield the turns to show, best first. The newest of repeated statements takes the place of the best.
 
-    With `follow`, what the same user said later stands behind a turn.
+    What the same user said `later` stands behind a turn.
     """
     newest_of = {hit.position: newest for newest, older in repeated.items() for hit in older}
     by_position = {hit.position: hit for hit in hits}
@@ -322,13 +334,11 @@ def _turns(
         if shown.position not in seen:
             seen.add(shown.position)
             also_said = tuple(older.said_at for older in repeated.get(shown.position, ()))
+            yield GrowingTurn(len(shown.text), partial(_passage_of, shown, words, also_said=also_said))
             newer = shown.newer
-            at = None if newer is None else newer.position
-            cut_at = partial(_passage_of, shown, words, relevance=shown.relevance, also_said=also_said, newer=at)
-            yield GrowingTurn(len(shown.text), cut_at)
-            if follow and newer is not None and newer.position not in seen and newer.position not in by_position:
+            if newer is not None and newer.position in later.keys() - seen - by_position.keys():
                 seen.add(newer.position)
-                yield GrowingTurn(len(newer.text), partial(_passage_of, newer, words))
+                yield later[newer.position]
 
 
 def _chooses_turns(question: Question) -> bool:
@@ -342,13 +352,13 @@ def _passage_of(
     words: SoughtWords,
     length: int | None,
     *,
-    relevance: float | None = None,
     also_said: tuple[datetime, ...] = (),
-    newer: Position | None = None,
+    superseded_by: Position | None = None,
 ) -> ContextPassage:
     """Return the best passage of a turn of at most `length` characters; all of it for None."""
-    if isinstance(turn, Hit) and length == PASSAGE_CHARACTERS_MAX:
-        found = turn.passage
+    hit = turn if isinstance(turn, Hit) else None
+    if hit is not None and length == PASSAGE_CHARACTERS_MAX:
+        found = hit.passage
     else:
         found = best_passage(turn.text, words, limit=len(turn.text) if length is None else length)
     return ContextPassage(
@@ -362,9 +372,10 @@ def _passage_of(
         start=found.start,
         end=found.end,
         of=len(turn.text),
-        relevance=relevance,
+        relevance=None if hit is None else hit.relevance,
         also_said=also_said,
-        newer=newer,
+        newer=None if hit is None or hit.newer is None else hit.newer.position,
+        superseded_by=superseded_by if hit is None else hit.superseded_by,
     )
 
 

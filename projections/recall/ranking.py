@@ -7,7 +7,7 @@ only the new ones, until the legs have no more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from hashlib import sha256
 from math import exp, isfinite
 from typing import Final, NamedTuple
@@ -70,13 +70,18 @@ class Ranking:
         self.repeated: dict[Position, tuple[Position, ...]] = {}
         """Turns that a turn stands for, because they say the same."""
 
-    def add(self, connection: sa.Connection, found: Candidates, *, wanted: int) -> bool:
-        """Rank the candidates of the next stage. Return whether it was the last one.
+    def add(
+        self, connection: sa.Connection, found: Candidates, *, wanted: int, dropped: Container[Position] = ()
+    ) -> bool:
+        """Rank the candidates of the next stage, without those `dropped`. Return whether it was the last one.
 
         `wanted` is how many turns were requested from each leg. A leg that offers fewer has no more.
         """
         first, rest, below = not self.turns, False, 0
         for turn in _ordered(connection, found, self._question):
+            if turn.position in dropped:
+                self._seen.add(turn.position)
+                continue
             if self.floor is None:
                 self.floor = floor(turn.relevance, self._question.min_relevance, self._question.mode)
             if turn.position in self._seen:
@@ -105,7 +110,9 @@ class Ranking:
 
     def _may_continue(self, leg: Sequence[Position]) -> bool:
         """Whether a leg may have more turns of enough relevance: one of the last fifth that it offered has."""
-        if self.floor is None or len(self.turns) >= self.floor.hits_max:
+        if self.floor is None:  # All of them were dropped.
+            return True
+        if len(self.turns) >= self.floor.hits_max:
             return False
         return not self.floor.least or not self._seen.isdisjoint(leg[-max(len(leg) // 5, 1) :])
 

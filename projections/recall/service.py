@@ -6,6 +6,7 @@ receipt use the same code as the first answer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -264,7 +265,11 @@ class Recalls:
                     leg = self._ask_vectors(question, basis, offer, wanted)
                     connection = snapshot.enter_context(views.database.reading())
                 found = with_neighbours(connection, question, offer, leg.answer)
-                if ranking.add(connection, found, wanted=wanted):
+                dropped = dict[Position, Position]()
+                if question.superseded == "drop":
+                    offered = {*found.rows.positions}.union(*found.legs.values())
+                    dropped = self.superseded(connection, sorted(offered), upto=head)
+                if ranking.add(connection, found, wanted=wanted, dropped=dropped):
                     break
                 wanted *= 2
             if reranker is not None:
@@ -273,10 +278,6 @@ class Recalls:
                 failed = ranking.rerank(reranker, {at: turn.text for at, turn in texts.items()})
                 connection = snapshot.enter_context(views.database.reading())
             ranked, spans = ranking.turns[page.passed_over : page.end], filters.spans
-            places = [turn.position for turn in ranked]
-            superseded = fact_queries.superseded(connection, places, upto=head, scopes=self._boundary.scopes)
-            if question.superseded == "drop":
-                ranked = [turn for turn in ranked if turn.position not in superseded]
             words = sought(offer.terms.stems, offer.found.counts, language=offer.language)
             seen_by = partial(self._seen_by, head=head)
             newer = dict[Position, Turn | None]()
@@ -292,7 +293,7 @@ class Recalls:
                 head=head,
                 seen_by=seen_by,
                 repeated=ranking.repeated,
-                superseded=superseded,
+                superseded=self.superseded(connection, [turn.position for turn in ranked], upto=head),
                 newer=newer,
             )
         floor = ranking.floor or Floor(question.min_relevance or 0.0)
@@ -318,6 +319,12 @@ class Recalls:
             fits=floor.fits,
         )
         return Answer(recall, ranking, found, leg.vectors, words)
+
+    def superseded(
+        self, connection: sa.Connection, turns: Sequence[Position], *, upto: Position
+    ) -> dict[Position, Position]:
+        """Return which turns facts rest on of which none holds, each with the position of what took its place."""
+        return fact_queries.superseded(connection, turns, upto=upto, scopes=self._boundary.scopes)
 
     def filters(self, connection: sa.Connection, question: Question, head: Position) -> Filters:
         """Return the filters as of `head`. Raises `UnknownSession`, `OutsideSession`."""

@@ -372,3 +372,33 @@ def test_recall_marks_or_drops_what_a_fact_says_no_longer_holds(store, chat, run
     assert marks(superseded="drop", receipt=True) == {both.position: None, new.position: None}
     assert [item.verdict for item in store.audit.recalls().recalls] == ["reproduces"]
     assert f"see the fact at @{porto.position}" in store.recall("Lisbon", mode="text").explain()
+
+
+def test_a_context_marks_what_a_fact_says_no_longer_holds(store, chat):
+    """Hits, replies to them, and what was said later alike; `drop` leaves them out."""
+    chat.record("user", "Where does the ferry leave?")
+    reply = chat.record("assistant", "From pier nine.")
+    old = chat.record("user", "The ferry leaves from pier nine, I think.")
+    chat.assert_fact("ferry/pier", 9, valid_from="2023-03", because=[reply, old])
+    new = chat.assert_fact("ferry/pier", 7, valid_from="2023-04")
+
+    def marks(**how):
+        blocks = chat.context("ferry leaves", mode="text", asked="keep", **how)
+        return {item.position: item.superseded_by for block in blocks for item in block.passages}
+
+    assert marks() == {2: None, reply.position: new.position, old.position: new.position}
+    assert f"@{old.position} user (no longer holds: see the fact at @{new.position}): " in chat.context("ferry").text
+    assert marks(superseded="drop") == {2: None}
+
+
+def test_dropping_leaves_as_many_hits_as_there_are(store, chat):
+    """Those that hold move up, on every page."""
+    turns = [chat.record("user", f"The ferry number {n} leaves from the pier.") for n in range(120)]
+    chat.assert_fact("ferries/old", True, valid_from="2023-03", because=turns[:80])
+    chat.assert_fact("ferries/old", False, valid_from="2023-04")
+    how = {"mode": "text", "superseded": "drop", "min_relevance": 0}
+    first = store.recall("ferry pier", 30, **how)
+    rest = store.recall("ferry pier", 30, after=first.next, **how)
+    found = [hit.position for hit in (*first, *rest)]
+    assert sorted(found) == [turn.position for turn in turns[80:]]
+    assert rest.next is None
