@@ -46,8 +46,8 @@ with tempfile.TemporaryDirectory() as folder, MemoryStore.open(folder, model=(*s
         chat = store.session(f"{turn['scope']}:{turn['session']}", scope=turn["scope"])
         made = chat.record(turn["role"], turn["text"], speaker=turn["speaker"], said_at=turn["time"])
         at[turn["key"]] = made.position
-    if store.models.list():
-        store.admin.project()
+    if sys.argv[1:]:
+        store.admin.catch_up_vectors()
     for part in ("early", "late"):
         found: dict[str, list[float]] = {"passages": [], "block": [], "either": [], "others": [], "tokens": []}
         for question in questions:

@@ -29,8 +29,8 @@ CONSIDERED_MAX: Final = 500
 """Statements of a scope that are looked at, the newest ones."""
 RELEVANT: Final = 0.1
 """The least cosine similarity of a turn and a question. Chosen on `benchmarks/conversations/standing.jsonl`."""
-RELEVANT_MAX: Final = 8
-"""How many preferences, and instructions with a condition, a question has."""
+SHOWN_MAX: Final = 8
+"""How many instructions without a condition, and how many others, hold for a question."""
 SAME: Final = 0.85
 """Of turns that are so similar, the newest one says what holds."""
 
@@ -66,8 +66,10 @@ def standing_statements(
         always = [row for row in rows if row.kind == StandingKind.INSTRUCTION]
         others = [row for row in rows if row.kind != StandingKind.INSTRUCTION]
         if question.query:
-            others = sorted((row for row in others if row in relevance), key=lambda row: -relevance[row])
-        chosen = [*_newest_of_same(always, near), *_newest_of_same(others[:RELEVANT_MAX], near)]
+            best = sorted((row for row in others if row in relevance), key=lambda row: -relevance[row])[:SHOWN_MAX]
+            newest = _newest_of_same(sorted(best, reverse=True), near)
+            always, others = _newest_of_same(always, near), [row for row in best if row in newest]
+        chosen = [*always, *others]
         turns = queries.turns_at(connection, [row.position for row in chosen])
     return [
         StandingStatement(
@@ -154,13 +156,13 @@ def _relevance(
 
 
 def _newest_of_same(rows: Sequence[_Row], near: Near) -> list[_Row]:
-    """Return statements without those that a later one of the same kind replaces, in the order given."""
+    """Return the first statements, newest first, without those that a later one of the same kind replaces."""
     kept = list[_Row]()
-    for row in sorted(rows, reverse=True):
+    for row in rows:
         others = sorted({other.position for other in kept if other.kind == row.kind} - {row.position})
-        if max(near(row.position, others).values(), default=0.0) < SAME:
+        if len(kept) < SHOWN_MAX and max(near(row.position, others).values(), default=0.0) < SAME:
             kept.append(row)
-    return [row for row in rows if row in kept]
+    return kept
 
 
 def _no_vectors(of: Position, others: list[Position]) -> dict[Position, float]:
