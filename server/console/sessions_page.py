@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ FOUND_MAX: Final = 1_000
 TURNS_MAX: Final = 50
 """Of these, the newest are listed."""
 SCOPES_MAX: Final = 20
+_AMOUNT: Final = re.compile(r"(an?|\d+) ?[a-z]+")
+"""Such as `90 days`, which is also what somebody said; with `ago` it is a time."""
 
 
 class FoundTurn(Result, frozen=True, kw_only=True):
@@ -131,6 +134,6 @@ def search(store: MemoryStore, wanted: str, here: str) -> tuple[str, dict[str, s
         if phrase in known_scopes(store):
             return "/sessions", {"scope": phrase}
         with suppress(InvalidInput):
-            if not number.isdecimal() and phrase:
+            if phrase and not number.isdecimal() and not _AMOUNT.fullmatch(phrase.lower()):
                 return here, {"at": as_of(store, phrase).text}
     return "/sessions", {"q": phrase}
