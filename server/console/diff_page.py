@@ -121,14 +121,8 @@ def _summary(found: Diff) -> Iterator[str]:
         yield "Nothing happened between these two moments: the agent knew the same at both."
         return
     yield f"{counted(events, 'event')} in {counted(len(found.sessions), 'session')} lie between the two moments."
-    turns = sum(session.turns_recorded for session in found.sessions)
-    started = sum(session.started for session in found.sessions)
     values = sum(len(session.values) for session in found.sessions)
     hidden = sum(len(session.hidden) for session in found.sessions)
-    if started:
-        yield f"{counted(started, 'session was', 'sessions were')} started."
-    if turns:
-        yield f"{counted(turns, 'turn was', 'turns were')} said."
     if values:
         yield f"{counted(values, 'value is', 'values are')} not what they were."
     if found.facts:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import accumulate
 from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -88,7 +87,7 @@ class Visit(NamedTuple):
             visit = Visit(head, now, head, now)
         elif now - visit.last_at > PAUSE:
             visit = Visit(visit.last, visit.last_at, head, now)
-        return f"{visit.since}-{visit.at.timestamp():.0f}-{head}-{now.timestamp():.0f}"
+        return f"{visit.since}-{int(visit.at.timestamp())}-{head}-{int(now.timestamp())}"
 
 
 class Bucket(Result, frozen=True, kw_only=True):
@@ -139,13 +138,6 @@ class TimeBar(Result, frozen=True, kw_only=True):
         """The steps of the slider: each moment for the URL, and its time and its position in words."""
         ends = ((item.at, moment(item.until, exact=True), _in_words(item.position)) for item in self.buckets)
         return [("0", "before the first event", ""), *ends]
-
-    @property
-    def growth(self) -> list[tuple[datetime, int]]:
-        """Times up to the moment, and how many events had been recorded until then."""
-        counts = accumulate(item.events for item in self.buckets)
-        found = [(item.until, count) for item, count in zip(self.buckets, counts, strict=True)]
-        return [(until, count) for until, count in found[: self.step] if count <= self.events]
 
 
 class _Recorded(Protocol):

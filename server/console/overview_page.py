@@ -24,8 +24,8 @@ from mnemolog.projections.recall.receipts import recall_of
 from mnemolog.projections.sql.session_pages import Group
 from mnemolog.server.console.event_search import EventFilter, EventLine, newest_events
 from mnemolog.server.console.health_page import Part, parts_of
-from mnemolog.server.console.moment import AsOf, Visit, time_bar
-from mnemolog.server.console.page import limited, page
+from mnemolog.server.console.moment import AsOf, Visit
+from mnemolog.server.console.page import limited, page, wants_json
 from mnemolog.server.console.receipts_page import AnsweredTurn, Receipt, ReceiptFilter, answered_turn, newest_receipts
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
@@ -42,14 +42,6 @@ CHANGED_MAX: Final = 20_000
 TOKEN_ENDS_IN: Final = timedelta(days=14)
 
 
-class Growth(Result, frozen=True, kw_only=True):
-    """How much there was at a time."""
-
-    at: datetime
-    events: int
-    """Events of the log; for a caller who sees only a part of the store, the turns of that."""
-
-
 class LastQuestion(Result, frozen=True, kw_only=True):
     """A question that the memory was asked, with the best turn of its answer then, and of that as of the page."""
 
@@ -58,7 +50,7 @@ class LastQuestion(Result, frozen=True, kw_only=True):
     """None if nothing was found."""
     now: AnsweredTurn | None
     differs: bool | None
-    """Whether the answer has other turns, or another order; None if it cannot be told: `why`."""
+    """Whether the answer has other turns, or another order; None if that was not asked, or cannot be told: `why`."""
     why: str = ""
 
 
@@ -85,9 +77,6 @@ class Overview(Result, frozen=True, kw_only=True):
     scopes_left_out: int
     agents: tuple[Group, ...]
     agents_left_out: int
-    growth: tuple[Growth, ...]
-    growth_of: str
-    """What the growth counts."""
     latest: tuple[EventLine, ...]
     """Newest first."""
     questions: tuple[LastQuestion, ...]
@@ -99,27 +88,22 @@ class Overview(Result, frozen=True, kw_only=True):
     stale: tuple[Part, ...]
     """What cannot be used as it is, with what mends it."""
 
-    @property
-    def chart(self) -> dict[str, Any]:
-        """The growth as the script draws it."""
-        return {
-            "x": [item.at.timestamp() for item in self.growth],
-            "series": [{"label": self.growth_of, "values": [item.events for item in self.growth]}],
-        }
-
 
 @page("/", title="Overview", template="overview.html")
 async def overview(request: Request, caller: Caller, at: AsOf) -> Overview:
-    """Show the last questions and their answers, what changed, what needs somebody, and what the store held."""
+    """Show the last questions and their answers, what changed, what needs somebody, and what the store held.
+
+    With `ask` the questions are asked again, which the page has its script do once it is shown.
+    """
     store, visit = limited(caller, request), Visit.of(request.cookies)
     blocking, pools = with_pools(store)
-    questions = await pools.recall(partial(_questions, blocking, at))
+    ask = bool(request.query_params.get("ask")) or wants_json(request)
+    questions = await pools.recall(partial(_questions, blocking, at, ask=ask))
     needs = await _needs(caller)
 
     def found(store: MemoryStore) -> Overview:
         pages = session_list_of(store)
         scopes, agents = pages.groups("scope", as_of=at.position), pages.groups("agent", as_of=at.position)
-        bar = time_bar(store, at)
         return Overview(
             position=at.position,
             head=at.head,
@@ -129,8 +113,6 @@ async def overview(request: Request, caller: Caller, at: AsOf) -> Overview:
             scopes_left_out=max(len(scopes) - GROUPS_MAX, 0),
             agents=_largest(agents),
             agents_left_out=max(len(agents) - GROUPS_MAX, 0),
-            growth=() if bar is None else tuple(Growth(at=time, events=events) for time, events in bar.growth),
-            growth_of="Events" if bar is None or bar.of == "event" else "Turns",
             latest=newest_events(store, EventFilter(), upto=at.position, limit=LATEST_MAX).lines,
             questions=tuple(sorted(questions, key=lambda item: not item.differs)),
             changed=_changed(store, visit, at) if visit and at.is_now and visit.since <= at.head else None,
@@ -145,23 +127,24 @@ def _largest(groups: Sequence[Group]) -> tuple[Group, ...]:
     return tuple(sorted(groups, key=lambda item: (-item.turns, item.name))[:GROUPS_MAX])
 
 
-def _questions(store: MemoryStore, at: AsOf) -> list[LastQuestion]:
+def _questions(store: MemoryStore, at: AsOf, *, ask: bool) -> list[LastQuestion]:
     different: dict[Any, Receipt] = {}
     for item in newest_receipts(store, wanted=ReceiptFilter(), upto=at.position, limit=RECEIPTS_MAX).receipts:
         different.setdefault((item.query, item.scopes, item.session), item)
-    return [_again(store, item, at) for item in list(different.values())[:QUESTIONS_MAX]]
+    last = list(different.values())[:QUESTIONS_MAX]
+    return [_again(store, item, at, ask=ask) for item in last]
 
 
-def _again(store: MemoryStore, receipt: Receipt, at: AsOf) -> LastQuestion:
+def _again(store: MemoryStore, receipt: Receipt, at: AsOf, *, ask: bool) -> LastQuestion:
     recorded = events_of(store).event_at(receipt.position)
     served = None if recorded is None else recorded.event
     found: list[Position] = []
-    differs, why = None, "it was forgotten"
-    if isinstance(served, RecallServed | ContextServed):
+    differs, why = None, ""
+    if ask and isinstance(served, RecallServed | ContextServed):
         recall = recall_of(served)
         try:
             found = [hit.position for hit in recall_today(store.parts.contexts.recalls, recall, at.when).hits]
-            differs, why = found != recall.hits, ""
+            differs = found != recall.hits
         except NO_ANSWER as error:
             why = str(error)
     then, now = (answered_turn(store, turns[0]) if turns else None for turns in (receipt.turns, found))

@@ -89,6 +89,14 @@ def limited(caller: Caller, request: Request) -> AsyncMemoryStore:
     return caller.store.within(scope) if scope else caller.store
 
 
+def wants_json(request: Request) -> bool:
+    """Return whether a request wants the data of a page instead of HTML."""
+    accepted = request.headers.get("accept", "")
+    return text(request.query_params, "format") == "json" or (
+        "application/json" in accepted and "text/html" not in accepted
+    )
+
+
 def redirect(path: str) -> RedirectResponse:
     """Return the answer to a form whose result another page shows: `path` and query within the console."""
     return RedirectResponse(path, status_code=303)

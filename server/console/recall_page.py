@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -33,16 +33,6 @@ THEN: Final = "Compare with the answer of"
 """How the page names the other moment."""
 _START: Final = "base"
 _START_SAYS: Final = "to begin with"
-_REASONS: Final = {
-    "words": "it holds words of the question",
-    "neighbours": "the turns next to it fit the question",
-    "vector": "its meaning is close to that of the question",
-    "speaker": "the question names its speaker",
-    "date": "it is from the time that the question names",
-    "role": "the right side of the conversation said it",
-    "recency": "it is recent",
-    "currency": "it tells of a change of what the next one says",
-}
 
 
 class ScorePart(Result, frozen=True, kw_only=True):
@@ -109,8 +99,7 @@ class Comparison(Result, frozen=True, kw_only=True):
     there: tuple[ComparedHit, ...]
     there_head: Position
     there_at: datetime | None
-    says: tuple[str, ...]
-    """The difference in words."""
+    is_same: bool
 
 
 class RecallPage(Result, frozen=True, kw_only=True):
@@ -123,8 +112,6 @@ class RecallPage(Result, frozen=True, kw_only=True):
     hits: tuple[ShownHit, ...] = ()
     searched: str = ""
     legs: tuple[Leg, ...] = ()
-    why_first: tuple[str, ...] = ()
-    """Why the first hit is the first, in plain words."""
     compared: Comparison | None = None
     """The answer at the chosen moment beside that of the other moment."""
 
@@ -170,7 +157,6 @@ def _page(store: MemoryStore, question: str, here: Recall, there: Recall | None)
         hits=tuple(_shown(here, _query_stems(store, question))),
         searched=_searched(here),
         legs=tuple(_legs(here)),
-        why_first=tuple(_why_first(here)),
         compared=None if there is None else _compared(here, there, at=recorded_at(store, there.head)),
     )
 
@@ -182,7 +168,7 @@ def _compared(here: Recall, there: Recall, *, at: datetime | None) -> Comparison
         there=tuple(_placed(there, places_here, other_head=here.head)),
         there_head=there.head,
         there_at=at,
-        says=tuple(_difference(here, there)),
+        is_same=places_here == places_there,
     )
 
 
@@ -200,28 +186,6 @@ def _placed(answer: Recall, others: dict[Position, int], *, other_head: Position
             elsewhere=other,
             change=lacking if other is None else "same" if other == place else "up" if place < other else "down",
         )
-
-
-def _difference(here: Recall, there: Recall) -> Iterator[str]:
-    places_here, places_there = _places(here), _places(there)
-    if places_here == places_there:
-        yield "The answer is the same at the other moment."
-        return
-    later = [position for position in places_here if position > there.head]
-    earlier = [position for position in places_there if position > here.head]
-    went = places_here.keys() - places_there.keys() - set(later)
-    came = places_there.keys() - places_here.keys() - set(earlier)
-    moved = [at for at in places_here.keys() & places_there.keys() if places_here[at] != places_there[at]]
-    if later:
-        yield f"{counted(len(later), 'turn')} of this answer had not been said yet at the other moment."
-    if earlier:
-        yield f"{counted(len(earlier), 'turn')} of the answer at the other moment had not been said yet at this moment."
-    if came:
-        yield f"{counted(len(came), 'other turn')} would be in the answer at the other moment."
-    if went:
-        yield f"{counted(len(went), 'other turn')} would not be in it."
-    if moved:
-        yield f"{counted(len(moved), 'turn')} would be at another place."
 
 
 def _places(answer: Recall) -> dict[Position, int]:
@@ -305,52 +269,3 @@ def _legs(answer: Recall) -> Iterator[Leg]:
         why = answer.unavailable_legs.get(RERANKER)
         says = f"Second look: the best turns were ordered again by {answer.reranker}."
         yield Leg(name=RERANKER, answered=why is None, says=says if why is None else f"Second look: no, {why}.")
-
-
-def _why_first(answer: Recall) -> Iterator[str]:
-    """Yield sentences on what speaks for the first hit, and what puts it before the second."""
-    if not answer.hits:
-        yield "Nothing was found: no turn that the filters leave has to do with the question."
-        return
-    first, *rest = answer.hits
-    if answer.reranker is not None:
-        yield f"The best turns were ordered by {answer.reranker}, which read the question and each turn together."
-    elif not first.score_parts:
-        near = f"{first.similarity or 0:.2f}"
-        yield f"Only the meaning was compared: no turn is closer to the question (similarity {near})."
-    else:
-        yield from _for_the_first(first)
-    if rest and first.score_parts and answer.reranker is None:
-        yield from _before_the_second(first, rest[0])
-
-
-def _for_the_first(first: Hit) -> Iterator[str]:
-    counting = sorted(((part, name) for name, part in first.score_parts.items() if name in _REASONS), reverse=True)
-    reasons = [_REASONS[name] for part, name in counting if part > 0]
-    if reasons:
-        yield f"The first turn answers best because {_joined(reasons)}."
-    against = [PARTS[name] for part, name in counting if part < 0]
-    if against:
-        yield f"Against it speaks: {_joined(against)}."
-    yield f"Taken together, it has to do with the question with a likelihood of {first.relevance:.0%}."
-
-
-def _before_the_second(first: Hit, second: Hit) -> Iterator[str]:
-    names = [name for name in (*first.score_parts, *second.score_parts) if name in _REASONS]
-    ahead = {name: first.score_parts.get(name, 0.0) - second.score_parts.get(name, 0.0) for name in names}
-    best = max(ahead, key=lambda name: ahead[name], default="")
-    if not best or ahead[best] <= 0:
-        yield "The second turn scores the same; the older of the two comes first."
-        return
-    own, other = first.score_parts.get(best, 0.0), second.score_parts.get(best, 0.0)
-    scores = f"{own:+.2f} against {other:+.2f}"
-    if own > 0:
-        more = f"it has more of this: {PARTS[best]} ({scores})"
-        yield f"It is before the second turn ({second.relevance:.0%}) because {more}."
-    else:
-        yield f"The second turn ({second.relevance:.0%}) is behind it because of this: {PARTS[best]} ({scores})."
-
-
-def _joined(parts: Sequence[str]) -> str:
-    *most, last = parts
-    return f"{', '.join(most)} and {last}" if most else last

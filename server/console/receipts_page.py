@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from starlette.requests import Request
 
@@ -152,8 +152,6 @@ class ReceiptPage(Result, frozen=True, kw_only=True):
     then: tuple[AnsweredTurn, ...]
     came: tuple[AnsweredTurn, ...]
     """Turns of today's answer that were not in it then."""
-    again: dict[str, Any]
-    """The parameters that ask the same in the recall debugger."""
 
 
 @page("/recall/receipts", title="What was asked", template="receipts.html")
@@ -191,20 +189,9 @@ def _receipt_page(store: MemoryStore, position: Position) -> ReceiptPage:
         found = audit.contexts(after=before, limit=1).contexts
     if recorded is None or not isinstance(served, RecallServed | ContextServed) or found[:1] == ():
         raise InvalidInput("position", f"no receipt is recorded at {position}")
-    audited, recall, shown = found[0], recall_of(served), Receipt.of(recorded, served)
+    audited, shown = found[0], Receipt.of(recorded, served)
     if audited.position != position:  # Outside of what the caller may see: as if there were none.
         raise InvalidInput("position", f"no receipt is recorded at {position}")
-    again = {
-        "q": recall.query,
-        "k": recall.k,
-        "mode": recall.mode,
-        "scope": recall.scope,
-        "session": recall.session or "",
-        "lineage": "yes" if recall.lineage else "",
-        "role": ", ".join(recall.roles),
-        "speaker": ", ".join(recall.speakers),
-        "at": recall.head,
-    }
     return ReceiptPage(
         receipt=shown,
         audited=audited,
@@ -212,7 +199,6 @@ def _receipt_page(store: MemoryStore, position: Position) -> ReceiptPage:
         text=_text(store, served) if isinstance(served, ContextServed) else None,
         then=tuple(answered_turn(store, item, went=item in audited.went) for item in shown.turns),
         came=tuple(answered_turn(store, item) for item in audited.came),
-        again={name: value for name, value in again.items() if value != ""},
     )
 
 

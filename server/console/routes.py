@@ -19,7 +19,7 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.similar_labels import closest
 from mnemolog.server.console.assets import send_asset
 from mnemolog.server.console.moment import VISIT_COOKIE, AsOf, TimeBar, Visit, as_of, time_bar
-from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, redirect
+from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, redirect, wants_json
 from mnemolog.server.console.parameters import form_of, text
 from mnemolog.server.console.rendering import environment, url
 from mnemolog.server.console.security import (
@@ -259,14 +259,6 @@ class Login(Result, frozen=True, kw_only=True):
     """Where to go afterwards."""
     wrong: bool
     """Whether the token that was given is not valid."""
-
-
-def wants_json(request: Request) -> bool:
-    """Return whether a request wants the data of a page instead of HTML."""
-    accepted = request.headers.get("accept", "")
-    return text(request.query_params, "format") == "json" or (
-        "application/json" in accepted and "text/html" not in accepted
-    )
 
 
 def _error_page(error: errors.MnemologError) -> ErrorPage:

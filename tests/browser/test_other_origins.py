@@ -71,7 +71,7 @@ def test_a_page_of_an_allowed_origin_uses_the_api(folder, page):
     with site() as origin, server(folder, "--require-token", "--allow-origin", origin) as (url, _):
         page.goto(origin)
         made, read, unchanged, unknown, refused = page.evaluate(CALLS, [url, token.secret])
-    assert made[0] == 200
+    assert made[0] == 201
     assert (read[0], read[2]) == (200, True)
     assert read[1]
     assert unchanged[0] in (200, 304)

@@ -146,7 +146,7 @@ def test_what_changed_for_the_customer_in_a_week(auditor):
     auditor.page.keyboard.press("Tab")
     auditor.page.keyboard.type("2026-11-19")
     auditor.page.keyboard.press("Enter")
-    expect(auditor.main).to_contain_text("5 turns were said.")
+    expect(auditor.main).to_contain_text("turns said: 5")
     expect(auditor.main).to_contain_text("I was wrong")
     expect(auditor.main).not_to_contain_text("Build")
     expect(auditor.main.get_by_role("heading", level=2).first).to_contain_text("2026-11-12 00:00:00")

@@ -1,14 +1,5 @@
-// What works only with a script: dragging the slider, charts, and the live tail. Everything else is plain HTML.
+// What works only with a script: dragging the slider, keys, copying, and the live tail. Everything else is plain HTML.
 "use strict";
-
-// A colour of the style as a canvas understands it: the variables have one for light and one for dark.
-function colour(name) {
-  const probe = document.body.appendChild(document.createElement("span"));
-  probe.style.color = `var(${name})`;
-  const found = getComputedStyle(probe).color;
-  probe.remove();
-  return found;
-}
 
 // The slider: while it is dragged, the page below follows; when it is let go, the URL has the moment.
 let dragging = false;
@@ -98,31 +89,6 @@ addEventListener("popstate", () => withoutPart(location.href) === address || loc
 function written(seconds) {
   const there = new Date((seconds + Number(document.body.dataset.utcOffset)) * 1000);
   return there.toISOString().slice(0, 19).replace("T", " ");
-}
-
-// Charts: <div class="chart" data-chart='{"x": [seconds], "series": [{"label": "", "values": []}]}'>
-function draw(place) {
-  const data = JSON.parse(place.dataset.chart);
-  const strokes = [colour("--accent"), colour("--past"), colour("--ink-3")];
-  // Dates as the pages write them, with the time of day where all is within two days.
-  const span = data.x.at(-1) - data.x[0];
-  const dates = (_, moments) => moments.map((at) => written(at).slice(...(span < 7_200 ? [11, 19] : span < 2 * 86_400 ? [5, 16] : [0, 10])));
-  const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--rule"), width: 1 }, ticks: { stroke: colour("--rule"), width: 1 } };
-  const options = {
-    width: place.clientWidth,
-    height: 220,
-    legend: { show: false },
-    scales: { y: { range: (_, __, most) => [0, most * 1.05] } },
-    cursor: { drag: { x: false, y: false } },
-    series: [{}, ...data.series.map((item, index) => ({
-      label: item.label, stroke: strokes[index % strokes.length], width: 1.5, points: { show: false }, paths: uPlot.paths.stepped({ align: 1 }),
-      fill: index === 0 ? colour("--accent-soft") : undefined,
-    }))],
-    axes: [{ ...axis, values: dates, space: 100 }, { ...axis, size: 64 }],
-  };
-  place.replaceChildren();
-  const chart = new uPlot(options, [data.x, ...data.series.map((item) => item.values)], place);
-  new ResizeObserver(() => chart.setSize({ width: place.clientWidth, height: 220 })).observe(place);
 }
 
 // The live tail: events from /v1/tail are put on top of those that the page has, as text.
@@ -218,7 +184,6 @@ function begin(root) {
     slider.hidden = false;
     describe(slider);
   }
-  root.querySelectorAll(".chart[data-chart]").forEach(draw);
   root.querySelectorAll(".tail[data-tail]").forEach(followLog);
   // What scrolls sideways can be scrolled with the keyboard.
   for (const place of root.querySelectorAll(".table")) {
