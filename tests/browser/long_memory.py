@@ -167,6 +167,8 @@ def _tell_story(store: MemoryStore, clock: FakeClock) -> None:
     store.switch(reason="rewind", agent=agent, turns=1)
     store.switch(f"{STORY}/tomorrow", reason="reset", agent=agent, title="Tomorrow's berth")
     store.record(f"{STORY}/tomorrow", "user", "The Aurora stays one more night.", speaker="Ida")
+    story.assert_fact("aurora/berth", "the north quay", because=[asked])
+    story.assert_fact("aurora/berth", "berth 4", because=[asked])
     helper = store.session(f"{STORY}/tugs", agent="tally", scope=scope, title="Tugs for the Aurora", parent=STORY)
     helper.record("user", "Order two tugs for six.", speaker="Navigator")
 

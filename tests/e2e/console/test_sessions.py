@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from urllib.parse import urlencode
 
 import pytest
 
@@ -165,6 +166,97 @@ def test_sessions_come_in_pages_of_a_hundred(browse):
     assert [item["session"] for item in back["sessions"]] == pages[1]
     assert [item["session"] for item in console.json("/sessions?scope=odd")["sessions"]][:2] == ["s229", "s227"]
     assert "← Earlier" in console.get("/sessions").text
+
+
+def test_the_search_leads_to_what_is_meant(browse):
+    """An event, a session, a scope, a time on the page where it was typed; else the phrase, also in quotation marks."""
+
+    def fill(store):
+        store.session("call 7", scope="acme/support").record("user", "The window is 90 days, all day today.")
+
+    console = browse(fill)
+    for words, leads_to in (
+        ("@2", "/event/2?scope=acme"),
+        ("2", "/event/2?scope=acme"),
+        ("call 7", "/session?scope=acme&id=call+7"),
+        ("acme/support", "/sessions?scope=acme%2Fsupport"),
+        ("2026-03-16", "/live?at=2026-03-16&scope=acme&topic=x"),
+        ("90 days", "/sessions?scope=acme&q=90+days"),
+        ('"today"', "/sessions?scope=acme&q=today"),
+        ("@99", "/sessions?scope=acme&q=%4099"),
+        ("", "/sessions?scope=acme"),
+    ):
+        sent = console.get("/search?" + urlencode({"q": words, "scope": "acme", "here": "/live?scope=acme&topic=x"}))
+        assert (sent.status_code, sent.headers["location"]) == (303, leads_to), words
+    away = console.get("/search?q=2026-03-16&here=//evil.example/")
+    assert away.headers["location"] == "/?at=2026-03-16"
+
+
+def test_a_phrase_is_found_exactly_with_the_number_of_turns(browse):
+    """As of the moment and in the scope; with the sessions and scopes whose names have it."""
+
+    def fill(store):
+        for scope in ("acme", "tea/shop"):
+            store.session(f"{scope}/a cup of tea", scope=scope).record_many(
+                [{"role": "user", "text": f"{'x' * 500} Green TEA {'y' * 500}"}, {"role": "user", "text": "te a"}]
+            )
+
+    console = browse(fill)
+    page = console.json("/sessions?q=tea")
+    assert (page["found"]["turns"], page["found"]["scopes"], len(page["sessions"])) == (2, ["tea", "tea/shop"], 2)
+    (newest, _) = page["found"]["newest"]
+    assert (newest["position"], newest["phrase"]) == (5, "TEA")
+    assert newest["before"].endswith(" Green ")
+    assert "2 turns with exactly this phrase" in console.get("/sessions?q=tea").text
+    assert console.json("/sessions?q=tea&at=3")["found"]["turns"] == 1
+    assert console.json("/sessions?q=tea&scope=acme")["found"]["turns"] == 1
+
+
+def test_a_scope_holds_on_every_page_or_is_said_not_to(reader):
+    """One that no session is in is named, with the closest there are."""
+    assert "No session is at or below the scope" in reader.get("/?scope=acme/alise").text
+    assert "Did you mean" in reader.get("/?scope=acme/alise").text
+    assert "No session is at or below" not in reader.get("/?scope=acme").text
+    for path in ("/session?id=bad&", "/event/11?", "/health?", "/tokens?"):
+        assert "The scope does not limit this page" in reader.get(f"{path}scope=acme/alice").text, path
+    diff = reader.json("/diff?from=0&scope=acme/bob")
+    assert (diff["kinds"], diff["switches"]) == ({"sessions started": 1, "turns said": 1, "values set": 1}, [])
+    assert '<option value="acme/alice">' in reader.get("/").text
+
+
+# Facts
+
+
+def test_facts_are_those_of_the_moment_with_what_they_replaced(browse, clock):
+    """And the history of a key: what became of each assertion, and the turns that it rests on."""
+    clock.step = 1_000_000
+
+    def fill(store):
+        chat = store.session("chat", scope="acme/alice")
+        heard = chat.record("user", "I live in Porto.")
+        wrong = chat.assert_fact("user/city", "Porto", valid_from="2020-01-01", because=[heard])
+        chat.assert_fact("user/city", "Lisbon", valid_from="2021-01-01", maker="<b>extractor")
+        store.assert_fact("team/size", 3, scope="acme")
+        store.retract_fact(wrong, reason="misheard")
+
+    console = browse(fill)
+    now, then = console.json("/facts")["facts"], console.json("/facts?at=4")["facts"]
+    assert [(item["fact"]["key"], item["fact"]["value"], item["replaced"]) for item in now] == [
+        ("team/size", 3, None),
+        ("user/city", "Lisbon", None),
+    ]
+    assert [(item["fact"]["value"], item["replaced"]["value"]) for item in then] == [("Lisbon", "Porto")]
+    assert [item["fact"]["key"] for item in console.json("/facts?scope=acme/alice")["facts"]] == ["user/city"]
+    assert [item["fact"]["key"] for item in console.json("/facts?pattern=team/*")["facts"]] == ["team/size"]
+    history = console.json("/facts?key=user/city&of=acme/alice")["facts"]
+    assert [(item["fact"]["value"], item["fact"]["state"]) for item in history] == [
+        ("Lisbon", "holds"),
+        ("Porto", "retracted"),
+    ]
+    html = console.get("/facts?key=user/city&of=acme/alice").text
+    assert "&lt;b&gt;extractor" in html
+    assert 'href="/event/2"' in html
+    assert 'href="/facts?of=acme%2Falice&amp;key=user%2Fcity">History of this fact' in console.get("/event/3").text
 
 
 # One session
