@@ -124,7 +124,7 @@ def _summary(found: Diff) -> Iterator[str]:
     values = sum(len(session.values) for session in found.sessions)
     hidden = sum(len(session.hidden) for session in found.sessions)
     if values:
-        yield f"{counted(values, 'value is', 'values are')} not what they were."
+        yield f"{counted(values, 'value is not what it was', 'values are not what they were')}."
     if found.facts:
         yield f"{counted(len(found.facts), 'fact is not what it was', 'facts are not what they were')}."
     if hidden:
