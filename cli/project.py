@@ -2,44 +2,34 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 
 from mnemolog.cli import output
-from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Refused, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Store, StoreCommand, app, chosen_model
 from mnemolog.cli.arguments import store_with_model
-from mnemolog.cli.output import console, print_json_line
+from mnemolog.cli.output import console
 from mnemolog.cli.progress import bar, phases
 from mnemolog.defaults import DEFAULT_MODEL
-from mnemolog.domain.display import counted, visible
+from mnemolog.domain.display import counted
 from mnemolog.domain.errors import ModelUnavailable
 from mnemolog.operations.rebuild import Rebuildable
 from mnemolog.projections.maintenance.results import RebuildReport
-from mnemolog.projections.projector_status import ProjectorStatus
-
-_ENDING = {signal.SIGINT, signal.SIGTERM}
 
 
 @app.command("project", cls=StoreCommand)
 def project(
     store: Store,
-    follow: Annotated[bool, typer.Option("--follow", help="Keep embedding new turns until Ctrl-C.")] = False,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
 ) -> None:
-    """Embed all turns that have no vector yet. With --follow, print a line at every change of state.
+    """Embed all turns that have no vector yet.
 
-    Example: mnemolog project memory/ --follow
+    Example: mnemolog project memory/
     """
     if chosen_model(model) is None:
         raise ModelUnavailable(None, "without a model there is nothing to embed with (`--model none`)")
-    if follow:
-        _follow(store, model, as_json=as_json)
-        return
     with store_with_model(store, model) as opened, bar("embedding") as progress:
         report = opened.admin.catch_up_vectors(progress=progress)
     print_build(report, [report], as_json=as_json)
@@ -90,46 +80,3 @@ def _show_reports(reports: list[RebuildReport]) -> None:
             text += f" in {item.seconds:.1f} s ({rate:,.0f}/s), {embedded} embedded"
             text += f", {counted(item.skipped_turns, 'turn')} skipped" if item.skipped_turns else ""
         out.line((item.projection, "bold"), f": {text}")
-
-
-def _follow(store: Path, model: str, *, as_json: bool) -> None:
-    """Run until a signal ends it."""
-    died: list[ProjectorStatus] = []
-
-    def tell(status: ProjectorStatus) -> None:
-        _print(status, as_json=as_json)
-        if status.state == "dead":
-            died.append(status)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    # Signals are blocked in all threads and received here, so they interrupt neither the model nor closing.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    try:
-        with store_with_model(store, model, background=True) as opened:
-            opened.admin.on_projector_change(tell)
-            signal.sigwait(_ENDING)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    if died:
-        raise Refused(f"the projector died: {died[0].error}", hint="start it again; the turns are safe in the log")
-
-
-def _print(status: ProjectorStatus, *, as_json: bool) -> None:
-    if as_json:
-        print_json_line(status)
-    else:
-        print(visible(_line(status)), flush=True)
-
-
-def _line(status: ProjectorStatus) -> str:
-    """Return the state of a projector on one line."""
-    line = status.state if status.position is None else f"{status.state} at position {status.position}"
-    if status.waits_for is not None:
-        line += f": {status.waits_for} embeds"
-    if status.error is not None:
-        line += f": {status.error}"
-    if status.failures:
-        line += f"; failed {counted(status.failures, 'time')}"
-    if status.retry_in_s is not None:
-        line += f", tries again in {status.retry_in_s:.0f} s"
-    return line if status.pid is None else f"{line} (process {status.pid} on {status.host})"

@@ -58,7 +58,6 @@ class Projector:
 
     def __init__(self, projections: Path, log: StoreLog, indexing: Indexing) -> None:
         self._log, self._indexing = log, indexing
-        self._notify: Callable[[ProjectorStatus], None] = lambda _: None
         self.look: Callable[[Position], None] = lambda _: None
         """Called with the head before turns up to it are embedded."""
         self._clock = SystemClock()
@@ -87,12 +86,6 @@ class Projector:
         if thread is not None and not thread.is_alive() and status.state not in ("dead", "stopped"):
             return msgspec.structs.replace(status, state="dead")
         return status
-
-    def watch(self, notify: Callable[[ProjectorStatus], None]) -> None:
-        """Start at once. Call `notify` with the current status, and from the thread with every new one."""
-        notify(self._status)
-        self._notify = notify
-        self.poke()
 
     def start(self) -> None:
         """Start the thread, unless it is running."""
@@ -253,7 +246,6 @@ class Projector:
             structured_log.debug("projector.state", state=state, position=self._status.position)
         if state != "stopped":
             self._file.write(self._status)
-        self._notify(self._status)
 
     def _rest(self, timeout_s: float, *, for_appends: bool = False) -> bool:
         """Wait until the timeout, or until `close` or `poke`. Return whether appends ended the wait."""

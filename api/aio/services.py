@@ -66,7 +66,6 @@ class AsyncQuarantine(AsyncWrapper[Quarantine]):
 class AsyncAdminService(AsyncWrapper[AdminService]):
     """Keeps the projections of a store healthy and up to date. See `AdminService`."""
 
-    on_projector_change = in_read_pool(AdminService.on_projector_change)
     doctor = in_background_pool(AdminService.doctor)
     quarantine = wrapped(AsyncQuarantine, in_read_pool(AdminService.quarantine))
     catch_up_views = in_background_pool(AdminService.catch_up_views)

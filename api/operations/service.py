@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,6 @@ from mnemolog.projections.maintenance.results import RebuildReport
 from mnemolog.projections.maintenance.vectors import catch_up_vectors
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.snapshots import SnapshotStore
 
@@ -49,12 +48,6 @@ class AdminService:
     ) -> None:
         self._layout, self._log, self._projections, self._tokens = layout, log, projections, tokens
         self._snapshots, self._forgetting, self._nodes, self._boundary = snapshots, forgetting, nodes, boundary
-
-    def on_projector_change(self, callback: Callable[[ProjectorStatus], None]) -> None:
-        """Call `callback` with every new state, in the projector's thread. It must be quick and not raise."""
-        self._boundary.require_none("admin.on_projector_change")
-        if self._projections.projector is not None:
-            self._projections.projector.watch(callback)
 
     def doctor(self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None) -> DoctorReport:
         """Diagnose log and projections; `fix` repairs what can be repaired, `deep` reads everything.

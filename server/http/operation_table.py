@@ -214,7 +214,6 @@ LEFT_OUT: Final[dict[Method, str]] = {
     Session.messages: "made of turns: read these with `last`, as the client does",
     AuditService.append_head: "the file belongs to the caller: GET /head returns what to append to it",
     ModelService.add: "a model is a folder or a download on the server: run it there",
-    AdminService.on_projector_change: "a callback: read GET /status",
     AdminService.quarantine: "its own methods are offered",
     AdminService.copy_node: "writes a folder of projections in clear text: run it on the server",
     Quarantine.add: "the store itself moves files there",

@@ -208,7 +208,6 @@ MODELS = {
     "load": [],
 }
 ADMIN = {
-    "on_projector_change": [lambda s: s.admin.on_projector_change(print)],
     "doctor": [lambda s: s.admin.doctor()],
     "quarantine": [lambda s: s.admin.quarantine()],
     "catch_up_views": [lambda s: s.admin.catch_up_views()],

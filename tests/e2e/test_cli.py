@@ -201,7 +201,7 @@ def test_the_real_model_answers_in_other_words_than_were_said(memory, run):
     assert rebuilt[1]["encoded_texts"] == 0
 
 
-@pytest.mark.parametrize("options", [["none"], ["none", "--follow"], ["no-such-model"]])
+@pytest.mark.parametrize("options", [["none"], ["no-such-model"]])
 def test_projecting_without_a_model_that_can_be_loaded_is_refused(memory, options, run):
     """One line and a hint; the turns are as they were."""
     ran = run("project", memory, "--model", *options)

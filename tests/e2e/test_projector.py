@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -475,28 +474,3 @@ def test_a_process_ends_quietly_while_the_real_model_is_at_work(folder, wait):
     """Inside torch, or on the way into it."""
     ran = run_script(REAL.format(wait=wait, texts=200), folder)
     assert (ran.returncode, ran.stderr) == (0, "")
-
-
-@pytest.mark.model
-def test_the_command_follows_until_it_gets_a_signal(folder):
-    """A line for each state, exit status 0 on SIGTERM, and the vectors are there for others."""
-    with MemoryStore.open(folder, model=None) as store:
-        record(store, "I moved to Lisbon in March.")
-        command = [sys.executable, "-m", "mnemolog", "project", str(folder), "--follow"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
-            read_until(following, f"idle at position {store.head().position} ")
-            read_until(following, f"idle at position {record(store, 'The dog is called Nero.')[-1]} ")
-            assert state(store).pid == following.pid
-            began = time.monotonic()
-            following.send_signal(signal.SIGTERM)
-            out, err = following.communicate(timeout=WAIT_S)
-            assert time.monotonic() - began < PROMPT_S
-        assert (following.returncode, err) == (0, "")
-        assert out.splitlines()[-1].startswith("stopped at position ")
-        assert state(store).state == "off"
-
-
-def read_until(process, beginning):
-    """Read lines up to one that begins so."""
-    while not (line := process.stdout.readline()).startswith(beginning):
-        assert line, process.stderr.read()

@@ -197,7 +197,7 @@ CALLS = {
     for table in test_bound_scope.SURFACE.values()
     for name, calls in table.items()
     for call in calls[-1:]
-    if name not in ("load", "add", "activate", "quarantine", "on_projector_change")  # They begin without the log.
+    if name not in ("load", "add", "activate", "quarantine")  # They begin without the log.
 }
 
 
