@@ -10,7 +10,6 @@ from typing import Final
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
-from rich.tree import Tree
 
 from mnemolog.cli.hints import as_commands
 from mnemolog.domain.display import cut, visible, visible_lines
@@ -35,7 +34,7 @@ _DROPPED: Final = ((), ("agent",), ("agent", "scope"))
 
 
 class Terminal:
-    """Prints lines, texts, tables and trees to standard output.
+    """Prints lines, texts and tables to standard output.
 
     Text is printed as it is, without markup, each part on one line. On a terminal continued lines are indented; in a
     pipe every line is whole.
@@ -82,10 +81,6 @@ class Terminal:
             details = [f"{name} {cell}" for name, cell in zip(columns[1:], others, strict=True) if cell]
             self.line((first, "bold"))
             self.line(MARGIN, ", ".join(details))
-
-    def tree(self, tree: Tree) -> None:
-        """Print a tree, whose labels are made with `styled`."""
-        self._console.print(tree, soft_wrap=False)
 
     def _print(self, text: Text, *, margin: str, unbroken: re.Pattern[str] | None) -> None:
         width = self._console.width

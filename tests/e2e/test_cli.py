@@ -54,7 +54,6 @@ def refused(ran: Ran | subprocess.CompletedProcess[str], code: int) -> str:
 READS = {
     "recall": ("recall", "where is the dog", "--model", "none"),
     "sessions": ("sessions",),
-    "sessions --tree": ("sessions", "--tree"),
     "scopes": ("scopes",),
     "agents": ("agents",),
     "show": ("show", "trip"),
@@ -101,21 +100,12 @@ def branched(memory):
     return memory
 
 
-def test_sessions_as_a_tree_show_where_each_was_branched(branched, run):
-    """Guides, ids, positions and reasons; a branch outside its parent's scope begins a tree of its own."""
-    lines = run("sessions", branched, "--tree").stdout.splitlines()
-    assert [line.rstrip() for line in lines[::2]] == [
-        "trip-1 (trip)  3 turns, new",
-        "    └── c-1 (short)  0 turns, branched at 5, compress",
-    ]
-    assert lines[1].startswith("└── b-1 (plan [b])  0 turns, branched at 3, branch, ended 20")
-    assert run("sessions", branched, "--tree", "--scope", "acme/sales").stdout.startswith(
-        "b-1 (plan [b])  0 turns, branched at 3 of trip-1, branch, ended"
-    )
-    (root,) = json.loads(run("sessions", branched, "--tree", "--json").stdout)
-    (child,) = root["children"]
-    assert (root["session"], child["session"], child["parent"], child["branched_at"]) == ("trip-1", "b-1", "trip-1", 3)
-    assert [grandchild["session"] for grandchild in child["children"]] == ["c-1"]
+def test_the_list_of_sessions_names_the_parent_of_each_if_any_has_one(branched, run):
+    """As a column beside the scope."""
+    heading, _, *rows = run("sessions", branched).stdout.splitlines()
+    assert heading.split()[:5] == ["session", "title", "scope", "agent", "parent"]
+    assert "acme/sales" in rows[1]
+    assert [row.split()[0] for row in rows if " trip-1 " in row] == ["b-1"]
 
 
 def test_events_beside_turns_disturb_no_command(branched, run):

@@ -26,7 +26,6 @@ FORGED = re.compile(r" {0,3}(2\. )?@99")
 
 READS = {
     "sessions": ["sessions"],
-    "sessions --tree": ["sessions", "--tree"],
     "scopes": ["scopes"],
     "agents": ["agents"],
     "status": ["status"],
@@ -321,14 +320,13 @@ def test_recall_and_status_say_which_turns_have_no_vector_and_what_embeds_them(f
 def test_no_command_says_1_files_or_1_sessions(folder, tmp_path, run):
     """One of each, through every command that counts. A store without sessions says so, not with an empty table."""
     assert run("init", folder).returncode == 0
-    for tree in ([], ["--tree"]):
-        assert run("sessions", folder, *tree).stdout == "no sessions\n"
+    assert run("sessions", folder).stdout == "no sessions\n"
     (tmp_path / "one.jsonl").write_text('{"session": "s", "key": "1", "text": "hello", "role": "user"}\n')
     shown = [
         run(*arguments)
         for arguments in (
             ["import", folder, tmp_path / "one.jsonl", "--no-vectors"],
-            *(["recall", folder, "hello", "--model", "none"], ["status", folder], ["sessions", folder, "--tree"]),
+            *(["recall", folder, "hello", "--model", "none"], ["status", folder], ["sessions", folder]),
             *(["verify", folder], ["diff", folder, "1"], ["replay", folder], ["rebuild", folder, "views"]),
             *(["export", folder, tmp_path / "x.jsonl"], ["backup", folder, tmp_path / "b"], ["find", folder, "hello"]),
             *(["rewind", folder, "s", "--turns", "1"], ["forget", folder, "--session", "s", "--dry-run"]),
