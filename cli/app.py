@@ -53,7 +53,6 @@ COMMANDS: Final = {
         "agents": ("sessions", "List the agents and the sessions they are in."),
         "branch": ("switch", "Start a session that continues another."),
         "rewind": ("switch", "Hide the last turns of a session."),
-        "reconcile": ("show", "Record the messages of a transcript that are missing."),
         "forget": ("forgetting", "Erase what was said, permanently."),
         "forgotten": ("forgetting", "List what was erased."),
     },

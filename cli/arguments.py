@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -71,6 +72,14 @@ def session_called(store: MemoryStore, given: str) -> Session:
     if not ids:
         raise store.parts.visible.unknown(given)
     return store.session(ids[0])
+
+
+def standard_input(field: str) -> str:
+    """Return all of standard input. Raises `InvalidInput` if it is not UTF-8 text."""
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise errors.InvalidInput(field, f"standard input is no UTF-8 text: {error}") from error
 
 
 def as_of(session: Session, when: When | None) -> Session | SessionAt:

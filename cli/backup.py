@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from mnemolog.cli import output
-from mnemolog.cli.app import AsJson, Command, Store, StoreCommand, UsageError, app
+from mnemolog.cli.app import AsJson, Command, Store, StoreCommand, app
 from mnemolog.cli.arguments import open_store
 from mnemolog.cli.output import answer
 from mnemolog.cli.progress import bar
 from mnemolog.domain.display import counted, dated
 from mnemolog.forgetting.results import read_erasures
-from mnemolog.operations.backup import BackupReport, NodeCopy
+from mnemolog.operations.backup import BackupReport
 from mnemolog.operations.restore import RestoreReport, restore_backup
 
 Keys = Annotated[
@@ -30,9 +30,6 @@ def backup(
     with_projections: Annotated[
         bool, typer.Option("--with-projections", help="Copy the indexes too. They hold all text in the clear.")
     ] = False,
-    projections_only: Annotated[
-        bool, typer.Option("--projections-only", help="Copy a node without its log, to start another node from.")
-    ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an earlier backup of this store there.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -40,13 +37,6 @@ def backup(
 
     Example: mnemolog backup memory/ /backups/2026-11-21 --keys /safe/keys
     """
-    if projections_only:
-        if keys is not None or with_projections or replace:
-            raise UsageError("use --projections-only without --keys, --with-projections and --replace")
-        with open_store(store, create=False, background=False) as opened, bar("copying") as progress:
-            copied = opened.admin.copy_node(target, progress=progress)
-        answer(copied, _show_copy, as_json=as_json)
-        return
     with open_store(store, create=False, background=False) as opened, bar("copying and verifying") as progress:
         report = opened.backup(target, keys=keys, with_projections=with_projections, replace=replace, progress=progress)
     answer(report, _show_backup, as_json=as_json)
@@ -100,16 +90,6 @@ def _show_backup(report: BackupReport) -> None:
     if report.keys is not None:
         out.line(f"keys: {report.keys}")
     for note in report.notes:
-        out.line(note, style="bold red")
-
-
-def _show_copy(copied: NodeCopy) -> None:
-    out = output.console()
-    size = f"{counted(copied.files, 'file')}, {copied.bytes / 1e6:.1f} MB"
-    out.line(f"copy {copied.target}: a node of log {copied.log_id}; {size}")
-    for line in copied.left_out:
-        out.line(f"left out: {line}", style="yellow")
-    for note in copied.notes:
         out.line(note, style="bold red")
 
 

@@ -39,7 +39,6 @@ INTERRUPTED: Final = {
     "export": ("no file was written", ""),
     "forget": ("what was requested is recorded and will be completed", ""),
     "doctor": ("what was fixed stays fixed", ""),
-    "reconcile": ("messages that were recorded are kept", "; only missing ones are added"),
     **dict.fromkeys(SERVERS, (_STOPPED, "")),
 }
 """What an interrupted command kept, and what the same command does when it is run again."""

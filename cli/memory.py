@@ -11,8 +11,7 @@ import typer
 
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Group, Refused, Store, StoreCommand, app, typed
-from mnemolog.cli.arguments import At, Full, Named, as_of, opened_session
-from mnemolog.cli.messages import standard_input
+from mnemolog.cli.arguments import At, Full, Named, as_of, opened_session, standard_input
 from mnemolog.cli.output import answer
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted, cut, dated, visible_json, visible_lines

@@ -11,8 +11,7 @@ import msgspec
 import typer
 
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.arguments import Named, open_store, session_called
-from mnemolog.cli.messages import standard_input
+from mnemolog.cli.arguments import Named, open_store, session_called, standard_input
 from mnemolog.cli.output import answer, console
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time

@@ -1,4 +1,4 @@
-"""Commands on the turns of a session: show, reconcile."""
+"""The command that shows the turns of a session, or one event."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import typer
 
 from mnemolog.audit.results import StoredEvent
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.arguments import AfterPosition, At, BeforePosition, Full, Named, open_store, opened_session
+from mnemolog.cli.arguments import AfterPosition, At, BeforePosition, Full, open_store, opened_session
 from mnemolog.cli.checkpoints import show_checkpoints
 from mnemolog.cli.memory import show_notes, show_task, show_values
-from mnemolog.cli.messages import messages_in
 from mnemolog.cli.output import answer, console
 from mnemolog.domain.clock import local_time
 from mnemolog.domain.display import counted, cut, dated, visible_json
@@ -50,11 +49,6 @@ class SessionThen(msgspec.Struct, frozen=True, kw_only=True):
     values: dict[str, Any]
     notes: list[Note]
     checkpoints: list[Checkpoint]
-
-
-Transcript = Annotated[
-    Path, typer.Argument(metavar="FILE", allow_dash=True, help="The messages; '-' reads standard input.")
-]
 
 
 Shown = Annotated[
@@ -98,22 +92,6 @@ def show(
         else:
             turns, seen = opened.turns(**page, hidden=hidden), opened.turns(**page) if hidden else None
             answer(turns, partial(_show_turns, full=full, seen=seen), as_json=as_json)
-
-
-@app.command("reconcile", cls=StoreCommand)
-def reconcile(store: Store, session: Named, file: Transcript, as_json: AsJson = False) -> None:
-    """Record the missing messages of a transcript: a JSON array or JSON Lines, with role and text.
-
-    Example: mnemolog reconcile memory/ trip transcript.json
-    """
-    from mnemolog.adapters.support.reconcile import reconcile as record_missing
-
-    messages = messages_in(file)
-    with opened_session(store, session) as opened:
-        added = record_missing(opened, messages)
-        done = {"session": opened.id, "messages": len(messages), "added": added}
-    rest = "" if len(added) == len(messages) else f", {len(messages) - len(added):,} already recorded"
-    answer(done, f"{counted(len(messages), 'message')} read, {len(added):,} added{rest}", as_json=as_json)
 
 
 def _answer_event(folder: Path, position: int, *, full: bool, as_json: bool) -> None:

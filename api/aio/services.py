@@ -75,7 +75,6 @@ class AsyncAdminService(AsyncWrapper[AdminService]):
     redaction = in_read_pool(AdminService.redaction)
     set_redaction = in_write_pool(AdminService.set_redaction)
     nodes = in_read_pool(AdminService.nodes)
-    copy_node = in_background_pool(AdminService.copy_node)
     remove_node = in_read_pool(AdminService.remove_node)
     create_token = in_write_pool(AdminService.create_token)
     tokens = in_read_pool(AdminService.tokens)

@@ -27,7 +27,6 @@ from mnemolog.infra.keys.keyring import check
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.log.postgres.address import ADDRESS_FILE, read_address
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.runtime.atomic_files import make_folder, temporary_folder, write_synced
 from mnemolog.infra.version import this_version
@@ -36,7 +35,6 @@ from mnemolog.operations.backup_keys import KeysCopy, copied_keys, publish_keys,
 from mnemolog.operations.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
 from mnemolog.operations.copied_log import opened_copy, verify_copy
 from mnemolog.operations.known_backups import KnownBackup, backup_witnesses, remember_backup
-from mnemolog.operations.nodes import PURGED_FILE
 from mnemolog.projections.health.verify import Verification, Witness
 from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.ports import Progress
@@ -79,19 +77,6 @@ class BackupReport(Result, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     """What to know when keeping the backup."""
     seconds: float
-
-
-class NodeCopy(Result, frozen=True, kw_only=True):
-    """A copy of a node: projections of a log in PostgreSQL, and where the log is."""
-
-    target: str
-    log_id: str
-    files: int
-    bytes: int
-    left_out: tuple[str, ...]
-    """Projections that could not be copied, and why. They are rebuilt from the log."""
-    notes: tuple[str, ...]
-    """What to know when keeping the copy."""
 
 
 def make_backup(
@@ -158,35 +143,6 @@ def make_backup(
         "backup.made", target=target, head=report.head, bytes=report.bytes, left_out=len(report.left_out)
     )
     return report
-
-
-def copy_node(store: Path, log: EventLog, target: Path, *, progress: Progress | None) -> NodeCopy:
-    """Copy the projections of the node in the folder `store` into a new folder. See `AdminService.copy_node`."""
-    log.require_usable()
-    if read_address(store) is None:
-        why = "only for a log in PostgreSQL: without its log this would be no store; `with_projections` copies both"
-        raise errors.InvalidInput("projections_only", why)
-    _refuse_inside(store, target, None)
-    manifests.require_free(target)
-    with temporary_folder(_TEMPORARY, target) as temporary:
-        made = _Backup(store, temporary, progress, total=size_of(store) // 2)
-        # First, so that what is forgotten meanwhile is purged from the copy when it is opened.
-        for name in (ADDRESS_FILE, f"{PROJECTIONS_FOLDER}/{PURGED_FILE}"):
-            if (store / name).exists():
-                manifests.copy_file(store / name, temporary / name, within=store)
-        made.copy_projections()
-        files = [path for path in temporary.rglob("*") if path.is_file()]
-        size = size_of(temporary)
-        manifests.publish(temporary, target.absolute())
-    structured_log.info("backup.node_copied", target=target, bytes=size, left_out=len(made.left_out))
-    return NodeCopy(
-        target=str(target),
-        log_id=log.log_id,
-        files=len(files),
-        bytes=size,
-        left_out=tuple(made.left_out),
-        notes=(_CLEAR_TEXT,) if log.identity.is_sealed else (),
-    )
 
 
 def copy_projections(store: Path, target: Path) -> None:

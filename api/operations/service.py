@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 
 from mnemolog.application import commands
 from mnemolog.application.tokens import Tokens
@@ -18,8 +17,6 @@ from mnemolog.domain.tokens import VALID_FOR, CreatedToken, Token
 from mnemolog.forgetting.results import Erasure, NodeStatus, ReapplyReport
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.runtime.paths import local_path
-from mnemolog.operations.backup import NodeCopy, copy_node
 from mnemolog.operations.doctor import run as doctor
 from mnemolog.operations.doctor.report import DoctorReport
 from mnemolog.operations.nodes import Nodes
@@ -152,16 +149,6 @@ class AdminService:
         """
         self._boundary.require_none("admin.remove_node")
         return self._nodes.remove(node)
-
-    def copy_node(self, target: str | Path, *, progress: Progress | None = None) -> NodeCopy:
-        """Copy the projections of this node into the new folder `target`, to start a node on another machine from it.
-
-        The folder also notes where the log is in PostgreSQL: copy it to the other machine and open it. What does not
-        fit the log there is rebuilt. It holds texts and vectors in clear text. Raises `InvalidInput` for a log in a
-        folder, `BackupRefused` if `target` is not empty, `StoreNotWritable`, `StorageFull`.
-        """
-        self._boundary.require_none("admin.copy_node")
-        return copy_node(self._layout.folder, self._log, local_path("target", target), progress=progress)
 
     def reapply_erasures(self, erasures: Sequence[Erasure], *, progress: Progress | None = None) -> ReapplyReport:
         """Repeat what was forgotten after the backup was made that this store was restored from.

@@ -215,7 +215,6 @@ LEFT_OUT: Final[dict[Method, str]] = {
     AuditService.append_head: "the file belongs to the caller: GET /head returns what to append to it",
     ModelService.add: "a model is a folder or a download on the server: run it there",
     AdminService.quarantine: "its own methods are offered",
-    AdminService.copy_node: "writes a folder of projections in clear text: run it on the server",
     Quarantine.add: "the store itself moves files there",
     Quarantine.paths: "paths of the server: GET /quarantine lists the items",
 }

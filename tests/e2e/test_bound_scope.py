@@ -217,7 +217,6 @@ ADMIN = {
     "redaction": [lambda s: s.admin.redaction()],
     "set_redaction": [lambda s: s.admin.set_redaction(True)],
     "nodes": [lambda s: s.admin.nodes()],
-    "copy_node": [lambda s: s.admin.copy_node(s.path.parent / "copy")],
     "remove_node": [lambda s: s.admin.remove_node("0123")],
     "create_token": [lambda s: s.admin.create_token("bob"), lambda s: s.admin.create_token("bob", scopes=[ALICE])],
     "tokens": [lambda s: s.admin.tokens()],

@@ -183,7 +183,6 @@ REFUSED = {
     "record trip-1 hello --title journey": "journey",
     "record trip-1 hello --start --scope acme/bob": "acme/bob",
     "record trip-1 hello --start --agent ben": "ben",
-    "reconcile trip missing.json": "cannot be read",
 }
 WRONG_USAGE = (
     "switch",
@@ -198,7 +197,6 @@ WRONG_USAGE = (
     "task trip --set x --at 4",
     "notes trip --add x --clear --yes",
     "notes trip --add x --at 4",
-    "reconcile trip",
     "sessions --since banana",
     "status --loud",
 )
@@ -419,52 +417,6 @@ def test_a_branch_continues_from_a_position_or_a_checkpoint(type_):
         assert len(type_(f"show {made} --json").json) == turns
     assert type_("memory list b0 --json").json == {"budget": {"eur": 900}}
     assert type_("current --agent ann --json").json["session"] == "trip-1"
-
-
-MESSAGES = [
-    {"role": "user", "content": "I moved to Lisbon."},
-    {"role": "assistant", "text": "Noted."},
-    {"role": "user", "text": "Book it."},
-    {"role": "assistant", "text": "Booked."},
-    {"role": "user", "text": "Thanks ☺", "said_at": "2026-03-01T10:00:00", "key": "t9"},
-]
-
-
-@pytest.mark.parametrize("form", ["array", "lines", "standard input"])
-def test_a_transcript_is_completed_once(run, memory, tmp_path, form):
-    """From a JSON array or JSON Lines, in a file or from a pipe."""
-    text = "\n\n".join(json.dumps(m, ensure_ascii=False) for m in MESSAGES)
-    if form == "array":
-        text = "\ufeff " + json.dumps(MESSAGES, indent=1)
-    file = tmp_path / "transcript"
-    file.write_text(text, encoding="utf-8")
-    given = "-" if form == "standard input" else file
-    first = run("reconcile", memory, "trip", given, "--json", stdin=text).json
-    assert (first["session"], first["messages"], texts(first["added"])) == ("trip-1", 5, ["Thanks ☺"])
-    assert first["added"][0]["said_at"] == "2026-03-01T10:00:00Z"
-    assert "5 messages read, 0 added" in run("reconcile", memory, "trip", given, stdin=text).stdout
-
-
-UNREADABLE = {
-    b'{"role": "user", "text": "a"}\n{broken': ":2: not JSON",
-    b'{"role": "user", "text": "a"}\n5': ":2: expected a JSON object",
-    b'[{"role": "user", "text": "a"},\n {"role"]': ":2: not JSON",
-    b'["a"]': ":1: expected a JSON object",
-    b"[" * 100_000: "not JSON",
-    b"\xff\xfe": "UTF-8",
-    b'[{"role": "king", "text": "a"}]': "messages[0].role",
-    b'[{"role": "user"}]': "messages[0].content",
-    b'[{"role": "user", "text": "a", "said_at": "soon"}]': "said_at",
-    b'[{"role": "user", "text": "a", "said_at": 5}]': "said_at",
-}
-
-
-def test_a_transcript_that_cannot_be_read_is_refused_whole(run, memory, tmp_path):
-    """File and line, or the message, are named; nothing is written."""
-    for content, why in UNREADABLE.items():
-        (tmp_path / "transcript").write_bytes(content)
-        assert why in refused(run("reconcile", memory, "trip", tmp_path / "transcript"))
-    assert head(memory).position == HEAD
 
 
 def test_an_ended_session_is_refused_dry_or_not(type_, memory):

@@ -395,7 +395,6 @@ def test_what_needs_a_store_in_this_process_says_so(store, tmp_path):
     for call in (
         lambda: store.parts,
         lambda: session._parts,
-        lambda: store.admin.copy_node(tmp_path),
         lambda: store.within("acme"),
     ):
         with pytest.raises(errors.StoreError, match="server"):

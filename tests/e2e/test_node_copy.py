@@ -1,4 +1,4 @@
-"""A new node starts from the projections of another one, or empty."""
+"""A new node starts from a copy of the folder of another one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from mnemolog import InvalidInput, MemoryStore, errors
+from mnemolog import MemoryStore
 from tests.support import HashEncoder
 
 pytestmark = pytest.mark.local
@@ -16,7 +16,7 @@ TURNS = 40
 
 @pytest.fixture
 def copied(opened, tmp_path):
-    """A copy of a node with vectors in a segment and in the cache, carried to the place of another node."""
+    """A copy of the folder of a closed node with vectors in a segment and in the cache."""
     with opened("one") as one:
         for n in range(TURNS):
             one.session("trip").record("user", f"the ferry number {n} leaves")
@@ -24,11 +24,9 @@ def copied(opened, tmp_path):
         for n in range(TURNS, TURNS + 3):
             one.session("trip").record("user", f"the ferry number {n} leaves")
         assert one.recall(f"ferry {TURNS + 2}", mode="vector").hits
-        report = one.admin.copy_node(tmp_path / "copy")
-        assert (report.log_id, report.left_out) == (one.status().log_id, ())
-        assert "clear text" in report.notes[0]
-    shutil.copytree(tmp_path / "copy", tmp_path / "two")
-    return tmp_path / "two"
+        path = one.path
+    shutil.copytree(path, tmp_path / "copy")
+    return tmp_path / "copy"
 
 
 def test_a_new_node_embeds_what_was_recorded_since_and_nothing_again(opened, copied):
@@ -70,43 +68,3 @@ def test_what_does_not_fit_the_log_is_rebuilt(opened, copied):
     with MemoryStore.open(copied, model=HashEncoder(), background=False) as two:
         assert two.recall("ferry 7").hits
         assert [item.was for item in two.admin.quarantine().items()]
-
-
-@pytest.mark.log_file
-def test_only_a_node_can_be_copied_without_its_log(store, tmp_path):
-    """A store in a folder is backed up with its log."""
-    with pytest.raises(InvalidInput, match="with_projections"):
-        store.admin.copy_node(tmp_path / "copy")
-
-
-def test_a_copy_overwrites_nothing(opened, tmp_path):
-    """Its folder is new or empty, and not in the node."""
-    with opened("one") as one:
-        (tmp_path / "taken").mkdir()
-        (tmp_path / "taken" / "file").touch()
-        for target in (tmp_path / "taken", one.path / "inside"):
-            with pytest.raises(errors.BackupRefused):
-                one.admin.copy_node(target)
-
-
-def test_the_command_copies_a_node(opened, run, tmp_path):
-    """`--projections-only` goes with no option that concerns the log."""
-    with opened("one", model=None) as one:
-        one.session("trip").record("user", "the ferry leaves at noon")
-        one.recall("ferry")
-    ran = run("backup", one.path, tmp_path / "copy", "--projections-only")
-    assert ran.returncode == 0
-    assert "a node of log" in ran.stdout
-    assert "ferry" in run("recall", tmp_path / "copy", "ferry", "--model", "none").stdout
-    assert run("backup", one.path, tmp_path / "other", "--projections-only", "--replace").returncode == 2
-    assert run("backup", one.path, tmp_path / "other", "--projections-only", "--json").json["left_out"] == []
-
-
-def test_init_reads_the_log_into_a_new_node(opened, run, postgres_url, name, tmp_path):
-    """With progress on a terminal: an old log takes a while."""
-    with opened("one", model=None) as one:
-        for n in range(TURNS):
-            one.session("trip").record("user", f"the ferry number {n} leaves")
-    made = run("init", postgres_url, "--log", name, "--local", tmp_path / "two", "--json").json
-    assert (made["views"]["state"], made["turns"]) == ("current", TURNS)
-    assert {node["position"] for node in made["nodes"]} >= {TURNS + 1}
