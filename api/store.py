@@ -538,8 +538,6 @@ class MemoryStore(OfOneProcess):
         *,
         scope: str | Sequence[str] = "",
         session: SessionLike | None = None,
-        regex: bool = False,
-        ignore_case: bool = True,
         hidden: bool = False,
         after: When = ORIGIN,
         limit: int = 1_000,
@@ -551,11 +549,9 @@ class MemoryStore(OfOneProcess):
             store.session("trip").record("user", "Ferries leave hourly.", said_at="2026-03-16")
             [turn.text for turn in store.find("ferri", since="2026-03-01")]  # -> ['Ferries leave hourly.']
 
-        - `text`: the phrase, which may begin and end within a word
+        - `text`: the phrase, in upper or lower case; it may begin and end within a word
         - `scope`: only turns of sessions at or below this scope, or any of several
         - `session`: only the own turns of this session
-        - `regex`: `text` is a regular expression of Python
-        - `ignore_case`: find it in upper and lower case
         - `hidden`: also turns that their session hides since a rewind or a restore
         - `after`: only turns recorded after this position or time
         - `limit`: maximum number of turns
@@ -564,7 +560,7 @@ class MemoryStore(OfOneProcess):
         Forgotten turns are never found. Reads every turn that the filters leave. Warns (`ScopeWarning`) if no session
         is within `scope`. Raises `InvalidInput`, `UnknownSession`.
         """
-        search = search_for(text, regex=regex, ignore_case=ignore_case)
+        search = search_for(text)
         within = self.parts.boundary.narrow(parse_scopes(scope))
         of = None if session is None else self.parts.visible.state(session_id_of(session)).session
         asked = question(text, scope=within or "", session=of, **filters)

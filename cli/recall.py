@@ -227,8 +227,6 @@ def find(
     store: Store,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The phrase; it may begin and end within a word.")],
     session: InSession = None,
-    regex: Annotated[bool, typer.Option("--regex", help="Read TEXT as a regular expression of Python.")] = False,
-    case_sensitive: Annotated[bool, typer.Option("--case-sensitive", help="Tell upper from lower case.")] = False,
     hidden: Annotated[bool, typer.Option("--hidden", help="Include turns hidden by a rewind or a restore.")] = False,
     after: AfterPosition = "0",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=INTEGER_MAX, help="Maximum number of turns.")] = 100,
@@ -240,14 +238,12 @@ def find(
 
     Example: mnemolog find memory/ "the ferry" --scope acme/support --since 2026-03-01
     """
-    search = search_for(text, regex=regex, ignore_case=not case_sensitive)
+    search = search_for(text)
     with open_store(store, create=False, background=False) as opened:
         found = opened.find(
             text,
             scope=filters["scope"] or "",
             session=None if session is None else session_called(opened, session).id,
-            regex=regex,
-            ignore_case=not case_sensitive,
             hidden=hidden,
             after=after,
             limit=limit + 1,

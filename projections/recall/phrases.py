@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Final
 
-from mnemolog.domain import errors
 from mnemolog.domain.limits import QUERY_BYTES_MAX, checked_text
 from mnemolog.domain.position import Position
 from mnemolog.domain.spans import Spans
@@ -26,26 +23,16 @@ POSITIONS_PER_READ: Final = 500
 """Turns that are read in one transaction."""
 
 
-def search_for(text: str, *, regex: bool, ignore_case: bool) -> Search:
-    """Return the search for a phrase. Raises `InvalidInput` for an empty text and an invalid regular expression."""
-    checked = checked_text("text", text, bytes_max=QUERY_BYTES_MAX)
-    if not regex:
-        return partial(_find, in_one_case(checked) if ignore_case else checked, ignore_case=ignore_case)
-    try:
-        return partial(_match, re.compile(checked, re.IGNORECASE if ignore_case else 0))
-    except (re.error, OverflowError, RecursionError) as error:
-        raise errors.InvalidInput("text", f"{text[:100]!r} is not a regular expression: {error}") from error
+def search_for(text: str) -> Search:
+    """Return the search for a phrase, in upper and lower case. Raises `InvalidInput` for an empty text."""
+    phrase = in_one_case(checked_text("text", text, bytes_max=QUERY_BYTES_MAX))
 
+    def search(within: str) -> int | None:
+        # Not a regular expression: one that ignores case takes time for the length of the phrase at every character.
+        at = in_one_case(within).find(phrase)
+        return None if at < 0 else at
 
-def _find(phrase: str, text: str, *, ignore_case: bool) -> int | None:
-    # Not a regular expression: one that ignores case takes time for the length of the phrase at every character.
-    at = (in_one_case(text) if ignore_case else text).find(phrase)
-    return None if at < 0 else at
-
-
-def _match(pattern: re.Pattern[str], text: str) -> int | None:
-    found = pattern.search(text)
-    return None if found is None else found.start()
+    return search
 
 
 def find_turns(

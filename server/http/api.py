@@ -222,9 +222,6 @@ class OperationEndpoint:
             caller.require("read", f"a preview of {self.operation.name}")
         if arguments.get("receipt"):
             caller.require("record", f"{self.operation.name} with a receipt")
-        if arguments.get("regex"):
-            # Some expressions never end on some texts, and nothing else of the process runs meanwhile.
-            caller.require("admin", "a regular expression")
         if self._pool in STOPPABLE and (running := request.scope["state"].get(RUNNING)) is not None:
             running.can_stop = True
         if self.operation.method is AuditService.export:

@@ -59,7 +59,7 @@ CALLS = {
     "recall in it": lambda store: store.session("trip/a b?").recall("tea", exchange=True, context_turns=1),
     "context": lambda store: str(store.session("trip/a b?").context("tea", 200)),
     "standing": lambda store: store.standing("tea", scope="acme"),
-    "find": lambda store: store.find("TEA", ignore_case=True),
+    "find": lambda store: store.find("TEA"),
     "set": lambda store: store.session("trip/a b?").set(
         "city/one", {"name": "Porto", "x": None}, ttl=timedelta(days=1)
     ),

@@ -116,14 +116,6 @@ def test_a_caller_may_do_only_what_its_verbs_say(server, store):
                 assert (answer.status_code, answer.json()["title"]) == (403, "Forbidden"), item.name
 
 
-def test_only_an_administrator_may_search_by_a_regular_expression(server, store):
-    """Some expressions never end on some texts, and would stop the server for all callers."""
-    search = {"text": "(a+)+$", "regex": True}
-    assert server.with_verb("read", "POST", "/find", json=search).json()["title"] == "Forbidden"
-    assert server.with_verb("read", "POST", "/find", json={"text": "train"}).status_code == 200
-    assert server("POST", "/find", json=search).status_code == 200
-
-
 @pytest.mark.filterwarnings("error::mnemolog.domain.errors.ScopeWarning")
 def test_a_scope_that_no_session_has_is_an_empty_answer(server):
     """The process of the server gives no warning."""
