@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, NoReturn
 
 import typer
 
 from mnemolog.cli import hints
 from mnemolog.cli.app import EXIT_FAILED, Refused, UsageError, application
-from mnemolog.cli.quarantine_notes import notes_on_quarantine
 from mnemolog.domain import errors
+from mnemolog.domain.display import visible
+from mnemolog.domain.structured_log import ROOT
+from mnemolog.projections.drift import LOST_HISTORY
 
 PROGRAM: Final = "mnemolog"
 COMPLETE_VARIABLE: Final = "_MNEMOLOG_COMPLETE"
@@ -51,3 +56,35 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:  # `mnemolog replay | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
+
+
+class _Notes(logging.Handler):
+    """Prints one line for every item that is moved to quarantine, or that cannot be moved."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        facts = getattr(record, "facts", {})
+        was, state = facts.get("was"), facts.get("state")
+        match getattr(record, "event", None):
+            case "quarantine.added" if state in LOST_HISTORY:
+                done = "it was moved to quarantine with what the log has lost, and rebuilt from the log as it is"
+            case "quarantine.added":
+                done = "it was moved to quarantine, and is rebuilt from the log"
+            case "quarantine.full" | "quarantine.failed":
+                done = "it cannot be moved to quarantine, and is not used"
+            case _:
+                return
+        print(f"note: projections/{visible(str(was))} is {state}: {done}", file=sys.stderr)
+
+
+@contextmanager
+def notes_on_quarantine(arguments: list[str]) -> Iterator[None]:
+    """Print what is moved to quarantine while a command runs. `doctor` reports it itself."""
+    if arguments[:1] == ["doctor"]:
+        yield
+        return
+    notes, logger = _Notes(logging.WARNING), logging.getLogger(ROOT)
+    logger.addHandler(notes)
+    try:
+        yield
+    finally:
+        logger.removeHandler(notes)

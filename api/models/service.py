@@ -10,7 +10,14 @@ from typing import Any, Final
 
 from mnemolog.application import commands
 from mnemolog.domain import errors
-from mnemolog.domain.embedding_model import FINGERPRINT_DIGITS, SHORT_DIGITS, short
+from mnemolog.domain.embedding_model import (
+    FINGERPRINT_DIGITS,
+    MODELS_STREAM,
+    SHORT_DIGITS,
+    Activation,
+    activation_of,
+    short,
+)
 from mnemolog.domain.events import ModelActivated, TurnRecorded
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.result import Results
@@ -18,13 +25,14 @@ from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime import atomic_files
-from mnemolog.models.catalogue import catalogue, folders_of, known_as
 from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.maintenance.results import RebuildReport
 from mnemolog.projections.maintenance.vectors import catch_up_vectors
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.sql.opening import opened
+from mnemolog.projections.vectors.folders import generation_folders, prefix_of
+from mnemolog.projections.vectors.inventory import GenerationStatus, generations
 from mnemolog.projections.vectors.model_registry import Models, opened_from_anywhere
 from mnemolog.projections.vectors.model_vectors import Vectors
 from mnemolog.results import Model, ModelActivation, ModelDrop
@@ -47,7 +55,7 @@ class ModelService:
     def list(self) -> Results[Model]:
         """Return every model that has vectors on disk or was ever activated. Reads no vectors, only manifests."""
         self._boundary.require_none("models.list")
-        return Results(catalogue(self._root, self._log))
+        return Results(_catalogue(self._root, self._log))
 
     def add(
         self,
@@ -128,7 +136,7 @@ class ModelService:
         found = self._named(str(model))
         with nullcontext() if dry_run else self._indexing(found.fingerprint):
             self._refuse_in_use(found)
-            folders = folders_of(self._root, found.fingerprint)
+            folders = _folders_of(self._root, found.fingerprint)
             # The cache first: after a crash in between the model is still listed, and the same call drops the rest.
             forgotten = self._forget(found.fingerprint, dry_run=dry_run)
             if not dry_run:
@@ -175,7 +183,7 @@ class ModelService:
 
     def _begin_anew_if_gone(self, vectors: Vectors) -> None:
         """Start over if another process dropped the vectors that this one has open: they must be on disk."""
-        if not folders_of(self._root, vectors.fingerprint):
+        if not _folders_of(self._root, vectors.fingerprint):
             self._projections.models.let_go(vectors.fingerprint)
 
     def _to_activate(self, asked: Any) -> Vectors:
@@ -200,7 +208,7 @@ class ModelService:
 
     def _by_fingerprint(self, asked: str) -> Vectors:
         found = self._named(asked)
-        wanted = known_as(found)
+        wanted = _known_as(found)
         try:
             return self._projections.models.find(wanted)
         except errors.ModelMismatch as error:
@@ -211,7 +219,7 @@ class ModelService:
         """Whether a model may be activated: it has vectors, is the store's own, or the log is empty."""
         models = self._projections.models
         return (
-            bool(folders_of(self._root, vectors.fingerprint))
+            bool(_folders_of(self._root, vectors.fingerprint))
             or self._log.head().position == ORIGIN
             or (models.own is not None and vectors is models.opened(models.own))
         )
@@ -268,3 +276,51 @@ def _remove(folder: Path) -> None:
         atomic_files.remove_folder(folder)
     except OSError as error:
         raise errors.ProjectionUnreadable(folder, f"it cannot be removed: {error.strerror or error}") from error
+
+
+def _catalogue(root: Path, log: EventLog) -> list[Model]:
+    """Return every model that has vectors below `root` or was ever activated, by name."""
+    head = log.head().position
+    activations: dict[str, Activation] = {}
+    active: Activation | None = None
+    for events in log.read_stream(MODELS_STREAM, upto=head):
+        for recorded in events:
+            if (activation := activation_of(recorded)) is not None:
+                active = activations[activation.fingerprint] = activation
+    # The last of several is the newest: an older one exists only until a rebuild has removed it.
+    built = {prefix_of(status.fingerprint): status for status in generations(root, log)}
+    known = {prefix_of(fingerprint): activation for fingerprint, activation in activations.items()}
+    found = [_model(built.get(key), known.get(key), active, behind=head) for key in {*built, *known}]
+    return sorted(found, key=lambda item: (item.name, item.fingerprint))
+
+
+def _folders_of(root: Path, fingerprint: str) -> list[Path]:
+    """Return the folders of a model's vectors, oldest first."""
+    return [folder.path for folder in generation_folders(root, fingerprint)]
+
+
+def _known_as(found: Model) -> Activation:
+    """Return the activation of a listed model. Raises `ModelRefused` if its manifests do not identify it."""
+    if len(found.fingerprint) < FINGERPRINT_DIGITS:
+        raise errors.ModelRefused(found.name, "its vectors are damaged or of another version: add it again")
+    return Activation(
+        position=ORIGIN,
+        fingerprint=found.fingerprint,
+        model=found.name,
+        dimension=0,
+    )
+
+
+def _model(
+    built: GenerationStatus | None, known: Activation | None, active: Activation | None, *, behind: int
+) -> Model:
+    return Model(
+        name=known.model if known is not None else built.model if built is not None else "",
+        fingerprint=known.fingerprint if known is not None else built.fingerprint if built is not None else "",
+        state="missing" if built is None else built.state,
+        covers=ORIGIN if built is None else built.covers,
+        behind_events=behind if built is None else built.behind_events,
+        vectors=0 if built is None else built.vectors,
+        active=known is not None and active is not None and known.fingerprint == active.fingerprint,
+        activated_at=None if known is None else known.position,
+    )

@@ -22,7 +22,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import LogDamaged, MemoryStore, MnemologError
-from mnemolog.cli.quarantine_notes import notes_on_quarantine
+from mnemolog.cli.entry import notes_on_quarantine
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.infra.embedding.model_files import resolve_model
 from mnemolog.operations.doctor import checks

@@ -16,8 +16,7 @@ from mnemolog import (
     SessionAt,
 )
 from mnemolog.aio.services import AsyncAdminService, AsyncAuditService, AsyncModelService, AsyncQuarantine
-from mnemolog.aio.session import AsyncSessionAt
-from mnemolog.aio.ticket import AsyncTicket
+from mnemolog.aio.session import AsyncSessionAt, AsyncTicket
 from mnemolog.audit.service import AuditService
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
