@@ -6,9 +6,10 @@ import random
 
 import pytest
 
-from mnemolog import MemoryStore, Weights, acting_as
+from mnemolog import InvalidInput, MemoryStore, Weights, acting_as
 from mnemolog.domain.scope import covered
 from mnemolog.projections.health.views_audit import compare
+from mnemolog.projections.recall.prefetch_ticket import PrefetchReason
 from tests.support import FakeClock, HashEncoder, blocks_of, log_of, projections_of
 
 pytestmark = pytest.mark.local
@@ -188,3 +189,126 @@ def believed(world, key, scope, gone):
     """The assertion that decides what a key has."""
     live = [fact for at, fact in world.facts.items() if (fact.key, fact.scope) == (key, scope) and at not in gone]
     return [max(live, key=lambda fact: (fact.valid_from, fact.position)).position] if live else []
+
+
+class Observer:
+    """What a store was asked, and what each answer showed, as those who asked saw it."""
+
+    def __init__(self, store, rng):
+        self.store, self.rng = store, rng
+        self.sessions = [store.start_session(scope="acme") for _ in range(10)]
+        self.bad, self.shown, self.rests, self.had = [], {}, {}, {}
+
+    def say(self, *, bad):
+        session = self.rng.choice(self.sessions)
+        with acting_as("crawler" if bad else "ada"):
+            turn = session.record(
+                "user", f"{'The ferry is free' if bad else 'The ferry is late'}, word{self.rng.randrange(9)}"
+            )
+        self.had[session.id, turn.position] = turn.position
+        if bad:
+            self.bad.append(turn.position)
+
+    def ask(self):
+        session, how = self.rng.choice(self.sessions), self.rng.choice(({}, {"context_turns": 1}, {"exchange": True}))
+        word = f"ferry word{self.rng.randrange(9)}"
+        if self.rng.random() < 0.5:
+            answer, kind = session.recall(word, 3, **how), "recall"
+            turns = {turn.position for hit in answer.hits for turn in (hit, *hit.others)}
+        else:
+            answer, kind = session.context(word, 300), "context"
+            turns = {*answer.positions, *(block.fact for block in answer.blocks if block.fact is not None)}
+        self.shown[answer.receipt] = kind, turns
+        for at in turns:
+            self.had.setdefault((session.id, at), answer.receipt)
+
+    def prefetch(self):
+        session = self.rng.choice(self.sessions)
+        assert session.prefetch("ferry", k=3).wait(60)
+        assert session.prefetch_result().recall.receipt is None
+
+    def assert_(self):
+        because = self.rng.sample(self.bad, min(2, len(self.bad)))
+        fact = self.rng.choice(self.sessions).assert_fact(f"ferry/{self.rng.randrange(9)}", "free", because=because)
+        self.rests[fact.position] = because
+
+    def branch(self):
+        parent = self.rng.choice(self.sessions)
+        made = parent.branch()
+        started = made.at(self.store.head().position)
+        self.had |= {(made.id, turn.position): started.position for turn in started.turns()}
+        self.sessions.append(made)
+
+
+def test_every_effect_of_a_hundred_bad_turns_is_listed_and_none_is_false(tmp_path):
+    """Recalls, contexts and facts exactly; what came after in the sessions that had it. Distrusted, none is shown."""
+    rng = random.Random(40)
+    with MemoryStore.open(tmp_path / "memory", model=None, receipts=True, background=False) as store:
+        world = Observer(store, rng)
+        for _ in range(100):
+            world.say(bad=True)
+            for step in rng.choices((world.ask, world.assert_, world.branch, world.prefetch), (8, 3, 1, 1), k=3):
+                step()
+            world.say(bad=False)
+        for bad in world.bad:
+            found = store.audit.effects(bad)
+            facts = [fact for fact, because in world.rests.items() if bad in because]
+            shown = {
+                (at, kind, None if bad in turns else min(turns.intersection(facts)))
+                for at, (kind, turns) in world.shown.items()
+                if turns.intersection([bad, *facts])
+            }
+            assert {(item.position, item.kind, item.fact) for item in found.shown_in} == shown
+            assert [fact.position for fact in found.rests_on] == facts
+            had = {session: at for (session, turn), at in world.had.items() if turn == bad}
+            for at, _, _ in shown:
+                session = next(item.session for item in found.shown_in if item.position == at)
+                had[session] = min(had.get(session, at), at)
+            later = {session: [turn.position for turn in store.turns(session, after=at)] for session, at in had.items()}
+            assert {item.session: list(item.turns) for item in found.came_after} == {
+                k: v for k, v in later.items() if v
+            }
+        assert (found.recalls + found.contexts, found.forgotten_receipts) == (len(world.shown), 0)
+        tickets = [session.prefetch("ferry") for session in world.sessions[:10]]
+        assert all(ticket.wait(60) for ticket in tickets)
+        store.distrust(actor="crawler", reason="a forged timetable")
+        reasons = {session.prefetch_result().reason for session in world.sessions[:10]}
+        assert reasons == {PrefetchReason.DISTRUSTED}
+        gone = set(world.bad) | set(world.rests)
+        for session in world.sessions:
+            session.prefetch("ferry free", k=50)
+            prefetched = session.prefetch_result(wait_s=60).recall
+            for found in (prefetched, session.recall("ferry free", 300, context_turns=2, exchange=True, **EVERYTHING)):
+                assert not shown_by(found) & gone
+            assert not in_context(session.context("ferry free", 5_000)) & gone
+        assert store.facts() == []
+
+
+def test_what_distrust_refuses(store):
+    """A reason and a source are required; turns only; a page that began before is refused; a retry changes nothing."""
+    session = store.session("trip", scope="acme")
+    turns = [session.record("user", f"tea {number}") for number in range(12)]
+    page = store.recall("tea", 4, **EVERYTHING)
+    for wrong, why in (
+        ({"positions": 2, "reason": " "}, "say why"),
+        ({"reason": "x"}, "say what is distrusted"),
+        ({"positions": 1, "reason": "x"}, "position 1 is no turn"),
+        ({"positions": 99, "reason": "x"}, "position 99 is no turn"),
+    ):
+        with pytest.raises(InvalidInput, match=why):
+            store.distrust(**wrong)
+    tried = store.distrust(session="trip", reason="x", dry_run=True)
+    assert (tried.position, tried.covers, store.distrusts()) == (None, 12, [])
+    made = store.distrust(positions=turns[0].position, reason="forged")
+    with pytest.raises(InvalidInput, match="begin with the first page"):
+        store.recall("tea", 4, after=page.next, **EVERYTHING)
+    assert [turn.distrusted for turn in session.turns(last=12)] == [made.position] + [None] * 11
+    ended = store.trust_again(made.position)
+    head = store.head().position
+    assert store.trust_again(made.position) == ended == store.distrusts()[0]
+    assert (ended.undone, store.head().position) == (head, head), "a retry appends nothing"
+    with pytest.raises(InvalidInput, match="distrusts nothing"):
+        store.trust_again(head)
+    with pytest.raises(InvalidInput, match="no turn"):
+        store.audit.effects(made.position)
+    assert store.within("acme").distrusts() == [], "it was made for the whole store"
