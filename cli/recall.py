@@ -371,7 +371,8 @@ def _show_found(turns: Sequence[Turn], search: Search, *, full: bool, more: bool
     """Print turns that hold a phrase: a line from shortly before the phrase on, or with `full` all of the text."""
     out = console()
     for turn in turns:
-        place = (f"@{turn.position}", "cyan"), f" {dated(turn.said_at)} ", (f"{turn.session} ", "dim")
+        mark = ("", "") if turn.distrusted is None else ("distrusted ", "yellow")
+        place = mark, (f"@{turn.position}", "cyan"), f" {dated(turn.said_at)} ", (f"{turn.session} ", "dim")
         who = (f"{turn.speaker or turn.role.value}: ", "bold")
         if full:
             out.text(*place, who, text=turn.text, full=True)

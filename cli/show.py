@@ -121,6 +121,7 @@ def _show_turns(turns: list[Turn], *, full: bool, seen: list[Turn] | None = None
         out.line("no turns", style="dim")
     for turn in turns:
         hidden = ("", "") if kept is None or turn.position in kept else ("hidden ", "yellow")
+        hidden = hidden if turn.distrusted is None else ("distrusted ", "yellow")
         place = (f"@{turn.position}", "cyan"), " ", (dated(turn.said_at), "dim")
         out.text(hidden, *place, " ", (f"{turn.speaker or turn.role.value}: ", "bold"), text=turn.text, full=full)
 

@@ -19,17 +19,17 @@ def new_distrust(
     *, turns: Iterable[int], sessions: Iterable[str], actor: str, maker: str, scopes: Scopes, reason: str
 ) -> SourceDistrusted:
     """Return the event that distrusts these sources, checked. Raises `InvalidInput`, `LimitExceeded`."""
-    event = SourceDistrusted(
-        turns=sorted({checked_position("positions", position) for position in turns}),
-        sessions=sorted(set(sessions)),
+    turns, sessions = set(turns), set(sessions)
+    if not (turns or sessions or actor or maker):
+        raise InvalidInput("positions", "say what is distrusted: positions of turns, sessions, an actor or a maker")
+    return SourceDistrusted(
+        turns=sorted(checked_position("positions", position) for position in turns),
+        sessions=sorted(sessions),
         appended_by=checked_label("actor", actor) if actor else "",
         maker=checked_label("maker", maker) if maker else "",
         scopes=list(scopes),
         reason=checked_reason(reason),
     )
-    if not (event.turns or event.sessions or event.appended_by or event.maker):
-        raise InvalidInput("positions", "say what is distrusted: positions of turns, sessions, an actor or a maker")
-    return event
 
 
 def checked_reason(reason: str) -> str:

@@ -85,7 +85,7 @@ class Distrusts:
         position = checked_position("distrust", distrust)
         found = next((item for item in self.all() if item.position == position), None)
         if found is None:
-            raise errors.InvalidInput("distrust", f"position {position} distrusts nothing; `distrusts` lists what does")
+            raise errors.InvalidInput("distrust", f"position {position} distrusts nothing")
         if found.undone is not None:
             return found
         ended = SourceTrusted(distrust=position, reason=checked_reason(reason) if reason else "")
