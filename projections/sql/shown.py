@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import sqlalchemy as sa
 
 from mnemolog.domain.events import ContentErased, ContextServed, RecallServed, RecordedEvent
 from mnemolog.domain.position import Position
+from mnemolog.domain.result import Result
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.tracking import METADATA
 
@@ -31,7 +32,7 @@ SHOWN: Final = sa.Table(
 """The turns and facts that the answer of a receipt showed."""
 
 
-class Showings(NamedTuple):
+class Showings(Result, frozen=True):
     """How many recalls and contexts showed something, as far as they left receipts."""
 
     recalls: int
@@ -59,20 +60,20 @@ def shown_by(receipt: RecallServed | ContextServed) -> set[int]:
 
 
 def receipts_of(connection: sa.Connection, positions: Sequence[int]) -> list[tuple[Position, Position]]:
-    """Return each receipt that showed any of these turns or facts, with what it showed, in order."""
+    """Return each receipt that showed any of these turns or facts, with what of them it showed, in order."""
     query = "SELECT receipt, position FROM shown WHERE position IN (SELECT value FROM json_each(?)) ORDER BY 1, 2"
     return [
         (Position(receipt), Position(position)) for receipt, position in fetch(connection, query, listed(positions))
     ]
 
 
-def showings(connection: sa.Connection, positions: Sequence[int]) -> dict[Position, Showings]:
-    """Return how often each of these was shown, by position; none that never was."""
+def showings(connection: sa.Connection, positions: Sequence[int], *, upto: Position) -> dict[Position, Showings]:
+    """Return how often each of these had been shown at a position; none that never was."""
     query = (
         "SELECT shown.position, count(*), sum(is_context) FROM shown JOIN receipts ON receipts.position = receipt "
-        "WHERE shown.position IN (SELECT value FROM json_each(?)) GROUP BY 1"
+        "WHERE shown.position IN (SELECT value FROM json_each(?)) AND receipt <= ? GROUP BY 1"
     )
-    rows = fetch(connection, query, listed(positions))
+    rows = fetch(connection, query, listed(positions), upto)
     return {Position(position): Showings(count - contexts, contexts) for position, count, contexts in rows}
 
 

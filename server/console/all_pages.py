@@ -52,6 +52,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     health_page.change_model,
     audit_page.verify,
     forgetting_page.forget,
+    session_page.trust_again,
     tokens_page.create,
     tokens_page.revoke,
 )

@@ -22,6 +22,7 @@ from mnemolog.domain.session import session_of
 from mnemolog.projections.context.receipts import digest_of
 from mnemolog.projections.context.token_counting import counter_of
 from mnemolog.projections.recall.receipts import recall_of, scopes_of
+from mnemolog.projections.sql.shown import receipts_of
 from mnemolog.server.console import parameters
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import limited, page
@@ -80,12 +81,8 @@ class ReceiptFilter(Result, frozen=True, kw_only=True):
     """Only those that were shown this turn."""
 
     def takes(self, receipt: Receipt) -> bool:
-        """Whether a receipt matches."""
-        return (
-            self.words.casefold() in receipt.query.casefold()
-            and self.session in ("", receipt.session)
-            and (self.turn is None or self.turn in receipt.turns)
-        )
+        """Whether a receipt matches, besides the turn that it showed."""
+        return self.words.casefold() in receipt.query.casefold() and self.session in ("", receipt.session)
 
 
 class ReceiptsFound(NamedTuple):
@@ -102,6 +99,16 @@ def newest_receipts(
 ) -> ReceiptsFound:
     """Return the last receipts of `(after, upto]` that match and the caller may see, of at most `LOOKED_MAX`."""
     log, visible, found = events_of(store), visible_of(store), list[Receipt]()
+    if wanted.turn is not None:
+        with store.parts.projections.current_views().database.reading() as connection:
+            showing = receipts_of(connection, [wanted.turn])
+        places = [position for position, _ in showing if after < position <= upto]
+        for recorded in sorted(log.read_at(places), key=lambda item: -item.position):
+            event = recorded.event
+            if isinstance(event, RecallServed | ContextServed) and visible.shows_receipt(event):
+                receipt = Receipt.of(recorded, event)
+                found += [receipt] if wanted.takes(receipt) else []
+        return ReceiptsFound(tuple(found[:limit]), found[limit - 1].position if len(found) > limit else None)
     last, least = log.version_at(RECALLS_STREAM, upto), log.version_at(RECALLS_STREAM, after)
     reached, end = upto, max(last - LOOKED_MAX, least)
     while last > end and len(found) < limit:

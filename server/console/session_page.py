@@ -5,11 +5,16 @@ from __future__ import annotations
 from bisect import bisect
 from datetime import datetime
 from typing import Any, Final
+from urllib.parse import urlencode
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
+from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import clock_of, events_of, read, visible_of
+from mnemolog.application.distrust import Distrust
 from mnemolog.domain.clock import to_datetime, to_micros
+from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Scope, covered
@@ -18,10 +23,11 @@ from mnemolog.domain.state import SessionState
 from mnemolog.domain.values import is_expired
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.hits import sees
+from mnemolog.projections.sql.shown import Showings, showings
 from mnemolog.results import Checkpoint, Note, Task
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import page
-from mnemolog.server.console.parameters import position, text
+from mnemolog.server.console.page import action, page, redirect
+from mnemolog.server.console.parameters import position, text, whole
 from mnemolog.server.console.receipts_page import Receipt, ReceiptFilter, newest_receipts
 from mnemolog.server.console.session_marks import Mark, hidden_by, marks_of
 from mnemolog.server.http.access import Caller
@@ -59,6 +65,10 @@ class SeenTurn(Result, frozen=True, kw_only=True):
     """Whether the session no longer sees it."""
     hidden_by: Mark | None
     """The rewind or the restore that hid it."""
+    shown: Showings | None
+    """How many answers had shown it; None if none had, or if the caller does not see all of them."""
+    distrust: Distrust | None
+    """Why no answer shows it; None if one may, or if that is not the caller's to see."""
 
 
 class KeptValue(Result, frozen=True, kw_only=True):
@@ -105,6 +115,13 @@ class SessionView(Result, frozen=True, kw_only=True):
     notes: tuple[Note, ...] = ()
     notes_left_out: int = 0
     checkpoints: tuple[Checkpoint, ...] = ()
+
+
+@action("/distrust/end", title="Trust again", verb="forget")
+async def trust_again(_request: Request, caller: Caller, form: QueryParams) -> Response:
+    """End a distrust."""
+    await caller.store.trust_again(whole(form, "distrust", 0, most=INTEGER_MAX))
+    return redirect(f"/session?{urlencode({name: text(form, name) for name in ('id', 'turn')})}")
 
 
 @page("/session", title="Session", template="session.html")
@@ -196,7 +213,10 @@ def _conversation(
         begin = after if after is not None else page[0].position
     else:
         begin = first if first is not None and first < state.started_position else state.started_position
-    asked, asked_to = _asked(store, state, [turn.position for turn in found], after=begin, upto=later or at.position)
+    positions = [turn.position for turn in found]
+    shown = _shown(store, positions, upto=at.position)
+    distrusts = {item.position: item for item in store.distrusts()} if any(turn.distrusted for turn in found) else {}
+    asked, asked_to = _asked(store, state, positions, after=begin, upto=later or at.position)
     return {
         "asked": asked[-1],
         "asked_to": asked_to,
@@ -207,12 +227,21 @@ def _conversation(
                 inherited=turn.session != state.session,
                 hidden=not sees(seen, turn),
                 hidden_by=None if sees(seen, turn) else hidden_by(marks, turn.position),
+                shown=shown.get(turn.position),
+                distrust=distrusts.get(turn.distrusted),
             )
             for turn, before_it in zip(found, asked, strict=False)
         ),
         "earlier": first if (more if not forward else bool(found)) else None,
         "later": later,
     }
+
+
+def _shown(store: MemoryStore, turns: list[Position], *, upto: Position) -> dict[Position, Showings]:
+    if store.parts.boundary.scopes:
+        return {}
+    with store.parts.projections.current_views().database.reading() as connection:
+        return showings(connection, turns, upto=upto)
 
 
 def _asked(

@@ -47,7 +47,8 @@ class World:
         session, n = self.rng.choice(self.sessions), self.rng.randrange(3)
         role, speaker = self.rng.choice((("user", "Ada"), ("user", None), ("assistant", None)))
         standing = "Always answer in metric. " if self.rng.random() < 0.2 else ""
-        turn = session.record(role, f"{standing}tea word{n} {len(self.turns)}", speaker=speaker, metadata={"n": n})
+        text = "tea word1?" if self.rng.random() < 0.1 else f"{standing}tea word{n} {len(self.turns)}"
+        turn = session.record(role, text, speaker=speaker, metadata={"n": n})
         self.turns[turn.position] = turn, self._event(turn.position).actor
         if self.rng.random() < 0.1:
             session.rewind(turns=1)
@@ -134,6 +135,7 @@ def answers(world, **when):
         for mode in ("text", "hybrid", "vector"):
             yield shown_by(store.recall("tea word1", 50, mode=mode, **filters, **more, **EVERYTHING, **when))
         yield in_context(store.context("tea word1", 5_000, **filters, **when))
+    yield shown_by(store.recall("tea word1?", 50, min_relevance=0, **when))
     for page in pages(lambda after: store.recall("tea", 4, after=after, **EVERYTHING, **when)):
         yield shown_by(page)
     yield {at for fact in store.facts(**when) for at in fact.assertions}
@@ -312,3 +314,27 @@ def test_what_distrust_refuses(store):
     with pytest.raises(InvalidInput, match="no turn"):
         store.audit.effects(made.position)
     assert store.within("acme").distrusts() == [], "it was made for the whole store"
+
+
+def test_a_distrusted_fact_supersedes_nothing_and_is_told_in_the_history_and_in_a_diff(store):
+    """A turn that it rests on is evidence of nothing then; the fact that was true before it holds."""
+    session = store.session("trip")
+    said = session.record("user", "I live in Porto.")
+    porto = session.assert_fact("user/city", "Porto", because=[said], maker="extractor/1", valid_from="2023-01")
+    lisbon = session.assert_fact("user/city", "Lisbon", maker="extractor/2", valid_from="2023-02")
+    assert store.recall("Porto")[0].superseded_by == lisbon.position
+    made = store.distrust(maker="extractor/2", reason="a bad prompt")
+    assert store.recall("Porto")[0].superseded_by is None
+    assert store.fact("user/city").value == "Porto"
+    assert [fact.state for fact in store.fact_history("user/city")] == ["holds", "distrusted"]
+    (change,) = store.audit.diff(made.position - 1).facts
+    assert (change.change, change.position) == ("changed", porto.position)
+    both = store.distrust(positions=said.position, reason="forged")
+    (change,) = store.audit.diff(both.position - 1).facts
+    assert (change.change, change.before, change.after, change.position) == ("distrusted", "Porto", None, both.position)
+    store.trust_again(made.position)
+    assert store.fact("user/city").value == "Lisbon"
+    assert said.position not in [hit.position for hit in store.recall("Porto")]
+    store.trust_again(both.position)
+    store.distrust(maker="extractor/1", reason="a bad prompt")
+    assert store.recall("Porto")[0].superseded_by is None, "what was found wrongly was not superseded"

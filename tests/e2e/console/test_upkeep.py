@@ -319,3 +319,31 @@ def test_tokens_are_made_and_revoked_only_where_the_console_may_write(writer, re
     assert 'action="/tokens" method="post"' not in page
     assert 'action="/tokens/revoke"' not in page
     assert "--write" in page
+
+
+# Distrust
+
+
+def test_a_turn_says_who_was_shown_it_and_why_it_is_distrusted_and_is_trusted_again(writer, reader):
+    """The counts lead to the receipts. The form is only where the console may write, for who may forget."""
+    store = writer.store
+    writer.run(store.recall("what does she drink?", mode="text", receipt=True))
+    writer.run(store.context("what does she drink?", mode="text", receipt=True))
+    url = "/session?id=trip"
+    (turn,) = [item for item in writer.json(url)["turns"] if "never coffee" in item["turn"]["text"]]
+    position = turn["turn"]["position"]
+    assert (turn["shown"], turn["distrust"]) == ({"recalls": 2, "contexts": 1}, None)
+    assert f'href="/recall/receipts?turn={position}">Shown by 2 recalls and 1 context<' in writer.get(url).text
+    assert len(writer.json(f"/recall/receipts?turn={position}")["receipts"]) == 3
+    made = writer.run(store.distrust(positions=position, reason="a <forged> page"))
+    page = writer.get(url).text
+    assert "Distrusted at" in page
+    assert "a &lt;forged&gt; page" in page
+    fields = {"distrust": made.position, "id": "trip", "turn": position}
+    assert 'action="/distrust/end"' in page
+    assert 'action="/distrust/end"' not in reader.get(url).text
+    assert reader.submit("/distrust/end", fields).status_code == 403
+    assert writer.as_caller("read").submit("/distrust/end", fields).status_code == 403
+    ended = writer.submit("/distrust/end", fields)
+    assert (ended.status_code, ended.headers["location"]) == (303, f"/session?id=trip&turn={position}")
+    assert "Distrusted at" not in writer.get(url).text
