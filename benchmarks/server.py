@@ -10,6 +10,10 @@ Examples:
 
     make bench-server
     python -m benchmarks.server --seconds 2
+    python -m benchmarks.server --mixed 600 --page docs/reports/bench-server-mixed.md
+
+With --mixed, 64 clients record and recall at the same time for so long: on a store in a folder, and on a log in
+PostgreSQL with two nodes. Afterwards every turn that was answered has to be there.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -36,8 +40,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from benchmarks.postgres import server as database
 from benchmarks.server_clients import KINDS, WARM_UP_S
 from mnemolog import MemoryStore, NewTurn
+from mnemolog.infra.log.postgres.database import prepare
 
 CLIENTS: Final = (1, 8, 64)
 PROCESSES: Final = 2
@@ -127,7 +133,107 @@ def through_server(url: str, kind: str, clients: int, seconds: float) -> list[fl
         for first, end in pairwise(bounds)
     ]
     outputs = [process.communicate()[0] for process in started]
-    return [took for output in outputs for took in json.loads(output)]
+    return [took for output in outputs for took in json.loads(output)["times"]]
+
+
+class Mixed(NamedTuple):
+    """What was measured of clients that record and recall at the same time."""
+
+    what: str
+    record: tuple[float, float, float]
+    """Calls per second, median and 99th percentile in milliseconds."""
+    recall: tuple[float, float, float]
+    memory_mb: tuple[float, float]
+    """Resident memory of a server at the beginning, and the most."""
+    descriptors: tuple[int, int]
+    recorded: int
+    lost: int
+    """Turns that were answered and are not in the store."""
+
+
+def mixed(what: str, folders: Sequence[Path], clients: int, seconds: float) -> Mixed:
+    """Serve the folders, and record and recall by half of the clients each, evenly spread over the servers."""
+    with MemoryStore.open(folders[0], model=None) as store:
+        before = turns_in(store)
+    with ExitStack() as stack:
+        servers = [stack.enter_context(served(folder)) for folder in folders]
+        start = [used(pid) for _, pid in servers]
+        command, each, running = [sys.executable, "-m", "benchmarks.server_clients"], clients // len(servers) // 2, []
+        for number, (url, _) in enumerate(servers):
+            for kind in KINDS:
+                bounds = map(str, (number * each, (number + 1) * each))
+                output = folders[0].parent / f"{number}-{kind}"
+                client = [*command, url, kind, *bounds, str(seconds)]
+                stack.enter_context(subprocess.Popen(client, stdout=stack.enter_context(output.open("w"))))
+                running.append((kind, output))
+        most, end = start, time.perf_counter() + WARM_UP_S + seconds
+        while time.perf_counter() < end:
+            time.sleep(1)
+            most = [tuple(map(max, pair, used(pid))) for pair, (_, pid) in zip(most, servers, strict=True)]
+        stack.pop_all().close()
+        outputs = [(kind, json.loads(output.read_text())) for kind, output in running]
+    answered = sum(found["answered"] for kind, found in outputs if kind == "record")
+    with MemoryStore.open(folders[0], model=None) as store:
+        lost = before + answered - turns_in(store)
+    of = {kind: [took for own, found in outputs if own == kind for took in found["times"]] for kind in KINDS}
+    times = {kind: percentiles(took, seconds) for kind, took in of.items()}
+    memory, descriptors = zip(max(start), max(most), strict=True)
+    return Mixed(what, times["record"], times["recall"], memory, descriptors, answered, lost)
+
+
+def turns_in(store: MemoryStore) -> int:
+    """Return how many turns a store has."""
+    return sum(scope.turns for scope in store.scopes())
+
+
+def used(pid: int) -> tuple[float, int]:
+    """Return the resident memory of a process in MB, and its open descriptors."""
+    return resident_mb(pid), len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def in_both(folder: Path, seconds: float) -> Iterator[Mixed]:
+    """Measure a store in a folder, then a log in PostgreSQL with two nodes."""
+    (folder / "file").mkdir()
+    with MemoryStore.open(folder / "file" / "store", model=None) as store:
+        fill(store)
+    yield mixed("a folder, one server", [folder / "file" / "store"], max(CLIENTS), seconds)
+    with database(folder) as url:
+        prepare(url)
+        nodes = [folder / "one", folder / "two"]
+        for node in nodes:
+            with MemoryStore.open(url, log="bench", local=node, model=None) as store:
+                if node == nodes[0]:
+                    fill(store)
+                store.admin.catch_up_views()
+        yield mixed("PostgreSQL, two nodes with a server each", nodes, max(CLIENTS), seconds)
+
+
+def mixed_page(rows: Sequence[Mixed], seconds: float, machine: str) -> str:
+    """Return the figures as a page."""
+    return "\n".join(
+        [
+            "# A server that is written to and read at once",
+            "",
+            f"Written by `python -m benchmarks.server --mixed {seconds:g} --page docs/reports/bench-server-mixed.md`.",
+            f"{max(CLIENTS)} clients, half of them recording and half recalling by words, each one request after the",
+            f"other, on a store that began with {TURNS:,} turns. Server, clients and PostgreSQL share the processors",
+            "of a machine that other work keeps busy: compare the rows, not the times. Memory and descriptors are",
+            "those of one server, at the beginning and the most. Lost are turns whose request was answered and that",
+            "are not in the store.",
+            "",
+            machine,
+            "",
+            "| | record/s | p50 ms | p99 ms | recall/s | p50 ms | p99 ms | memory MB | descriptors | recorded | lost |",
+            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+            *(
+                f"| {row.what} | {' | '.join(f'{number:,.0f}' for number in (*row.record, *row.recall))} "
+                f"| {row.memory_mb[0]:.0f} → {row.memory_mb[1]:.0f} | {row.descriptors[0]} → {row.descriptors[1]} "
+                f"| {row.recorded:,} | {row.lost} |"
+                for row in rows
+            ),
+            "",
+        ]
+    )
 
 
 def through_library(store: MemoryStore, kind: str, clients: int, seconds: float) -> list[float]:
@@ -254,6 +360,12 @@ def page(rows: list[Row], checked: list[Goal], memory_mb: tuple[float, float], m
     return "\n".join(lines)
 
 
+def machine_now() -> str:
+    """Say what the times were measured on, and how busy it was."""
+    where = f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}"
+    return f"{where}, load {os.getloadavg()[0]:.1f} at the end."
+
+
 def main() -> int:
     """Measure, write the figures down, and return 1 if a goal was missed."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -261,7 +373,16 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5.0, help="how long each number of clients is measured")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--page", type=Path, help="write them to this Markdown file")
+    parser.add_argument("--mixed", type=float, metavar="SECONDS", help="record and recall at once for so long instead")
     arguments = parser.parse_args()
+    if arguments.mixed:
+        with tempfile.TemporaryDirectory(dir=arguments.folder, ignore_cleanup_errors=True) as made:
+            both = list(in_both(Path(made), arguments.mixed))
+        written = mixed_page(both, arguments.mixed, machine_now())
+        print(written)
+        if arguments.page:
+            arguments.page.write_text(written)
+        return int(any(row.lost for row in both))
     rows = []
     with tempfile.TemporaryDirectory(dir=arguments.folder, ignore_cleanup_errors=True) as made:
         for row in measured(Path(made), arguments.seconds):
@@ -269,10 +390,7 @@ def main() -> int:
             print(row, flush=True)
         memory_mb = followers(Path(made))
     checked = goals(rows, memory_mb[1])
-    machine = (
-        f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
-        f"load {os.getloadavg()[0]:.1f} at the end."
-    )
+    machine = machine_now()
     for goal in checked:
         print(goal, flush=True)
     if arguments.json:

@@ -3,7 +3,8 @@
     python -m benchmarks.server_clients URL record|recall FIRST END SECONDS
 
 FIRST and END are the numbers of the clients. They speak HTTP with as little work as possible, so that the server is
-measured and not they. The answer is a line of JSON: the time of each request in microseconds.
+measured and not they. The answer is a line of JSON: the time of each request in microseconds, and how many were
+answered in all, those of the warm-up too.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Client(asyncio.Protocol):
     def __init__(self, host: str, requests: Iterator[tuple[str, dict[str, object]]], until: float) -> None:
         self._host, self._requests, self._until = host, requests, until
         self._from = time.perf_counter() + WARM_UP_S
-        self.times = array("d")
+        self.times, self.answered = array("d"), 0
         self.done = asyncio.get_running_loop().create_future()
         self._received = b""
 
@@ -63,6 +64,7 @@ class Client(asyncio.Protocol):
         if not head.startswith(b"HTTP/1.1 200"):
             self.done.set_exception(RuntimeError(self._received.decode()))
             return
+        self.answered += 1
         if self._sent_at >= self._from:
             self.times.append((now - self._sent_at) * 1e6)
         self._received = b""
@@ -80,17 +82,17 @@ class Client(asyncio.Protocol):
         self._transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)  # type: ignore[attr-defined]
 
 
-async def run(url: str, kind: str, clients: range, seconds: float) -> list[float]:
+async def run(url: str, kind: str, clients: range, seconds: float) -> dict[str, object]:
     where, loop = urlsplit(url), asyncio.get_running_loop()
     until = time.perf_counter() + WARM_UP_S + seconds
     made = [Client(where.netloc, KINDS[kind](number), until) for number in clients]
     for client in made:
         await loop.create_connection(lambda client=client: client, str(where.hostname), int(where.port or 80))  # type: ignore[misc]
     await asyncio.gather(*(client.done for client in made))
-    return [took for client in made for took in client.times]
+    times = [round(took, 1) for client in made for took in client.times]
+    return {"times": times, "answered": sum(client.answered for client in made)}
 
 
 if __name__ == "__main__":
     url, kind, first, end, seconds = sys.argv[1:]
-    times = asyncio.run(run(url, kind, range(int(first), int(end)), float(seconds)))
-    print(json.dumps([round(took, 1) for took in times]))
+    print(json.dumps(asyncio.run(run(url, kind, range(int(first), int(end)), float(seconds)))))

@@ -51,10 +51,11 @@ def _bars() -> Bars:
     from rich.text import Text
 
     class TimeRemaining(Remaining):
-        """The time that remains of a phase; nothing once it is done."""
+        """How much of a phase is done in a second, and the time that remains; nothing once it is done."""
 
         def render(self, task: Task) -> Text:
-            return Text() if task.finished else super().render(task)
+            speed = f"{task.speed:,.0f}/s " if task.speed else ""
+            return Text() if task.finished else Text(speed) + super().render(task)
 
     return Progress(
         SpinnerColumn(),

@@ -322,6 +322,18 @@ def test_two_processes_that_begin_a_stream_share_its_keys(folder):
     two.close()
 
 
+def test_an_empty_file_of_keys_is_refused_while_another_connection_has_what_it_was(folder):
+    """No lock is waited for: SQLite would make the empty file a database first."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.session("a").record("user", "hello")
+        path, log_id = folder / "keys.db", store.parts.log.log_id
+        kept = path.read_bytes()
+        path.write_bytes(b"")
+        with pytest.raises(KeysMissing, match="it is empty"):
+            keys_file.connect(path, log_id=log_id, busy_timeout_s=0.1)
+        path.write_bytes(kept)
+
+
 def test_keys_that_are_refused_are_not_left_open(tmp_path, request):
     """At once, not when they are collected: each try would hold a descriptor."""
     keys_file.create(tmp_path, created_at=1)
