@@ -207,10 +207,12 @@ def _recall(store: MemoryStore, item: Question, arguments: Mapping[str, Any], k:
 
 
 def _ranking(answer: Recall) -> Ranking:
+    """Return the best hits first, also where a request for an order has its answer in order of time."""
+    hits = sorted(answer, key=lambda hit: -hit.relevance)
     return Ranking(
-        [str(hit.key) for hit in answer],
-        list(dict.fromkeys(hit.session for hit in answer)),
-        [hit.relevance for hit in answer],
+        [str(hit.key) for hit in hits],
+        list(dict.fromkeys(hit.session for hit in hits)),
+        [hit.relevance for hit in hits],
     )
 
 
