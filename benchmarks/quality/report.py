@@ -33,13 +33,18 @@ of the questions, seed {seed}). They show the effect of other questions, not of 
 **left out**: the weights of the ranking were fitted without this set and those that share conversations with it. That
 is what to expect on conversations that nothing was fitted to. **shipped**: the weights that a user gets; they
 have seen all sets, so these figures are a little too good."""
+LEGS: Final = """\
+NDCG@10 as LMEB has it (a benchmark of encoders for memories, in MTEB): the candidates are the turns of the question's own
+conversation, and the figure of a set is the mean over its questions, or of the means of its categories. LoCoMo's
+adversarial questions are not asked. "both" has weights that have not seen the set; those of "text only" have, and
+"vector only" has none."""
 BAD_AT: Final = """\
 - **It does not know that it knows nothing.** A question about the conversation that nothing answers gets hits as
   relevant as a question with an answer. Only a reader of the hits can tell.
 - **It finds turns, not answers.** It does not count, compare or put in order. A question such as "how many times" or
   "what was first" needs all turns that it is about, and a reader who adds them up.
 - **It does not know what holds now.** When a fact has changed, the old and the new statement are both relevant. The
-  times of the hits tell which is newer.
+  newer one comes first where it tells of a change, for about half of the changed facts; else a pointer leads to it.
 - **Short turns without their words.** "Yes, the second one" has none of the words of its question. The words of the
   turns around it help; its vector does not.
 - **Questions about everything.** A summary of a meeting rests on dozens of turns. Ten hits cannot hold them.
@@ -102,6 +107,9 @@ def _answer(datasets: Sequence[DatasetResult]) -> Iterator[str]:
     yield tables.overall(datasets, "turn").as_markdown()
     several = [dataset for dataset in datasets if dataset.sessions > dataset.conversations]
     yield tables.overall(several, "session").as_markdown()
+    if any(dataset.setting("vector only") is not None for dataset in datasets):
+        table = tables.legs(datasets)
+        yield Table(table.title, table.columns, table.rows, LEGS).as_markdown()
     if (wanted := tables.targets(datasets)) is not None:
         met = [verdict.holds for dataset in datasets for verdict in verdicts(dataset)]
         yield Table(wanted.title, wanted.columns, wanted.rows, f"{sum(met)} of {len(met)} hold.").as_markdown()
@@ -260,7 +268,7 @@ def show(results: Results) -> None:
     if not console.is_terminal:
         console = Console(width=240)
     datasets = results.datasets
-    every = [*(tables.overall(datasets, level) for level in LEVELS), tables.targets(datasets)]
+    every = [*(tables.overall(datasets, level) for level in LEVELS), tables.legs(datasets), tables.targets(datasets)]
     every += [table for dataset in datasets for table in tables.categories(dataset)]
     every += [tables.calibration(datasets), tables.told_apart(datasets), *map(tables.thresholds, datasets)]
     every += [tables.budgets(datasets), *map(tables.ablation, datasets), tables.times(datasets)]

@@ -13,6 +13,7 @@ from benchmarks.quality.targets import verdicts
 
 WHOLE = (LEFT_OUT, SHIPPED)
 """The settings that are measured at every level."""
+LEG_METRICS = ("hit@1", "hit@10", "NDCG@10")
 NONE = "-"
 """A cell without a figure."""
 
@@ -45,6 +46,20 @@ def overall(datasets: Sequence[DatasetResult], level: str) -> Table:
         if setting.name in WHOLE
     ]
     return Table(f"By {level}", ("set, weights", "questions", *METRICS), rows)
+
+
+def legs(datasets: Sequence[DatasetResult]) -> Table:
+    """Return each set by both legs, with weights that have not seen it, and by each leg alone."""
+    rows = []
+    for dataset in datasets:
+        for setting in (dataset.settings[0], dataset.setting("text only"), dataset.setting("vector only")):
+            if setting is not None:
+                turns = setting.levels["turn"]
+                kinds = [figures.metrics["NDCG@10"].mean for figures in turns.categories.values()]
+                name = f"{dataset.name}, {setting.name if setting.name.endswith('only') else 'both'}"
+                hits = [f"{turns.overall.metrics[metric].mean:.3f}" for metric in LEG_METRICS]
+                rows.append((name, str(turns.overall.questions), *hits, f"{sum(kinds) / len(kinds):.3f}"))
+    return Table("By leg", ("set, legs", "questions", *LEG_METRICS, "NDCG@10, mean of categories"), rows)
 
 
 def targets(datasets: Sequence[DatasetResult]) -> Table | None:
