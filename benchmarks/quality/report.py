@@ -34,8 +34,8 @@ of the questions, seed {seed}). They show the effect of other questions, not of 
 is what to expect on conversations that nothing was fitted to. **shipped**: the weights that a user gets; they
 have seen all sets, so these figures are a little too good."""
 LEGS: Final = """\
-NDCG@10 as LMEB has it (a benchmark of encoders for memories, in MTEB): the candidates are the turns of the question's own
-conversation, and the figure of a set is the mean over its questions, or of the means of its categories. LoCoMo's
+NDCG@10 as LMEB has it (a benchmark of encoders for memories, in MTEB): the candidates are the turns of the question's
+own conversation, and the figure of a set is the mean over its questions, or of the means of its categories. LoCoMo's
 adversarial questions are not asked. "both" has weights that have not seen the set; those of "text only" have, and
 "vector only" has none."""
 BAD_AT: Final = """\
@@ -44,7 +44,7 @@ BAD_AT: Final = """\
 - **It finds turns, not answers.** It does not count, compare or put in order. A question such as "how many times" or
   "what was first" needs all turns that it is about, and a reader who adds them up.
 - **It does not know what holds now.** When a fact has changed, the old and the new statement are both relevant. The
-  newer one comes first where it tells of a change, for about half of the changed facts; else a pointer leads to it.
+  newer one comes first where its words tell of a change; else a pointer leads to it.
 - **Short turns without their words.** "Yes, the second one" has none of the words of its question. The words of the
   turns around it help; its vector does not.
 - **Questions about everything.** A summary of a meeting rests on dozens of turns. Ten hits cannot hold them.

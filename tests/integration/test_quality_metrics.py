@@ -220,6 +220,8 @@ def test_a_run_measures_every_set_and_writes_a_page_of_all(own, locomo, longmeme
     assert found["session"]["groups"]["official"]["questions"] == 1
 
     text = page.read_text()
+    by_leg = text.split("### By leg")[1].split("##")[0]
+    assert by_leg.count("| boat, ") == by_leg.count("| talks, ") == 3
     assert "1 adversarial" in text
     assert str(tmp_path) not in text
 
