@@ -16,7 +16,6 @@ from pysqlite3 import dbapi2
 from mnemolog import MemoryStore, import_log, restore_backup
 from mnemolog.adapters.hermes import config
 from mnemolog.adapters.importers.import_files import import_files
-from mnemolog.cli.messages import messages_in
 from mnemolog.domain.errors import BackupUnusable, MnemologError, NotAStore
 from mnemolog.domain.session import session_stream
 from mnemolog.forgetting.results import read_erasures
@@ -237,7 +236,6 @@ READERS = {
     "heads to check": lambda store, path, out: store.verify(heads=path),
     "heads to append to": lambda store, path, out: store.audit.append_head(path),
     "erasures": lambda store, path, out: read_erasures(path),
-    "messages": lambda store, path, out: messages_in(path),
     "settings": lambda store, path, out: config.read(path),
     "a model": lambda store, path, out: make_encoder(_model(path, out), recipe="any").dimension,
     "a backup": lambda store, path, out: restore_backup(_alone(path, out, "backup.json"), out / "r"),
