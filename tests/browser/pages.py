@@ -54,6 +54,8 @@ ADDRESSES: Final = (
 HOSTILE_SESSION = f"hostile/{LABEL}"
 HOSTILE_ADDRESSES: Final = (
     at("/sessions", scope=HOSTILE_SESSION),
+    at("/sessions", q="script"),
+    at("/search", q=HOSTILE[0], here="//evil.example"),
     at("/session", id=HOSTILE_SESSION),
     at("/session", id="javascript:alert(9)"),
     at("/lineage", session=HOSTILE_SESSION),
