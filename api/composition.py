@@ -189,7 +189,7 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
             copies_of_keys=partial(copies_of_keys, layout.folder),
         ),
         tokens=Tokens(log, clock, uses=layout.projections / "token-uses.json"),
-        fact_keys=FactKeys(log, projections),
+        fact_keys=FactKeys(projections),
         wal_keeper=WalKeeper(log.path, log),
         telemetry=telemetry,
         gauges=gauges_of(layout, log, projections),

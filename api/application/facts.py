@@ -25,7 +25,6 @@ from mnemolog.domain.position import Micros, Version
 from mnemolog.domain.request import current_request_key
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope, covered, parse_scopes
-from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.lru_cache import LruCache
@@ -36,7 +35,7 @@ from mnemolog.projections.sql import fact_queries as tables
 NEAREST_MAX: Final = 5
 SCOPES_KEPT_MAX: Final = 256
 """Scopes whose keys are kept in memory, to name the nearest ones."""
-_COMPARED_MAX: Final = 50
+_COMPARED_MAX: Final = 25
 _WORD: Final = re.compile(r"[^\W_]+")
 
 
@@ -67,8 +66,8 @@ class FactWhen(TypedDict, total=False):
 class _Keys:
     """The keys of one scope, by their words."""
 
-    def __init__(self, keys: Iterable[str], *, epoch: int, version: Version) -> None:
-        self.epoch, self.version, self.all = epoch, version, set[str]()
+    def __init__(self, keys: Iterable[str], version: Version) -> None:
+        self.version, self.all = version, set[str]()
         self._by_word: dict[str, list[str]] = {}
         for key in keys:
             self.add(key)
@@ -89,16 +88,16 @@ class _Keys:
                 break
             for other in islice(found, _COMPARED_MAX):
                 weights[other] = weights.get(other, 0.0) + 1 / len(found)
-        folder = key.rpartition("/")[0]
-        ranked = sorted(weights, key=lambda other: (-weights[other], other.rpartition("/")[0] != folder, other))
-        return ranked[:NEAREST_MAX]
+        folder = key[: key.rfind("/") + 1]
+        ranked = sorted((-weight, not other.startswith(folder), other) for other, weight in weights.items())
+        return [other for _, _, other in ranked[:NEAREST_MAX]]
 
 
 class FactKeys:
     """The keys of facts, kept in memory to name the nearest ones to a new key. Safe for many threads."""
 
-    def __init__(self, log: EventLog, projections: ProjectionSet) -> None:
-        self._log, self._projections = log, projections
+    def __init__(self, projections: ProjectionSet) -> None:
+        self._projections = projections
         self._kept: LruCache[str, _Keys] = LruCache(SCOPES_KEPT_MAX)
         self._lock = fork_guard.lock()
 
@@ -113,11 +112,10 @@ class FactKeys:
             if kept is not None and key in kept.all:
                 kept.version = last.version if kept.version == before else kept.version
                 return []
-            epoch = self._log.epoch()
-            if kept is None or kept.epoch != epoch or kept.version < before:
+            if kept is None or kept.version < before:  # What forgets facts appends to their stream, too.
                 with self._projections.current_views().database.reading() as connection:
                     keys = tables.keys_before(connection, scope, last.position)
-                kept = _Keys(keys, epoch=epoch, version=last.version)
+                kept = _Keys(keys, last.version)
                 self._kept.put(scope, kept)
             found = [] if key in kept.all else kept.nearest(key)
             kept.add(key)

@@ -402,3 +402,11 @@ def test_dropping_leaves_as_many_hits_as_there_are(store, chat):
     found = [hit.position for hit in (*first, *rest)]
     assert sorted(found) == [turn.position for turn in turns[80:]]
     assert rest.next is None
+
+
+def test_a_forgotten_key_is_not_named_among_the_nearest(store, chat):
+    """Keys are content, also those that are kept in memory."""
+    kept, gone = chat.assert_fact("user/city", 1), chat.assert_fact("user/zanzibar", 1)
+    assert set(chat.assert_fact("user/town", 1).nearest) == {kept.key, gone.key}
+    store.forget(positions=gone.position)
+    assert set(chat.assert_fact("user/village", 1).nearest) == {kept.key, "user/town"}
