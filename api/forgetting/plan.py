@@ -149,7 +149,7 @@ class Planner:
         singled = self._singled(selector, sessions)
         for position in selector.positions:
             gone.add(position)
-        facts = self._of_facts()
+        facts = self._of_facts(since=0 if sessions or selector.scopes else min(selector.positions))
         scopes = sorted({item.stream for item in facts if selector.holds_scope(str(facts_scope(item.stream)))})
         targets += [self._whole(stream, gone) for stream in scopes]
         dependents = self._add_facts(facts, selector, sessions, gone, singled, whole={*scopes})
@@ -323,12 +323,15 @@ class Planner:
         read = map(self._tx.events, copied_from(streams, copies))
         return heapq.merge(*read, key=attrgetter("position"))
 
-    def _of_facts(self) -> list[RecordedEvent]:
-        """Return the assertions and retractions of facts that are not forgotten, in the order of each scope."""
+    def _of_facts(self, *, since: int) -> list[RecordedEvent]:
+        """Return the assertions and retractions of facts that are not forgotten, in the order of each scope.
+
+        With the position `since`, those from there on: a fact comes after what it rests on.
+        """
         first = facts_stream("")
         with closing(self._tx.reads.states_between(first, _behind(first), FactAsserted.topic)) as rows:
             streams = {row[0] for row in rows} | {row[1] for row in self._tx.rows if facts_scope(row[1]) is not None}
-        found = chain.from_iterable(map(self._tx.events, sorted(streams)))
+        found = chain.from_iterable(self._tx.events(stream, since=since) for stream in sorted(streams))
         return [item for item in found if not isinstance(item.event, Forgotten)]
 
     def _add_facts(

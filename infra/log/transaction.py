@@ -124,11 +124,15 @@ class Transaction:
             if row[1] == stream and row[2] > after and row[0] <= upto
         ]
 
-    def events(self, stream: str) -> Iterator[RecordedEvent]:
-        """Yield the events of `stream` without turns, staged ones included, one by one: they may be large."""
+    def events(self, stream: str, *, since: int = 0) -> Iterator[RecordedEvent]:
+        """Yield the events of `stream` without turns, staged ones included, one by one: they may be large.
+
+        Stored ones before the position `since` are passed over without being opened.
+        """
         self.codec.refresh()
         for row in self.reads.not_turns(stream, after=NO_STREAM):
-            yield self.codec.recorded_event(*row)
+            if row[0] >= since:
+                yield self.codec.recorded_event(*row)
         yield from self._staged(stream, NO_STREAM, LATEST)
 
     def find(self, stream: str, key: str) -> RecordedEvent | None:
