@@ -55,13 +55,10 @@ def standing_in(text: str) -> Iterator[Read]:
 
 
 def _instruction(sentence: str) -> Read | None:
-    for pattern in _CONDITIONAL:
+    for kind, pattern in _INSTRUCTIONS:
         if found := pattern.search(sentence):
-            return _trimmed(sentence, found.start("said"), None, StandingKind.CONDITIONAL)
-    for pattern in _UNCONDITIONAL:
-        if found := pattern.search(sentence):
-            request = _REQUEST.search(sentence, found.end())
-            return _trimmed(sentence, found.start("said"), request, StandingKind.INSTRUCTION)
+            request = None if kind == StandingKind.CONDITIONAL else _REQUEST.search(sentence, found.end())
+            return _trimmed(sentence, found.start(1), request, kind)
     return None
 
 
@@ -85,6 +82,14 @@ def _pattern(*alternatives: str) -> re.Pattern[str]:
     return re.compile("|".join(alternatives), re.IGNORECASE)
 
 
+def _after_lead(*alternatives: str) -> re.Pattern[str]:
+    """Return a pattern for the beginning of a sentence, or of what follows a colon, behind words that lead to it."""
+    words = r"please|so|ok|okay|also|and|but|oh|hey|hi|right|well|btw|by the way|again|important|note|p\.?s\.?"
+    people = r"you can|just|everyone|everybody|people|(?:my )?friends"
+    asking = rf"(?:(?:can|could|would|will) you (?:please )?)?(?:(?:{people}) )*"
+    return _pattern(rf"(?:^|:\s|,\s(?=please\b))\W*(?:(?:{words})\b\W*)*{asking}({'|'.join(alternatives)})")
+
+
 _HINT: Final = _pattern(
     r"\b(?:always|never|ever|from (?:now|here|this)|going forward|in (?:the )?future|in (?:all|every)|whenever|time I"
     r"|(?:if|when) (?:I|we)|(?:for|in|with) (?:every|each|all|any)|no|use|call me|go by|pronouns|remember|in mind|note"
@@ -98,12 +103,6 @@ _NOT_SAID: Final = re.compile(
 )
 """Code, quoted lines and quoted words."""
 _SENTENCE: Final = re.compile(r"[^\s](?:[^\n.!?;]|[.!?;](?!\s|$))*[.!?;]*", re.MULTILINE)
-_LEAD: Final = (
-    r"(?:^|:\s|,\s(?=please\b))\W*"
-    r"(?:(?:please|so|ok|okay|also|and|but|oh|hey|hi|right|well|btw|by the way|again|important|note|p\.?s\.?)\b\W*)*"
-    r"(?:(?:can|could|would|will) you (?:please )?)?"
-)
-"""What a sentence, or what follows a colon, may begin with before an instruction."""
 _ANSWERING: Final = (
     r"(?:add|address|answer|ask|assume|be (?:brief|concise|short|direct|honest|formal|informal|polite|blunt)|begin|book"
     r"|check|cite|confirm|convert|double[- ]check|end|explain|finish|format|give(?! up)|include|keep|link|list|mention"
@@ -118,34 +117,34 @@ _FROM_NOW: Final = (
     r"(?:from (?:now|here|this point) on(?:wards?)?|going forward|in future"
     r"|in (?:all|every one of) your \w+|in every (?:answer|reply|response|message))"
 )
-_CONDITIONAL: Final = (
-    _pattern(rf"{_LEAD}(?P<said>{_ASKED}[^,]{{2,160}},? (?:then )?{_WISH})"),
-    _pattern(rf"{_LEAD}(?P<said>{_WISH}.{{2,160}} {_ASKED})"),
-    _pattern(rf"{_LEAD}(?P<said>(?:for|in|with) (?:every|each|any|all) [^,]{{2,80}}? you \w+,? {_WISH})"),
+_INSTRUCTIONS: Final = (
+    (
+        StandingKind.CONDITIONAL,
+        _after_lead(
+            rf"{_ASKED}[^,]{{2,160}},? (?:then )?{_WISH}",
+            rf"{_WISH}.{{2,160}} {_ASKED}",
+            rf"(?:for|in|with) (?:every|each|any|all) [^,]{{2,80}}? you \w+,? {_WISH}",
+        ),
+    ),
+    (
+        StandingKind.INSTRUCTION,
+        _pattern(rf"(\b{_FROM_NOW},? (?:I(?:[\u2019']d| would) like|I want|I need|no\b|you\b|{_WISH}))"),
+    ),
+    (
+        StandingKind.INSTRUCTION,
+        _after_lead(
+            rf"(?:always|never|(?:don[\u2019']t|do not) ever)\b(?: please)? {_ANSWERING}",
+            rf"{_WISH}.{{0,160}}\b{_FROM_NOW}\b(?:\W*$|,)",
+            r"no (?:\w+ )?(?:emojis?|markdown|bullet points?|jargon|small talk|exclamation marks?)\b",
+            r"use (?:only )?(?:the )?(?:british|american|australian|metric|imperial|celsius|fahrenheit"
+            r"|(?:24|12)[- ]?h(?:ours?)?|plain (?:english|language)|iso dates?|simple (?:english|words|language))\b",
+            r"call me (?!(?:back|when|later|at|if|on|in|an?|the|old|tomorrow|tonight|today|again|now|for|as|and|or|to"
+            r"|crazy|paranoid|picky|fussy)\b)\w+|I go by (?!(?:the|a|bus|train|car|bike|foot)\b)\w+|my pronouns are",
+            r"(?:remember|note|keep in mind|bear in mind)(?: that|,)? (?:I|I[\u2019'](?:m|ve)|my)\b",
+        ),
+    ),
 )
-"""Instructions that say for what they hold. `said` begins where the statement does."""
-_UNCONDITIONAL: Final = (
-    _pattern(rf"{_LEAD}(?P<said>(?:always|never|(?:don[\u2019']t|do not) ever)\b(?: please)? {_ANSWERING})"),
-    _pattern(
-        rf"(?P<said>\b{_FROM_NOW},? (?:I(?:[\u2019']d| would) like|I want|I need|no\b|you\b|{_WISH}))",
-    ),
-    _pattern(rf"{_LEAD}(?P<said>{_WISH}.{{0,160}}\b{_FROM_NOW}\b(?:\W*$|,))"),
-    _pattern(
-        rf"{_LEAD}(?P<said>no (?:\w+ )?(?:emojis?|markdown|bullet points?|jargon|small talk|exclamation marks?)\b)"
-    ),
-    _pattern(
-        rf"{_LEAD}(?P<said>use (?:only )?(?:the )?(?:british|american|australian|metric|imperial|celsius|fahrenheit"
-        r"|(?:24|12)[- ]?h(?:ours?)?|plain (?:english|language)|iso dates?|simple (?:english|words|language))\b)"
-    ),
-    _pattern(
-        rf"{_LEAD}(?:(?:you can|just|everyone|everybody|people|(?:my )?friends) )*"
-        r"(?P<said>call me (?!(?:back|when|later|at|if|on|in|an?|the|old|tomorrow|tonight|today|again|now|for|as|and|or"
-        r"|to|crazy|paranoid|picky|fussy)\b)\w+|I go by (?!(?:the|a|bus|train|car|bike|foot)\b)\w+|my pronouns are)"
-    ),
-    _pattern(
-        rf"{_LEAD}(?P<said>(?:remember|note|keep in mind|bear in mind)(?: that|,)? (?:I|I[\u2019'](?:m|ve)|my)\b)"
-    ),
-)
+"""What instructions are like, the conditional ones first. The first group of each begins where the statement does."""
 _OFTEN: Final = r"(?:(?:really|much|generally|usually|always|still|also|strongly|would|do|just|absolutely|kind of) )*"
 _NO_NOUN: Final = (
     r"(?!(?:any|the (?:idea|look|sound|thing|fact)|to|that|this|these|those|it|them|how|when|you|him|her)\b)"
