@@ -66,8 +66,8 @@ have been read before. Times on shared machines are noisy: read the ratio, or th
 LIMITS: Final = """## What limits it
 
 - **Recall without a filter**: vectors of hashed words have hardly any near neighbours, so FAISS reads all of its codes,
-  or three quarters of its lists: 6 to 9 ms for a million turns. The rest is spread: 600 vectors read and scored, the
-  words of some 600 turns around the hits, the features of their scores.
+  64 bytes a turn ([ADR 62](../adr/0062-codes-of-three-components.md)). The rest is spread: 1,200 vectors, a read
+  for each and together a fifth of the time, the words of some 600 turns around the hits, the features of their scores.
 - **Bytes per turn**: 580 are the vector with 12 bits a component ([ADR 36](../adr/0036-vectors-once.md)), 360 the log,
   300 the tables and the text index. Fewer bits change the order of answers.
 - **Views rebuilt**: of 55 us a turn, 18 are reading and decrypting the log, 10 blocks and bitmaps, 6 each stems and
@@ -76,7 +76,8 @@ LIMITS: Final = """## What limits it
 - **Open to first recall, `status`**: `views.db` is compared with its checksum, 0.1 s for a million turns; the guarantee
   is worth more. `status` imports for 0.4 s, half of it SQLAlchemy.
 - **The question, texts embedded**: three quarters of the time are products of matrices with weights
-  ([ADR 52](../adr/0052-a-question-without-torch.md)).
+  ([ADR 52](../adr/0052-a-question-without-torch.md)). Texts are sorted by length, and each processor computes a part of
+  them. The products are as fast as those of large matrices, 100 GFLOPS a processor, so little is left to gain.
 """
 
 
