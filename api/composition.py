@@ -9,6 +9,7 @@ from pathlib import Path
 from mnemolog.application import commands
 from mnemolog.application.distrust import Distrusts
 from mnemolog.application.facts import FactKeys, Facts
+from mnemolog.application.read_audit import ReadsFile
 from mnemolog.application.session_list import SessionList
 from mnemolog.application.session_service import Sessions
 from mnemolog.application.switches import Agents, Switches
@@ -34,7 +35,7 @@ from mnemolog.infra.log.postgres.address import LogAddress, answers_alone, place
 from mnemolog.infra.log.sqlite.wal_checkpointer import WalKeeper
 from mnemolog.infra.runtime.atomic_files import ScratchFolder, sweep_scratch
 from mnemolog.infra.runtime.clock import SystemClock
-from mnemolog.infra.runtime.paths import is_writable
+from mnemolog.infra.runtime.paths import is_writable, local_path
 from mnemolog.infra.runtime.regular_files import require_folder
 from mnemolog.models.service import ModelService
 from mnemolog.observability.instrumentation import gauges_of, measure_appends, recall_timer
@@ -128,6 +129,8 @@ class StoreParts(SharedParts, SessionParts):
         self.projections.stop()
         self.nodes.close()
         self.tokens.save_uses()
+        if self.visible.reads is not None:
+            self.visible.reads.close()
         self.prefetcher.close()
         self.wal_keeper.close()
         self.log.close()
@@ -154,6 +157,11 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
     require_local(folder, allowed=chosen["allow_network_filesystem"])
     _require_own_folders(StoreLayout(folder))
     log = _open_log(folder, address, clock, chosen)
+    try:
+        reads = None if chosen["audit_reads"] is None else ReadsFile(local_path("audit_reads", chosen["audit_reads"]))
+    except errors.MnemologError:
+        log.close()
+        raise
     scratch = _scratch(folder, log) if read_only and not _keeps_projections(folder, log) else None
     layout = StoreLayout(folder, None if scratch is None else scratch.path)
     projections = ProjectionSet(
@@ -167,7 +175,7 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
         answers_alone=answers_alone(folder),
     )
     snapshots = open_snapshots(layout, log, busy_timeout_s=log.busy_timeout_s)
-    visible = VisibleEvents(log, SessionStates(log, snapshots, boundary=boundary), projections.session_titles)
+    visible = VisibleEvents(log, SessionStates(log, snapshots, boundary=boundary), projections.session_titles, reads)
     if telemetry is not None:
         measure_appends(log, telemetry)
     nodes = Nodes(layout, log, projections, snapshots)

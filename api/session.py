@@ -9,6 +9,7 @@ from typing import Any, Unpack
 from mnemolog.application import previews
 from mnemolog.application.facts import FactHow, Facts
 from mnemolog.application.prompt_messages import messages_of
+from mnemolog.application.read_audit import audited
 from mnemolog.application.session_service import Decision, Sessions
 from mnemolog.application.switches import Switches
 from mnemolog.application.visible_events import VisibleEvents
@@ -48,11 +49,12 @@ class SessionParts:
     prefetcher: Prefetcher
 
 
+@audited("session.")
 class Session(OfOneProcess, WorkingMemory):
     """A conversation. A cheap handle: it holds no turns and no connection of its own."""
 
     def __init__(self, parts: SessionParts, session_id: str, started: SessionStarted) -> None:
-        self._parts = parts
+        self._parts, self._visible = parts, parts.visible
         self.id = session_id
         self.title, self.agent, self.scope = started.title, started.agent, started.scope
 
@@ -331,7 +333,7 @@ class Session(OfOneProcess, WorkingMemory):
         position = position_at("at", when, self._parts.visible.log)
         state = self._parts.visible.state_at(self.id, position)
         moment = self._parts.visible.log.recorded_at(position)
-        return SessionAt(self._parts.projections, state, position=position, moment=moment)
+        return SessionAt(self._parts, state, position=position, moment=moment)
 
     def _asked(self, query: str, **how: Any) -> Question:
         return question(query, session=self.id, own=self.scope, **how)
@@ -353,11 +355,12 @@ class Session(OfOneProcess, WorkingMemory):
         return self._parts.sessions.limits
 
 
+@audited("session.")
 class SessionAt(MemoryView):
     """A session as it was at a position of the log, read-only. Expiry of values is judged at that time."""
 
-    def __init__(self, projections: ProjectionSet, state: SessionState, *, position: Position, moment: Micros) -> None:
-        self._projections, self._then = projections, state
+    def __init__(self, parts: SessionParts, state: SessionState, *, position: Position, moment: Micros) -> None:
+        self._projections, self._visible, self._then = parts.projections, parts.visible, state
         self.id, self.position = state.session, position
         self._moment = moment
 

@@ -12,6 +12,7 @@ from mnemolog import composition
 from mnemolog.application import previews
 from mnemolog.application.distrust import Distrust
 from mnemolog.application.facts import FactHow, FactWhen
+from mnemolog.application.read_audit import audited
 from mnemolog.application.switches import SwitchHow
 from mnemolog.audit.verification import verify_store
 from mnemolog.defaults import DEFAULT_AGENT
@@ -58,6 +59,7 @@ from mnemolog.session import Session
 from mnemolog.store_options import StoreOptions
 
 
+@audited("")
 class MemoryStore(OfOneProcess):
     """An agent's memory: an append-only log in a folder, and the indexes derived from it.
 
@@ -68,7 +70,7 @@ class MemoryStore(OfOneProcess):
     def __init__(self, parts: composition.StoreParts) -> None:
         self.parts = parts
         """The parts of the store, for adapters (`mnemolog.adapters.support.store_access`)."""
-        self.path = parts.layout.folder
+        self.path, self._visible = parts.layout.folder, parts.visible
         self.audit, self.models, self.admin = parts.audit, parts.models, parts.admin
 
     @classmethod

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from datetime import timedelta
 from typing import Any, Literal, overload
 
+from mnemolog.application.read_audit import audited
 from mnemolog.application.session_service import Decision
 from mnemolog.domain import checkpoints, notes, task, values
 from mnemolog.domain.events import CheckpointCreated, CheckpointRestored, Event, RecordedEvent, TaskChanged
@@ -19,6 +20,7 @@ from mnemolog.domain.values import MISSING, checked_value_key, value_at
 from mnemolog.results import Checkpoint, Note, RestorePreview, Task
 
 
+@audited("session.")
 class MemoryView(ABC):
     """Working memory, read-only."""
 

@@ -79,6 +79,7 @@ COMMANDS: Final = {
         "distrusted": ("provenance", "List what is not trusted."),
         "judge": ("judgements", "Say which hits of an earlier recall were good."),
         "export": ("history", "Write the log as JSON Lines."),
+        "reads": ("reads", "Filter the lines that --audit-reads has written."),
         "scan-secrets": ("redaction", "Find keys, tokens and passwords in the log."),
         "redaction": ("redaction", "Print or change whether secrets are replaced before they are recorded."),
     },

@@ -56,6 +56,9 @@ BackupKeys = Annotated[
 NoKeys = Annotated[
     bool, typer.Option("--no-keys", help="Make backups without keys, which nobody can read without a copy of them.")
 ]
+AuditReads = Annotated[
+    Path | None, typer.Option("--audit-reads", metavar="FILE", help="Append a line for each read: who, what, where.")
+]
 BodyMax = Annotated[int, typer.Option("--body-max", metavar="BYTES", min=1024, help="Largest request body.")]
 
 
@@ -78,6 +81,7 @@ def serve(
     write: Write = False,
     read_only: ReadOnly = False,
     receipts: Receipts = False,
+    audit_reads: AuditReads = None,
     model: ModelName = DEFAULT_MODEL,
     backups: Backups = None,
     backup_keys: BackupKeys = None,
@@ -132,6 +136,7 @@ def serve(
             config,
             started=lambda url: typer.echo(f"console {url}  API {url}v1"),
             receipts=receipts and not read_only,
+            audit_reads=audit_reads,
             **how,
         )
     )

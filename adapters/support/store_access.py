@@ -11,6 +11,7 @@ from mnemolog.aio.session import AsyncSession
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.aio.wrappers import run_in
+from mnemolog.application.read_audit import reading
 from mnemolog.application.session_list import SessionList
 from mnemolog.application.session_service import Sessions
 from mnemolog.application.switches import Switches
@@ -73,6 +74,8 @@ def exported_lines(store: MemoryStore, *, after: When = ORIGIN, upto: When | Non
     """Return what `store.audit.export` writes, line by line. The lines raise `LogDamaged`; this as that method does."""
     store.parts.boundary.require_none("audit.export")
     first, last = store.audit._range("after", after, "upto", upto)
+    with reading(store.parts.visible, "audit.export") as shown:
+        shown.add(first + 1, last)
     return map(encoded, export_lines(store.parts.log, after=first, upto=last))
 
 

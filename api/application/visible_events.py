@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from mnemolog.application import commands
+from mnemolog.application.read_audit import ReadsFile
 from mnemolog.domain import errors, session
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import local_time, to_datetime
@@ -28,13 +29,20 @@ Result = TypeVar("Result")
 class VisibleEvents:
     """The events and sessions of one log, as far as its `boundary` shows them. Each query reads one state."""
 
-    def __init__(self, log: EventLog, states: SessionStates, titles: Callable[[], Mapping[str, str]]) -> None:
-        """`titles` returns the titles of all sessions by id."""
+    def __init__(
+        self,
+        log: EventLog,
+        states: SessionStates,
+        titles: Callable[[], Mapping[str, str]],
+        reads: ReadsFile | None = None,
+    ) -> None:
+        """`titles` returns the titles of all sessions by id. `reads` takes a line for each read, if it is given."""
         self.log, self.states, self.boundary, self._titles = log, states, states.boundary, titles
+        self.reads = reads
 
     def within(self, boundary: Boundary) -> VisibleEvents:
         """Return what is visible inside of a boundary, with the same cache of states."""
-        return VisibleEvents(self.log, self.states.within(boundary), self._titles)
+        return VisibleEvents(self.log, self.states.within(boundary), self._titles, self.reads)
 
     def read(
         self, *, after: Position, upto: Position, batch_max: int = 500

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from mnemolog.application.read_audit import audited
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.context_audit import ContextAudit, audit_contexts
 from mnemolog.audit.diff import diff
@@ -40,6 +41,7 @@ from mnemolog.projections.projection_set import ProjectionSet
 DIFF_TURNS_MAX: Final = 1_000
 
 
+@audited("audit.")
 class AuditService:
     """Shows the history of a store, compares it and exports it: `store.audit`."""
 

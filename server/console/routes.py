@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from mnemolog.adapters.support.store_access import boundary_of, read, with_pools
+from mnemolog.adapters.support.store_access import boundary_of, read, visible_of, with_pools
+from mnemolog.application.read_audit import reading
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.result import Result
@@ -122,7 +123,10 @@ class Console:
         at = await read(caller.store, lambda store: as_of(store, moment))
         if at.text != moment and not wants_json(request):  # Words such as `yesterday`: the URL is to keep its meaning.
             return redirect(url(request.url.path, {**request.query_params, "at": at.text}))
-        response = await self._page_at(request, page, await page.show(request, caller, at), at)
+        with reading(visible_of(with_pools(caller.store)[0]), f"console {page.path}") as shown:
+            data = await page.show(request, caller, at)
+            shown.collect(data)
+        response = await self._page_at(request, page, data, at)
         if not wants_json(request):
             self._set_cookie(request, response, VISIT_COOKIE, Visit.cookie(Visit.of(request.cookies), at.head))
         return response

@@ -18,8 +18,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
+from mnemolog.adapters.support.store_access import visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in, stopping
+from mnemolog.application.read_audit import reading
 from mnemolog.audit.service import AuditService
 from mnemolog.domain.errors import InvalidInput, MnemologError
 from mnemolog.domain.request import request_key
@@ -179,7 +181,11 @@ class _Path:
         endpoint = self.endpoints["GET" if scope["method"] == "HEAD" else scope["method"]]
         operation, request = endpoint.operation, Request(scope, receive, send)
         request.state.route = PREFIX + operation.path
-        request.state.caller.require(operation.verb, operation.name)
+        caller: Caller = request.state.caller
+        if operation.verb == "read" and not caller.may("read"):
+            with reading(visible_of(with_pools(caller.store)[0]), operation.name):
+                caller.require("read", operation.name)
+        caller.require(operation.verb, operation.name)
         response = await endpoint.respond(request)
         await response(scope, receive, send)
 

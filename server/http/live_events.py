@@ -18,9 +18,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import boundary_of, clock_of, events_of, tokens_of, visible_of
+from mnemolog.adapters.support.store_access import boundary_of, clock_of, events_of, tokens_of, visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
+from mnemolog.application.read_audit import not_shown, reading
 from mnemolog.domain import structured_log
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encoding import to_printable_json
@@ -196,7 +197,8 @@ class Followers:
         head = events_of(store).head().position
         if head <= self._position:
             return []
-        return _entries(islice(store.audit.timeline(after=self._position, upto=head), BATCH_MAX))
+        with not_shown():
+            return _entries(islice(store.audit.timeline(after=self._position, upto=head), BATCH_MAX))
 
     async def _end_invalid(self, entries: list[_Entry]) -> None:
         """Send nothing more to callers whose token was revoked or has expired."""
@@ -307,7 +309,7 @@ class _Followed:
 
     def __init__(self, followers: Followers, subscriber: _Subscriber, wanted: _TailFilter) -> None:
         self._followers, self._subscriber, self._wanted = followers, subscriber, wanted
-        self._position = ORIGIN
+        self._position, self._visible = ORIGIN, visible_of(with_pools(subscriber.store)[0])
 
     async def begin(self, after: When | None) -> list[_Entry]:
         """Return the first events after a position or a time; none without."""
@@ -325,6 +327,8 @@ class _Followed:
         sent_at = loop.time()
         while True:
             if page:
+                with reading(self._visible, "tail") as shown:
+                    shown.collect([item.recorded for item in page])
                 yield b"".join(item.message for item in page)
                 sent_at = loop.time()
             elif loop.time() - sent_at >= HEARTBEAT_S:
@@ -348,8 +352,9 @@ class _Followed:
     def _read(self, store: MemoryStore, upto: Position) -> list[_Entry]:
         after = min(self._position, upto)
         upto = min(upto, Position(after + READ_MAX))
-        moments = store.audit.timeline(after=after, upto=upto, session=self._wanted.session)
-        found = _entries(islice(moments, BATCH_MAX))
+        with not_shown():
+            moments = store.audit.timeline(after=after, upto=upto, session=self._wanted.session)
+            found = _entries(islice(moments, BATCH_MAX))
         if len(found) < BATCH_MAX:
             self._position = max(self._position, upto)
         else:

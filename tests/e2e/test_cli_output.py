@@ -81,7 +81,7 @@ READS = {
 """Commands that print what was stored. `{head}` is the last position, `{receipt}` that of a receipt."""
 PRINT_NOTHING_STORED = {
     *("init", "record", "import", "project", "export", "backup", "restore", "copy"),
-    *("watch", "mcp", "serve", "hermes install", "branch", "memory set", "memory delete", "assert"),
+    *("watch", "mcp", "serve", "reads", "hermes install", "branch", "memory set", "memory delete", "assert"),
     *("checkpoint create", "checkpoint delete", "token create", "token revoke"),
     *("model add", "model activate", "model drop"),
 }

@@ -32,6 +32,7 @@ ALLOWED = {
     "infra/copy_database.py": "a new file, which must not exist",
     "infra/keys/keys_file.py": "a new file, which must not exist",
     "infra/log/head_file.py": "a descriptor of `regular_files`",
+    "api/application/read_audit.py": "a descriptor of `regular_files`",
     "infra/log/sqlite/wal_checkpointer.py": "/proc/locks",
     "infra/filesystems.py": "/proc/self/mounts",
     "projections/recall/scoring.py": "a file of the package",

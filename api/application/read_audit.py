@@ -1,0 +1,231 @@
+"""An audit of reads: a line for each call that shows content, in a file that is not part of the store."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from functools import wraps
+from inspect import isfunction, signature
+from logging.handlers import WatchedFileHandler
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+
+import msgspec
+
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.encoding import to_printable_json
+from mnemolog.domain.events import Event
+from mnemolog.domain.request import current_actor
+from mnemolog.domain.result import Result
+from mnemolog.domain.session import SessionHandle
+from mnemolog.infra.runtime.clock import SystemClock
+from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
+from mnemolog.infra.runtime.regular_files import open_descriptor
+
+if TYPE_CHECKING:
+    from mnemolog.application.visible_events import VisibleEvents
+
+Kind = TypeVar("Kind", bound=type)
+_NOT_AUDITED: Final = """
+open close within session start_session end_session record record_many switch forget distrust trust_again
+assert_fact retract_fact retract_facts rewind branch end at prefetch judge append_head
+head position_at verify status backup rebuild erasures pending_erasures
+"""
+NOT_AUDITED: Final = frozenset(_NOT_AUDITED.split())
+"""Public methods that write, or that show no content."""
+
+
+class Read(Result, frozen=True, kw_only=True):
+    """A line of the file: one call. It holds no text of the store, and none that was asked."""
+
+    _columns: ClassVar[tuple[str, ...]] = ("at", "actor", "operation", "scope", "session", "positions", "refused")
+
+    at: datetime
+    actor: str
+    operation: str
+    """As in the table of operations; `console` and its path for a page."""
+    scope: tuple[str, ...]
+    """Where: as asked, else what the caller may see. Empty for everywhere."""
+    session: str = ""
+    positions: tuple[tuple[int, int], ...] = ()
+    """Log positions that were shown, as ranges, both ends included."""
+    refused: str = ""
+    """The error that the caller got instead of an answer; empty if it was answered."""
+
+    def shows(self, position: int) -> bool:
+        """Whether it showed this position."""
+        return any(first <= position <= last for first, last in self.positions)
+
+
+_HOLD_NOTHING: Final = frozenset((str, int, float, bool, bytes, datetime))
+
+
+class Shown:
+    """The positions that a call has shown, as ranges."""
+
+    def __init__(self) -> None:
+        self.ranges: list[tuple[int, int]] = []
+
+    def add(self, first: int, last: int) -> None:
+        """Add a range. One that continues the last one makes that longer."""
+        if self.ranges and self.ranges[-1][0] <= first <= self.ranges[-1][1] + 1:
+            first, last = self.ranges[-1][0], max(last, self.ranges.pop()[1])
+        self.ranges.append((first, last))
+
+    def collect(self, answer: Any) -> None:
+        """Add every position in an answer. Events refer to positions that they do not show."""
+        items: Iterable[Any] = ()
+        if isinstance(answer, list | tuple):
+            items = answer
+        elif isinstance(answer, dict):
+            items = answer.values()
+        elif isinstance(answer, msgspec.Struct) and not isinstance(answer, Event):
+            if (position := getattr(answer, "position", None)) is not None:
+                self.add(position, position)
+            items = [getattr(answer, name) for name in answer.__struct_fields__]
+        for item in items:
+            if item and type(item) not in _HOLD_NOTHING:
+                self.collect(item)
+
+
+class ReadsFile(WatchedFileHandler):
+    """The file. The host may rotate it: one that was moved away is made again."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises `StoreNotWritable`."""
+        with mapped_to_store_errors(path):
+            super().__init__(path)
+
+    def _open(self) -> Any:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        return os.fdopen(open_descriptor(Path(self.baseFilename), flags, follow=True), "ab", buffering=0)
+
+    def write(self, read: Read) -> None:
+        """Append a line at once. Raises `StoreNotWritable`, `StorageFull`: then the caller gets no answer."""
+        line = to_printable_json(read) + b"\n"
+        self.acquire()
+        try:
+            with mapped_to_store_errors(Path(self.baseFilename)):
+                self.reopenIfNeeded()
+                stream: Any = self.stream
+                if stream.write(line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            self.release()
+
+
+_SHOWN: Final[ContextVar[Shown | None]] = ContextVar("mnemolog_shown", default=None)
+"""Of the call that the line is about: what is called for it adds to that."""
+
+
+@contextmanager
+def reading(
+    visible: VisibleEvents, operation: str, *, scope: str | Sequence[str] = (), session: str = ""
+) -> Iterator[Shown]:
+    """Write a line at the end of the block, with what it adds to `Shown`; within another such block, add to that."""
+    outer, shown, refused = _SHOWN.get(), Shown(), ""
+    if visible.reads is None or outer is not None:
+        yield outer or shown
+        return
+    token = _SHOWN.set(shown)
+    try:
+        yield shown
+    except Exception as error:
+        refused = type(error).__name__
+        raise
+    finally:
+        _SHOWN.reset(token)
+        _write(visible, operation, shown, scope=scope, session=session, refused=refused)
+
+
+@contextmanager
+def not_shown() -> Iterator[None]:
+    """Write no line for what is read in the block: what of it is shown has a line of its own."""
+    token = _SHOWN.set(Shown())
+    try:
+        yield
+    finally:
+        _SHOWN.reset(token)
+
+
+def _write(
+    visible: VisibleEvents,
+    operation: str,
+    shown: Shown,
+    *,
+    scope: str | Sequence[str],
+    session: str,
+    refused: str = "",
+) -> None:
+    merged = Shown()
+    for first, last in sorted(shown.ranges):
+        merged.add(first, last)
+    read = Read(
+        at=to_datetime(SystemClock().now()),
+        actor=current_actor(),
+        operation=operation,
+        scope=((scope,) if isinstance(scope, str) else tuple(scope)) if scope else visible.boundary.scopes,
+        session=session,
+        positions=tuple(merged.ranges),
+        refused=refused,
+    )
+    if visible.reads is not None:
+        visible.reads.write(read)
+
+
+def audited(prefix: str) -> Callable[[Kind], Kind]:
+    """Write a line for each call of each public method of a class that is not in `NOT_AUDITED`.
+
+    The class has `_visible`. `prefix` begins the names of its operations.
+    """
+
+    def decorate(kind: Kind) -> Kind:
+        for name, method in list(vars(kind).items()):
+            if isfunction(method) and not name.startswith("_") and name not in NOT_AUDITED:
+                setattr(kind, name, _audited(prefix + name, method))
+        return kind
+
+    return decorate
+
+
+def _audited(operation: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    named = list(signature(method).parameters)[1:2] == ["session"]
+
+    @wraps(method)
+    def call(self: Any, /, *args: Any, **given: Any) -> Any:
+        visible: VisibleEvents | None = getattr(self, "_visible", None)
+        if visible is None or visible.reads is None:
+            return method(self, *args, **given)
+        of = given.get("session") or (args[0] if named and args else getattr(self, "id", ""))
+        about: dict[str, Any] = {
+            "scope": given.get("scope") or getattr(self, "scope", ""),
+            "session": of.id if isinstance(of, SessionHandle) else of if isinstance(of, str) else "",
+        }
+        with reading(visible, operation, **about) as shown:
+            answer = method(self, *args, **given)
+            if not isinstance(answer, Iterator):
+                shown.collect(answer)
+                return answer
+        return _followed(answer, visible, operation, about)
+
+    return call
+
+
+def _followed(items: Iterator[Any], visible: VisibleEvents, operation: str, about: dict[str, Any]) -> Iterator[Any]:
+    """Yield items; a line at the end has their positions. The line before the first one says that they were asked for.
+
+    The caller's own calls come in between, so this is no block of `reading`.
+    """
+    outer = _SHOWN.get()
+    shown = outer or Shown()
+    try:
+        for item in items:
+            shown.collect(item)
+            yield item
+    finally:
+        if outer is None:
+            _write(visible, operation, shown, **about)
