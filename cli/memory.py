@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
@@ -18,9 +18,6 @@ from mnemolog.domain.display import counted, cut, dated, visible_json, visible_l
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.values import MISSING
 from mnemolog.results import Note, Task
-
-BAR_WIDTH: Final = 30
-
 
 memory = typer.Typer(cls=Group, help="Read and write the values of a session's working memory.")
 app.add_typer(memory, name="memory")
@@ -188,24 +185,19 @@ def show_values(values: Mapping[str, Any], *, full: bool) -> None:
 
 
 def show_task(task: Task | None, *, full: bool) -> None:
-    """Print the task on one line, with a bar if its progress is known."""
+    """Print the task on one line, with its progress if that is known."""
     if task is None:
         output.console().line("no task", style="dim")
         return
     facts: list[str] = []
     percent = percent_of(task)
     if percent is not None:
-        facts += [_bar(percent), f"{percent:.3g} %"]
+        facts.append(f"{percent:.3g} %")
     if task.step is not None:
         facts.append(f"step {task.step:,}" + ("" if task.total is None else f" of {task.total:,}"))
     since = (f"  since {dated(task.changed_at)}", "dim")
     described = (cut(task.description, full=full), "bold")
     output.console().line(described, *(f"  {fact}" for fact in facts), f"  {task.status}", since)
-
-
-def _bar(percent: float) -> str:
-    done = round(BAR_WIDTH * min(max(percent, 0.0), 100.0) / 100)
-    return "━" * done + "─" * (BAR_WIDTH - done)
 
 
 def show_notes(notes: list[Note], *, full: bool) -> None:
