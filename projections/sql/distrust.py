@@ -42,7 +42,9 @@ class State(NamedTuple):
     covers: int
 
 
-_SOURCE: Final = msgspec.json.Decoder(SourceDistrusted)  # Made at import: see `checked_json`.
+# Made at import: `mnemolog.projections.sql.checked_json` has the reason.
+_SOURCE: Final = msgspec.json.Decoder(SourceDistrusted)
+_POSITIONS: Final = msgspec.json.Decoder(list[int])
 _IN_SCOPES: Final = (
     "(?4 = '[]' OR EXISTS (SELECT 1 FROM json_each(?4) AS within WHERE scope = within.value "
     "OR (scope >= within.value || '/' AND scope < within.value || '0')))"
@@ -78,8 +80,8 @@ _LASTING: Final = "SELECT position, undone, source FROM distrusts WHERE undone I
 _INSERT: Final = "INSERT OR IGNORE INTO distrusted (position, distrust) VALUES (?, ?)"
 _ANY: Final = f"SELECT 1 FROM distrusts WHERE {_COUNTS.format(upto='?1')} LIMIT 1"
 _ALL: Final = (
-    "SELECT distrusted.position FROM distrusted CROSS JOIN distrusts ON distrusts.position = distrust "
-    f"WHERE {_COUNTS.format(upto='?1')}"
+    "SELECT json_group_array(distrusted.position) FROM distrusted "
+    f"CROSS JOIN distrusts ON distrusts.position = distrust WHERE {_COUNTS.format(upto='?1')}"
 )
 _AMONG: Final = f"SELECT value FROM json_each(?2) WHERE {of('value', '?1')} IS NOT NULL"
 _OF_FACTS: Final = f"SELECT position, {of_fact('?1')} FROM facts WHERE position IN (SELECT value FROM json_each(?2)) "
@@ -136,7 +138,8 @@ def any_at(connection: sa.Connection, upto: Position) -> bool:
 
 def all_at(connection: sa.Connection, upto: Position) -> list[int]:
     """Return the turns and facts that are distrusted as of a position, in any order."""
-    return [position for (position,) in fetch(connection, _ALL, upto)]
+    ((found,),) = fetch(connection, _ALL, upto)
+    return _POSITIONS.decode(found)
 
 
 def among(connection: sa.Connection, positions: Iterable[Position], upto: Position) -> set[Position]:

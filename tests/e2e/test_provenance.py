@@ -177,7 +177,12 @@ def test_nothing_distrusted_is_in_any_answer(tmp_path, seed):
             assert marked == gone & set(world.turns)
             held = {at for key in range(3) for scope in SCOPES for at in believed(world, f"key/{key}", scope, gone)}
             assert {fact.position for fact in store.facts()} == held
-            then = rng.randrange(1, head)
+            then = rng.choice(
+                [rng.randrange(1, head), *(item.undone - 1 for item in world.distrusts.values() if item.undone)]
+            )
+            there = {at for at in world.turns if at <= then} - world.gone(then)
+            before = store.recall("tea", 1_000, mode="text", as_of=then, **EVERYTHING)
+            assert {hit.position for hit in before} == there
             for found in answers(world, as_of=then):
                 assert not found & world.gone(then)
             with projections_of(store).current_views().database.reading() as connection:
