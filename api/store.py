@@ -17,6 +17,7 @@ from mnemolog.application.switches import SwitchHow
 from mnemolog.audit.verification import verify_store
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
+from mnemolog.domain.distrust import new_distrust
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text
@@ -642,15 +643,16 @@ class MemoryStore(OfOneProcess):
         alone. `turns`, `find` and the history show them, marked. Answers as of an earlier position do not change.
         Raises `InvalidInput`, `UnknownSession`: nothing was written.
         """
-        return self.parts.distrusts.distrust(
-            positions=positions,
-            session=session,
+        sessions = session if isinstance(session, Sequence) and not isinstance(session, str) else [session]
+        source = new_distrust(
+            turns=[positions] if isinstance(positions, int) else positions,
+            sessions=[self.parts.visible.id_of(item) for item in sessions],
             actor=actor,
             maker=maker,
-            scope=scope,
+            scopes=self.parts.boundary.narrow(parse_scopes(scope)),
             reason=reason,
-            dry_run=dry_run,
         )
+        return self.parts.distrusts.distrust(source, dry_run=dry_run)
 
     def trust_again(self, distrust: int, *, reason: str = "") -> Distrust:
         """End a distrust, given its position. What another one covers stays distrusted.

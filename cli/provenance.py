@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,14 +12,13 @@ from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, rema
 from mnemolog.cli.arguments import open_store, session_called
 from mnemolog.cli.output import Columns, answer, console, print_list
 from mnemolog.domain.display import counted, dated, one_line
+from mnemolog.projections.history.event_descriptions import describe, signed
 
 COLUMNS: Columns[Distrust] = {
     "position": lambda item: str(item.position),
     "at": lambda item: dated(item.at),
-    "what": lambda item: _sources(item),
+    "what": lambda item: signed(describe(item.source), item.source),
     "covers": lambda item: f"{item.covers:,}",
-    "reason": lambda item: item.reason,
-    "by": lambda item: item.by,
     "ended": lambda item: "" if item.undone is None else f"at {item.undone}",
 }
 
@@ -58,39 +57,27 @@ def distrust(
     scope: Annotated[str, typer.Option(metavar="PATH", help="Only what is at or below this scope.")] = "",
     undo: Annotated[int | None, typer.Option(metavar="POSITION", help="End the distrust at this position.")] = None,
     reason: Annotated[str, typer.Option(help="The reason; it stays readable.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what it covers; change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it nothing is changed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show nothing of a source as an answer, until that is undone. Without --yes, only count what it covers.
+    """Show nothing of a source as an answer, until --undo. Without --yes, only count what it covers.
 
     Example: mnemolog distrust memory/ @2 @3 --reason "a forged page" --yes
     """
-    named = bool(positions or session or actor or maker or scope)
-    if undo is not None and named:
+    if undo is not None and (positions or session or actor or maker or scope):
         raise typer.BadParameter("use --undo alone, with a reason if there is one")
-    does = yes and not dry_run
     with open_store(store, create=False) as opened:
-        if undo is not None and does:
-            made = opened.trust_again(undo, reason=reason)
-        elif undo is not None:
-            found = [item for item in opened.distrusts() if item.position == undo]
-            made = found[0] if found else opened.trust_again(undo)  # Refused.
+        if undo is None:
+            sessions = [session_called(opened, given).id for given in session or ()]
+            about: dict[str, Any] = {"actor": actor, "maker": maker, "scope": scope, "reason": reason}
+            made = opened.distrust(positions=positions or (), session=sessions, **about, dry_run=not yes)
         else:
-            made = opened.distrust(
-                positions=positions or (),
-                session=[session_called(opened, given).id for given in session or ()],
-                actor=actor,
-                maker=maker,
-                scope=scope,
-                reason=reason,
-                dry_run=not does,
-            )
-    what = f"{_sources(made)}: {counted(made.covers, 'turn or fact', 'turns and facts')}"
-    said = "trusted again" if undo is not None else f"distrusted at position {made.position}"
-    would = f"would be {'trusted again' if undo is not None else 'distrusted'}"
-    answer(made, f"{what} {said if does else would}", as_json=as_json)
-    if not does and not dry_run:
+            known = None if yes else next((item for item in opened.distrusts() if item.position == undo), None)
+            made = known or opened.trust_again(undo, reason=reason)
+    done = "trusted again" if undo is not None and yes else "distrusted" if yes else "covered"
+    covers = counted(made.covers, "turn or fact", "turns and facts")
+    answer(made, f"{describe(made.source)}: {covers} {done}", as_json=as_json)
+    if not yes:
         remark("nothing was changed", hint="add --yes to do it")
         raise typer.Exit(EXIT_FAILED)
 
@@ -106,23 +93,15 @@ def distrusted(store: Store, as_json: AsJson = False) -> None:
     print_list(found, COLUMNS, as_json=as_json, last="" if found else "nothing is distrusted")
 
 
-def _sources(item: Distrust) -> str:
-    named = {"turn": ", ".join(f"@{at}" for at in item.positions), "session": ", ".join(item.sessions)}
-    named |= {"actor": item.actor, "maker": item.maker, "in": ", ".join(item.scopes)}
-    return " ".join(f"{kind} {name}" for kind, name in named.items() if name)
-
-
 def _show_effects(found: Effects) -> None:
     """Print what a turn led to."""
     out, turn = console(), found.turn
-    trust = "" if turn.distrusted is None else f"distrusted at {turn.distrusted}: "
-    out.line(f"@{turn.position} {turn.speaker or turn.role.value}: {trust}{one_line(turn.text)}", style="bold")
+    out.line(f"@{turn.position} {turn.speaker or turn.role.value}: {one_line(turn.text)}", style="bold")
     out.line(f"shown by {counted(len(found.shown_in), 'answer')}")
     for item in found.shown_in:
         through = "" if item.fact is None else f", through the fact at @{item.fact}"
-        who = f" by {item.actor}" if item.actor else ""
         where = f" in {item.session}" if item.session else ""
-        out.line(f"    @{item.position} {dated(item.at)} {item.kind}{who}{where}{through}: {one_line(item.query)}")
+        out.line(f"    @{item.position} {dated(item.at)} {item.kind}{where}{through}: {one_line(item.query)}")
     out.line(f"{counted(len(found.rests_on), 'fact rests', 'facts rest')} on it")
     for fact in found.rests_on:
         out.line(f"    @{fact.position} {fact.key} ({fact.state})")
@@ -131,5 +110,4 @@ def _show_effects(found: Effects) -> None:
         out.line(f"    {counted(len(after.turns), 'turn')} of {after.session} after @{after.after}")
     since = "" if found.receipts_since is None else f" since {dated(found.receipts_since)}"
     gone = f"; {found.forgotten_receipts:,} were forgotten" if found.forgotten_receipts else ""
-    kept = f"{counted(found.recalls, 'recall')} and {counted(found.contexts, 'context')}"
-    out.line(f"known from the receipts of {kept}{since}{gone}", style="dim")
+    out.line(f"known from {counted(found.receipts, 'receipt')}{since}{gone}", style="dim")

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.clock import UtcTime, to_datetime
-from mnemolog.domain.distrust import DISTRUST_STREAM, checked_reason, new_distrust
+from mnemolog.domain.distrust import DISTRUST_STREAM, checked_reason
 from mnemolog.domain.events import RecordedEvent, SourceDistrusted, SourceTrusted
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.domain.scope import covered, parse_scopes
-from mnemolog.domain.session import SessionLike
+from mnemolog.domain.scope import covered
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.sql import distrust as tables
@@ -27,15 +26,8 @@ class Distrust(Result, frozen=True, kw_only=True):
     position: Position | None
     """Of its event; None for one that was only tried (`dry_run`)."""
     at: UtcTime
-    reason: str
-    by: str = ""
-    """Who distrusts; empty if none was named."""
-    positions: tuple[Position, ...] = ()
-    sessions: tuple[str, ...] = ()
-    actor: str = ""
-    maker: str = ""
-    scopes: tuple[str, ...] = ()
-    """Only what is at or below any of these; empty for everything."""
+    source: SourceDistrusted
+    """The event: turns, sessions, `appended_by` (an actor), maker, scopes, reason, and the actor who distrusts."""
     covers: int
     """How many turns and facts are from these sources, without facts that only rest on them."""
     undone: Position | None = None
@@ -48,37 +40,18 @@ class Distrusts:
     def __init__(self, visible: VisibleEvents, projections: ProjectionSet) -> None:
         self._visible, self._projections, self._log = visible, projections, visible.log
 
-    def distrust(
-        self,
-        *,
-        positions: int | Iterable[int],
-        session: SessionLike | Sequence[SessionLike],
-        actor: str,
-        maker: str,
-        scope: str | Sequence[str],
-        reason: str,
-        dry_run: bool,
-    ) -> Distrust:
+    def distrust(self, source: SourceDistrusted, *, dry_run: bool) -> Distrust:
         """Append that sources are distrusted. See `MemoryStore.distrust`."""
-        sessions = session if isinstance(session, Sequence) and not isinstance(session, str) else [session]
-        event = new_distrust(
-            turns=[positions] if isinstance(positions, int) else positions,
-            sessions=[self._visible.id_of(item) for item in sessions],
-            actor=actor,
-            maker=maker,
-            scopes=self._visible.boundary.narrow(parse_scopes(scope)),
-            reason=reason,
-        )
-        self._visible.require(event.sessions, ())
+        self._visible.require(source.sessions, ())
 
         def work(tx: Transaction) -> RecordedEvent:
-            self._visible.require_turns(tx, "positions", event.turns)
-            return tx.append(DISTRUST_STREAM, event)
+            self._visible.require_turns(tx, "positions", source.turns)
+            return tx.append(DISTRUST_STREAM, source)
 
-        recorded = self._visible.transact(work, dry_run=dry_run)
+        made = self._visible.transact(work, dry_run=dry_run)
         with self._projections.current_views().database.reading() as connection:
-            made = _distrust(recorded, event, tables.State(None, len(tables.covered(connection, event))))
-        return msgspec.structs.replace(made, position=None) if dry_run else made
+            covers, at = len(tables.covered(connection, source)), to_datetime(made.recorded_at)
+        return Distrust(position=None if dry_run else made.position, at=at, source=source, covers=covers)
 
     def trust_again(self, distrust: int, *, reason: str) -> Distrust:
         """Append that a distrust has ended. See `MemoryStore.trust_again`."""
@@ -89,8 +62,7 @@ class Distrusts:
         if found.undone is not None:
             return found
         ended = SourceTrusted(distrust=position, reason=checked_reason(reason) if reason else "")
-        recorded = self._visible.transact(lambda tx: tx.append(DISTRUST_STREAM, ended))
-        return msgspec.structs.replace(found, undone=recorded.position)
+        return replace(found, undone=self._visible.transact(lambda tx: tx.append(DISTRUST_STREAM, ended)).position)
 
     def all(self) -> Iterator[Distrust]:
         """Yield every distrust that was made within the boundary, in order."""
@@ -98,9 +70,10 @@ class Distrusts:
             states = tables.states(connection)
         within = self._visible.boundary.scopes
         for recorded in self._log.read_at(list(states)):
-            event = recorded.event
-            if isinstance(event, SourceDistrusted) and all(covered(within, item) for item in event.scopes or [""]):
-                yield _distrust(recorded, event, states[recorded.position])
+            position, source = recorded.position, recorded.event
+            if isinstance(source, SourceDistrusted) and all(covered(within, item) for item in source.scopes or [""]):
+                at, (undone, covers) = to_datetime(recorded.recorded_at), states[position]
+                yield Distrust(position=position, at=at, source=source, covers=covers, undone=undone)
 
     def among(self, events: Sequence[RecordedEvent]) -> set[Position]:
         """Return the positions of those of these turns that are distrusted now."""
@@ -108,19 +81,3 @@ class Distrusts:
             return set()
         with self._projections.current_views().database.reading() as connection:
             return tables.among(connection, [item.position for item in events], self._log.head().position)
-
-
-def _distrust(recorded: RecordedEvent, event: SourceDistrusted, state: tables.State) -> Distrust:
-    return Distrust(
-        position=recorded.position,
-        at=to_datetime(recorded.recorded_at),
-        by=event.actor,
-        positions=tuple(map(Position, event.turns)),
-        sessions=tuple(event.sessions),
-        actor=event.appended_by,
-        maker=event.maker,
-        scopes=tuple(event.scopes),
-        reason=event.reason,
-        covers=state.covers,
-        undone=state.undone,
-    )

@@ -60,10 +60,9 @@ class Effects(Result, frozen=True, kw_only=True):
     """The facts that were asserted because of it, as they are now."""
     came_after: tuple[CameAfter, ...]
     receipts_since: UtcTime | None
-    """When the first receipt was kept; None if there are none."""
-    recalls: int
-    """How many receipts of recalls there are in all."""
-    contexts: int
+    """When the first receipt that shows something was kept; None if there is none."""
+    receipts: int
+    """How many receipts there are in all that show something."""
     forgotten_receipts: int
     """How many more were forgotten: what they showed is not known any more."""
 
@@ -104,8 +103,7 @@ def effects(visible: VisibleEvents, projections: ProjectionSet, clock: Clock, po
         rests_on=tuple(facts),
         came_after=tuple(_came_after(projections, began)),
         receipts_since=None if first is None else to_datetime(log.recorded_at(first)),
-        recalls=kept.recalls,
-        contexts=kept.contexts,
+        receipts=kept,
         forgotten_receipts=sum(item.topic in (RecallServed.topic, ContextServed.topic) for item in forgotten),
     )
 

@@ -9,10 +9,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from mnemolog.domain.events import (
-    ContextServed,
     FactRetracted,
     Forgotten,
-    RecallServed,
     RecordedEvent,
     SessionEnded,
     SessionResumed,
@@ -36,7 +34,7 @@ from mnemolog.projections.sql.conversation_views import (
 )
 from mnemolog.projections.sql.database import faults_of
 from mnemolog.projections.sql.languages import languages_at
-from mnemolog.projections.sql.shown import shown_by
+from mnemolog.projections.sql.shown import rows_of as rows_of_receipts
 from mnemolog.projections.sql.turn_metadata import TURN_METADATA, rows_of
 from mnemolog.projections.sql.turn_places import PLACES
 
@@ -92,7 +90,7 @@ def compare(connection: sa.Connection, log: Log, *, upto: Position, progress: Pr
             if connection.exec_driver_sql(f"{one} EXCEPT {other}").first():
                 found.add(f"the {name} of the facts: not those of the facts")
     for columns, table, rows in (
-        ("position, receipt", "shown", expected.shown),
+        ("*", "shown", expected.shown),
         ("position, undone", "distrusts", expected.distrusts.items()),
         ("position, distrust", "distrusted", distrust.due(connection)),
     ):
@@ -119,7 +117,7 @@ class _Expected:
         self.sessions: dict[Any, dict[str, Any]] = {}
         self.places: dict[str, int] = {}
         self.facts: dict[int, Assertion] = {}
-        self.shown: set[tuple[int, int]] = set()
+        self.shown: set[tuple[int, int, int, int]] = set()
         self.distrusts: dict[int, int | None] = {}
 
     def take(self, events: list[RecordedEvent]) -> None:
@@ -144,9 +142,8 @@ class _Expected:
                 self.facts[wrong.fact] = row._replace(retracted=recorded.position, reason=wrong.reason)
 
     def _follow_trust(self, recorded: RecordedEvent) -> None:
+        self.shown |= {*rows_of_receipts([recorded])}
         match recorded.event:
-            case RecallServed() | ContextServed():
-                self.shown |= {(position, recorded.position) for position in shown_by(recorded.event)}
             case SourceDistrusted():
                 self.distrusts[recorded.position] = None
             case SourceTrusted(distrust=ended) if ended in self.distrusts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
@@ -33,13 +33,6 @@ DISTRUSTED: Final = sa.Table(
     sqlite_with_rowid=False,
 )
 """The turns and the facts that a distrust is about. What rests on them follows from the evidence of facts."""
-
-
-class State(NamedTuple):
-    """Where a distrust ended, if it did, and how many turns and facts it covers."""
-
-    undone: Position | None
-    covers: int
 
 
 # Made at import: `mnemolog.projections.sql.checked_json` has the reason.
@@ -153,11 +146,11 @@ def of_facts(connection: sa.Connection, positions: Sequence[Position], upto: Pos
     return {position: distrust for position, distrust in found if distrust is not None}
 
 
-def states(connection: sa.Connection) -> dict[int, State]:
-    """Return the state of each distrust, by position."""
+def states(connection: sa.Connection) -> dict[int, tuple[Position | None, int]]:
+    """Return of each distrust, by position, where it ended, if it did, and how many turns and facts it covers."""
     counts = "SELECT distrust, count(*) AS covers FROM distrusted GROUP BY 1"
     query = f"SELECT position, undone, coalesce(covers, 0) FROM distrusts LEFT JOIN ({counts}) ON distrust = position"
-    return {position: State(*state) for position, *state in fetch(connection, query)}
+    return {position: (undone, covers) for position, undone, covers in fetch(connection, query)}
 
 
 def last_change(connection: sa.Connection) -> Position:

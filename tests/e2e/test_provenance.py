@@ -100,9 +100,11 @@ class World:
 
 
 def _is_of(distrust, item, actor, maker):
-    inside = covered(distrust.scopes, item.scope)
-    named = item.position in distrust.positions or item.session in distrust.sessions
-    return inside and (named or actor == distrust.actor != "" or maker == distrust.maker != "")
+    source = distrust.source
+    named = item.position in source.turns or item.session in source.sessions
+    return covered(tuple(source.scopes), item.scope) and (
+        named or actor == source.appended_by != "" or maker == source.maker != ""
+    )
 
 
 def shown_by(recall):
@@ -275,7 +277,7 @@ def test_every_effect_of_a_hundred_bad_turns_is_listed_and_none_is_false(tmp_pat
             assert {item.session: list(item.turns) for item in found.came_after} == {
                 k: v for k, v in later.items() if v
             }
-        assert (found.recalls + found.contexts, found.forgotten_receipts) == (len(world.shown), 0)
+        assert (found.receipts, found.forgotten_receipts) == (sum(bool(turns) for _, turns in world.shown.values()), 0)
         tickets = [session.prefetch("ferry") for session in world.sessions[:10]]
         assert all(ticket.wait(60) for ticket in tickets)
         store.distrust(actor="crawler", reason="a forged timetable")
