@@ -119,12 +119,5 @@ def _summary(found: Context) -> Iterator[str]:
         yield f"The prompt would get {shown} of {found.tokens:,} tokens together; the budget is {found.budget:,}."
     if not found.fits:
         yield "Nothing that was recorded fits the question well."
-    for why, says in (
-        (WhyLeftOut.NO_ROOM, "did not fit: a larger budget would show more."),
-        (WhyLeftOut.BELOW_MIN_RELEVANCE, "had too little to do with the question."),
-        (WhyLeftOut.REPETITION, "said what a later turn says."),
-    ):
-        if count := sum(item.why is why for item in found.left_out):
-            yield f"{counted(count, 'entry', 'entries')} {says}"
     for leg, reason in found.unavailable_legs.items():
         yield f"The search by {'meaning' if leg == 'vector' else leg} did not answer: {reason}."

@@ -1,4 +1,4 @@
-"""The lineage of sessions: which was branched from which and why, what was taken back, where agents went."""
+"""The lineage of sessions: which was branched from which and why, what was taken back."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from typing import Final
 
 from starlette.requests import Request
 
-from mnemolog.adapters.support.store_access import events_of, read, session_list_of, visible_of
-from mnemolog.audit.diff import switch_of
-from mnemolog.domain.agent import agent_stream
-from mnemolog.domain.events import SessionSwitched
-from mnemolog.domain.position import ORIGIN, Position, Version
+from mnemolog.adapters.support.store_access import read, session_list_of
+from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.projections.read_models import SessionSummary, Switch
+from mnemolog.projections.read_models import SessionSummary
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import limited, page
 from mnemolog.server.console.parameters import position, text
@@ -23,10 +20,6 @@ from mnemolog.store import MemoryStore
 
 SESSIONS_MAX: Final = 100
 """Sessions of a page."""
-SWITCHES_MAX: Final = 100
-"""Switches that are listed, the last ones."""
-SWITCHES_READ_MAX: Final = 5_000
-"""Switches of one agent that are read to find them."""
 
 
 class LineageRow(Result, frozen=True, kw_only=True):
@@ -39,7 +32,7 @@ class LineageRow(Result, frozen=True, kw_only=True):
 
 
 class Lineage(Result, frozen=True, kw_only=True):
-    """Families of sessions, and how agents moved between them."""
+    """Families of sessions."""
 
     session: str
     """The session whose family is shown; empty for the newest families."""
@@ -47,8 +40,6 @@ class Lineage(Result, frozen=True, kw_only=True):
     """A parent comes before its children, and each family together."""
     older: Position | None
     """Pass it as `before` for older families; None if there are none."""
-    switches: tuple[Switch, ...]
-    """The last ones between the sessions shown, or all of them; newest first."""
 
 
 @page("/lineage", title="Lineage", template="lineage.html")
@@ -68,7 +59,6 @@ async def lineage(request: Request, caller: Caller, at: AsOf) -> Lineage:
             session=session,
             rows=tuple(rows),
             older=families.more,
-            switches=tuple(_switches(store, at, of={row.summary.session for row in rows} if session else None)),
         )
 
     return await read(caller.store if session else limited(caller, request), found)
@@ -89,22 +79,3 @@ def _in_tree_order(sessions: Iterable[SessionSummary]) -> list[tuple[SessionSumm
         found.append((item, depth))
         left += [(child, depth + 1) for child in reversed(children.get(item.session, []))]
     return found
-
-
-def _switches(store: MemoryStore, at: AsOf, *, of: set[str] | None) -> list[Switch]:
-    """Return the last switches up to a moment, those from or to sessions of `of`, or all; the newest first."""
-    found: list[Switch] = []
-    log = events_of(store)
-    for group in session_list_of(store).groups("agent", as_of=at.position):
-        stream = agent_stream(group.name)
-        after = Version(max(log.version(stream) - SWITCHES_READ_MAX, ORIGIN))
-        for batch in log.read_stream(stream, after=after, upto=at.position):
-            for recorded in batch:
-                event = recorded.event
-                if (
-                    isinstance(event, SessionSwitched)
-                    and (of is None or event.from_ in of or event.to in of)
-                    and visible_of(store).shows(recorded)
-                ):
-                    found.append(switch_of(recorded, event))
-    return sorted(found, key=lambda item: -item.position)[:SWITCHES_MAX]

@@ -443,10 +443,10 @@ def names(page):
     return [row["summary"]["session"] for row in page["rows"]]
 
 
-def test_the_lineage_has_branches_rewinds_checkpoints_and_switches(browse):
+def test_the_lineage_has_branches_rewinds_and_checkpoints(browse):
     """Each session stands below its parent, indented, with what happened to it; as of any moment.
 
-    A conversation with a rewind and a branch of a branch, one without, and an agent that switched between them.
+    A conversation with a rewind and a branch of a branch, and one without.
     """
 
     def fill(store):
@@ -459,8 +459,6 @@ def test_the_lineage_has_branches_rewinds_checkpoints_and_switches(browse):
         other.record("user", "four")
         other.branch("trip/third").end(reason="done")
         store.session("alone").record("user", "x")
-        store.switch("trip", reason="resume", agent="guide")
-        store.switch("trip/other", reason="resume", agent="guide")
         store.session("bad", title=LABEL).branch("bad 2", title=LABEL)
 
     families = browse(fill)
@@ -478,11 +476,6 @@ def test_the_lineage_has_branches_rewinds_checkpoints_and_switches(browse):
     assert [html.count(f'class="depth-{depth}"') for depth in range(4)] == [1, 1, 1, 0]
     whole, html = families.json("/lineage"), families.get("/lineage").text
     assert "<script>alert" not in html
-    assert [(item["agent"], item["from"], item["to"], item["reason"]) for item in whole["switches"]] == [
-        ("guide", "trip", "trip/other", "resume"),
-        ("guide", None, "trip", "resume"),
-    ]
-    assert families.json("/lineage?session=alone")["switches"] == []
     # The page without a session shows where branches are, the newest family first.
     assert names(whole) == ["bad", "bad 2", "trip", "trip/other", "trip/third"]
     assert "alone" not in html
