@@ -6,10 +6,12 @@ Nothing of a request is logged but its method, the template of its route, and th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from ipaddress import ip_address
 from time import perf_counter
 from typing import Any, Final
+
+from starlette.routing import BaseRoute, Match, Mount
 
 from mnemolog.domain import structured_log
 from mnemolog.domain.errors import LimitExceeded
@@ -144,6 +146,16 @@ class RequestLimit:
             self._free += 1
 
 
+def _template(routes: Sequence[BaseRoute], scope: dict[str, Any]) -> str:
+    """Return the template of the route that a request is for, empty if there is none."""
+    for route in routes:
+        match, inside = route.matches(scope)
+        if match is not Match.NONE:
+            below = _template(route.routes or (), scope | inside) if isinstance(route, Mount) else ""
+            return str(getattr(route, "path", "")) + below
+    return ""
+
+
 class _GuardedRequest:
     """A request and its answer."""
 
@@ -226,7 +238,12 @@ class _GuardedRequest:
         """The template of the route: `/v1/sessions/{session}`."""
         if self.scope["path"] in self._guard.probes:
             return str(self.scope["path"])
-        return self.scope["state"].get("route") or getattr(self.scope.get("route"), "path", "") or "unknown"
+        found = self.scope["state"].get("route") or getattr(self.scope.get("route"), "path", "")
+        if found:
+            return str(found)
+        # It was refused before a route was looked for. As the API does, look for it in the path as it was sent.
+        path = self.scope["raw_path"].partition(b"?")[0].decode("latin-1")
+        return _template(getattr(self._guard.app, "routes", ()), self.scope | {"path": path}) or "unknown"
 
     def _report(self) -> None:
         seconds = perf_counter() - self._began

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -31,6 +31,7 @@ class Metrics:
     """The metrics of one server, with a registry of their own. It is also the telemetry of the store."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # A second series for each: when it began.
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "mnemolog_http_requests", "Requests answered.", ("method", "route", "status"), registry=self._registry

@@ -113,7 +113,7 @@ def test_pages_of_other_origins_are_refused(served):
         sent = {name: value.format(own=urlsplit(url).netloc) for name, value in headers.items()}
         how = {"json": {}} if method == "PUT" else {}
         answer = ask(url, "/v1/sessions/trip" if method == "PUT" else "/v1/head", method, headers=sent, **how)
-        assert answer.status_code == status, (method, headers)
+        assert (200 if answer.status_code == 201 else answer.status_code) == status, (method, headers)
         assert status == 200 or answer.json()["title"] == "OriginNotAllowed"
 
 
@@ -209,7 +209,7 @@ def test_metrics_count_requests_appends_and_the_log(served):
     found = ask(url, "/metrics")
     assert found.headers["content-type"].startswith("text/plain; version=")
     text = found.text
-    assert 'mnemolog_http_requests_total{method="POST",route="/v1/sessions",status="200"}' in text
+    assert 'mnemolog_http_requests_total{method="POST",route="/v1/sessions",status="201"}' in text
     assert 'route="unknown",status="404"' in text or 'route="/v1",status="404"' in text
     assert re.search(r'^mnemolog_appends_total\{outcome="ok"\} [1-9]', text, re.MULTILINE)
     assert re.search(r"^mnemolog_log_head\{.*\} [1-9]", text, re.MULTILINE)
@@ -237,7 +237,7 @@ def test_logs_hold_route_and_status_of_a_request_but_no_content(served):
     lines = [json.loads(line) for line in process.errors().splitlines() if line.startswith("{")]
     answered = [line for line in lines if line["event"] == "http.answered"]
     assert {"method", "route", "status", "ms", "token"} <= answered[0].keys()
-    assert {("POST", "/v1/sessions", 200)} <= {(line["method"], line["route"], line["status"]) for line in answered}
+    assert {("POST", "/v1/sessions", 201)} <= {(line["method"], line["route"], line["status"]) for line in answered}
     assert not re.search("vault|4711", process.errors(), re.IGNORECASE)
 
 
@@ -261,10 +261,10 @@ def test_the_log_names_the_token_of_a_request_by_its_id_and_metrics_need_one_tha
     secrets = ("4711", tokens["ann"].secret, tokens["ops"].secret)
     statuses = [ask(url, "/metrics", headers={"authorization": f"Bearer {secret}"}).status_code for secret in secrets]
     assert statuses == [401, 403, 200]
-    wait_until(lambda: process.errors().count('"route":"/metrics"') == 2, what="two lines")
+    wait_until(lambda: process.errors().count('"route":"/metrics"') == 3, what="three lines")
     lines = [json.loads(line) for line in process.errors().splitlines() if "http.answered" in line]
     known = [(line["status"], line["token"]) for line in lines if line["route"] == "/metrics"]
-    assert known == [(403, tokens["ann"].token.id), (200, tokens["ops"].token.id)]
+    assert known == [(401, ""), (403, tokens["ann"].token.id), (200, tokens["ops"].token.id)]
     assert {line["token"] for line in lines if line["status"] == 401} == {""}
     assert not [secret for secret in secrets if secret in process.errors()]
 
@@ -276,3 +276,40 @@ def test_without_the_extra_mcp_its_path_says_so(served):
     assert answer.status_code == 501
     assert "mcp is not installed" in answer.json()["detail"]
     assert answer.json()["hint"].startswith("pip install")
+
+
+def test_refused_requests_are_counted_by_their_route(guarded):
+    """Without a token, from a foreign host and with a wrong method; never by what a client has made up."""
+    url, _, tokens = guarded
+    refused = [
+        ask(url, "/v1/sessions/a%2Fb/turns"),
+        ask(url, "/v1/recall", "POST", json={}),
+        ask(url, "/v1/recall", "POST", json={}, headers={"host": "evil.example.org"}),
+        ask(url, "/metrics"),
+        ask(url, "/made/up"),
+        ask(url, "/v1/made/up"),
+    ]
+    assert [answer.status_code for answer in refused] == [401, 401, 421, 401, 401, 401]
+    found = ask(url, "/metrics", headers={"authorization": f"Bearer {tokens['ops'].secret}"}).text
+    counted = set(re.findall(r'requests_total\{method="\w+",route="([^"]+)",status="4', found))
+    assert counted >= {"/v1/sessions/{session}/turns", "/v1/recall", "/metrics"}
+    assert not [route for route in counted if "made" in route]
+    assert "_created" not in found
+
+
+def test_the_alert_rules_ask_for_metrics_that_exist(guarded):
+    """With labels that they have."""
+    url, _, tokens = guarded
+    headers = {"authorization": f"Bearer {tokens['ops'].secret}"}
+    ask(url, "/v1/sessions", headers=headers)
+    ask(url, "/v1/sessions", "POST", json={"id": "rules"}, headers=headers).raise_for_status()
+    ask(url, "/v1/recall", "POST", json={"query": "anything"}, headers=headers).raise_for_status()
+    found = ask(url, "/metrics", headers=headers).text
+    labels = {name: set(re.findall(r'(\w+)="', held)) for name, held in re.findall(r"^(\w+)(\{.*\})? ", found, re.M)}
+    rules = (Path(__file__).parents[2] / "examples" / "deploy" / "alerts.yaml").read_text()
+    asked = re.findall(r"^ +expr: (.*)$", rules, re.M)
+    assert len(asked) > 5
+    for expression in asked:
+        for name, matched in re.findall(r"(mnemolog_\w+)(\{.*?\})?", expression):
+            assert name in labels, expression
+            assert set(re.findall(r'(\w+)(?:=|!=|=~)"', matched)) <= labels[name], expression
