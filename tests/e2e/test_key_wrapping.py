@@ -135,7 +135,7 @@ def test_a_backup_of_the_keys_is_wrapped_with_the_same_key(filled, key_file, mon
     assert texts(tmp_path / "again") == texts(filled)
 
 
-def test_the_command_says_how_the_keys_are_stored(filled, key_file, run):
+def test_the_command_says_how_the_keys_are_stored(filled, key_file, run, tmp_path, monkeypatch):
     """Without --wrap nothing is changed. A key file beside the keys is refused."""
     assert "in the clear" in run("keys", filled).stdout
     refused = run("keys", filled, "--wrap")
@@ -145,6 +145,9 @@ def test_the_command_says_how_the_keys_are_stored(filled, key_file, run):
     said = json.loads(run("--key-file", key_file, "keys", filled, "--json").stdout)
     assert said["before"] == said["key_file"][0]
     assert run("--key-file", key_file, "verify", filled).returncode == 0
+    monkeypatch.delenv(VARIABLE)
+    refused = run("backup", filled, tmp_path / "backup", "--keys", tmp_path / "keys")
+    assert (refused.returncode, VARIABLE in refused.stderr, "mv " in refused.stderr) == (3, True, False)
     shutil.copy(key_file, filled / "beside.key")
     refused = run("--key-file", filled / "beside.key", "keys", filled, "--wrap")
     assert "in the folder of the store" in refused.stderr

@@ -15,6 +15,7 @@ import pytest
 
 from mnemolog import MemoryStore, restore_backup
 from mnemolog.cli.app import loaded
+from mnemolog.server.http.access import Users
 from mnemolog.server.http.config import ServerConfig
 from mnemolog.server.http.execution import Folders
 from tests.server.serving import server
@@ -92,6 +93,23 @@ def test_the_container_starts_the_server_with_options_that_it_has():
     assert re.search("^USER mnemolog$", CONTAINER, re.MULTILINE)
 
 
+def test_the_composed_nodes_start_with_options_that_the_server_has():
+    """And the proxy, whose addresses they trust, is in their network."""
+    text = (DEPLOY / "compose.yaml").read_text()
+    entry = re.findall(r"^    - (.*)$", text, re.MULTILINE)
+    command = json.loads(re.search(r'^  command: (\["--.*\])$', text, re.MULTILINE)[1])
+    found = options([*entry, *command])
+    assert (found["log"], found["local"], found["behind_proxy"]) == ("team", "/memory/store", True)
+    assert f"subnet: {found['proxy_address'][0]}" in text
+    nodes = re.search(r"^      NODES: (.*)$", text, re.MULTILINE)[1].split()
+    assert {node.partition(":")[0] for node in nodes} == set(re.findall(r"^  (node-\w+):$", text, re.MULTILINE))
+
+
+def test_the_users_of_the_example_can_be_read():
+    """And have scopes."""
+    assert Users("X-Forwarded-User", DEPLOY / "users.toml", ["10.0.0.2"]).user("ann@example.org").scopes
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_accepts_the_unit(tmp_path):
     """With a program that is there in place of the one of the example."""
@@ -99,7 +117,7 @@ def test_systemd_accepts_the_unit(tmp_path):
     for unit in units:
         text = (DEPLOY / unit.name).read_text()
         unit.write_text(
-            re.sub(r"ExecStart=\S+", f"ExecStart={sys.executable}", text).replace("User=mnemolog", "User=root")
+            re.sub(r"(Exec\w+)=/opt\S+", rf"\1={sys.executable}", text).replace("User=mnemolog", "User=root")
         )
     checked = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *map(str, units)],
