@@ -43,10 +43,6 @@ class KeysWriter(Protocol):
         """Return what is stored of a stream."""
         ...
 
-    def nodes(self, stream: str, series: int) -> list[Node]:
-        """Return the nodes of one series."""
-        ...
-
     def insert(self, stream: str, series: int, nodes: Sequence[Node]) -> None:
         """Add nodes that are not there."""
         ...

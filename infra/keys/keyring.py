@@ -277,7 +277,7 @@ class Keyring:
 
     def _puncture(self, writer: KeysWriter, stream: str, series: int, ranges: Iterable[tuple[int, int]]) -> None:
         """Replace the nodes above the leaves in `ranges`, both ends included, by those that are left without them."""
-        before = [self._clear(node) for node in writer.nodes(stream, series)]
+        before = [self._clear(node) for of, node in writer.stored(stream).nodes if of == series]
         after = before
         for first, last in ranges:
             after = list(without(after, first, last))

@@ -34,7 +34,6 @@ _SELECT_STORED: Final = (
     f"SELECT series, depth::bigint, prefix, material FROM {SCHEMA}.nodes {_OF_STREAM} "
     f"UNION ALL SELECT series, first, last, NULL FROM {SCHEMA}.destroyed {_OF_STREAM}"
 )
-_SELECT_NODES: Final = f"SELECT depth, prefix, material FROM {SCHEMA}.nodes {_OF_STREAM} AND series = %b"
 _SELECT_REQUESTS: Final = (
     f"SELECT request, position, recorded_at, event FROM {SCHEMA}.requests WHERE log_id = %b ORDER BY number"
 )
@@ -113,10 +112,6 @@ class PostgresWriter:
     def stored(self, stream: str) -> StoredKeys:
         """See `KeysWriter`."""
         return _stored(self._cursor, self._log_id, stream)
-
-    def nodes(self, stream: str, series: int) -> list[Node]:
-        """See `KeysWriter`."""
-        return [Node(*row) for row in self._cursor.execute(_SELECT_NODES, (self._log_id, stream, series)).fetchall()]
 
     def insert(self, stream: str, series: int, nodes: Sequence[Node]) -> None:
         """See `KeysWriter`."""

@@ -21,7 +21,6 @@ from mnemolog.infra.runtime.paths import is_writable
 CHECKPOINT_POLL_S: Final = 0.02
 
 _SELECT_NODES: Final = "SELECT series, depth, prefix, material FROM nodes WHERE stream = ?"
-_SELECT_SERIES: Final = "SELECT depth, prefix, material FROM nodes WHERE stream = ? AND series = ?"
 _SELECT_DESTROYED: Final = "SELECT series, first, last FROM destroyed WHERE stream = ?"
 _SELECT_REQUESTS: Final = "SELECT request, position, recorded_at, event FROM requests ORDER BY number"
 _REQUEST_TYPES: Final = (str, int, int, bytes)
@@ -49,11 +48,6 @@ class SqliteWriter:
     def stored(self, stream: str) -> StoredKeys:
         """See `KeysWriter`."""
         return _stored(self._driver, stream)
-
-    def nodes(self, stream: str, series: int) -> list[Node]:
-        """See `KeysWriter`."""
-        rows = keys_file.rows(self._driver, _SELECT_SERIES, (stream, series), types=(int, int, bytes))
-        return [Node(*row) for row in rows]
 
     def insert(self, stream: str, series: int, nodes: Sequence[Node]) -> None:
         """See `KeysWriter`."""
