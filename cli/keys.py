@@ -25,7 +25,7 @@ def keys(
 
     Example: mnemolog keys memory/
 
-    Example: mnemolog --key-file /elsewhere/mnemolog.key keys memory/ --wrap
+    Example: mnemolog --key-file /mnt/elsewhere/mnemolog.key keys memory/ --wrap
     """
     if wrap and clear:
         raise UsageError("use --wrap without --clear")

@@ -53,7 +53,7 @@ def test_help_lists_commands_in_the_order_in_which_a_person_meets_them(run):
     """From the first step to maintenance, one line each at 80 columns."""
     shown = run("--help").stdout
     assert re.findall(r"^(\S.*):$", shown, re.M) == ["Options", *COMMANDS]
-    names = re.findall(r"^  ([a-z]+) ", shown.partition("Start:")[2], re.M)
+    names = re.findall(r"^  ([a-z-]+) ", shown.partition("Start:")[2], re.M)
     assert names == list(MODULES)
     assert names[:4] == ["init", "record", "import", "recall"]
     assert max(map(len, shown.splitlines())) <= 80

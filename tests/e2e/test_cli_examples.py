@@ -59,6 +59,7 @@ def prepared(tmp_path_factory):
         (folder / "questions.jsonl").write_text('{"question": "Where did I move?", "evidence": [2]}')
         store.audit.export(folder / "exported.jsonl")
         store.audit.append_head(folder / "mnt" / "elsewhere" / "heads.jsonl")
+        (folder / "mnt" / "elsewhere" / "mnemolog.key").write_text("00" * 32)
         assert len(store.recall("Lisbon, ferry or train?", receipt=True)) == 3
         token = TokenCreated(id="0a1b2c3d4e5f", acts_as="alice", verbs=["read"], digest=bytes(32))
         log_of(store).appends.transact(lambda tx: tx.append("tokens", token))
@@ -81,6 +82,7 @@ def test_an_example_of_the_help_runs(line, prepared, tmp_path, monkeypatch, run)
     if arguments[:2] == ["checkpoint", "create"]:
         run("checkpoint", "delete", "memory", "trip", "before-booking")
     monkeypatch.setenv("HOME", str(here))
+    monkeypatch.setenv("MNEMOLOG_KEY_FILE", "")  # Which an example may set: it is undone.
     moved = [f".{argument}" if argument.startswith(ABSOLUTE) else argument for argument in arguments]
     without_model = ["--model", "none"] if arguments[0] in ("recall", "rebuild", "audit") else []
     if arguments[0] == "rebuild":

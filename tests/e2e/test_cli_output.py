@@ -30,6 +30,7 @@ READS = {
     "agents": ["agents"],
     "status": ["status"],
     "nodes": ["nodes"],
+    "keys": ["keys"],
     "head": ["head"],
     "recall": ["recall", "forged", "--mode", "text", "--model", "none", "--context-turns", "1"],
     "recall --explain": ["recall", "forged", "--mode", "text", "--model", "none", "--explain"],
