@@ -38,7 +38,10 @@ for part in ("early", "late"):
         f"{part}: read {len(said & standing & read)} of {len(said & standing)}, and {len(wrong)} others", *lost, *wrong
     )
 
-with tempfile.TemporaryDirectory() as folder, MemoryStore.open(folder, model=(*sys.argv[1:], None)[0]) as store:
+with (
+    tempfile.TemporaryDirectory() as folder,
+    MemoryStore.open(folder, model=(*sys.argv[1:], None)[0], background=False) as store,
+):
     scopes = sorted({turn["scope"] for turn in turns})
     filler = [turn | {"scope": scope, "key": f"{scope}:{turn['key']}"} for scope in scopes for turn in lines_of("bats")]
     at = {}
