@@ -7,6 +7,7 @@ import random
 import pytest
 
 from mnemolog import InvalidInput, MemoryStore, Weights, acting_as
+from mnemolog.adapters.support.store_access import trusted, visible_of
 from mnemolog.domain.scope import covered
 from mnemolog.projections.health.views_audit import compare
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason
@@ -312,6 +313,8 @@ def test_what_distrust_refuses(store):
     with pytest.raises(InvalidInput, match="begin with the first page"):
         store.recall("tea", 4, after=page.next, **EVERYTHING)
     assert [turn.distrusted for turn in session.turns(last=12)] == [made.position] + [None] * 11
+    seen = visible_of(store).seen("trip")
+    assert [turn.position for turn in trusted(store, seen)] == [turn.position for turn in turns[1:]], "as adapters do"
     ended = store.trust_again(made.position)
     head = store.head().position
     assert store.trust_again(made.position) == ended == store.distrusts()[0]
