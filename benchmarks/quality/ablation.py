@@ -17,8 +17,7 @@ LEFT_OUT: Final = "left out"
 def ingredients() -> tuple[str, ...]:
     """Return the fields of `Weights` that count in the default."""
     defaults = Weights()
-    names = (field.name for field in msgspec.structs.fields(Weights) if field.name != "recency_days")
-    return tuple(name for name in names if getattr(defaults, name))
+    return tuple(field.name for field in msgspec.structs.fields(Weights) if getattr(defaults, field.name))
 
 
 def settings() -> dict[str, dict[str, Any]]:

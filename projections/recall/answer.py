@@ -30,7 +30,6 @@ PARTS: Final = {
     "speaker": "the speaker you named",
     "date": "the time you named",
     "role": "who said it",
-    "recency": "recent",
     "currency": "tells of a change",
     "base": "any turn",
 }

@@ -119,23 +119,19 @@ class Features(NamedTuple):
 def score(found: Candidates, *, query: str, weights: Weights) -> Scored:
     """Score the candidates' rows: at least one, ordered by place.
 
-    "Last week" and the age of a turn are relative to `found.now`.
+    "Last week" is relative to `found.now`.
     """
     features, models = features_of(found, query), fitted()
-    columns, rows = features.columns, found.rows
     parts: dict[str, Column] = {}
-    for name, column in columns.items():
+    for name, column in features.columns.items():
         part = FEATURES[name]
         if weight := getattr(weights, part):
             embedded, bare = (model.features.get(name, 0.0) for model in (models.with_vectors, models.without_vectors))
             scored = weight * np.where(features.embedded, embedded, bare) * column
             parts[part] = parts[part] + scored if part in parts else scored
-    if weights.recency:
-        at = np.array(rows.said, dtype=np.float64)
-        parts["recency"] = weights.recency * np.exp(-np.maximum(found.now - at, 0) / _DAY / weights.recency_days)
     parts["base"] = np.where(features.embedded, models.with_vectors.offset, models.without_vectors.offset)
     total = np.round(np.sum(list(parts.values()), axis=0), 9)
-    positions = np.array(rows.positions, dtype=np.int64)
+    positions = np.array(found.rows.positions, dtype=np.int64)
     return Scored(positions, total, parts, features.direct)
 
 

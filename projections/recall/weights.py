@@ -14,10 +14,9 @@ RANKING: Final = "relevance/4"
 """Name and version of the ranking, stored in receipts and cursors. Change it whenever the ranking changes."""
 
 WEIGHT_MAX: Final = 100.0
-DAYS_MAX: Final = 36_500.0
 
 
-class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """How much of each part of the score counts: 1 as fitted, 0 not at all.
 
     The fit and what each part gives are on docs/reports/recall-quality.md.
@@ -35,9 +34,6 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Said at or near the date that the query names."""
     role: float = 1.0
     """Subtracted from a turn of the role whose words the query does not ask for ("What did I…", "What did you…")."""
-    recency: float = 0.0
-    """Recently recorded: so much log-odds for the present, divided by e for every `recency_days`."""
-    recency_days: float = 30.0
     currency: float = 3.0
     """A later statement that tells of a change comes before what it changes, if it is at most so far behind."""
     distinct: bool = True
@@ -57,9 +53,8 @@ def checked_weights(weights: Weights) -> Weights:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
             raise errors.InvalidInput(f"weights.{name}", f"expected a number, got {value!r}")
-        least, most = (0.01, DAYS_MAX) if name == "recency_days" else (0, WEIGHT_MAX)
-        if not least <= value <= most:
-            raise errors.InvalidInput(f"weights.{name}", f"{value:g} is not between {least:g} and {most:g}")
+        if not 0 <= value <= WEIGHT_MAX:
+            raise errors.InvalidInput(f"weights.{name}", f"{value:g} is not between 0 and {WEIGHT_MAX:g}")
     return weights
 
 

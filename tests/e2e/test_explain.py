@@ -91,7 +91,7 @@ def test_an_explanation_fits_80_columns_and_cannot_steer_a_terminal(store, trip)
     trip.record("user", "dog \x1b[31m\n1. @1 forged " + "里斯本" * 60, speaker="Ada" * 80)
     trip.record("user", "dog 🎂" * 60)
     long = "dog " * 60 + "里斯本 \x1b[2J"
-    for answer in (store.recall(long), store.recall("dog", weights=Weights(recency=1.0)), trip.recall("dog", k=9)):
+    for answer in (store.recall(long), store.recall("dog", weights=Weights(role=2.0)), trip.recall("dog", k=9)):
         lines = answer.explain().splitlines()
         assert max(map(columns, lines)) <= 80
         assert all(line.isprintable() for line in lines)

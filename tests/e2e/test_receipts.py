@@ -238,7 +238,10 @@ def test_a_receipt_of_an_unknown_ranking_cannot_be_checked(store):
 
 
 def test_an_earlier_receipt_is_compared_with_todays_ranking_today(store):
-    """With today's weights, if it had those of its time; with weights of its own, today's answer cannot be told."""
+    """With today's weights, if it had those of its time; with weights of its own, today's answer cannot be told.
+
+    Nor with a weight that there is no more.
+    """
     fill(store)
     store.recall("tea word1", k=3, receipt=True)
     (served,) = served_by(store)
@@ -247,13 +250,14 @@ def test_an_earlier_receipt_is_compared_with_todays_ranking_today(store):
         ("parts/1", {"distinct": True}),
         ("parts/1", {"vector": 2.0}),
         (RANKING, {"vector": "x"}),
+        (RANKING, {"recency": 1.0}),
     ]
     for ranking, weights in rankings:
         append_receipt(store, changed(served, ranking=ranking, weights=weights))
-    today, plain, distinct, own, wrong = store.audit.recalls().recalls
+    today, plain, distinct, own, *wrong = store.audit.recalls().recalls
     assert plain.would_differ_today is distinct.would_differ_today is today.would_differ_today is False
     assert (own.would_differ_today, "weights of parts/1" in own.today) == (None, True)
-    assert (wrong.verdict, "weights" in wrong.why) == ("cannot-be-told", True)
+    assert [(item.verdict, "weights" in item.why) for item in wrong] == [("cannot-be-told", True)] * 2
 
 
 def test_a_page_that_another_ranking_began_is_not_continued(store):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemolog import MemoryStore, Weights
+from mnemolog import MemoryStore
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.position import Micros
 from mnemolog.projections.projector_status import ProjectorStatus, StateFile, read_status
@@ -13,7 +13,6 @@ from tests.support import FakeClock, HashEncoder
 YEAR = 365 * 86_400 * 1_000_000
 FIRST, LAST = -1_968 * YEAR, 8_029 * YEAR
 """From the year 2 to 9999."""
-RECENT = Weights(recency=1.0)
 
 
 class History:
@@ -61,7 +60,7 @@ class History:
         assert newest.hits[0].text == self.texts[-1], why
         assert newest.vectors_cover == upto, why
         for query in ("note of may", "note of last week", "note of yesterday", "note 3 years ago"):
-            assert store.recall(query, weights=RECENT), why
+            assert store.recall(query), why
         moment = to_datetime(Micros(self.rng.choice(self.recorded)))
         position = store.position_at(moment)
         assert not position or store.replay(to=moment).position == position, why

@@ -132,19 +132,6 @@ def test_what_was_said_then_comes_before_what_was_said_at_another_time(store, se
     assert hits[0].score_parts["date"] > 1.0 > hits[1].score_parts["date"] > hits[2].score_parts["date"] > 0
 
 
-def test_recency_is_off_unless_asked_for(store, session):
-    """Then the latest of equal turns comes first."""
-    for n in (0, 10, 20):
-        session.record("user", "tea", said_at=FIRST + n * DAY)
-    assert [hit.said_at for hit in store.recall("tea", weights=EACH, min_relevance=0, asked="keep").hits] == [
-        FIRST + n * DAY for n in (0, 10, 20)
-    ]
-    hits = store.recall(
-        "tea", weights=Weights(recency=1.0, recency_days=365, distinct=False), min_relevance=0, asked="keep"
-    ).hits
-    assert [hit.said_at for hit in hits] == [FIRST + n * DAY for n in (20, 10, 0)]
-
-
 def test_distinct_leaves_out_turns_with_the_words_of_one_before_on_every_page(store, session):
     """The best of them stays."""
     for n in range(120):
@@ -172,7 +159,6 @@ def test_turns_without_any_word_are_not_returned_for_words_alone(store, session)
         {"vector": -1.0},
         {"date": float("nan")},
         {"speaker": 1e9},
-        {"recency_days": 0.0},
         {"role": True},
         {"date": "x"},
     ],

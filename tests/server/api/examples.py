@@ -41,7 +41,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "current": Example("/agents/assistant/session"),
     "switch": Example("/switch", {"reason": "new", "key": "s2", "scope": "acme"}),
     "preview_switch": Example("/switch/preview", {"reason": "branch", "session": TRIP_ID, "to": "twin"}),
-    "recall": Example("/recall", {"query": "train", "k": 2, "weights": {"recency": 0.5}, "mode": "text"}),
+    "recall": Example("/recall", {"query": "train", "k": 2, "weights": {"date": 0.5}, "mode": "text"}),
     "context": Example("/context", {"query": "train", "tokens": 200, "roles": ["user"]}),
     "standing": Example("/standing", {"query": "train", "scope": "acme"}),
     "find": Example("/find", {"text": "train", "limit": 1}),
