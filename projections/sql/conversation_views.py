@@ -42,7 +42,7 @@ from mnemolog.projections.sql.tracking import METADATA
 from mnemolog.projections.sql.turn_places import PLACES
 from mnemolog.projections.sql.words import stems_of_each
 
-VIEWS: Final = "views/19"
+VIEWS: Final = "views/20"
 """Name and version of this projection. Increase the number when the tables or the code that fills them change."""
 
 _INDEXED_AT_ONCE: Final = 1_000
