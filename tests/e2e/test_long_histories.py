@@ -107,8 +107,7 @@ def test_a_session_may_undo_its_last_turn_a_thousand_times(open_again):
     with open_again() as store:
         session = store.start_session("s")
         for n in range(1_100):
-            session.record("user", f"kept number{n}")
-            session.record("user", "undone")
+            session.record_many([{"role": "user", "text": text} for text in (f"kept number{n}", "undone")])
             assert session.rewind(turns=1) == 1
         kept = [f"kept number{n}" for n in range(1_100)]
         assert [turn.text for turn in session.turns(limit=10_000)] == kept

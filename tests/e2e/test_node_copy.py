@@ -48,23 +48,3 @@ def test_a_new_node_embeds_what_was_recorded_since_and_nothing_again(opened, cop
     with MemoryStore.open(copied, model=other, background=False) as two:
         two.admin.catch_up_vectors()
         assert other.texts_encoded == TURNS + 4
-
-
-def test_a_new_node_serves_nothing_that_was_forgotten_since(opened, copied):
-    """It purges before its first recall, and confirms."""
-    with opened("one") as one:
-        one.forget(session="trip", reason="asked for")
-        with MemoryStore.open(copied, model=HashEncoder(), background=False) as two:
-            assert not two.recall("ferry").hits
-            assert one.audit.pending_erasures() == []
-            files = [path for path in copied.rglob("*") if path.is_file()]
-            assert not [path for path in files if b"ferry number" in path.read_bytes()]
-
-
-def test_what_does_not_fit_the_log_is_rebuilt(opened, copied):
-    """As in any folder: each projection says of which log it is, up to where, and with what digest."""
-    views = copied / "projections" / "views.db"
-    views.write_bytes(views.read_bytes()[:5000])
-    with MemoryStore.open(copied, model=HashEncoder(), background=False) as two:
-        assert two.recall("ferry 7").hits
-        assert [item.was for item in two.admin.quarantine().items()]

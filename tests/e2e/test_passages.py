@@ -35,12 +35,6 @@ def test_a_hit_on_a_long_turn_has_its_best_passage_with_its_place(store):
     assert 400 < len(hit.passage.text) <= 500
 
 
-def test_a_hit_on_a_short_turn_has_all_of_it_as_passage(store):
-    """So that a prompt can be made of passages alone."""
-    hit = hit_of(store.recall("ferry"), "When does the ferry leave?")
-    assert (hit.passage.text, hit.passage.start, hit.passage.end) == (hit.text, 0, len(hit.text))
-
-
 @pytest.mark.parametrize("mode", ["hybrid", "vector", "text"])
 def test_every_mode_has_passages_and_the_same_each_time(folder, encoder, mode):
     """Later pages and recalls as of a position too."""

@@ -16,7 +16,6 @@ from mnemolog import MemoryStore, NewTurn
 from mnemolog.domain.limits import TEXT_BYTES_MAX
 from mnemolog.projections.vectors.projection import QUESTIONS_KEPT
 from tests.postgres import put_log_in_postgres
-from tests.support import HashEncoder, in_thread
 
 TOPICS = ["lisbon flat", "dog nero vet", "invoice error", "flight copenhagen", "peanut allergy", "database migration"]
 
@@ -27,10 +26,6 @@ def fill(store: MemoryStore, *, turns: int = 60) -> list[mnemolog.Turn]:
     return [
         sessions[n % 3].record("user", f"turn {n} about {TOPICS[n % 6]} number{n}", key=f"k{n}") for n in range(turns)
     ]
-
-
-def queries() -> list[str]:
-    return [f"{topic} number{n}" for n in range(9) for topic in TOPICS][:50]
 
 
 IN_A_FOLDER = pytest.mark.parametrize("folder", ["in a folder"], indirect=True)
@@ -70,15 +65,6 @@ def test_a_repeated_question_is_not_embedded_again(store, encoder):
     assert len(encoder.calls) == calls + 1
 
 
-def test_another_store_object_sees_what_was_just_recorded(store, folder, encoder):
-    """Two processes on one log share nothing but the files."""
-    session = store.start_session("trip")
-    store.recall("warm up")
-    with MemoryStore.open(folder, model=encoder, background=False) as other:
-        turn = session.record("user", "the ferry leaves at noon")
-        assert other.recall("ferry").hits[0].position == turn.position
-
-
 def test_more_new_turns_than_a_recall_embeds_are_found_by_text_and_said_to_be(store):
     """The vectors' reach is in the answer; what lies beyond it is not lost."""
     session = store.start_session("long")
@@ -88,54 +74,6 @@ def test_more_new_turns_than_a_recall_embeds_are_found_by_text_and_said_to_be(st
     assert answer.vectors_cover < answer.head == last.position
     store.admin.catch_up_vectors()
     assert store.recall("number199").vectors_cover == last.position
-
-
-def test_deleting_the_projections_loses_nothing(folder):
-    """Same answers from nothing but the log."""
-    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
-        fill(store)
-        store.admin.catch_up_vectors()
-        before = [store.recall(query, k=10) for query in queries()]
-    shutil.rmtree(folder / "projections")
-    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
-        store.admin.catch_up_vectors()
-        after = [store.recall(query, k=10) for query in queries()]
-    for old, new in zip(before, after, strict=True):
-        assert [hit.position for hit in new.hits] == [hit.position for hit in old.hits]
-        assert [hit.relevance for hit in new.hits] == pytest.approx([hit.relevance for hit in old.hits], abs=1e-5)
-
-
-def test_another_model_of_the_same_dimension_never_uses_the_first_ones_vectors(folder):
-    """Identity is the fingerprint, not the dimension."""
-    first, second = HashEncoder(fingerprint="one"), HashEncoder(fingerprint="two")
-    with MemoryStore.open(folder, model=first, background=False) as store:
-        turns = fill(store)
-        store.admin.catch_up_vectors()
-        first_model = store.recall("dog").model
-    with MemoryStore.open(folder, model=second, background=False) as store:
-        store.admin.catch_up_vectors()
-        assert second.texts_encoded >= len(turns)
-        for turn in turns[:10]:
-            answer = store.recall(turn.text, mode="vector", k=1)
-            assert answer.hits[0].position == turn.position
-            assert answer.hits[0].similarity == pytest.approx(1.0, abs=1e-5)
-            assert answer.model != first_model
-        assert len(store.status().vectors) == 2
-
-
-def test_a_rebuild_of_vectors_calls_no_model_and_answers_the_same(store, encoder):
-    """The embedding cache knows every text."""
-    fill(store)
-    store.admin.catch_up_vectors()
-    before = [store.recall(query).hits for query in queries()[:10]]
-    calls = encoder.texts_encoded
-    (planned,) = store.rebuild("vectors", dry_run=True)
-    (report,) = store.rebuild("vectors")
-    assert (planned.encoded_texts, report.encoded_texts) == (0, 0)
-    assert report.complete
-    assert report.built_turns == report.expected_turns == 60
-    assert encoder.texts_encoded == calls
-    assert [store.recall(query).hits for query in queries()[:10]] == before
 
 
 def test_many_turns_are_recorded_all_or_none(store):
@@ -319,32 +257,6 @@ def test_status_tells_how_far_each_projection_follows(store):
     assert [item.state for item in after.vectors] == ["current"]
     store.record("s0", "user", "one more")
     assert (store.status().views.behind_events, store.status().vectors[0].state) == (1, "behind")
-
-
-def test_threads_recording_into_one_session_lose_nothing(store):
-    """8 threads, one session: each turn once, versions without a hole."""
-    session = store.start_session("busy")
-    threads = [in_thread(lambda n=n: [session.record("user", f"t{n}-{i}") for i in range(50)]) for n in range(8)]
-    for thread in threads:
-        thread.result()
-    turns = session.turns()
-    assert sorted(turn.text for turn in turns) == sorted(f"t{n}-{i}" for n in range(8) for i in range(50))
-    assert [turn.version for turn in turns] == list(range(2, 402))
-    assert store.verify().sound
-
-
-def test_a_resumed_session_has_not_ended(store):
-    """Neither in the list of sessions nor in a replay; in a replay to before the resumption it has."""
-    session = store.start_session("s")
-    session.end()
-    ended = store.head().position
-    assert [summary.ended_at is None for summary in store.sessions()] == [False]
-    store.switch("s", reason="resume")
-    assert [summary.ended_at for summary in store.sessions()] == [None]
-    assert [found.ended_at for found in store.replay().sessions] == [None]
-    assert [found.ended_at is None for found in store.replay(to=ended).sessions] == [False]
-    store.rebuild("views")
-    assert [summary.ended_at for summary in store.sessions()] == [None]
 
 
 NOT_FOR_SQLITE = [

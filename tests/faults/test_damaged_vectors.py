@@ -161,22 +161,6 @@ def test_damage_under_an_open_store_ends_nothing_and_is_never_served(stage, dama
         assert store.status().quarantined >= 1
 
 
-def test_what_a_recall_finds_damaged_is_embedded_again_if_no_cache_has_it(stage):
-    """Like new turns: one recall quarantines the segment, embeds the twenty turns and answers completely."""
-    model = HashEncoder(dimension=DIMENSION)
-    with MemoryStore.open(stage, model=model, background=False) as store:
-        before = store.recall("number107", k=20, mode="vector").hits
-    (stage / "projections" / "embeddings.db").unlink()
-    *_, last = sorted(stage.glob("projections/vectors/*/*/vectors.q12"))
-    last.write_bytes(bytes(last.stat().st_size))
-    with MemoryStore.open(stage, model=model, background=False) as store:
-        encoded = model.texts_encoded
-        after = store.recall("number107", k=20, mode="vector")
-        assert (after.hits, after.vectors_cover, after.vectors_lag) == (before, after.head, None)
-        assert model.texts_encoded == encoded + 20 + 1, "twenty turns, and the query once"
-        assert store.status().quarantined == 1
-
-
 def test_a_damaged_cache_keeps_no_vectors_from_answering(stage):
     """What is new has to wait until a doctor has been asked, and the answer says so; the others are found."""
     path = stage / "projections" / "embeddings.db"

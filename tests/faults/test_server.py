@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from contextlib import closing, suppress
+from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from urllib.parse import urlsplit
 
@@ -26,17 +26,20 @@ class Recorder(threading.Thread):
     def __init__(self, url, label):
         super().__init__()
         self._where, self._label = urlsplit(url), label
-        self.answered, self.asked, self.refused = {}, None, []
+        self.answered, self.asked, self.refused = {}, None, 503
 
     def run(self):
         with closing(HTTPConnection(self._where.hostname, self._where.port, timeout=WAIT_S)) as connection:
             for number in range(1_000_000):
                 self.asked = f"{self._label}/{number}"
                 # A half answer raises: the client knows that it does not know.
-                with suppress(OSError, HTTPException):
+                try:
                     self.answered[self.asked] = record(connection, self.asked)
-                    continue
-                return
+                except Refused as refused:
+                    (self.refused,) = refused.args
+                    return
+                except (OSError, HTTPException):
+                    return
 
 
 class Refused(HTTPException):
@@ -50,7 +53,7 @@ def record(connection, text):
     answer = connection.getresponse()
     said = answer.read()
     if answer.status != 200:
-        raise Refused(said)
+        raise Refused(answer.status)
     found = json.loads(said)
     assert found["text"] == text
     return found["position"]
@@ -76,6 +79,7 @@ def ended_by(folder, number, rng, label):
         process.send_signal(number)
         for client in clients:
             client.join(WAIT_S)
+            assert client.refused == 503
         assert process.wait(WAIT_S) == (0 if number == signal.SIGTERM else -number), process.errors()
         assert "Traceback" not in process.errors()
     return clients

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -151,22 +149,6 @@ def test_loading_and_encoding_print_nothing(capfd):
     SentenceTransformerEncoder(NAME).encode(["tea"])
     assert capfd.readouterr() == ("", "")
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
-
-
-@pytest.mark.model
-def test_the_default_model_needs_no_torch():
-    """A store knows its model, cuts texts and embeds them without the library, and without seconds of imports."""
-    program = f"""
-import sys
-sys.modules["torch"] = sys.modules["transformers"] = sys.modules["sentence_transformers"] = None
-from mnemolog.infra.embedding.bert import Bert
-from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
-encoder = SentenceTransformerEncoder({NAME!r})
-assert encoder.dimension == 384 and encoder.max_tokens == 256 and len(encoder.fingerprint) == 64
-assert len(encoder.chunks(["tea " * 1000])[0]) > 3
-assert encoder.encode(["tea"]).shape == (1, 384)
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.model

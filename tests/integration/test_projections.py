@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
-import numpy as np
 import pytest
 import sqlalchemy as sa
 from hypothesis import given
@@ -21,7 +18,6 @@ from mnemolog.projections.sql.languages import CHOICES
 from mnemolog.projections.sql.opening import open_engine
 from mnemolog.projections.sql.position_blocks import BLOCKS
 from mnemolog.projections.sql.words import stems_of, terms_of
-from tests.support import as_stored
 
 
 def fill(store, count=40, *, start=0):
@@ -124,50 +120,3 @@ def test_no_query_is_a_syntax_error(query):
         assert held.items() <= dict.fromkeys(terms, 1).items()
         assert bool(held) == bool(terms)
     engine.dispose()
-
-
-def brute_force(store, encoder, query, k, allowed=None):
-    """Cosine similarity to every turn, by numpy."""
-    turns = [t for t in store.turns("s", limit=10_000) if allowed is None or t.position in allowed]
-    matrix = as_stored(np.stack([encoder.encode([t.text])[0] for t in turns]))
-    scores = matrix @ encoder.encode([query])[0]
-    order = sorted(range(len(turns)), key=lambda n: (-scores[n], turns[n].position))[:k]
-    return [turns[n].position for n in order]
-
-
-def test_segments_and_tail_together_answer_like_brute_force(store, encoder, folder, monkeypatch):
-    """However the vectors are spread over segments and memory, the answer is exact."""
-    monkeypatch.setattr("mnemolog.projections.vectors.generation.ROWS_FREE", 0)
-    for n in range(3):
-        fill(store, 30, start=30 * n)
-        store.admin.catch_up_vectors()
-    fill(store, 20, start=90)
-    for query in ("number5 topic0", "number95", "note on topic3"):
-        answer = store.recall(query, k=10, mode="vector")
-        assert [hit.position for hit in answer.hits] == brute_force(store, encoder, query, 10)
-    assert len(list((folder / "projections" / "vectors").glob("*/[0-9]*-[0-9]*"))) == 3
-
-
-def test_a_filter_applies_before_the_best_are_chosen(store, encoder):
-    """A rare session is found among many better matches elsewhere."""
-    fill(store, 50)
-    rare = store.start_session("rare").record("user", "note number1 elsewhere")
-    answer = store.recall("note number1 on topic1", session="rare", mode="vector", k=3)
-    assert [hit.position for hit in answer.hits] == [rare.position]
-
-
-def test_vectors_ahead_of_the_log_are_never_served(store, folder, tmp_path, encoder):
-    """A log restored from before the vectors: they know a future that did not happen."""
-    fill(store, 5)
-    store.admin.catch_up_vectors()
-    store.close()
-    with MemoryStore.open(tmp_path / "older", model=encoder, background=False) as older:
-        older.start_session("s").record("user", "another history")
-    shutil.copytree(folder / "projections" / "vectors", tmp_path / "older" / "projections" / "vectors")
-    with MemoryStore.open(tmp_path / "older", model=encoder, background=False) as older:
-        assert [item.state for item in older.status().vectors] == ["other-log"]
-        assert [hit.text for hit in older.recall("number1 history", mode="vector").hits] == ["another history"]
-        older.admin.catch_up_vectors()
-        assert [hit.text for hit in older.recall("number1 history", mode="vector").hits] == ["another history"]
-        assert older.status().quarantined == 0, "this log could not make it again"
-    assert len(list((tmp_path / "older" / "projections" / "vectors").glob("*/0*"))) == 2

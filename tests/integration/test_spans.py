@@ -4,29 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pysqlite3 import dbapi2
 
-from mnemolog import MemoryStore
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.role import Role
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.spans import Span, without
-from mnemolog.projections.recall.question import Question
-from mnemolog.projections.recall.service import Recalls
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import Views
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.queries import Filters
 from mnemolog.projections.sql.span_queries import SPANS_INLINE_MAX, positions_in
 from mnemolog.projections.sql.words import terms_of
-from tests.support import EPOCH_2024, HashEncoder, blocks_of, found_by_text, positions_left, projections_of, started
+from tests.support import EPOCH_2024, blocks_of, found_by_text, positions_left, started
 
 SESSIONS = ("a", "b", "c", "d'\"%")
 WORDS = ("tea", "dog", "ferry")
@@ -146,49 +142,6 @@ def test_pages_in_both_directions_are_slices_of_what_is_visible(log, spans, limi
             backward += found
         assert forward == backward[::-1] == visible
     views.database.engine.dispose()
-
-
-@pytest.fixture(scope="module")
-def spoken(tmp_path_factory):
-    """A store with a model, half of its vectors in a segment, and every turn."""
-    with MemoryStore.open(tmp_path_factory.mktemp("spans") / "memory", model=HashEncoder()) as store:
-        for session in SESSIONS:
-            store.start_session(session)
-        turns = []
-        for n in range(44):
-            turns.append(store.record(SESSIONS[n * n % 4 or n % 3], "user", f"{WORDS[n % 3]} number{n}"))
-            if n == 20:
-                store.admin.catch_up_vectors()
-        yield store, turns
-
-
-@settings(max_examples=60, deadline=None)
-@given(SPANS, st.sampled_from(WORDS), st.integers(min_value=0, max_value=43))
-def test_every_leg_of_a_recall_sees_what_the_spans_show(spoken, spans, word, number):
-    """The vector leg ranks as numpy ranks the visible turns; the text leg finds the visible ones that match."""
-    store, turns = spoken
-    visible = [turn for turn in turns if sees(spans, turn.session, turn.position)]
-    query = f"{word} number{number}"
-
-    def answer(mode, k):
-        recalls = Recalls(projections_of(store), spans_at=lambda *_, **__: spans, append=lambda *_: ORIGIN)
-        asked = Question(query=query, k=k, mode=mode, session="any", lineage=True, min_relevance=0.0)
-        return [hit.position for hit in recalls.ask(asked).recall.hits]
-
-    matching = {turn.position for turn in visible if set(turn.text.split()) & set(query.split())}
-    assert answer("vector", 5) == nearest(visible, query)[:5]
-    assert set(answer("vector", 100)) == {turn.position for turn in visible}
-    assert set(answer("text", 100)) == matching
-    assert set(answer("hybrid", 100)) == {turn.position for turn in visible}
-
-
-def nearest(turns, query):
-    """Positions by cosine similarity, best first."""
-    encoder = HashEncoder()
-    vectors = encoder.encode([turn.text for turn in turns])
-    scores = vectors @ encoder.encode([query])[0]
-    order = np.lexsort([[turn.position for turn in turns], -scores]) if turns else []
-    return [turns[n].position for n in order]
 
 
 def test_no_spans_are_not_the_same_as_no_filter():

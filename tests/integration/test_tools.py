@@ -153,14 +153,6 @@ def test_a_timeline_asks_for_the_time_of_saying(asked):
     assert "It rains." not in today.result
 
 
-def test_an_unexpected_error_is_a_refusal_too(asked, monkeypatch, caplog):
-    """With a traceback in the log."""
-    monkeypatch.setattr(AsyncMemoryStore, "status", None)
-    (refusal,) = asked(("status", {}))
-    assert str(refusal).startswith("internal error: TypeError")
-    assert "Traceback" in caplog.text
-
-
 def test_a_memory_that_is_read_only_offers_what_reads():
     """And all of that."""
     reading = {name for name, tool in TOOLS.items() if tool.effect == "reads"} | {"working_memory"}

@@ -4,58 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import threading
 from contextlib import suppress
 
 import httpx2
 import pytest
 
-from mnemolog import MemoryStore
 from mnemolog.server.application import serve_store
 from mnemolog.server.http.config import ServerConfig
 from mnemolog.server.http.connections import SIGNALS
 from tests.server.serving import in_process, server, until
-from tests.support import WAIT_S, wait_until
-
-RECORDERS = 8
-
-
-def test_a_stop_under_load_loses_nothing_acknowledged_and_cuts_no_answer(folder):
-    """Each client gets whole answers or an error; a turn is in the log if its answer came, at most once if not."""
-    acknowledged, refused = set(), []
-    with server(folder) as (url, process):
-        httpx2.post(f"{url}/v1/sessions", json={"id": "trip"}, timeout=WAIT_S).raise_for_status()
-
-        def record(client_number):
-            with httpx2.Client(timeout=WAIT_S) as client:
-                for number in range(1_000_000):
-                    text = f"{client_number}/{number}"
-                    try:
-                        answer = client.post(f"{url}/v1/sessions/trip/turns", json={"role": "user", "text": text})
-                    except httpx2.TransportError:
-                        return
-                    if answer.status_code != 200:
-                        refused.append(answer.json()["status"])
-                        return
-                    assert answer.json()["text"] == text
-                    acknowledged.add(text)
-
-        recorders = [threading.Thread(target=record, args=(number,)) for number in range(RECORDERS)]
-        for recorder in recorders:
-            recorder.start()
-        wait_until(lambda: len(acknowledged) > 5 * RECORDERS, what="turns to be acknowledged")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(WAIT_S) == 0
-        for recorder in recorders:
-            recorder.join()
-        assert process.errors() == ""
-    assert set(refused) <= {503}
-    with MemoryStore.open(folder, model=None, create=False) as store:
-        kept = [turn.text for turn in store.turns("trip", limit=100_000)]
-        assert store.verify().sound
-    assert len(kept) == len(set(kept))
-    assert acknowledged <= set(kept)
-    assert len(kept) - len(acknowledged) <= RECORDERS
+from tests.support import WAIT_S
 
 
 def test_a_stop_accepts_no_new_connection_and_ends_idle_ones(folder):

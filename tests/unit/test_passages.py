@@ -72,12 +72,6 @@ def test_different_words_count_more_than_one_word_again_and_again():
     assert "They drank tea in Porto." in passage_of(text, "tea porto")
 
 
-def test_the_endings_of_the_language_of_the_store_are_removed():
-    """As in its text index."""
-    text = f"{FILLER * 20}Wir haben drei Wohnungen besichtigt. {FILLER * 20}"
-    assert "drei Wohnungen" in passage_of(text, "Wohnung", language="de")
-
-
 def test_a_passage_is_cut_between_sentences():
     """Not after an abbreviation, an initial or the number of a list item."""
     text = f"{FILLER * 20}Dr. J. Eide said, e.g. on Monday, that the ramp is steep. {FILLER * 20}"

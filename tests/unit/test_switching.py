@@ -228,16 +228,6 @@ def test_an_exact_retry_counts_as_done(log, reason):
         log.switch(reason, "t", from_="s", at=at)
 
 
-@pytest.mark.parametrize(
-    "fields", [{"to": ""}, {"to": "a\nb"}, {"to": 5}, {"title": "a\nb"}, {"scope": "/x"}, {"title": "x" * 257}]
-)
-def test_ids_names_and_scopes_are_checked(log, fields):
-    """Like those of `start_session`."""
-    asked = {"to": "t"} | fields
-    with pytest.raises(errors.InvalidInput):
-        log.switch(NEW, asked.pop("to"), **asked)
-
-
 def test_reasons_are_a_closed_list():
     """Another word is an error that names them."""
     assert [parse_switch_reason(word) for word in SWITCH_REASONS] == list(SwitchReason)

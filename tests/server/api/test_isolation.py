@@ -29,7 +29,6 @@ from tests.support import FakeClock
 SENTINEL = "heliotrope"
 """In everything that is outside of the token's scopes: texts, names, keys, ids, scopes, agents."""
 SCOPES = [f"{top}/{user}" for top in ("acme", "globex") for user in ("ada", "bob", "cem")]
-NAMED = {"session", "id", "to", "parent"}
 VOLATILE = re.compile(rb'"(digest|etag|log_id)":"[^"]*"|"elapsed[^,]*')
 
 
