@@ -129,8 +129,6 @@ class StoreParts(SharedParts, SessionParts):
         self.projections.stop()
         self.nodes.close()
         self.tokens.save_uses()
-        if self.visible.reads is not None:
-            self.visible.reads.close()
         self.prefetcher.close()
         self.wal_keeper.close()
         self.log.close()
@@ -156,12 +154,8 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
         raise errors.InvalidInput("receipts", "a receipt is recorded, and nothing can be with `read_only`")
     require_local(folder, allowed=chosen["allow_network_filesystem"])
     _require_own_folders(StoreLayout(folder))
+    reads = None if chosen["audit_reads"] is None else ReadsFile(local_path("audit_reads", chosen["audit_reads"]))
     log = _open_log(folder, address, clock, chosen)
-    try:
-        reads = None if chosen["audit_reads"] is None else ReadsFile(local_path("audit_reads", chosen["audit_reads"]))
-    except errors.MnemologError:
-        log.close()
-        raise
     scratch = _scratch(folder, log) if read_only and not _keeps_projections(folder, log) else None
     layout = StoreLayout(folder, None if scratch is None else scratch.path)
     projections = ProjectionSet(

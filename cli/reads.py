@@ -18,7 +18,7 @@ from mnemolog.domain.display import counted, dated
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.moments import parse_time
 from mnemolog.domain.scope import covers, parse_scope
-from mnemolog.infra.runtime.os_errors import as_store_error
+from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.infra.runtime.regular_files import open_file
 
 _DECODER: Final = msgspec.json.Decoder(Read)
@@ -27,7 +27,6 @@ _COLUMNS: Final[Columns[Read]] = {
     "actor": lambda read: read.actor,
     "operation": lambda read: read.operation,
     "scope": lambda read: ", ".join(read.scope),
-    "session": lambda read: read.session,
     "positions": lambda read: ", ".join(f"@{a}" if a == b else f"@{a}-{b}" for a, b in read.positions),
     "refused": lambda read: read.refused,
 }
@@ -56,7 +55,7 @@ def reads(
         if (actor is None or read.actor == actor)
         and (operation is None or read.operation == operation)
         and (within is None or not read.scope or any(covers(parse_scope(item), within) for item in read.scope))
-        and (position is None or read.shows(position))
+        and (position is None or any(first <= position <= last for first, last in read.positions))
         and (begin is None or to_micros("at", read.at) >= begin)
         and (not refused or read.refused)
     ]
@@ -65,11 +64,7 @@ def reads(
 
 def _lines(file: Path) -> Iterator[Read]:
     """Yield the lines of a file. Raises `InvalidInput` for one that is no read, with its number."""
-    try:
-        opened = open_file(file, follow=True)
-    except OSError as error:
-        raise as_store_error(error, file, access="read") from error
-    with opened as lines:
+    with mapped_to_store_errors(file, access="read"), open_file(file, follow=True) as lines:
         for number, line in enumerate(lines, 1):
             try:
                 yield _DECODER.decode(line)

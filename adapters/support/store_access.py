@@ -11,7 +11,6 @@ from mnemolog.aio.session import AsyncSession
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.aio.wrappers import run_in
-from mnemolog.application.read_audit import reading
 from mnemolog.application.session_list import SessionList
 from mnemolog.application.session_service import Sessions
 from mnemolog.application.switches import Switches
@@ -72,10 +71,7 @@ def tokens_of(store: MemoryStore) -> Tokens:
 
 def exported_lines(store: MemoryStore, *, after: When = ORIGIN, upto: When | None = None) -> Iterator[bytes]:
     """Return what `store.audit.export` writes, line by line. The lines raise `LogDamaged`; this as that method does."""
-    store.parts.boundary.require_none("audit.export")
-    first, last = store.audit._range("after", after, "upto", upto)
-    with reading(store.parts.visible, "audit.export") as shown:
-        shown.add(first + 1, last)
+    first, last = store.audit._to_export(after, upto)
     return map(encoded, export_lines(store.parts.log, after=first, upto=last))
 
 

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from functools import wraps
-from inspect import isfunction, signature
-from logging.handlers import WatchedFileHandler
+from inspect import isfunction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -21,7 +20,6 @@ from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.events import Event
 from mnemolog.domain.request import current_actor
 from mnemolog.domain.result import Result
-from mnemolog.domain.session import SessionHandle
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.infra.runtime.regular_files import open_descriptor
@@ -30,19 +28,17 @@ if TYPE_CHECKING:
     from mnemolog.application.visible_events import VisibleEvents
 
 Kind = TypeVar("Kind", bound=type)
-_NOT_AUDITED: Final = """
-open close within session start_session end_session record record_many switch forget distrust trust_again
-assert_fact retract_fact retract_facts rewind branch end at prefetch judge append_head
-head position_at verify status backup rebuild erasures pending_erasures
-"""
-NOT_AUDITED: Final = frozenset(_NOT_AUDITED.split())
+NOT_AUDITED: Final = {
+    *("open", "close", "within", "session", "start_session", "end_session", "record", "record_many", "switch"),
+    *("forget", "distrust", "trust_again", "assert_fact", "retract_fact", "retract_facts", "rewind", "branch", "end"),
+    *("at", "prefetch", "judge", "append_head", "head", "position_at", "verify", "status", "backup", "rebuild"),
+    *("erasures", "pending_erasures"),
+}
 """Public methods that write, or that show no content."""
 
 
 class Read(Result, frozen=True, kw_only=True):
     """A line of the file: one call. It holds no text of the store, and none that was asked."""
-
-    _columns: ClassVar[tuple[str, ...]] = ("at", "actor", "operation", "scope", "session", "positions", "refused")
 
     at: datetime
     actor: str
@@ -50,15 +46,10 @@ class Read(Result, frozen=True, kw_only=True):
     """As in the table of operations; `console` and its path for a page."""
     scope: tuple[str, ...]
     """Where: as asked, else what the caller may see. Empty for everywhere."""
-    session: str = ""
     positions: tuple[tuple[int, int], ...] = ()
     """Log positions that were shown, as ranges, both ends included."""
     refused: str = ""
     """The error that the caller got instead of an answer; empty if it was answered."""
-
-    def shows(self, position: int) -> bool:
-        """Whether it showed this position."""
-        return any(first <= position <= last for first, last in self.positions)
 
 
 _HOLD_NOTHING: Final = frozenset((str, int, float, bool, bytes, datetime))
@@ -92,30 +83,26 @@ class Shown:
                 self.collect(item)
 
 
-class ReadsFile(WatchedFileHandler):
-    """The file. The host may rotate it: one that was moved away is made again."""
+class ReadsFile:
+    """The file. It is opened for each line, so the host may move it away: the next line makes it again."""
 
     def __init__(self, path: Path) -> None:
         """Raises `StoreNotWritable`."""
-        with mapped_to_store_errors(path):
-            super().__init__(path)
-
-    def _open(self) -> Any:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-        return os.fdopen(open_descriptor(Path(self.baseFilename), flags, follow=True), "ab", buffering=0)
+        self._path = path.absolute()
+        self._append(b"")
 
     def write(self, read: Read) -> None:
-        """Append a line at once. Raises `StoreNotWritable`, `StorageFull`: then the caller gets no answer."""
-        line = to_printable_json(read) + b"\n"
-        self.acquire()
-        try:
-            with mapped_to_store_errors(Path(self.baseFilename)):
-                self.reopenIfNeeded()
-                stream: Any = self.stream
-                if stream.write(line) != len(line):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        finally:
-            self.release()
+        """Append a line. Raises `StoreNotWritable`, `StorageFull`: then the caller gets no answer."""
+        self._append(to_printable_json(read) + b"\n")
+
+    def _append(self, line: bytes) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        with (
+            mapped_to_store_errors(self._path),
+            os.fdopen(open_descriptor(self._path, flags, follow=True), "ab", buffering=0) as file,
+        ):
+            if file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 _SHOWN: Final[ContextVar[Shown | None]] = ContextVar("mnemolog_shown", default=None)
@@ -123,9 +110,7 @@ _SHOWN: Final[ContextVar[Shown | None]] = ContextVar("mnemolog_shown", default=N
 
 
 @contextmanager
-def reading(
-    visible: VisibleEvents, operation: str, *, scope: str | Sequence[str] = (), session: str = ""
-) -> Iterator[Shown]:
+def reading(visible: VisibleEvents, operation: str, *, scope: str | Sequence[str] = ()) -> Iterator[Shown]:
     """Write a line at the end of the block, with what it adds to `Shown`; within another such block, add to that."""
     outer, shown, refused = _SHOWN.get(), Shown(), ""
     if visible.reads is None or outer is not None:
@@ -139,28 +124,10 @@ def reading(
         raise
     finally:
         _SHOWN.reset(token)
-        _write(visible, operation, shown, scope=scope, session=session, refused=refused)
+        _write(visible, operation, shown, scope, refused)
 
 
-@contextmanager
-def not_shown() -> Iterator[None]:
-    """Write no line for what is read in the block: what of it is shown has a line of its own."""
-    token = _SHOWN.set(Shown())
-    try:
-        yield
-    finally:
-        _SHOWN.reset(token)
-
-
-def _write(
-    visible: VisibleEvents,
-    operation: str,
-    shown: Shown,
-    *,
-    scope: str | Sequence[str],
-    session: str,
-    refused: str = "",
-) -> None:
+def _write(visible: VisibleEvents, operation: str, shown: Shown, scope: str | Sequence[str], refused: str = "") -> None:
     merged = Shown()
     for first, last in sorted(shown.ranges):
         merged.add(first, last)
@@ -169,7 +136,6 @@ def _write(
         actor=current_actor(),
         operation=operation,
         scope=((scope,) if isinstance(scope, str) else tuple(scope)) if scope else visible.boundary.scopes,
-        session=session,
         positions=tuple(merged.ranges),
         refused=refused,
     )
@@ -193,29 +159,25 @@ def audited(prefix: str) -> Callable[[Kind], Kind]:
 
 
 def _audited(operation: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    named = list(signature(method).parameters)[1:2] == ["session"]
-
     @wraps(method)
     def call(self: Any, /, *args: Any, **given: Any) -> Any:
-        visible: VisibleEvents | None = getattr(self, "_visible", None)
-        if visible is None or visible.reads is None:
+        visible: VisibleEvents = self._visible
+        if visible.reads is None:
             return method(self, *args, **given)
-        of = given.get("session") or (args[0] if named and args else getattr(self, "id", ""))
-        about: dict[str, Any] = {
-            "scope": given.get("scope") or getattr(self, "scope", ""),
-            "session": of.id if isinstance(of, SessionHandle) else of if isinstance(of, str) else "",
-        }
-        with reading(visible, operation, **about) as shown:
+        scope: Any = given.get("scope") or getattr(self, "scope", "")
+        with reading(visible, operation, scope=scope) as shown:
             answer = method(self, *args, **given)
             if not isinstance(answer, Iterator):
                 shown.collect(answer)
                 return answer
-        return _followed(answer, visible, operation, about)
+        return _followed(answer, visible, operation, scope)
 
     return call
 
 
-def _followed(items: Iterator[Any], visible: VisibleEvents, operation: str, about: dict[str, Any]) -> Iterator[Any]:
+def _followed(
+    items: Iterator[Any], visible: VisibleEvents, operation: str, scope: str | Sequence[str]
+) -> Iterator[Any]:
     """Yield items; a line at the end has their positions. The line before the first one says that they were asked for.
 
     The caller's own calls come in between, so this is no block of `reading`.
@@ -228,4 +190,4 @@ def _followed(items: Iterator[Any], visible: VisibleEvents, operation: str, abou
             yield item
     finally:
         if outer is None:
-            _write(visible, operation, shown, **about)
+            _write(visible, operation, shown, scope)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from mnemolog.application.read_audit import audited
+from mnemolog.application.read_audit import audited, reading
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.context_audit import ContextAudit, audit_contexts
 from mnemolog.audit.diff import diff
@@ -171,8 +171,7 @@ class AuditService:
         owner only; an open file is written to directly. Raises `InvalidInput` if the path exists and `replace` is
         not set, `LogDamaged` at the first event whose digest is invalid, `StoreNotWritable`, `StorageFull`.
         """
-        self._visible.boundary.require_none("audit.export")
-        first, last = self._range("after", after, "upto", upto)
+        first, last = self._to_export(after, upto)
         target = local_path("file", file) if isinstance(file, str | Path) else file
         return export_log(self._log, target, after=first, upto=last, replace=replace, progress=progress)
 
@@ -278,6 +277,15 @@ class AuditService:
         """
         self._visible.boundary.require_none("audit.pending_erasures")
         return Results(self._forgetting.pending_erasures())
+
+    def _to_export(self, after: When, upto: When | None) -> tuple[Position, Position]:
+        """Return the positions after and up to which the log is exported: all in between are shown."""
+        with reading(self._visible, "audit.export") as shown:
+            self._visible.boundary.require_none("audit.export")
+            first, last = self._range("after", after, "upto", upto)
+            if last > first:
+                shown.add(first + 1, last)
+        return first, last
 
     def _range(self, first: str, after: When, last: str, upto: When | None) -> tuple[Position, Position]:
         begin = position_at(first, after, self._log)

@@ -16,12 +16,12 @@ _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 
 
 @contextmanager
-def mapped_to_store_errors(path: Path) -> Iterator[None]:
+def mapped_to_store_errors(path: Path, *, access: str = "write to") -> Iterator[None]:
     """Raise `StorageFull`, `OutOfDescriptors` or `StoreNotWritable` for `path` instead of an `OSError`."""
     try:
         yield
     except OSError as error:
-        raise as_store_error(error, path) from error
+        raise as_store_error(error, path, access=access) from error
 
 
 @contextmanager

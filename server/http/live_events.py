@@ -21,7 +21,7 @@ from starlette.responses import Response
 from mnemolog.adapters.support.store_access import boundary_of, clock_of, events_of, tokens_of, visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
-from mnemolog.application.read_audit import not_shown, reading
+from mnemolog.application.read_audit import reading
 from mnemolog.domain import structured_log
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encoding import to_printable_json
@@ -32,7 +32,7 @@ from mnemolog.domain.moments import When, position_at
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.scope import Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike
-from mnemolog.projections.history.timeline import Moment
+from mnemolog.projections.history.timeline import Moment, timeline
 from mnemolog.server.http.hints import as_plain
 from mnemolog.server.http.operation_table import EVENT_STREAM, Operation
 from mnemolog.server.http.serialization import Arguments
@@ -197,8 +197,7 @@ class Followers:
         head = events_of(store).head().position
         if head <= self._position:
             return []
-        with not_shown():
-            return _entries(islice(store.audit.timeline(after=self._position, upto=head), BATCH_MAX))
+        return _entries(store, self._position, head)
 
     async def _end_invalid(self, entries: list[_Entry]) -> None:
         """Send nothing more to callers whose token was revoked or has expired."""
@@ -352,9 +351,7 @@ class _Followed:
     def _read(self, store: MemoryStore, upto: Position) -> list[_Entry]:
         after = min(self._position, upto)
         upto = min(upto, Position(after + READ_MAX))
-        with not_shown():
-            moments = store.audit.timeline(after=after, upto=upto, session=self._wanted.session)
-            found = _entries(islice(moments, BATCH_MAX))
+        found = _entries(store, after, upto, self._wanted.session)
         if len(found) < BATCH_MAX:
             self._position = max(self._position, upto)
         else:
@@ -372,7 +369,14 @@ class _Followed:
         return [item for item in entries if self._wanted.holds(item)]
 
 
-def _entries(moments: Any) -> list[_Entry]:
+def _entries(store: MemoryStore, after: Position, upto: Position, session: str | None = None) -> list[_Entry]:
+    """Return the next events, of all sessions or of one. The audit of reads has them when they are sent.
+
+    Raises `UnknownSession`.
+    """
+    visible = visible_of(store)
+    of = None if session is None else visible.state(session).session
+    moments = timeline(events_of(store), visible.read, after=after, upto=upto, session=of)
     return [
         _Entry(
             moment.position,
@@ -388,7 +392,7 @@ def _entries(moments: Any) -> list[_Entry]:
             ),
             b"id: %d\ndata: %b\n\n" % (moment.position, to_printable_json(moment, enc_hook=as_plain)),
         )
-        for moment in moments
+        for moment in islice(moments, BATCH_MAX)
     ]
 
 

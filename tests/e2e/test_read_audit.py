@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from io import BytesIO
 
 import httpx2
 import pytest
@@ -58,8 +59,8 @@ def test_a_line_says_who_read_what_where_and_no_text(store, file):
     head = store.head()
     with acting_as("alice"):
         hits = store.recall("ferry of ada", scope="acme/ada")
-    assert last(file, "actor", "operation", "scope", "session", "positions", "refused") == (
-        *("alice", "recall", ["acme/ada"], ""),
+    assert last(file, "actor", "operation", "scope", "positions", "refused") == (
+        *("alice", "recall", ["acme/ada"]),
         [[hits[0].position] * 2],
         "",
     )
@@ -74,6 +75,7 @@ def test_a_line_says_who_read_what_where_and_no_text(store, file):
         "facts": store.facts,
         "audit.event": partial(store.audit.event, 2),
         "replay": partial(store.replay, to=2),
+        "audit.export": partial(store.audit.export, BytesIO(), after=1),
     }.items():
         before = len(lines(file))
         read()
@@ -81,6 +83,7 @@ def test_a_line_says_who_read_what_where_and_no_text(store, file):
         reads[name] = last(file, "operation", "positions")
     assert {name for name, _ in reads.values()} == reads.keys()
     assert [reads[name][1] for name in ("session.turns", "turns", "find", "audit.event")] == [[[2, 2]]] * 4
+    assert reads["audit.export"][1] == [[2, head.position]]
     assert store.head() == head
     assert "ferry" not in file.read_text()
 
@@ -89,10 +92,7 @@ def test_what_is_refused_leaves_a_line(store, file):
     """With the name of the error."""
     with pytest.raises(errors.UnknownSession):
         store.within("acme/ada").turns("bob")
-    assert last(file, "operation", "scope", "session", "positions", "refused") == (
-        *("turns", ["acme/ada"], "bob", []),
-        "UnknownSession",
-    )
+    assert last(file, "operation", "scope", "positions", "refused") == ("turns", ["acme/ada"], [], "UnknownSession")
 
 
 def test_what_is_yielded_is_written_when_it_ends_and_other_reads_come_in_between(store, file):
