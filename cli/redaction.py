@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -13,12 +12,19 @@ import typer
 from mnemolog.audit.secret_scan import Secret
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app, typed
 from mnemolog.cli.arguments import open_store
-from mnemolog.cli.output import answer, console
+from mnemolog.cli.output import Columns, answer, console, print_table
 from mnemolog.cli.progress import bar
 from mnemolog.domain.display import counted
 
 POSITIONS_MAX: Final = 500
 """How many positions the command that forgets them names; the next scan finds the others."""
+_COLUMNS: Final[Columns[Secret]] = {
+    "position": lambda secret: f"@{secret.position}",
+    "kind": lambda secret: secret.kind,
+    "field": lambda secret: secret.field,
+    "session": lambda secret: secret.session or "",
+    "characters": lambda secret: str(secret.length),
+}
 
 
 @app.command("redaction", cls=StoreCommand)
@@ -51,12 +57,9 @@ def scan_secrets(store: Store, as_json: AsJson = False) -> None:
 
 def _show(found: Sequence[Secret], *, store: Path) -> None:
     """Print the secrets, and the command that shows what forgetting them would take."""
-    out = console()
-    rows = [(f"@{item.position}", item.kind, item.field, item.session or "", item.masked) for item in found]
-    out.rows(("position", "kind", "field", "session", "secret"), rows)
-    kinds = ", ".join(f"{kind} {number}" for kind, number in sorted(Counter(item.kind for item in found).items()))
-    out.line(f"{counted(len(rows), 'secret')}{kinds and ': '}{kinds}")
+    print_table(found, _COLUMNS)
+    console().line(counted(len(found), "secret"))
     if found:
         positions = list(dict.fromkeys(item.position for item in found))[:POSITIONS_MAX]
-        out.line("make them invalid where they are used: backups hold them; then see what would be forgotten:")
-        out.line(typed("forget", store, *(part for at in positions for part in ("--position", at)), "--dry-run"))
+        console().line("make them invalid where they are used: backups hold them; then see what would be forgotten:")
+        console().line(typed("forget", store, *(part for at in positions for part in ("--position", at)), "--dry-run"))

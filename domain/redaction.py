@@ -21,7 +21,7 @@ from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.item_events import ItemPut
 from mnemolog.domain.stream_fold import Past
-from mnemolog.domain.thread_events import Blob, ThreadPruned
+from mnemolog.domain.thread_events import Blob
 from mnemolog.domain.threads import pack, unpack
 
 E = TypeVar("E", bound=Event)
@@ -115,43 +115,13 @@ def secrets_in(text: str) -> list[Found]:
     return sorted(found, key=lambda item: (item.begin, -item.end))
 
 
-def _replaced(text: str, found: list[Found], *, same_length: bool = False) -> str:
-    """Return a text without secrets. What overlaps with one before it has no mark of its own."""
-    parts, done = list[str](), 0
-    for begin, end, kind in found:
-        if end > done:
-            mark, length = f"[REDACTED:{kind}]" if begin >= done else "", end - max(begin, done)
-            if same_length:
-                mark = mark.ljust(length, "*") if len(mark) <= length else "*" * length
-            parts += text[done:begin], mark
-            done = end
-    return "".join((*parts, text[done:]))
-
-
-CONTENT: Final[dict[type[Event], tuple[str, ...]]] = {
-    events.SessionStarted: ("title", "reason"),
-    events.TurnRecorded: ("text", "speaker", "tool_calls", "metadata", "original"),
-    events.SessionEnded: ("reason",),
-    events.SessionResumed: ("reason",),
-    events.ValueSet: ("value",),
-    events.TaskChanged: ("description", "status"),
-    events.NoteAdded: ("text",),
-    events.CheckpointCreated: ("name", "description"),
-    events.FactAsserted: ("value",),
-    events.FactRetracted: ("reason",),
-    events.SessionSwitched: ("reason",),
-    events.SourceDistrusted: ("reason",),
-    events.SourceTrusted: ("reason",),
-    events.RecallServed: (
-        *("query", "topic_searched", "speakers", "metadata", "weights", "scope", "scopes", "session", "beside"),
-    ),
-    events.ContextServed: ("recall", "of", "sessions", "values"),
-    events.RecallJudged: ("by",),
-    events.ForgetRequested: ("reason",),
-    ItemPut: ("value",),
-    ThreadPruned: ("reason",),
+CONTENT: Final = {
+    *("title", "reason", "text", "speaker", "tool_calls", "metadata", "value", "values", "description", "status"),
+    *("name", "query", "topic_searched", "speakers", "weights", "recall", "of", "by"),
 }
-"""The fields of events that are content: secrets there are replaced. Blobs of threads are redacted before packing."""
+"""Fields of events that are content: secrets there are replaced. Blobs of threads are redacted before packing."""
+ASKED: Final = {"scope", "scopes", "session", "sessions", "beside"}
+"""Fields of receipts that say what was asked: content, too."""
 NAMES: Final[dict[type[Event], tuple[str, ...]]] = {
     events.SessionStarted: ("agent", "scope"),
     events.ValueSet: ("key",),
@@ -159,10 +129,15 @@ NAMES: Final[dict[type[Event], tuple[str, ...]]] = {
     ItemPut: ("key",),
 }
 """The fields that give something a name: an event with a secret there is refused, for content is found by its name."""
+_RECEIPTS: Final = (events.RecallServed, events.ContextServed)
+_REPLACED: Final = {
+    kind: [name for name in kind.__struct_fields__ if name in CONTENT or (kind in _RECEIPTS and name in ASKED)]
+    for kind in events.EVENT_TYPES.values()
+}
 
 
 class Redaction:
-    """Replaces the secrets of one event, and counts them by kind.
+    """Replaces the secrets of one event, counts them by kind, and has what it `found` with its kind.
 
     `function` replaces what else a caller wants. In a store that replaces none, it is not `on`, and changes nothing.
     """
@@ -170,6 +145,7 @@ class Redaction:
     def __init__(self, function: Redact | None = None, *, on: bool = True) -> None:
         self.on, self._function = on, function
         self.counts: dict[str, int] = {}
+        self.found: dict[str, str] = {}
 
     def event(self, event: E) -> E:
         """Return an event without secrets, with their number by kind. Raises `InvalidInput` for one in a name."""
@@ -177,7 +153,7 @@ class Redaction:
             return event
         for name in ("actor", *NAMES.get(type(event), ())):
             require_none(name, getattr(event, name))
-        changed = self.fields(event, *CONTENT.get(type(event), ()))
+        changed = self.fields(event, *_REPLACED.get(type(event), ()))
         if isinstance(event, events.TurnRecorded) and isinstance(changed, events.TurnRecorded) and event.original:
             changed = msgspec.structs.replace(changed, original=self._original(event, event.original, changed.text))
         counts = self.counts or event.redacted  # A thread was counted as it was packed.
@@ -195,7 +171,7 @@ class Redaction:
                 return self.text(value)
             case list():
                 items = [self.value(item) for item in value]
-                return items if any(one is not other for one, other in zip(items, value, strict=True)) else value
+                return value if items == value else items
             case dict():
                 changed = dict[str, Any]()
                 for key, item in value.items():
@@ -203,10 +179,9 @@ class Redaction:
                     while named in changed:
                         named += "'"
                     changed[named] = self.text(item, of=key) if isinstance(item, str) else self.value(item)
-                same = all(changed.get(key, value) is item for key, item in value.items())
-                return value if same else changed
+                return value if changed == value else changed
             case Event():
-                return self.event(value)
+                return self.fields(value, *_REPLACED[type(value)])
             case _:
                 return value
 
@@ -214,12 +189,11 @@ class Redaction:
         """Return a text without secrets. With `of` it is the value of that key, which may tell what it is."""
         if not self.on:
             return text
-        before = f"{of}: " if of else ""
-        found = secrets_in(before + text)
-        if before:
-            found = [item._replace(begin=max(item.begin, len(before))) for item in found if item.end > len(before)]
+        whole = f"{of}: {text}" if of else text
+        start = len(whole) - len(text)
+        found = [item._replace(begin=max(item.begin, start)) for item in secrets_in(whole) if item.end > start]
         if found:
-            text = _replaced(before + text, found)[len(before) :]
+            text = self._replaced(whole, found)[start:]
         if self._function is not None:
             text = self._function(text)
             if not isinstance(text, str):
@@ -239,9 +213,22 @@ class Redaction:
         except UNDECODABLE:
             text = data.decode("latin-1")
             found = secrets_in(text)
-            return self._counted(_replaced(text, found, same_length=True)).encode("latin-1") if found else data
+            return self._counted(self._replaced(text, found, same_length=True)).encode("latin-1") if found else data
         changed = self.value(value)
         return data if changed is value else to_json(changed)
+
+    def _replaced(self, text: str, found: list[Found], *, same_length: bool = False) -> str:
+        """Return a text without secrets. What overlaps with one before it has no mark of its own."""
+        parts, done = list[str](), 0
+        for begin, end, kind in found:
+            self.found.setdefault(text[begin:end], kind)
+            if end > done:
+                mark, length = f"[REDACTED:{kind}]" if begin >= done else "", end - max(begin, done)
+                if same_length:
+                    mark = mark.ljust(length, "*") if len(mark) <= length else "*" * length
+                parts += text[done:begin], mark
+                done = end
+        return "".join((*parts, text[done:]))
 
     def _counted(self, text: str) -> str:
         for kind in MARKER.findall(text) if "[REDACTED:" in text else ():
@@ -251,9 +238,7 @@ class Redaction:
     def _original(self, turn: events.TurnRecorded, blob: Blob, text: str) -> Blob:
         """Return the original of a turn without secrets, packed with the text that the turn has now."""
         before = unpack(blob, dictionary=turn.text.encode())
-        counts = self.counts.copy()  # The text of the turn holds the same secrets: they are counted there.
-        data = self.data(before)
-        self.counts = counts
+        data = Redaction(self._function).data(before)  # The text has the same secrets: they are counted there.
         return blob if data is before and text is turn.text else pack(blob.kind, data, dictionary=text.encode())
 
 

@@ -121,7 +121,7 @@ def test_without_it_everything_is_recorded_as_it_is(folder, tmp_path):
         assert {secret.position for secret in found} >= set(expected)
         assert len(expected) > 20
         assert SECRET not in found.to_json()
-        assert {secret.masked for secret in found} == {"ghp_… (40 characters)"}
+        assert {secret.length for secret in found} == {40}
         assert store.audit.scan_secrets(after=expected[-1]) == []
 
 
@@ -237,7 +237,7 @@ def test_the_command_line_scans_and_switches(run, tmp_path):
     run("record", memory, "trip", SAID, "--start")
     scanned = run("scan-secrets", memory)
     assert SECRET not in scanned.stdout
-    assert "1 secret: github 1" in scanned.stdout
+    assert "1 secret\n" in scanned.stdout
     forget = scanned.stdout.splitlines()[-1].strip("`").split()
     assert forget[:2] == ["mnemolog", "forget"]
     assert "1 event would be forgotten: 1 turn" in run(*forget[1:]).stdout
