@@ -161,8 +161,8 @@ def audited(prefix: str) -> Callable[[Kind], Kind]:
 def _audited(operation: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(self: Any, /, *args: Any, **given: Any) -> Any:
-        visible: VisibleEvents = self._visible
-        if visible.reads is None:
+        visible: VisibleEvents | None = getattr(self, "_visible", None)
+        if visible is None or visible.reads is None:
             return method(self, *args, **given)
         scope: Any = given.get("scope") or getattr(self, "scope", "")
         with reading(visible, operation, scope=scope) as shown:
