@@ -18,7 +18,7 @@ from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import Clock
-from mnemolog.domain.distrust import DISTRUST_STREAM
+from mnemolog.domain.events import DISTRUST_STREAM
 from mnemolog.domain.language import parse_language
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.options import with_defaults

@@ -17,7 +17,6 @@ from mnemolog.application.switches import SwitchHow
 from mnemolog.audit.verification import verify_store
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
-from mnemolog.domain.distrust import new_distrust
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text
@@ -620,7 +619,6 @@ class MemoryStore(OfOneProcess):
         session: SessionLike | Sequence[SessionLike] = (),
         actor: str = "",
         maker: str = "",
-        scope: str | Sequence[str] = "",
         reason: str,
         dry_run: bool = False,
     ) -> Distrust:
@@ -635,24 +633,23 @@ class MemoryStore(OfOneProcess):
         - `session`: sessions, with all that is said and asserted in them
         - `actor`: what this actor appended and will append
         - `maker`: the facts that this program found and will find
-        - `scope`: only what is at or below this scope, or any of several
         - `reason`: why, up to 256 bytes; it stays readable
         - `dry_run`: only count
 
         No recall, context, prefetched answer, list of messages or fact has them, nor facts that rest on such turns
         alone. `turns`, `find` and the history show them, marked. Answers as of an earlier position do not change.
+        A store for one scope (`within`) distrusts only what is at or below it.
         Raises `InvalidInput`, `UnknownSession`: nothing was written.
         """
         sessions = session if isinstance(session, Sequence) and not isinstance(session, str) else [session]
-        source = new_distrust(
-            turns=[positions] if isinstance(positions, int) else positions,
-            sessions=[self.parts.visible.id_of(item) for item in sessions],
+        return self.parts.distrusts.distrust(
+            [positions] if isinstance(positions, int) else positions,
+            [self.parts.visible.id_of(item) for item in sessions],
             actor=actor,
             maker=maker,
-            scopes=self.parts.boundary.narrow(parse_scopes(scope)),
             reason=reason,
+            dry_run=dry_run,
         )
-        return self.parts.distrusts.distrust(source, dry_run=dry_run)
 
     def trust_again(self, distrust: int, *, reason: str = "") -> Distrust:
         """End a distrust, given its position. What another one covers stays distrusted.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -54,30 +54,29 @@ def distrust(
     ] = None,
     actor: Annotated[str, typer.Option(help="What this actor appended and will append.")] = "",
     maker: Annotated[str, typer.Option(help="The facts that this program found and will find.")] = "",
-    scope: Annotated[str, typer.Option(metavar="PATH", help="Only what is at or below this scope.")] = "",
     undo: Annotated[int | None, typer.Option(metavar="POSITION", help="End the distrust at this position.")] = None,
     reason: Annotated[str, typer.Option(help="The reason; it stays readable.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it nothing is changed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it nothing is distrusted.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show nothing of a source as an answer, until --undo. Without --yes, only count what it covers.
 
     Example: mnemolog distrust memory/ @2 @3 --reason "a forged page" --yes
     """
-    if undo is not None and (positions or session or actor or maker or scope):
+    if undo is not None and (positions or session or actor or maker):
         raise typer.BadParameter("use --undo alone, with a reason if there is one")
     with open_store(store, create=False) as opened:
-        if undo is None:
-            sessions = [session_called(opened, given).id for given in session or ()]
-            about: dict[str, Any] = {"actor": actor, "maker": maker, "scope": scope, "reason": reason}
-            made = opened.distrust(positions=positions or (), session=sessions, **about, dry_run=not yes)
+        if undo is not None:
+            made, done = opened.trust_again(undo, reason=reason), "trusted again"
         else:
-            known = None if yes else next((item for item in opened.distrusts() if item.position == undo), None)
-            made = known or opened.trust_again(undo, reason=reason)
-    done = "trusted again" if undo is not None and yes else "distrusted" if yes else "covered"
+            sessions = [session_called(opened, given).id for given in session or ()]
+            made = opened.distrust(
+                positions=positions or (), session=sessions, actor=actor, maker=maker, reason=reason, dry_run=not yes
+            )
+            done = "covered" if made.position is None else "distrusted"
     covers = counted(made.covers, "turn or fact", "turns and facts")
     answer(made, f"{describe(made.source)}: {covers} {done}", as_json=as_json)
-    if not yes:
+    if made.position is None:
         remark("nothing was changed", hint="add --yes to do it")
         raise typer.Exit(EXIT_FAILED)
 
@@ -108,6 +107,6 @@ def _show_effects(found: Effects) -> None:
     out.line("came after, possibly because of it")
     for after in found.came_after:
         out.line(f"    {counted(len(after.turns), 'turn')} of {after.session} after @{after.after}")
-    since = "" if found.receipts_since is None else f" since {dated(found.receipts_since)}"
+    since = "there are no receipts" if found.receipts_since is None else f"receipts since {dated(found.receipts_since)}"
     gone = f"; {found.forgotten_receipts:,} were forgotten" if found.forgotten_receipts else ""
-    out.line(f"known from {counted(found.receipts, 'receipt')}{since}{gone}", style="dim")
+    out.line(f"{since}{gone}", style="dim")

@@ -493,6 +493,9 @@ FOREIGN_STREAMS: Final = "eventsourcing."
 RECALLS_STREAM: Final = "recalls"
 """The stream of receipts."""
 
+DISTRUST_STREAM: Final = "distrust"
+"""The stream of what is distrusted, and of what is trusted again."""
+
 EVENT_TYPES: Final[dict[str, type[Event]]] = {
     event_type.topic: event_type
     for event_type in (

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import is_in_calendar
-from mnemolog.domain.distrust import DISTRUST_STREAM
 from mnemolog.domain.errors import MnemologError
 from mnemolog.domain.events import (
+    DISTRUST_STREAM,
     CheckpointCreated,
     CheckpointRestored,
     ContentErased,

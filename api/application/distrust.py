@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.clock import UtcTime, to_datetime
-from mnemolog.domain.distrust import DISTRUST_STREAM, checked_reason
-from mnemolog.domain.events import RecordedEvent, SourceDistrusted, SourceTrusted
+from mnemolog.domain.events import DISTRUST_STREAM, RecordedEvent, SourceDistrusted, SourceTrusted
+from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_label, checked_text
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
@@ -40,8 +40,20 @@ class Distrusts:
     def __init__(self, visible: VisibleEvents, projections: ProjectionSet) -> None:
         self._visible, self._projections, self._log = visible, projections, visible.log
 
-    def distrust(self, source: SourceDistrusted, *, dry_run: bool) -> Distrust:
+    def distrust(
+        self, turns: Iterable[int], sessions: Iterable[str], *, actor: str, maker: str, reason: str, dry_run: bool
+    ) -> Distrust:
         """Append that sources are distrusted. See `MemoryStore.distrust`."""
+        source = SourceDistrusted(
+            turns=sorted({checked_position("positions", position) for position in turns}),
+            sessions=sorted(set(sessions)),
+            appended_by=checked_label("actor", actor) if actor else "",
+            maker=checked_label("maker", maker) if maker else "",
+            scopes=list(self._visible.boundary.scopes),
+            reason=checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX),
+        )
+        if not (source.turns or source.sessions or actor or maker):
+            raise errors.InvalidInput("positions", "say what to distrust: turns, sessions, an actor or a maker")
         self._visible.require(source.sessions, ())
 
         def work(tx: Transaction) -> RecordedEvent:
@@ -61,7 +73,9 @@ class Distrusts:
             raise errors.InvalidInput("distrust", f"position {position} distrusts nothing")
         if found.undone is not None:
             return found
-        ended = SourceTrusted(distrust=position, reason=checked_reason(reason) if reason else "")
+        ended = SourceTrusted(
+            distrust=position, reason=reason and checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
+        )
         return replace(found, undone=self._visible.transact(lambda tx: tx.append(DISTRUST_STREAM, ended)).position)
 
     def all(self) -> Iterator[Distrust]:

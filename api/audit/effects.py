@@ -8,7 +8,7 @@ from typing import Literal
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain.clock import Clock, UtcTime, to_datetime
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.events import ContextServed, RecallServed, RecordedEvent
+from mnemolog.domain.events import RECALLS_STREAM, ContextServed, RecallServed, RecordedEvent
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import Position
@@ -60,11 +60,9 @@ class Effects(Result, frozen=True, kw_only=True):
     """The facts that were asserted because of it, as they are now."""
     came_after: tuple[CameAfter, ...]
     receipts_since: UtcTime | None
-    """When the first receipt that shows something was kept; None if there is none."""
-    receipts: int
-    """How many receipts there are in all that show something."""
+    """When the first receipt was kept; None if there is none."""
     forgotten_receipts: int
-    """How many more were forgotten: what they showed is not known any more."""
+    """How many were forgotten: what they showed is not known any more."""
 
 
 def effects(visible: VisibleEvents, projections: ProjectionSet, clock: Clock, position: int) -> Effects:
@@ -81,7 +79,6 @@ def effects(visible: VisibleEvents, projections: ProjectionSet, clock: Clock, po
         facts = [fact for fact in resting if covered(visible.boundary.scopes, fact.scope)]
         receipts = dict(reversed(shown.receipts_of(connection, [*(fact.position for fact in facts), at])))
         receipts |= dict.fromkeys((receipt for receipt, what in shown.receipts_of(connection, [at])), at)
-        first, kept = shown.kept(connection)
         branches = session_pages.branches(connection, turn.session)
     found = [
         _shown_in(item, item.event, receipts[item.position], at)
@@ -96,14 +93,13 @@ def effects(visible: VisibleEvents, projections: ProjectionSet, clock: Clock, po
     for item in found:
         if item.session is not None:
             began[item.session] = min(item.position, began.get(item.session, item.position))
-    forgotten = forgetting_history.forgotten(log)
+    forgotten, first = forgetting_history.forgotten(log), log.first_event(RECALLS_STREAM)
     return Effects(
         turn=turn,
         shown_in=tuple(found),
         rests_on=tuple(facts),
         came_after=tuple(_came_after(projections, began)),
-        receipts_since=None if first is None else to_datetime(log.recorded_at(first)),
-        receipts=kept,
+        receipts_since=None if first is None else to_datetime(first.recorded_at),
         forgotten_receipts=sum(item.topic in (RecallServed.topic, ContextServed.topic) for item in forgotten),
     )
 

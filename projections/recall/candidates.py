@@ -24,7 +24,7 @@ from mnemolog.projections.recall.question import TEXT, VECTOR, Question
 from mnemolog.projections.recall.repeated_questions import askings
 from mnemolog.projections.recall.request import Kind, Request, request_of
 from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found
-from mnemolog.projections.sql import distrust, queries
+from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.languages import languages_at
 from mnemolog.projections.sql.queries import Filters
@@ -180,8 +180,8 @@ def with_neighbours(
     if question.mode != VECTOR:
         offered = [position for leg in legs.values() for position in leg]
         rows = rows_around(connection, offered, spans=spans, allowed=offer.allowed, upto=offer.head)
-        if (at := offer.filters.trusted_at) is not None:
-            rows = rows.without(frozenset(distrust.among(connection, rows.positions, at)))
+        if offer.filters.distrusted:
+            rows = rows.without(offer.filters.distrusted)
         # Read again: the text index may have changed its language since the offer was made.
         if languages_at(connection, offer.head).indexed != offer.language:
             rows = in_language(connection, rows, offer.language)

@@ -336,7 +336,7 @@ class Recalls:
                 if question.lineage:
                     raise  # The views have no sessions' lineages.
         filters = question.filters(spans if question.lineage else None, self._projections.log)
-        return replace(filters, trusted_at=head if distrust.any_at(connection, head) else None)
+        return replace(filters, distrusted=distrust.all_at(connection, head))
 
     def _seen_by(self, session: str, *, head: Position) -> Spans:
         """Return what a session sees at `head`; of one that inherits from outside of the boundary, its own turns."""

@@ -37,7 +37,7 @@ DISTRUSTED: Final = sa.Table(
 
 # Made at import: `mnemolog.projections.sql.checked_json` has the reason.
 _SOURCE: Final = msgspec.json.Decoder(SourceDistrusted)
-_POSITIONS: Final = msgspec.json.Decoder(list[int])
+_POSITIONS: Final = msgspec.json.Decoder(frozenset[Position])
 _IN_SCOPES: Final = (
     "(?4 = '[]' OR EXISTS (SELECT 1 FROM json_each(?4) AS within WHERE scope = within.value "
     "OR (scope >= within.value || '/' AND scope < within.value || '0')))"
@@ -47,7 +47,6 @@ _TURNS: Final = (
     f"WHERE position BETWEEN ?1 AND ?2 AND {_IN_SCOPES} AND "
 )
 _FACTS: Final = f"SELECT position FROM facts WHERE position BETWEEN ?1 AND ?2 AND {_IN_SCOPES} AND "
-_ONE_OF: Final = "{} IN (SELECT value FROM json_each(?3))"
 _COUNTS: Final = "(undone IS NULL OR undone > {upto}) AND distrusts.position <= {upto}"
 
 
@@ -71,13 +70,11 @@ def of_fact(upto: str) -> str:
 
 _LASTING: Final = "SELECT position, undone, source FROM distrusts WHERE undone IS NULL OR undone > ?"
 _INSERT: Final = "INSERT OR IGNORE INTO distrusted (position, distrust) VALUES (?, ?)"
-_ANY: Final = f"SELECT 1 FROM distrusts WHERE {_COUNTS.format(upto='?1')} LIMIT 1"
 _ALL: Final = (
     "SELECT json_group_array(distrusted.position) FROM distrusted "
     f"CROSS JOIN distrusts ON distrusts.position = distrust WHERE {_COUNTS.format(upto='?1')}"
 )
 _AMONG: Final = f"SELECT value FROM json_each(?2) WHERE {of('value', '?1')} IS NOT NULL"
-_OF_FACTS: Final = f"SELECT position, {of_fact('?1')} FROM facts WHERE position IN (SELECT value FROM json_each(?2)) "
 
 
 def take(connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
@@ -103,17 +100,17 @@ def covered(
     connection: sa.Connection, source: SourceDistrusted, *, first: int = ORIGIN, last: int = INTEGER_MAX
 ) -> list[int]:
     """Return the positions of the turns and facts, in a range, that are of a source."""
-    found: list[tuple[str, Any]] = []
-    if source.turns:
-        found.append((_TURNS + _ONE_OF.format("position"), source.turns))
-    if source.sessions:
-        found += [(query + _ONE_OF.format("session"), source.sessions) for query in (_TURNS, _FACTS)]
-    if source.appended_by:
-        found += [(query + _ONE_OF.format("actor"), [source.appended_by]) for query in (_TURNS, _FACTS)]
-    if source.maker:
-        found.append((_FACTS + _ONE_OF.format("maker"), [source.maker]))
     scopes = listed(source.scopes)
-    rows = (fetch(connection, query, first, last, listed(values), scopes) for query, values in found if first <= last)
+    actors, makers = [source.appended_by], [source.maker]
+    wanted: list[tuple[str, str, Sequence[Any]]] = [
+        *((_TURNS, "position", source.turns), (_TURNS, "session", source.sessions), (_TURNS, "actor", actors)),
+        *((_FACTS, "session", source.sessions), (_FACTS, "actor", actors), (_FACTS, "maker", makers)),
+    ]
+    rows = (
+        fetch(connection, f"{query} {column} IN (SELECT value FROM json_each(?3))", first, last, listed(values), scopes)
+        for query, column, values in wanted
+        if any(values)
+    )
     return sorted({position for some in rows for (position,) in some})
 
 
@@ -124,13 +121,8 @@ def due(connection: sa.Connection) -> Iterator[tuple[int, int]]:
         yield from ((at, position) for at in covered(connection, source, last=undone or INTEGER_MAX))
 
 
-def any_at(connection: sa.Connection, upto: Position) -> bool:
-    """Whether anything is distrusted as of a position."""
-    return bool(fetch(connection, _ANY, upto))
-
-
-def all_at(connection: sa.Connection, upto: Position) -> list[int]:
-    """Return the turns and facts that are distrusted as of a position, in any order."""
+def all_at(connection: sa.Connection, upto: Position) -> frozenset[Position]:
+    """Return the turns and facts that are distrusted as of a position."""
     ((found,),) = fetch(connection, _ALL, upto)
     return _POSITIONS.decode(found)
 
@@ -138,12 +130,6 @@ def all_at(connection: sa.Connection, upto: Position) -> list[int]:
 def among(connection: sa.Connection, positions: Iterable[Position], upto: Position) -> set[Position]:
     """Return those of these turns that are distrusted as of a position."""
     return {position for (position,) in fetch(connection, _AMONG, upto, listed(list(positions)))}
-
-
-def of_facts(connection: sa.Connection, positions: Sequence[Position], upto: Position) -> dict[Position, Position]:
-    """Return those of these facts that are distrusted as of a position, each with the newest reason for it."""
-    found = fetch(connection, _OF_FACTS, upto, listed(positions))
-    return {position: distrust for position, distrust in found if distrust is not None}
 
 
 def states(connection: sa.Connection) -> dict[int, tuple[Position | None, int]]:

@@ -71,11 +71,12 @@ def fact(connection: sa.Connection, scope: str, key: str, known: Known) -> Fact 
 
 def history(connection: sa.Connection, scope: str, key: str, known: Known) -> list[Fact]:
     """Return every assertion of a key recorded up to a position, in the order of the log, with what became of it."""
-    query = f"SELECT {COLUMNS} FROM facts WHERE scope = ? AND key = ? AND position <= ? ORDER BY position"
-    rows = [Assertion._make(found) for found in fetch(connection, query, scope, key, known.upto)]
-    gone = distrust.of_facts(connection, [row.position for row in rows], known.upto)
-    trusted = [row for row in rows if row.position not in gone]
-    ordered = latest_first(trusted, valid_at=None, upto=known.upto)
+    query = (
+        f"SELECT {distrust.of_fact('?3')}, {COLUMNS} FROM facts "
+        "WHERE scope = ?1 AND key = ?2 AND position <= ?3 ORDER BY position"
+    )
+    rows = [(row[0], Assertion._make(row[1:])) for row in fetch(connection, query, scope, key, known.upto)]
+    ordered = latest_first([row for gone, row in rows if gone is None], valid_at=None, upto=known.upto)
     until: dict[int, int] = {}
     next_begins = None
     for _, group in groupby(ordered, key=attrgetter("valid_from")):
@@ -87,15 +88,15 @@ def history(connection: sa.Connection, scope: str, key: str, known: Known) -> li
     now = believed(item for item in ordered if item.valid_from <= known.valid_at)
     holds = () if now is None else now.positions
     found = []
-    for row in rows:
+    for gone, row in rows:
         state: FactState = "later" if row.valid_from > known.valid_at else "superseded"
         if row.retracted is not None and row.retracted <= known.upto:
             state = "retracted"
-        elif row.position in gone:
+        elif gone is not None:
             state = "distrusted"
         elif row.position in holds:
             state = "holds"
-        found.append(as_fact(row, state, until=until.get(row.position), distrusted=gone.get(row.position)))
+        found.append(as_fact(row, state, until=until.get(row.position), distrusted=gone))
     return found
 
 
@@ -116,7 +117,8 @@ def superseded(
     """
     query = (
         f"SELECT turn, {COLUMNS} FROM fact_evidence JOIN facts ON position = fact "
-        "WHERE turn IN (SELECT value FROM json_each(?)) AND position <= ? ORDER BY position"
+        "WHERE turn IN (SELECT value FROM json_each(?1)) AND position <= ?2 "
+        f"AND {distrust.of_fact('?2')} IS NULL ORDER BY position"
     )
     found = [(row[0], Assertion._make(row[1:])) for row in fetch(connection, query, listed(turns), upto)]
     if not found:
@@ -124,9 +126,8 @@ def superseded(
     last = fetch(connection, "SELECT recorded_at FROM facts WHERE position <= ? ORDER BY position DESC LIMIT 1", upto)
     known = Known(upto, Micros(max(last_turn(connection, upto=upto).recorded_at, last[0][0])))
     by, hold = dict[Position, Position](), set[Position]()
-    gone = distrust.of_facts(connection, [item.position for _, item in found], upto)
     for turn, item in found:
-        if not covered(scopes, item.scope) or item.position in gone:
+        if not covered(scopes, item.scope):
             continue
         now = belief(connection, item.scope, item.key, known)
         if item.retracted is not None and item.retracted <= upto:
@@ -154,8 +155,8 @@ def changes(connection: sa.Connection, scopes: Scopes, before: Known, after: Kno
         change = "added" if was == NOTHING else "changed" if has != NOTHING else "ended" if new else "retracted"
         decides = cast(Belief, old).decides.retracted if new is None else new.decides.position
         if decides is None or decides > after.upto:
-            gone = distrust.of_facts(connection, cast(Belief, old).positions, after.upto)
-            change, decides = "distrusted", max(gone.values())
+            gone = (item.distrusted for item in history(connection, scope, key, after))
+            change, decides = "distrusted", max(filter(None, gone))
         values: dict[str, Any] = {"before": _VALUE.decode(was), "after": _VALUE.decode(has), "position": decides}
         yield FactChange(scope=scope, key=key, change=cast(Any, change), **values)
 

@@ -17,7 +17,7 @@ from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Micros
 from mnemolog.domain.scope import Scopes
 from mnemolog.domain.spans import Span
-from mnemolog.projections.sql import distrust, position_blocks
+from mnemolog.projections.sql import position_blocks
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.position_blocks import (
     ROLE,
@@ -73,9 +73,7 @@ def _matching(connection: sa.Connection, filters: Filters) -> Bits:
         bits[_after_blocks(connection, filters, closed, end)] = True
     if filters.after is not None:
         bits[: filters.after + 1] = False
-    if filters.trusted_at is not None:
-        gone = np.array(distrust.all_at(connection, filters.trusted_at), dtype=np.int64)
-        bits[gone[gone <= end]] = False
+    bits[[position for position in filters.distrusted if position <= end]] = False
     return bits
 
 

@@ -49,8 +49,8 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     """Recorded at this position or before. Not the same as `upto`: later turns count in rankings."""
     metadata: Mapping[str, Any] = {}
     """Turns that have each of these keys with exactly this JSON value."""
-    trusted_at: Position | None = None
-    """Without turns that are distrusted as of this position. None if there are none, or if they are to be shown."""
+    distrusted: frozenset[Position] = frozenset()
+    """Without these turns."""
     upto: Position | None = None
     """Ignore turns after this position. None for the head."""
 

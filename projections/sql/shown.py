@@ -69,11 +69,6 @@ def showings(connection: sa.Connection, positions: Sequence[int], *, upto: Posit
     return {position: Showings(*counts) for position, *counts in fetch(connection, query, listed(positions), upto)}
 
 
-def kept(connection: sa.Connection) -> tuple[Position | None, int]:
-    """Return the first receipt that shows something, and how many there are."""
-    return tuple(fetch(connection, "SELECT min(receipt), count(DISTINCT receipt) FROM shown")[0])
-
-
 def erase(connection: sa.Connection, erased: ContentErased) -> None:
     """Delete the rows of erased versions of the stream of receipts. Idempotent."""
     for versions in erased.versions:

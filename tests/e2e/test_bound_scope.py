@@ -173,7 +173,7 @@ STORE = {
     "distrust": [
         lambda s: s.distrust(positions=[2], reason="x"),
         lambda s: s.distrust(session="bob", reason="x"),
-        lambda s: s.distrust(actor="x", scope=BOB, reason="x"),
+        lambda s: s.distrust(actor="x", reason="x"),
         lambda s: s.distrust(maker=SECRET, reason="x", dry_run=True).covers,
         lambda s: s.distrust(maker=SECRET[::-1], reason="x"),
     ],
