@@ -44,7 +44,7 @@ def standing_in(text: str) -> Iterator[Read]:
     # -> ['Always answer in metric']
 
     """
-    if len(text) >= TURN_CHARACTERS_MAX or not _HINT.search(text):
+    if len(text) >= TURN_CHARACTERS_MAX:
         return
     said = _NOT_SAID.sub(lambda found: " " * len(found[0]), text)
     for sentence in _SENTENCE.finditer(said):
@@ -90,13 +90,6 @@ def _after_lead(*alternatives: str) -> re.Pattern[str]:
     return _pattern(rf"(?:^|:\s|,\s(?=please\b))\W*(?:(?:{words})\b\W*)*{asking}({'|'.join(alternatives)})")
 
 
-_HINT: Final = _pattern(
-    r"\b(?:always|never|ever|from (?:now|here|this)|going forward|in (?:the )?future|in (?:all|every)|whenever|time I"
-    r"|(?:if|when) (?:I|we)|(?:for|in|with) (?:every|each|all|any)|no|use|call me|go by|pronouns|remember|in mind|note"
-    r"|prefer\w*|rather|favou?rite|stand|dislike|hate|can't|cannot|don[\u2019']t|do not|allerg\w*|intoleran\w*"
-    r"|\w+arian|vegan|teetotal|coeliac|celiac|more of an?|over|instead)\b"
-)
-"""Something that every standing statement has. Most turns have none of it."""
 _NOT_SAID: Final = re.compile(
     r"```.*?(?:```|\Z)|`[^`\n]*`|^[ \t]*>[^\n]*|\u201c[^\u201d]*\u201d|(?<!\w)\"[^\"\n]*\"|(?<!\w)'[^'\n]*'(?!\w)",
     re.DOTALL | re.MULTILINE,
