@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemolog.domain.standing import SENTENCE_CHARACTERS_MAX, TURN_CHARACTERS_MAX, StandingKind, standing_in
+from mnemolog.domain.standing import SENTENCE_CHARACTERS_MAX, TURN_CHARACTERS_MAX, standing_in
 
 SETS = Path(__file__).parents[2] / "benchmarks" / "conversations"
 
@@ -19,51 +19,31 @@ def read(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "said", "kind"),
     [
-        ("Thanks! Always answer in metric.", "Always answer in metric"),
-        ("ok, please never book anything before 9.", "never book anything before 9"),
-        ("could you always add a summary?", "always add a summary"),
-        ("From now on, no tables please.", "From now on, no tables please"),
-        ("Answer in German from now on.", "Answer in German from now on"),
-        ("No emojis. Thanks", "No emojis"),
-        ("Use British spelling", "Use British spelling"),
-        ("you can call me Tom", "call me Tom"),
-        ("Remember that I work nights", "Remember that I work nights"),
+        ("Thanks! Always answer in metric.", "Always answer in metric", "instruction"),
+        ("ok, please never book anything before 9.", "never book anything before 9", "instruction"),
+        ("could you always add a summary?", "always add a summary", "instruction"),
+        ("From now on, no tables please.", "From now on, no tables please", "instruction"),
+        ("Answer in German from now on.", "Answer in German from now on", "instruction"),
+        ("No emojis. Thanks", "No emojis", "instruction"),
+        ("Use British spelling", "Use British spelling", "instruction"),
+        ("you can call me Tom", "call me Tom", "instruction"),
+        ("Remember that I work nights", "Remember that I work nights", "instruction"),
+        ("When I ask for code, use Python", "When I ask for code, use Python", "conditional"),
+        ("So for every function you write, add a test", "for every function you write, add a test", "conditional"),
+        ("Use grams whenever I ask for a recipe", "Use grams whenever I ask for a recipe", "conditional"),
+        ("I'm vegetarian, what could I cook?", "I'm vegetarian", "preference"),
+        ("Well, I prefer trains to planes but can you find a flight?", "I prefer trains to planes", "preference"),
+        ("I\u2019d rather walk.", "I\u2019d rather walk", "preference"),
+        ("my favourite colour is green", "my favourite colour is green", "preference"),
+        ("I can't stand coriander!", "I can't stand coriander", "preference"),
+        ("I don't eat pork; and you?", "I don't eat pork", "preference"),
     ],
 )
-def test_an_instruction_is_read_from_where_it_begins(text, said):
-    """Each is one for every answer."""
-    assert read(text) == [(said, StandingKind.INSTRUCTION)]
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        "When I ask for code, use Python",
-        "For every function you write, add a docstring",
-        "Use grams whenever I ask for a recipe",
-    ],
-)
-def test_an_instruction_with_a_condition_says_so(said):
-    """It holds for some answers only."""
-    assert read(said) == [(said, StandingKind.CONDITIONAL)]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("I'm vegetarian, what could I cook?", "I'm vegetarian"),
-        ("Well, I prefer trains to planes but can you find a flight?", "I prefer trains to planes"),
-        ("I\u2019d rather walk.", "I\u2019d rather walk"),
-        ("my favourite colour is green", "my favourite colour is green"),
-        ("I can't stand coriander!", "I can't stand coriander"),
-        ("I don't eat pork; and you?", "I don't eat pork"),
-    ],
-)
-def test_a_preference_is_cut_from_the_match_to_the_request_behind_it(text, said):
+def test_a_statement_is_read_from_where_it_begins_to_the_request_behind_it(text, said, kind):
     """What comes before it, and what is asked, is no part of it."""
-    assert read(text) == [(said, StandingKind.PREFERENCE)]
+    assert read(text) == [(said, kind)]
 
 
 @pytest.mark.parametrize(
