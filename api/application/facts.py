@@ -137,8 +137,9 @@ class Facts:
         of = self._boundary.one(scope) if session is None else Scope(scope or "")  # That of a session is inside.
         given = with_defaults(FactHow, how)
         turns = [item.position if isinstance(item, Turn) else item for item in given["because"]]
-        about: dict[str, Any] = {"valid_from": given["valid_from"], "maker": given["maker"], "session": session}
-        event = new_fact(key=key, value=value, because=turns, **about)
+        event = new_fact(
+            key=key, value=value, valid_from=given["valid_from"], because=turns, maker=given["maker"], session=session
+        )
         if event.because:
             event = msgspec.structs.replace(event, said_at=self._said_at(given["because"]))
         wrong: list[FactRetracted] = []

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
+from mnemolog.domain.position import Position
 from mnemolog.projections.context.answer import BlockKind, ContextBlock, ContextPassage, LeftOut, WhyLeftOut
 from mnemolog.projections.context.rendering import (
     HEADING,
@@ -21,6 +22,7 @@ from mnemolog.projections.context.rendering import (
     written,
 )
 from mnemolog.projections.context.token_counting import Counter
+from mnemolog.projections.recall.answer import Hit
 
 FACTS_SHARE: Final = 0.2
 """Facts take at most this share of the budget. They come first and do not depend on the question."""
@@ -155,7 +157,7 @@ class Packing:
             if rank in shown:
                 self._passages.append(shown[rank])
             elif found:
-                self._left_out.append(_no_room(turn.at(LENGTHS[0])))
+                self._left_out.append(left_out(turn.at(LENGTHS[0]), WhyLeftOut.NO_ROOM))
 
     def _gain(self, turn: GrowingTurn, rank: int, step: int) -> float:
         """Return what a step gains for each of its tokens."""
@@ -192,7 +194,7 @@ class Packing:
             if self._passages:
                 last_passage = self._passages.pop()
                 if last_passage.relevance is not None:
-                    self._left_out.append(_no_room(last_passage))
+                    self._left_out.append(left_out(last_passage, WhyLeftOut.NO_ROOM))
             else:
                 self._left_out.append(_no_room_for(self._static.pop()))
         blocks = (*map(self._static_block, self._static), *map(self._passage_block, excerpts))
@@ -267,10 +269,12 @@ def _no_room_for(block: Static) -> LeftOut:
     return LeftOut(kind=block.kind, why=WhyLeftOut.NO_ROOM, name=block.name, position=position)
 
 
-def _no_room(passage: ContextPassage) -> LeftOut:
+def left_out(turn: Hit | ContextPassage, why: WhyLeftOut, *, newer: Position | None = None) -> LeftOut:
+    """Say why a turn is not shown."""
     return LeftOut(
         kind=BlockKind.PASSAGE,
-        why=WhyLeftOut.NO_ROOM,
-        position=passage.position,
-        relevance=passage.relevance,
+        why=why,
+        position=turn.position,
+        relevance=turn.relevance,
+        newer=newer,
     )

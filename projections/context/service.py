@@ -21,8 +21,8 @@ from mnemolog.domain.scope import Scope
 from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.values import is_expired
-from mnemolog.projections.context.answer import BlockKind, Context, ContextPassage, LeftOut, WhyLeftOut
-from mnemolog.projections.context.packing import FACTS_SHARE, GrowingTurn, Packing
+from mnemolog.projections.context.answer import Context, ContextPassage, WhyLeftOut
+from mnemolog.projections.context.packing import FACTS_SHARE, GrowingTurn, Packing, left_out
 from mnemolog.projections.context.receipts import receipt_of
 from mnemolog.projections.context.rendering import (
     Static,
@@ -203,9 +203,11 @@ class Contexts:
             found = {hit.position for hit in relevant}
             replies = self._marked([turn for turn in others if turn.position not in found], question, answer)
             packing.add_turns(list(replies.values()), found=False)
-        packing.leave_out([_repetition(hit, newest) for newest, older in repeated.items() for hit in older])
+        for newest, older in repeated.items():
+            packing.leave_out([left_out(hit, WhyLeftOut.REPETITION, newer=newest) for hit in older])
         shown = {passage.position for passage in packing.passages} | {hit.position for hit in relevant}
-        packing.leave_out([_irrelevant(hit) for hit in recall.hits if hit.position not in shown])
+        below = [hit for hit in recall.hits if hit.position not in shown]
+        packing.leave_out([left_out(hit, WhyLeftOut.BELOW_MIN_RELEVANCE) for hit in below])
         packed = packing.packed()
         return Context(
             query=recall.query,
@@ -376,25 +378,6 @@ def _passage_of(
         also_said=also_said,
         newer=None if hit is None or hit.newer is None else hit.newer.position,
         superseded_by=superseded_by if hit is None else hit.superseded_by,
-    )
-
-
-def _repetition(hit: Hit, newer: Position) -> LeftOut:
-    return LeftOut(
-        kind=BlockKind.PASSAGE,
-        why=WhyLeftOut.REPETITION,
-        position=hit.position,
-        relevance=hit.relevance,
-        newer=newer,
-    )
-
-
-def _irrelevant(hit: Hit) -> LeftOut:
-    return LeftOut(
-        kind=BlockKind.PASSAGE,
-        why=WhyLeftOut.BELOW_MIN_RELEVANCE,
-        position=hit.position,
-        relevance=hit.relevance,
     )
 
 

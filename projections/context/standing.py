@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
@@ -16,6 +16,7 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.standing import StandingKind
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Fact, StandingStatement
+from mnemolog.projections.recall.newer import Near
 from mnemolog.projections.recall.question import Question
 from mnemolog.projections.recall.service import Answer, Recalls
 from mnemolog.projections.sql import queries
@@ -33,9 +34,6 @@ SHOWN_MAX: Final = 8
 """How many instructions without a condition, and how many others, hold for a question."""
 SAME: Final = 0.85
 """Of turns that are so similar, the newest one says what holds."""
-
-Near = Callable[[Position, list[Position]], dict[Position, float]]
-"""Returns the similarities of turns (ascending) to another one."""
 
 
 class _Row(NamedTuple):

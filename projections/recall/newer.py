@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mnemolog.projections.recall.scoring import Scored
 
 Near = Callable[[Position, list[Position]], dict[Position, float]]
+"""Returns the similarities of turns (ascending) to another one."""
 SIMILAR: Final = 0.4
 """The least cosine similarity of the two. From 0.3 to 0.4 it makes no difference on changed facts."""
 CHARACTERS_MAX: Final = 400
@@ -44,8 +45,7 @@ def later_statement(
 ) -> Turn | None:
     """Return the most similar statement that the same user made after a turn, if it is similar enough.
 
-    It is one of the `offered` turns, of the same speaker and scope, and no question. `near` returns the similarities of
-    turns (ascending) to another one.
+    It is one of the `offered` turns, of the same speaker and scope, and no question.
     """
     n, user = rows.positions.index(position), Role.USER.value
     if rows.roles[n] != user:

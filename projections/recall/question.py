@@ -226,11 +226,11 @@ def question(
         metadata=_checked_metadata(metadata) if metadata else {},
         context_turns=context_turns,
         exchange=given["exchange"],
-        asked=_one_of("asked", given["asked"], get_args(Asked)),
-        superseded=_one_of("superseded", given["superseded"], get_args(Superseded)),
-        order=_one_of("order", given["order"], (None, *get_args(Order))),
-        about=_one_of("about", given["about"], (None, *get_args(About))),
-        cover=_one_of("cover", given["cover"], (None, True, False)),
+        asked=one_of("asked", given["asked"], get_args(Asked)),
+        superseded=one_of("superseded", given["superseded"], get_args(Superseded)),
+        order=one_of("order", given["order"], (None, *get_args(Order))),
+        about=one_of("about", given["about"], (None, *get_args(About))),
+        cover=one_of("cover", given["cover"], (None, True, False)),
         weights=DEFAULT if weights is None else checked_weights(weights),
         min_relevance=None if min_relevance is None else checked_min_relevance(min_relevance),
     )
@@ -248,8 +248,7 @@ def checked_question(query: str, *, k: int, mode: str) -> str:
         cleaned = "".join(_NO_TEXT if "\ud800" <= character <= "\udfff" else character for character in cleaned)
     checked_text("query", cleaned, bytes_max=QUERY_BYTES_MAX)
     checked_whole("k", k, least=1, most=RECALL_K_MAX)
-    if mode not in MODES:
-        raise errors.InvalidInput("mode", f"{mode!r} is none of {', '.join(MODES)}")
+    one_of("mode", mode, MODES)
     return cleaned
 
 
@@ -285,7 +284,8 @@ def checked_min_relevance(value: float) -> float:
     return float(value)
 
 
-def _one_of(field: str, value: Any, allowed: Sequence[Any]) -> Any:
+def one_of(field: str, value: Any, allowed: Sequence[Any]) -> Any:
+    """Return `value` if it is one of those allowed. Raises `InvalidInput`."""
     if value not in allowed:
         raise errors.InvalidInput(field, f"{value!r} is none of {', '.join(map(repr, allowed))}")
     return value

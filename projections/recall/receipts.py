@@ -13,7 +13,7 @@ from mnemolog.domain.moments import checked_by
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.scope import Scope, Scopes
 from mnemolog.projections.recall.answer import Recall
-from mnemolog.projections.recall.question import MODES, About, Asked, Mode, Order, Question, Superseded
+from mnemolog.projections.recall.question import MODES, About, Asked, Order, Question, Superseded, one_of
 from mnemolog.projections.recall.ranking import Page
 from mnemolog.projections.recall.weights import RANKING, Weights, stored_weights
 from mnemolog.projections.vectors.model_vectors import Vectors
@@ -93,7 +93,7 @@ def _question(served: RecallServed, weights: Weights) -> Question:
     return Question(
         query=served.query,
         k=served.k,
-        mode=_mode(served.mode),
+        mode=one_of("mode", served.mode, MODES),
         scopes=scopes_of(served),
         session=served.session,
         lineage=served.lineage,
@@ -131,10 +131,3 @@ def model_of(served: RecallServed) -> Activation | None:
         model=served.model_name,
         dimension=0,
     )
-
-
-def _mode(value: str) -> Mode:
-    for mode in MODES:
-        if mode == value:
-            return mode
-    raise InvalidInput("mode", f"{value!r} is none of {', '.join(MODES)}")

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemolog.domain.moments import DAY
 from mnemolog.domain.role import Role
 from mnemolog.projections.recall.context_rows import NEAR_PLACES
 from mnemolog.projections.recall.dates import Dates, dates_of
@@ -39,7 +40,6 @@ ANSWERS: Final = 1.0
 """The share from the turn before, if that is a question."""
 NEAR_DAYS: Final = 21.0
 """Distance in time from the requested span at which the date feature falls to 1 / e."""
-_DAY: Final = 86_400e6
 
 FEATURES: Final = {
     "words_present": "words",
@@ -222,7 +222,7 @@ def nearness_in_time(at: Column, dates: Dates, *, days: float) -> Column:
     away = np.full(len(at), np.inf)
     for start, end in dates:
         away = np.minimum(away, np.where(at < start, start - at, np.maximum(at - end, 0)))
-    near: Column = np.exp(-away / _DAY / days)
+    near: Column = np.exp(-away / DAY / days)
     return near
 
 

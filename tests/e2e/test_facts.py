@@ -241,7 +241,8 @@ def test_forgetting_a_turn_forgets_what_rests_on_it_alone(store, chat):
     chat.assert_fact("secret/one", "zanzibar1", because=[one])
     wrong = chat.assert_fact("secret/wrong", "zanzibar3", because=[one])
     store.retract_fact(wrong, reason="it was zanzibar4")
-    chat.assert_fact("secret/both", "zanzibar5", because=[one, two])
+    both = chat.assert_fact("secret/both", "zanzibar5", because=[one, two])
+    assert both.nearest == ("secret/one", "secret/wrong")
     retraction = wrong.position + 1
     with pytest.raises(errors.InvalidInput, match="bring it back"):
         store.forget(positions=retraction)
@@ -402,11 +403,3 @@ def test_dropping_leaves_as_many_hits_as_there_are(store, chat):
     found = [hit.position for hit in (*first, *rest)]
     assert sorted(found) == [turn.position for turn in turns[80:]]
     assert rest.next is None
-
-
-def test_a_forgotten_key_is_not_named_among_the_nearest(store, chat):
-    """Keys are content, also those that are kept in memory."""
-    kept, gone = chat.assert_fact("user/city", 1), chat.assert_fact("user/zanzibar", 1)
-    assert set(chat.assert_fact("user/town", 1).nearest) == {kept.key, gone.key}
-    store.forget(positions=gone.position)
-    assert set(chat.assert_fact("user/village", 1).nearest) == {kept.key, "user/town"}
