@@ -361,6 +361,9 @@ def test_what_was_asked_stands_between_the_turns(browse):
     assert asked("/session?id=branch") == [drink, ([*above[0], "asked for the branch"], 2)]
     html = console.get("/session?id=trip&turn=5").text
     assert 'href="/recall/receipts/4"' in html
+    assert 'href="/recall/receipts?turn=2">Shown by' in html
+    then = console.get("/session?id=trip&at=2").text
+    assert 'href="/recall/receipts?turn=2">Who else was shown this?' in then, "also who was shown it later"
     assert re.search(r"<q[^>]*>drink</q>: 1 turn found", html)
     assert "2 more questions were asked" in html
 
@@ -405,6 +408,7 @@ def test_a_long_conversation_comes_in_pages(browse):
     assert texts(first) + texts(middle) + texts(last) == [f"turn {number}" for number in range(250)]
     assert (first["earlier"], last["later"]) == (None, None)
     assert texts(console.json(f"/session?id=long&after={first['later']}")) == texts(middle)
+    assert "Nothing more was said." in console.get("/session?id=long&after=251").text
 
 
 def test_a_text_of_a_megabyte_is_cut_with_a_link_to_its_event(browse):
