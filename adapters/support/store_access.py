@@ -49,9 +49,14 @@ def events_of(store: MemoryStore) -> EventLog:
 
 
 def trusted(store: MemoryStore, turns: Sequence[RecordedEvent]) -> list[RecordedEvent]:
-    """Return those of these turns that are not distrusted now."""
+    """Return those of these turns that are not distrusted now, without the calls of results that are, and vice versa.
+
+    Providers refuse one without the other. Both have the same `call_id` in their metadata.
+    """
     gone = store.parts.distrusts.among(turns)
-    return [turn for turn in turns if turn.position not in gone]
+    asked = [(turn, getattr(turn.event, "metadata", {}).get("call_id")) for turn in turns]
+    lost = [call for turn, call in asked if turn.position in gone and call is not None]
+    return [turn for turn, call in asked if turn.position not in gone and call not in lost]
 
 
 def boundary_of(store: MemoryStore) -> Boundary:

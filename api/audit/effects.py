@@ -13,7 +13,6 @@ from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.domain.scope import covered
 from mnemolog.domain.spans import Span
 from mnemolog.forgetting import history as forgetting_history
 from mnemolog.projections.projection_set import ProjectionSet
@@ -68,25 +67,23 @@ class Effects(Result, frozen=True, kw_only=True):
 def effects(visible: VisibleEvents, projections: ProjectionSet, clock: Clock, position: int) -> Effects:
     """Return what the turn at a position led to. Raises `InvalidInput` if there is none."""
     at, log = checked_position("position", position), visible.log
-    visible.require((), [at])
     views, head = projections.caught_up()
     with views.database.reading() as connection:
         turn = queries.turns_at(connection, [at]).get(at)
         if turn is None:
             raise InvalidInput("position", f"position {position} is no turn, or it was forgotten")
         known = fact_queries.Known(head, max(log.recorded_at(head), clock.now()))
-        resting = fact_queries.resting_on(connection, at, known)
-        facts = [fact for fact in resting if covered(visible.boundary.scopes, fact.scope)]
-        receipts = dict(reversed(shown.receipts_of(connection, [*(fact.position for fact in facts), at])))
-        receipts |= dict.fromkeys((receipt for receipt, what in shown.receipts_of(connection, [at])), at)
+        facts = fact_queries.resting_on(connection, at, known)
+        # The turn itself comes before what rests on it.
+        receipts = dict(reversed(shown.receipts_of(connection, [at, *(fact.position for fact in facts)])))
         branches = session_pages.branches(connection, turn.session)
     found = [
         _shown_in(item, item.event, receipts[item.position], at)
         for item in log.read_at(sorted(receipts))
-        if isinstance(item.event, RecallServed | ContextServed) and visible.shows_receipt(item.event)
+        if isinstance(item.event, RecallServed | ContextServed)
     ]
     began: dict[str, Position] = {turn.session: at}
-    for session in filter(visible.shows_session, branches):
+    for session in branches:
         started = visible.state(session).started_position
         if any(span.holds(turn.session, at) for span in visible.state_at(session, started).spans):
             began.setdefault(session, started)
