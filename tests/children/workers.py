@@ -324,18 +324,6 @@ def record_and_embed(pipe: Connection, folder: str, half: int, turns: int, toget
 
 
 @telling_failures
-def recall_until_both_have_answered(pipe: Connection, folder: str, query: str) -> None:
-    """Recall for ever through one handle, that has both models; tell which one answers whenever that changes."""
-    with MemoryStore.open(folder, model=HalfEncoder(0), models=[HalfEncoder(1)]) as store:
-        last = None
-        while True:
-            answer = store.recall(query, k=1, mode="vector")
-            if answer.model != last:
-                last = answer.model
-                pipe.send((last, answer.head, answer.hits[0].similarity))
-
-
-@telling_failures
 def build_beside(pipe: Connection, folder: str, started: Any, go_on: Any) -> None:
     """Build the vectors of the second model, held at its first text; tell what was built."""
     with MemoryStore.open(folder, model=HalfEncoder(0)) as store:

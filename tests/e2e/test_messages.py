@@ -225,13 +225,6 @@ def test_a_message_that_cannot_be_read_is_refused_with_an_example(session, messa
     assert session.turns() == []
 
 
-def test_the_store_records_messages_like_a_session(session, folder):
-    """`store.record` takes the session first, and then the same."""
-    with MemoryStore.open(folder, model=None) as store:
-        assert store.record(session.id, {"role": "human", "content": ["a", "b"]}).text == "a\nb"
-        assert store.record(session.id, "user", "plain").text == "plain"
-
-
 def test_many_messages_are_recorded_at_once(session, folder):
     """Dicts and `NewTurn`s, for one session or each for its own; all of them or none."""
     chat = [{"role": "user", "content": "Tea?"}, {"role": "ai", "content": [{"type": "text", "text": "Yes."}]}]

@@ -226,12 +226,3 @@ def test_an_ended_session_says_how_to_reopen_it(store):
     assert "`switch(to='trip', reason='resume')`" in refused.value.hint
     store.switch("trip", reason="resume")
     trip.record("user", "One more thing.")
-
-
-def test_a_key_that_is_taken_names_the_session_and_not_its_stream(store):
-    """Streams are internal."""
-    trip = store.session("trip")
-    trip.record("user", "tea", key="k1")
-    with pytest.raises(errors.DuplicateKey, match="key 'k1' of session 'trip' belongs to other content") as refused:
-        trip.record("user", "coffee", key="k1")
-    assert "session/" not in str(refused.value)

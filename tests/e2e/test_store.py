@@ -95,7 +95,7 @@ def test_a_retry_adds_nothing_and_other_content_is_refused(store):
     first = session.record("user", "hello", key="k")
     assert session.record("user", "hello", key="k") == first
     head = store.head()
-    with pytest.raises(mnemolog.DuplicateKey) as caught:
+    with pytest.raises(mnemolog.DuplicateKey, match=r"^key 'k' of session 'trip' belongs to other") as caught:
         session.record("user", "other", key="k")
     assert caught.value.position == first.position
     assert store.head() == head

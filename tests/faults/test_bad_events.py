@@ -6,18 +6,12 @@ import numpy as np
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import log_of
-from mnemolog.domain.errors import EncodingFailed, UndecodableEvent
-from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.errors import EncodingFailed
 from tests.support import HashEncoder
 
 pytestmark = pytest.mark.promise("P12")
 TURNS = 60
 WHERE = {"first": 0, "middle": TURNS // 2, "last": TURNS - 1}
-STORED = {
-    "unknown topic": ("turn.recorded.v99", b"\x81\xa4text\xa5hello"),
-    "undecodable bytes": (TurnRecorded.topic, b"\xc1 these are no MessagePack"),
-}
 BAD = "poison"
 
 
@@ -46,37 +40,6 @@ def fill(store, bad, record_bad):
         else:
             session.record("user", f"note number{n}")
     return found
-
-
-@pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("what", STORED)
-def test_an_unreadable_event_stops_every_rebuild_with_an_error_that_names_it(folder, what, where):
-    """Of an unknown topic, or undecodable bytes: position and topic are in the error, recording continues."""
-    topic, state = STORED[what]
-
-    def record_bad(store):
-        return log_of(store).appends.transact(lambda tx: tx.append_stored("session/other", topic, state))
-
-    with MemoryStore.open(folder, model=HashEncoder(dimension=16), background=False) as store:
-        bad = fill(store, WHERE[where], record_bad)
-        before = store.status()
-        for call in (
-            lambda: store.rebuild("views"),
-            lambda: store.rebuild("vectors"),
-            lambda: store.rebuild("vectors", skip_bad=True),
-            lambda: store.recall("note", mode="text"),
-            lambda: store.replay(),
-        ):
-            with pytest.raises(UndecodableEvent) as caught:
-                call()
-            assert (caught.value.position, caught.value.topic) == (bad, topic)
-        assert store.status().vectors == before.vectors
-        session = store.session("s")
-        session.record("user", "recorded all the same")
-        session.set("k", 1)
-        assert session.get("k") == 1
-        (finding,) = store.verify().findings
-        assert (finding.kind, finding.position) == ("undecodable", bad)
 
 
 @pytest.mark.parametrize("where", WHERE)

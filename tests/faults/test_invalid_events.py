@@ -118,6 +118,7 @@ KINDS = {
     "a text that is a number": bad(TURN, {"role": "user", "text": 5}),
     "a turn without a role": bad(TURN, {"text": "t"}),
     "bytes that are no MessagePack": bad(TURN, b"\xff\xff"),
+    "a topic that nobody knows": bad("turn.recorded.v99", turn()),
     "a start without an agent": new({"name": ""}),
     "a model of no dimension": Crafted(
         "models", "model.activated.v1", {"fingerprint": "f" * 64, "model": "m", "dimension": 0}

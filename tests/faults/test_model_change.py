@@ -13,7 +13,6 @@ from tests.children.workers import (
     activate_until_killed,
     build_beside,
     messages,
-    recall_until_both_have_answered,
     record_and_embed,
 )
 from tests.faults.test_kill import KILLS_PER_STORE, kill_at_random
@@ -70,25 +69,6 @@ def test_two_processes_that_embed_with_two_models_keep_them_apart(processes, for
             f"half-{half}": ("current", 2 * TURNS_EACH) for half in (0, 1)
         }
         assert store.verify().sound
-
-
-def test_a_handle_that_is_open_in_another_process_switches_at_the_event_and_back(processes, folder):
-    """It opens nothing anew, and no answer of one model comes from behind the other's activation."""
-    with MemoryStore.open(folder, model=HalfEncoder(0), models=[HalfEncoder(1)]) as store:
-        session = store.start_session("s")
-        for n in range(20):
-            session.record("user", f"note number{n}")
-        store.models.add(HalfEncoder(1))
-        _, pipe = processes.start(recall_until_both_have_answered, str(folder), "note number7")
-        told, activated = [], [0]
-        for half in (0, 1, 0, 1):
-            if told:
-                activated.append(store.models.activate(f"half-{half}").position)
-            assert pipe.poll(WAIT_S), f"the other process did not see model {half}: {told}"
-            told.append(pipe.recv())
-        assert [model for model, _, _ in told] == [fingerprint_of(half) for half in (0, 1, 0, 1)]
-        assert all(head >= position for (_, head, _), position in zip(told, activated, strict=True))
-        assert [similarity for _, _, similarity in told] == [pytest.approx(1.0, abs=1e-5)] * 4
 
 
 def said_in(store, name, numbers):

@@ -6,7 +6,6 @@ import pytest
 
 from mnemolog.domain import errors
 from mnemolog.domain.checkpoints import (
-    checkpoints,
     create_checkpoint,
     delete_checkpoint,
     find_checkpoint,
@@ -91,18 +90,6 @@ def test_expiries_are_absolute_and_nothing_expired_comes_back(log):
     assert all_values(log["s"], log.now) == {"long": 2}
     log.now += 90 * SECOND
     assert all_values(log["s"], log.now) == {}
-
-
-def test_other_checkpoints_stay_and_can_be_restored_after_a_restore(log):
-    """Back to the first, and forth to the second, as often as one likes."""
-    put(log, "a", 1)
-    mark(log, "one")
-    put(log, "a", 2)
-    mark(log, "two")
-    for name, value in [("one", 1), ("two", 2), ("one", 1)]:
-        log.do(restore_checkpoint, "s", name)
-        assert all_values(log["s"], log.now) == {"a": value}
-        assert [found.name for found in checkpoints(log["s"])] == ["one", "two"]
 
 
 def test_a_deleted_checkpoint_stays_deleted_after_a_restore(log):

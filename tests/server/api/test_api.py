@@ -228,17 +228,6 @@ def test_a_key_is_refused_where_a_retry_would_be_carried_out_again(server, store
     assert not list(folders.backups.iterdir())
 
 
-def test_another_turn_with_the_same_key_is_refused(server, store):
-    """Whether the key is a header or an argument."""
-    server("PUT", "/sessions/trip", json={})
-    once = {"idempotency-key": "once"}
-    assert server("POST", "/sessions/trip/turns", json={"role": "user", "text": "x"}, headers=once).is_success
-    refused = server("POST", "/sessions/trip/turns", json={"role": "user", "text": "y"}, headers=once)
-    argument = server("POST", "/sessions/trip/turns", json={"role": "user", "text": "x", "key": "once"}).json()
-    assert (argument["key"], [turn.text for turn in store.turns("trip")]) == ("once", ["x"])
-    assert (refused.status_code, refused.json()["title"]) == (409, "DuplicateKey")
-
-
 def test_a_token_is_created_once_with_a_key_and_its_secret_is_not_shown_again(server, store):
     """The refusal says so, names the key of the caller, and what to do."""
     once, before = {"idempotency-key": "once"}, len(store.admin.tokens())
