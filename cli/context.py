@@ -104,7 +104,7 @@ def standing(
 ) -> None:
     """List what users said that should hold for every answer, and the facts below standing/.
 
-    Example: mnemolog standing memory/ "what shall I cook?" --scope acme/alice
+    Example: mnemolog standing memory/ "what shall I cook?" --scope acme/support
     """
     with store_with_model(store, model) as opened:
         of = None if session is None else session_called(opened, session)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
 import unicodedata
@@ -12,7 +11,6 @@ from types import SimpleNamespace
 import Stemmer
 
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGES
-from mnemolog.projections.recall import phrases
 from mnemolog.projections.sql import words
 
 NORMALIZE = unicodedata.normalize
@@ -37,8 +35,7 @@ def marks_exchanged(form, text):
 class Work:
     """Counts calls, to Python and to C, and what some of those to C hide: work that is more than linear.
 
-    That is pairs of marks that normalisation exchanges, characters that stemmers move, and comparisons of regular
-    expressions that ignore case.
+    That is pairs of marks that normalisation exchanges, and characters that stemmers move.
     """
 
     def __init__(self):
@@ -67,7 +64,7 @@ class Work:
             sys.setprofile(profile)
 
     def watch(self, monkeypatch):
-        """Look into normalisation, stemmers and the search for phrases."""
+        """Look into normalisation and stemmers."""
 
         def normalize(form, text):
             if len(text) > RUN and not text.isascii():
@@ -80,7 +77,6 @@ class Work:
         monkeypatch.setattr(unicodedata, "normalize", normalize)
         monkeypatch.setattr(words, "Stemmer", SimpleNamespace(Stemmer=lambda name, _: _Stemmer(name, self)))
         monkeypatch.setattr(words, "_own", threading.local())
-        monkeypatch.setattr(phrases, "re", _Expressions(self))
 
 
 class _Stemmer:
@@ -94,21 +90,3 @@ class _Stemmer:
         if self._moves:
             self._work.hidden(lambda: len(word) ** 2 if len(word) > 1_000 else 0)
         return self._stemmer.stemWord(word)
-
-
-class _Expressions:
-    """The module `re`. A pattern that ignores case is compared from the start at every character."""
-
-    error, Pattern, IGNORECASE, escape = re.error, re.Pattern, re.IGNORECASE, staticmethod(re.escape)
-
-    def __init__(self, work):
-        self._work = work
-
-    def compile(self, pattern, flags=0):
-        compiled = re.compile(pattern, flags)
-
-        def search(text):
-            self._work.done += len(pattern) * len(text) if flags & re.IGNORECASE else 0
-            return compiled.search(text) if len(pattern) < 100 else None
-
-        return SimpleNamespace(search=search)

@@ -36,17 +36,19 @@ def read_keys() -> list[bytes]:
 
 def wrap(key: bytes | None, material: bytes) -> bytes:
     """Return material as it is stored; `key` None: in the clear."""
+    if key is None:
+        return material
     from cryptography.hazmat.primitives import keywrap
 
-    return material if key is None else keywrap.aes_key_wrap(key, material)
+    return keywrap.aes_key_wrap(key, material)
 
 
 def unwrap(key: bytes | None, stored: bytes) -> bytes | None:
     """Return stored material in the clear. None if this is not the key that it was wrapped with."""
-    from cryptography.hazmat.primitives import keywrap
-
     if key is None:
         return None if len(stored) == WRAPPED_BYTES else stored
+    from cryptography.hazmat.primitives import keywrap
+
     try:
         return keywrap.aes_key_unwrap(key, stored)
     except (keywrap.InvalidUnwrap, ValueError):

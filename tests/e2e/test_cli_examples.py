@@ -44,7 +44,7 @@ def prepared(tmp_path_factory):
     said = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "good morning"}]
     (folder / "conversations.json").write_text(json.dumps([{"messages": said}]))
     (folder / "chats.csv").write_text("role,body,room,date,clock\nuser,hello,r,2026-03-16,12:00\n")
-    with MemoryStore.open(folder / "memory", model=None) as store:
+    with MemoryStore.open(folder / "memory", model=None, audit_reads=folder / "reads.jsonl") as store:
         trip = store.session("trip", scope="acme/support/alice", agent="assistant")
         for text in ("I moved to Lisbon in March.", "Take the ferry.", "Or the train."):
             trip.record("user", text, speaker="Ada")

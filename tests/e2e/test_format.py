@@ -75,7 +75,11 @@ def test_the_page_has_every_field_of_every_event_and_of_an_export():
         written = [line for line in PAGE.splitlines() if line.startswith(f"| `{topic}` |")]
         assert written == rows(topic), topic
     written = [line for line in PAGE.splitlines() if line.startswith("| every topic |")]
-    assert written == [f"| every topic | `{name}` | text | {default_in_words(COMMON[name])} |" for name in COMMON]
+    hints = get_type_hints(Event)
+    assert written == [
+        f"| every topic | `{name}` | {type_in_words(hints[name])} | {default_in_words(COMMON[name])} |"
+        for name in COMMON
+    ]
     for line in (export.ExportHeader, export.ExportedEvent, export.ExportTrailer):
         tag = line.__struct_config__.tag
         for name in line.__struct_encode_fields__:

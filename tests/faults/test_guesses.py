@@ -95,7 +95,7 @@ def test_another_request_with_the_same_key_is_refused_and_a_retry_is_not(folder)
         def put(path, body, key):
             return client.put(path, json=body, headers={"idempotency-key": key}).status_code
 
-        assert client.put(PATH, json={}).status_code == 200
+        assert client.put(PATH, json={}).status_code == 201
         assert [put(f"{PATH}/values/pin", {"value": 1}, "a") for _ in range(2)] == [204, 204]
         assert put(f"{PATH}/values/pin", {"value": 2}, "a") == 409
         assert put(f"{PATH}/values/pan", {"value": 1}, "a") == 409
@@ -106,7 +106,7 @@ def test_another_request_with_the_same_key_is_refused_and_a_retry_is_not(folder)
         started = [
             client.post("/v1/sessions", json={"title": title}, headers={"idempotency-key": "s"}) for title in "xxy"
         ]
-        assert [answer.status_code for answer in started] == [200, 200, 409]
+        assert [answer.status_code for answer in started] == [201, 201, 409]
         assert started[0].json() == started[1].json()
 
 
