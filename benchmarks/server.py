@@ -169,7 +169,8 @@ def mixed(what: str, folders: Sequence[Path], clients: int, seconds: float) -> M
         most, end = start, time.perf_counter() + WARM_UP_S + seconds
         while time.perf_counter() < end:
             time.sleep(1)
-            most = [tuple(map(max, pair, used(pid))) for pair, (_, pid) in zip(most, servers, strict=True)]
+            now = [used(pid) for _, pid in servers]
+            most = [(max(a, c), max(b, d)) for (a, b), (c, d) in zip(most, now, strict=True)]
         stack.pop_all().close()
         outputs = [(kind, json.loads(output.read_text())) for kind, output in running]
     answered = sum(found["answered"] for kind, found in outputs if kind == "record")
@@ -177,8 +178,16 @@ def mixed(what: str, folders: Sequence[Path], clients: int, seconds: float) -> M
         lost = before + answered - turns_in(store)
     of = {kind: [took for own, found in outputs if own == kind for took in found["times"]] for kind in KINDS}
     times = {kind: percentiles(took, seconds) for kind, took in of.items()}
-    memory, descriptors = zip(max(start), max(most), strict=True)
-    return Mixed(what, times["record"], times["recall"], memory, descriptors, answered, lost)
+    (memory, descriptors), (memory_most, descriptors_most) = max(start), max(most)
+    return Mixed(
+        what,
+        times["record"],
+        times["recall"],
+        (memory, memory_most),
+        (descriptors, descriptors_most),
+        answered,
+        lost,
+    )
 
 
 def turns_in(store: MemoryStore) -> int:
