@@ -120,7 +120,7 @@ def test_a_copy_that_is_killed_at_any_moment_is_continued(place, source, to):
         "import sys; from mnemolog.infra.log import copying; copying.PAGE = 7; from mnemolog.cli import main; main()"
     )
     command = [sys.executable, "-c", program, "copy", source, *arguments]
-    killed, patience_s = 0, 0.4
+    killed, patience_s = 0, 0.1
     while True:
         try:
             assert subprocess.run(command, timeout=patience_s, capture_output=True).returncode == 0

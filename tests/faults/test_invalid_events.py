@@ -257,7 +257,9 @@ def test_an_invalid_event_is_named_and_stops_only_what_needs_it(tmp_path, kind, 
     crafted = KINDS[kind]
     sealed = crafted.topic in SEALED_TOPICS
     for n, encrypt in product(range(tries), (True, False)):
-        before = (list(KINDS).index(kind) + n) % 3 * TURNS // 2
+        # A session that begins with something else cannot be started.
+        least = 2 if crafted.stream.partition("/")[2] in GOOD else 0
+        before = max(least, (list(KINDS).index(kind) + n) % 3 * TURNS // 2)
         folder, export, copy = (tmp_path / f"{name}{n}{encrypt}" for name in ("memory", "export", "copy"))
         with opened(folder, encrypt=encrypt) as store:
             record(store, range(before))
