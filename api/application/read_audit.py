@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import wraps
 from inspect import isfunction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -20,12 +20,10 @@ from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.events import Event
 from mnemolog.domain.request import current_actor
 from mnemolog.domain.result import Result
+from mnemolog.domain.scope import Boundary
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.infra.runtime.regular_files import open_descriptor
-
-if TYPE_CHECKING:
-    from mnemolog.application.visible_events import VisibleEvents
 
 Kind = TypeVar("Kind", bound=type)
 NOT_AUDITED: Final = {
@@ -105,12 +103,19 @@ class ReadsFile:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+class AuditedReads(Protocol):
+    """What a caller reads, and the file that takes a line for each read, if there is one."""
+
+    reads: ReadsFile | None
+    boundary: Boundary
+
+
 _SHOWN: Final[ContextVar[Shown | None]] = ContextVar("mnemolog_shown", default=None)
 """Of the call that the line is about: what is called for it adds to that."""
 
 
 @contextmanager
-def reading(visible: VisibleEvents, operation: str, *, scope: str | Sequence[str] = ()) -> Iterator[Shown]:
+def reading(visible: AuditedReads, operation: str, *, scope: str | Sequence[str] = ()) -> Iterator[Shown]:
     """Write a line at the end of the block, with what it adds to `Shown`; within another such block, add to that."""
     outer, shown, refused = _SHOWN.get(), Shown(), ""
     if visible.reads is None or outer is not None:
@@ -127,7 +132,7 @@ def reading(visible: VisibleEvents, operation: str, *, scope: str | Sequence[str
         _write(visible, operation, shown, scope, refused)
 
 
-def _write(visible: VisibleEvents, operation: str, shown: Shown, scope: str | Sequence[str], refused: str = "") -> None:
+def _write(visible: AuditedReads, operation: str, shown: Shown, scope: str | Sequence[str], refused: str = "") -> None:
     merged = Shown()
     for first, last in sorted(shown.ranges):
         merged.add(first, last)
@@ -161,7 +166,7 @@ def audited(prefix: str) -> Callable[[Kind], Kind]:
 def _audited(operation: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(self: Any, /, *args: Any, **given: Any) -> Any:
-        visible: VisibleEvents | None = getattr(self, "_visible", None)
+        visible: AuditedReads | None = getattr(self, "_visible", None)
         if visible is None or visible.reads is None:
             return method(self, *args, **given)
         scope: Any = given.get("scope") or getattr(self, "scope", "")
@@ -175,9 +180,7 @@ def _audited(operation: str, method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _followed(
-    items: Iterator[Any], visible: VisibleEvents, operation: str, scope: str | Sequence[str]
-) -> Iterator[Any]:
+def _followed(items: Iterator[Any], visible: AuditedReads, operation: str, scope: str | Sequence[str]) -> Iterator[Any]:
     """Yield items; a line at the end has their positions. The line before the first one says that they were asked for.
 
     The caller's own calls come in between, so this is no block of `reading`.

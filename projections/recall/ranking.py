@@ -18,7 +18,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.projections.ports import Reranker
 from mnemolog.projections.recall.candidates import CANDIDATES_MIN, Candidates, Ranked
-from mnemolog.projections.recall.newer import put_change_first
+from mnemolog.projections.recall.changes import put_change_first
 from mnemolog.projections.recall.question import DIGEST_BYTES, TEXT, VECTOR, Floor, Mode, Question, floor
 
 RERANKED_MAX: Final = 50
