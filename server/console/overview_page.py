@@ -1,4 +1,4 @@
-"""The first page: what was asked last and what it would be answered now, what changed, and what needs somebody."""
+"""The first page: the last questions and their answers now, what changed, and what needs attention."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ class Overview(Result, frozen=True, kw_only=True):
     changed: Changed | None
     """None at the first visit, and as of an earlier moment."""
     warnings: tuple[str, ...] | None
-    """What needs somebody, now; None for a caller who sees only a part of the store."""
+    """What needs attention now; None for a caller who sees only a part of the store."""
     stale: tuple[Part, ...]
     """What cannot be used as it is, with what mends it."""
 
 
 @page("/", title="Overview", template="overview.html")
 async def overview(request: Request, caller: Caller, at: AsOf) -> Overview:
-    """Show the last questions and their answers, what changed, what needs somebody, and what the store held.
+    """Show the last questions and their answers, what changed, what needs attention, and what the store held.
 
     With `ask` the questions are asked again, which the page has its script do once it is shown.
     """
@@ -166,7 +166,7 @@ def _changed(store: MemoryStore, visit: Visit, at: AsOf) -> Changed:
 
 
 async def _needs(caller: Caller) -> tuple[tuple[str, ...], tuple[Part, ...]] | None:
-    """Return what needs somebody, in sentences, and what is stale; None for who sees a part of the store only."""
+    """Return what needs attention, in sentences, and what is stale; None for who sees a part of the store only."""
     try:
         status = await caller.store.status()
     except OutsideScope:
@@ -180,4 +180,4 @@ def _ending(store: MemoryStore) -> Iterator[str]:
     for token in store.admin.tokens():
         if token.is_valid(now) and token.expires_at is not None and token.expires_at < now + TOKEN_ENDS_IN:
             days = counted((token.expires_at - now).days, "day")
-            yield f"The token {token.id} of {token.actor} ends in {days}: make another one for whoever uses it."
+            yield f"The token {token.id} of {token.actor} ends in {days}: make another one for its holder."
