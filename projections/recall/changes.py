@@ -6,16 +6,18 @@ It is an order, no verdict which of the two holds. Changes are read from pattern
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 
 from mnemolog.projections.recall.candidates import Candidates
 from mnemolog.projections.recall.request import NOT_NOW, pattern
-from mnemolog.projections.recall.scoring import Scored
 from mnemolog.projections.recall.whose_statement import Whose
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.words import words_of
+
+if TYPE_CHECKING:
+    from mnemolog.projections.recall.scoring import Scored
 
 ANSWERS: Final = 0.5
 """The least similarity to the question of a statement that a later one is put before."""
