@@ -1,20 +1,16 @@
-"""The MCP server: the tools and the resources of a memory."""
+"""The MCP server: the tools of a memory."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from importlib.metadata import version
 from time import monotonic
-from typing import Any, Final
-from urllib.parse import quote, unquote
+from typing import Any
 
 import mcp_types as types
 from anyio import BrokenResourceError, ClosedResourceError
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
-from mcp.shared.exceptions import MCPError
 
 from mnemolog.adapters.mcp.opening import OpeningMemory
 from mnemolog.adapters.support.agent_tools import (
@@ -27,14 +23,8 @@ from mnemolog.adapters.support.agent_tools import (
     Toolset,
     offered,
 )
-from mnemolog.adapters.support.agent_tools.answers import TURNS_MAX, session_whole
-from mnemolog.domain.display import counted
-from mnemolog.domain.encoding import printable, to_json
-from mnemolog.domain.errors import MnemologError, SessionError
-from mnemolog.domain.limits import INTEGER_MAX
-
-RESOURCES: Final = "mnemolog://sessions"
-RESOURCES_PER_PAGE: Final = 100
+from mnemolog.domain.encoding import printable
+from mnemolog.domain.errors import MnemologError
 
 _log = logging.getLogger(__name__)
 
@@ -49,9 +39,6 @@ def make_server(memory: Memory | OpeningMemory, *, tools: Toolset = "core") -> A
         instructions=INSTRUCTIONS.format(folder=printable(str(memory.folder))),
         on_list_tools=requests.list_tools,
         on_call_tool=requests.call_tool,
-        on_list_resources=requests.list_resources,
-        on_list_resource_templates=requests.list_templates,
-        on_read_resource=requests.read_resource,
         get_tool_input_schema=requests.input_schema,
     )
 
@@ -75,16 +62,7 @@ class _Requests:
     """Answers requests; those that need the memory wait until it is open."""
 
     def __init__(self, memory: Memory | OpeningMemory, tools: dict[str, Tool]) -> None:
-        self._memory: Callable[[], Awaitable[Memory]]
-        if isinstance(memory, OpeningMemory):
-            self._memory = memory.memory
-        else:
-
-            async def present() -> Memory:
-                return memory
-
-            self._memory = present
-        self._tools = tools
+        self._memory, self._tools = memory, tools
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         return self._tools[name].input_schema if name in self._tools else None
@@ -107,76 +85,13 @@ class _Requests:
     async def _ask(self, tool: Tool, arguments: dict[str, Any]) -> Answer[Any] | Refusal:
         began = monotonic()
         try:
-            memory = await self._memory()
+            memory = await self._memory.memory()
         except MnemologError as error:
             return Refusal.of(error)
         answer = await tool.ask(memory, arguments)
         if isinstance(answer, Refusal):
             await memory.before_refusal(began)
         return answer
-
-    async def list_resources(self, _ctx: Any, params: Any) -> Any:
-        after = _position(params.cursor) if params is not None and params.cursor is not None else 0
-        memory = await self._opened()
-        found = [item for item in await memory.store.sessions() if item.started_position > after]
-        page = found[:RESOURCES_PER_PAGE]
-        return types.ListResourcesResult(
-            resources=[
-                types.Resource(
-                    uri=f"{RESOURCES}/{quote(item.session, safe='')}",
-                    name=item.title or item.session,
-                    description=f"{counted(item.turns, 'turn')}, agent {item.agent}, scope {item.scope or '/'}",
-                    mime_type="application/json",
-                )
-                for item in page
-            ],
-            next_cursor=str(page[-1].started_position) if len(found) > len(page) else None,
-        )
-
-    async def _opened(self) -> Memory:
-        try:
-            return await self._memory()
-        except MnemologError as error:
-            raise MCPError(code=types.INTERNAL_ERROR, message=printable(f"{error}; {error.hint}")) from error
-
-    async def list_templates(self, _ctx: Any, _params: Any) -> Any:
-        about = f"A session: the newest {TURNS_MAX} turns that it sees, and its working memory"
-        shapes = {"session": ("{session}", about), "session_at": ("{session}/at/{position}", f"{about}, at a position")}
-        return types.ListResourceTemplatesResult(
-            resource_templates=[
-                types.ResourceTemplate(
-                    uri_template=f"{RESOURCES}/{shape}", name=name, description=text, mime_type="application/json"
-                )
-                for name, (shape, text) in shapes.items()
-            ]
-        )
-
-    async def read_resource(self, _ctx: Any, params: Any) -> Any:
-        uri, began = str(params.uri), monotonic()
-        try:
-            made = await self._read(uri)
-        except MnemologError as error:
-            with suppress(MnemologError):  # It may be the memory that cannot be opened.
-                await (await self._memory()).before_refusal(began)
-            code = types.INVALID_PARAMS if isinstance(error, SessionError) else types.INTERNAL_ERROR
-            message = printable(f"{error}; {Refusal.of(error).hint}")
-            raise MCPError(code=code, message=message, data={"uri": uri}) from error
-        text = to_json(made).decode()
-        return types.ReadResourceResult(
-            contents=[types.TextResourceContents(uri=uri, mime_type="application/json", text=text)]
-        )
-
-    async def _read(self, uri: str) -> dict[str, Any]:
-        match uri.removeprefix(f"{RESOURCES}/").split("/"):
-            case [name] if uri.startswith(f"{RESOURCES}/"):
-                as_of = None
-            case [name, "at", at] if uri.startswith(f"{RESOURCES}/"):
-                as_of = _position(at)
-            case _:
-                why = f"there is no resource {uri}; resources/list lists the resources"
-                raise MCPError(code=types.INVALID_PARAMS, message=why)
-        memory = await self._memory()
-        return await session_whole(memory, unquote(name), as_of)
 
 
 def _described(tool: Tool) -> Any:
@@ -191,9 +106,3 @@ def _described(tool: Tool) -> Any:
             open_world_hint=False,
         ),
     )
-
-
-def _position(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < len(str(INTEGER_MAX))):
-        raise MCPError(code=types.INVALID_PARAMS, message=f"{text!r} is not a log position")
-    return int(text)

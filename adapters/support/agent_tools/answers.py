@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from mnemolog.adapters.support.agent_tools.memory import Memory
-from mnemolog.adapters.support.store_access import known_async_session
 from mnemolog.aio.session import AsyncSession
 from mnemolog.projections.read_models import SessionSummary
-from mnemolog.results import Checkpoint, Note, Task
-
-TURNS_MAX: Final = 50
-"""Turns in the answer about a session."""
 
 
 class SessionNow(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,15 +20,6 @@ class SessionNow(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     scope: str
     lineage: list[str]
-
-
-class Mind(msgspec.Struct, frozen=True, kw_only=True):
-    """The working memory of a session."""
-
-    values: dict[str, Any]
-    task: Task | None
-    notes: list[Note]
-    checkpoints: list[Checkpoint]
 
 
 class StatusNow(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,19 +74,3 @@ async def session_now(session: AsyncSession) -> SessionNow:
     return SessionNow(
         session=session.id, title=session.title, agent=session.agent, scope=session.scope, lineage=lineage
     )
-
-
-async def session_whole(memory: Memory, session_id: str, as_of: int | None) -> dict[str, Any]:
-    """Return a session with its working memory and the newest turns that it sees, now or as of a position."""
-    position = (await memory.store.head()).position
-    session = await known_async_session(memory.store, session_id)
-    view = session if as_of is None else await session.at(as_of)
-    turns = await view.turns(last=TURNS_MAX)
-    mind = Mind(
-        values=await view.all(),
-        task=await view.task(),
-        notes=await view.notes(with_times=True),
-        checkpoints=await view.checkpoints(),
-    )
-    about: dict[str, Any] = msgspec.to_builtins(await session_now(session)) | msgspec.to_builtins(mind)
-    return about | {"position": position if as_of is None else as_of, "turns": turns}

@@ -34,6 +34,10 @@ class Memory:
         """The folder of the store."""
         return self.store.path
 
+    async def memory(self) -> Memory:
+        """Return this memory. One that is still being opened waits here."""
+        return self
+
     async def before_refusal(self, began: float) -> None:
         """Wait before a call is refused that began at that time (`time.monotonic`). Here it returns at once."""
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from mcp import Client, MCPError
+from mcp import Client
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.mcp import OpeningMemory, make_server
@@ -46,17 +46,15 @@ async def test_tools_are_listed_before_the_store_is_open_and_calls_wait_for_it(f
     async with client_of(prepare, mode) as client:
         assert "recall" in {tool.name for tool in (await client.list_tools()).tools}
         calls = [asyncio.ensure_future(answer(client, "session_list")) for _ in range(3)]
-        listing = asyncio.ensure_future(client.list_resources())
-        assert not (await asyncio.wait([*calls, listing], timeout=0))[0]
+        assert not (await asyncio.wait(calls, timeout=0))[0]
         assert not folder.exists()
         opens.set()
         assert [await call for call in calls] == [{"position": 0}] * 3
-        assert (await listing).resources == []
     assert len(asked) == 1
 
 
 async def test_every_call_returns_why_the_store_cannot_be_opened_and_tries_again(folder):
-    """By tools with a hint, by resources, and when it is over."""
+    """With a hint, and when it is over."""
     folder.mkdir()
     (folder / "log.db").write_text("this is no log")
     async with client_of(lambda: ready(folder)) as client:
@@ -64,9 +62,6 @@ async def test_every_call_returns_why_the_store_cannot_be_opened_and_tries_again
         for _ in range(2):
             assert (await refusal(client, "status")).startswith("NotAStore: ")
         assert "\nhint: " in await refusal(client, "status")
-        for asking in (client.list_resources(), client.read_resource("mnemolog://sessions/s")):
-            with pytest.raises(MCPError, match=r"log\.db"):
-                await asking
         (folder / "log.db").unlink()
         await answer(client, "remember", session="trip", text="tea")
     with MemoryStore.open(folder, model=None, create=False) as store:

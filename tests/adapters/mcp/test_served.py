@@ -59,7 +59,7 @@ def test_a_token_bounds_the_memory_and_its_actor_is_recorded(folder, tokens):
             assert said["session"].startswith("acme/alice/") or "session" not in said
             await answer(client, "remember", session="acme/alice/trip", text="By ferry.")
             assert "vault" not in str(await answer(client, "recall", query="vault code", k=50))
-            assert "bob" not in str(await client.list_resources())
+            assert "bob" not in str(await answer(client, "timeline", limit=50))
             unknown = await refusal(client, "working_memory", session="acme/bob/none")
             forbidden = await refusal(client, "working_memory", session="acme/bob/secret")
             assert forbidden == unknown.replace("none", "secret")

@@ -1,15 +1,14 @@
-"""What the tools and resources do, asked by the SDK's own client in this process."""
+"""What the tools do, asked by the SDK's own client in this process."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import threading
 
 import pytest
 from jsonschema import Draft202012Validator
-from mcp import Client, MCPError
+from mcp import Client
 
 from mnemolog import AsyncMemoryStore, MemoryStore
 from mnemolog.adapters.mcp import Memory, make_server
@@ -307,37 +306,6 @@ async def test_a_timeline_is_read_page_by_page_and_begins_with_the_newest(folder
             expected = [event.position async for event in store.events() if not session or "/a" in event.stream]
             assert told == expected
         assert positions(await answer(client, "timeline", limit=4)) == whole[-4:]
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_sessions_are_resources_now_and_as_of_a_position(folder, mode):
-    """Any id, listed in pages, read as JSON; what is none is an error of the protocol."""
-    odd = "a/b ?#é%"
-    async with in_process(folder, mode=mode) as (client, store):
-        for number in range(150):
-            await store.start_session(f"s{number}")
-        session = await store.start_session(odd, title="odd")
-        first = await session.record("user", "I moved to Lisbon.")
-        await session.set("budget", 900)
-        listed, cursor = [], None
-        while True:
-            page = await client.list_resources(cursor=cursor)
-            listed += page.resources
-            if (cursor := page.next_cursor) is None:
-                break
-        assert [item.name for item in listed] == [*(f"s{number}" for number in range(150)), "odd"]
-        uri = str(listed[-1].uri)
-        now = json.loads((await client.read_resource(uri)).contents[0].text)
-        then = json.loads((await client.read_resource(f"{uri}/at/{first.position}")).contents[0].text)
-        assert now["session"] == odd
-        assert now["values"] == {"budget": 900}
-        assert then["values"] == {}
-        assert [turn["text"] for turn in then["turns"]] == ["I moved to Lisbon."]
-        assert (now["position"], then["position"]) == (first.position + 1, first.position)
-        assert len((await client.list_resource_templates()).resource_templates) == 2
-        for wrong in ("mnemolog://sessions/nobody", f"{uri}/at/x", f"{uri}/at/99999", "mnemolog://turns/1"):
-            with pytest.raises(MCPError):
-                await client.read_resource(wrong)
 
 
 class SlowToLoad(HashEncoder):

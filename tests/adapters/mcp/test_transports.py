@@ -58,14 +58,13 @@ MOVED = "I moved to Lisbon. 🎒\u2028é"
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("transport", [stdio, http, served])
 def test_a_conversation_over_a_transport(folder, transport, mode):
-    """Answers, errors and resources come as they do without one."""
+    """Answers and errors come as they do without one."""
 
     async def main(connect):
         async with connect(mode) as client:
             said = await answer(client, "remember", session="trip", text=MOVED)
             found = await answer(client, "recall", query="Lisbon")
             assert "there is no session" in await refusal(client, "working_memory", session="nobody")
-            assert len((await client.list_resources()).resources) == 1
             assert transport is not served or str(folder) not in str(client.instructions)
         assert found["hits"][0]["text"] == MOVED
         assert [found["hits"][0]["position"]] == said["positions"]
