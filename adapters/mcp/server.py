@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 def make_server(memory: Memory | OpeningMemory, *, tools: Toolset = "core") -> Any:
     """Return a server of the SDK (`mcp.server.lowlevel.Server`) for any of its transports."""
-    requests = _Requests(memory, offered(memory, tools))
+    requests = _Requests(memory, offered(tools, read_only=memory.read_only))
     return Server(
         "mnemolog",
         version=version("mnemolog"),

@@ -22,7 +22,7 @@ def asked(folder):
         async def main():
             async with AsyncMemoryStore.open(folder, model=None) as store:
                 memory = Memory(store, agent="helper", read_only=read_only)
-                return [await offered(memory)[name].ask(memory, arguments) for name, arguments in calls]
+                return [await offered(read_only=read_only)[name].ask(memory, arguments) for name, arguments in calls]
 
         return asyncio.run(main())
 
@@ -156,9 +156,9 @@ def test_a_timeline_asks_for_the_time_of_saying(asked):
 def test_a_memory_that_is_read_only_offers_what_reads():
     """And all of that."""
     reading = {name for name, tool in TOOLS.items() if tool.effect == "reads"} | {"working_memory"}
-    assert offered(Memory(None, read_only=True)).keys() == reading
-    assert offered(Memory(None)) == TOOLS
-    assert list(offered(Memory(None), "core")) == list(CORE)
+    assert offered(read_only=True).keys() == reading
+    assert offered() == TOOLS
+    assert list(offered("core")) == list(CORE)
 
 
 @pytest.fixture

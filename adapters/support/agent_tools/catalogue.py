@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal, Protocol
+from typing import Annotated, Any, Final, Literal
 
+import msgspec
 from msgspec import Meta
 
-from mnemolog.adapters.support.agent_tools import answers, core
+from mnemolog.adapters.support.agent_tools import core
 from mnemolog.adapters.support.agent_tools.memory import Memory
 from mnemolog.adapters.support.agent_tools.tool import PARAMETERS, Effect, Tool, made
 from mnemolog.adapters.support.store_access import known_async_session
 from mnemolog.aio.session import AsyncSession
+from mnemolog.projections.read_models import SessionSummary
 from mnemolog.session import Session
 
 
@@ -25,7 +27,75 @@ def _of_session(name: str, effect: Effect, method: Callable[..., Any], descripti
 
 
 async def _answer_of(result: Any) -> Any:
-    return await answers.session_now(result) if isinstance(result, AsyncSession) else result
+    return await _session_now(result) if isinstance(result, AsyncSession) else result
+
+
+class _SessionNow(msgspec.Struct, frozen=True, kw_only=True):
+    """A session with its ancestors: `lineage` is root first, and ends with the session itself."""
+
+    session: str
+    title: str
+    agent: str
+    scope: str
+    lineage: list[str]
+
+
+class _StatusNow(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the store: `model` is `loading`, `ready`, or why there is none."""
+
+    log_id: str
+    digest: str
+    sessions: int
+    turns: int
+    model: str
+    vectors: dict[str, str]
+    projector: str
+    warnings: tuple[str, ...]
+    read_only: bool
+
+
+async def _session_list(
+    memory: Memory,
+    *,
+    scope: str | list[str] = "",
+    limit: Annotated[int, Meta(description="Maximum number; the newest are returned.", ge=1, le=1_000)] = 100,
+) -> list[SessionSummary]:
+    """Return sessions in the order in which they were started."""
+    return (await memory.store.sessions(scope=scope))[-limit:]
+
+
+async def _session_current(
+    memory: Memory,
+    *,
+    agent: Annotated[str | None, Meta(description="Null: the default agent of this server.")] = None,
+) -> _SessionNow | None:
+    """Return the session that an agent was last switched to."""
+    found = await memory.store.current(agent or memory.agent)
+    return None if found is None else await _session_now(found)
+
+
+async def _status(memory: Memory) -> _StatusNow:
+    """Return the state of the store."""
+    found = await memory.store.status()
+    return _StatusNow(
+        log_id=found.log_id,
+        digest=found.digest,
+        sessions=found.sessions,
+        turns=found.turns,
+        model=memory.model,
+        vectors={vectors.model: vectors.state for vectors in found.vectors},
+        projector=found.projector.state,
+        warnings=found.warnings,
+        read_only=memory.read_only,
+    )
+
+
+async def _session_now(session: AsyncSession) -> _SessionNow:
+    """Return a session as an answer."""
+    lineage = await session.lineage()
+    return _SessionNow(
+        session=session.id, title=session.title, agent=session.agent, scope=session.scope, lineage=lineage
+    )
 
 
 _Key = Annotated[str, Meta(description="Name of the value.")]
@@ -107,13 +177,13 @@ TOOLS: Final[dict[str, Tool]] = {
         made(
             "session_list",
             "reads",
-            answers.session_list,
+            _session_list,
             """List the sessions in the order in which they were started. Use it to find an earlier conversation.""",
         ),
         made(
             "session_current",
             "reads",
-            answers.session_current,
+            _session_current,
             """Return the current session of an agent, null before its first switch. Use it after a restart, to continue
             where the agent was.""",
         ),
@@ -162,7 +232,7 @@ TOOLS: Final[dict[str, Tool]] = {
         made(
             "status",
             "reads",
-            answers.status,
+            _status,
             """Return the state of the log, the vectors and the model, and warnings. Use it when answers look
             incomplete.""",
         ),
@@ -175,19 +245,7 @@ CORE: Final = ("remember", "recall", "context", "facts", "timeline", "working_me
 Toolset = Literal["core", "full"]
 
 
-class HasReadOnly(Protocol):
-    """A memory, or one that is still being opened."""
-
-    @property
-    def read_only(self) -> bool:
-        """Whether nothing may be written."""
-        ...
-
-
-def offered(memory: HasReadOnly, toolset: Toolset = "full") -> dict[str, Tool]:
+def offered(toolset: Toolset = "full", *, read_only: bool = False) -> dict[str, Tool]:
     """Return the tools of a memory; of a read-only one, those that can only read."""
-    names = CORE if toolset == "core" else TOOLS
-    found = {name: TOOLS[name] for name in names}
-    return {
-        name: tool for name, tool in found.items() if tool.effect == "reads" or tool.reads_too or not memory.read_only
-    }
+    found = {name: TOOLS[name] for name in (CORE if toolset == "core" else TOOLS)}
+    return {name: tool for name, tool in found.items() if not read_only or tool.effect == "reads" or tool.reads_too}

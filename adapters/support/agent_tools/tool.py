@@ -8,7 +8,6 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar, get_type_hints
 
@@ -22,7 +21,6 @@ from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import MnemologError
 from mnemolog.domain.hints import Remedy, in_python, spelled
 from mnemolog.domain.position import Position
-from mnemolog.domain.role import Role
 
 Result = TypeVar("Result")
 Arguments = TypeVar("Arguments", bound=msgspec.Struct)
@@ -52,29 +50,17 @@ SYNONYMS: Final = {
 }
 """Arguments, and the names that models try for them."""
 
-Moment = Annotated[datetime, Meta(tz=True, description="ISO 8601 with a time zone.")]
 PARAMETERS: Final[dict[str, Any]] = {
     "session": Annotated[
         str, Meta(description="Id of a session, as given to remember or switch, or listed by session_list.")
     ],
-    "id": Annotated[str | None, Meta(description="Id of the session; started if there is none. Null: generated.")],
     "title": Annotated[str | None, Meta(description="A title for people.")],
-    "parent": Annotated[str | None, Meta(description="The session that this one works for.")],
-    "agent": Annotated[str | None, Meta(description="Agent of the session. Null: the default agent of this server.")],
     "scope": Annotated[str | list[str], Meta(description="Paths like acme/alice; each includes all below it.")],
-    "role": Role,
-    "roles": list[Role],
-    "text": Annotated[str, Meta(description="Word for word. Up to 1 MiB for a turn, 64 KiB for a note.")],
     "value": Annotated[Any, Meta(description="Any JSON value, null included, up to 256 KiB.")],
     "ttl": Annotated[float | None, Meta(description="Seconds until it expires. Null: never.")],
-    "said_at": Moment | None,
-    "since": Moment | None,
-    "until": Moment | None,
-    "k": Annotated[int, Meta(description="Maximum number of turns.", ge=1, le=100)],
-    "as_of": Annotated[int | None, Meta(description="State at this log position. Null: now.")],
     "checkpoint": Annotated[str, Meta(description="Id or name of a checkpoint.")],
 }
-"""Types of parameters that need a description, or that JSON does not have."""
+"""Types of parameters that need a description."""
 
 _ANY: Final[set[type]] = {inspected.AnyType}
 _REAL: Final[set[type]] = {inspected.FloatType}
@@ -195,8 +181,6 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     async def call(self, memory: Memory, arguments: Mapping[str, Any]) -> Answer[Any]:
         """Return the answer. Raises `msgspec.ValidationError` for invalid arguments: nothing was done."""
         given = msgspec.structs.asdict(read_arguments(self.arguments, arguments))
-        if "agent" in given and given["agent"] is None and given.get("session") is None:
-            given["agent"] = memory.agent
         before = await memory.store.head()
         result = await self.function(memory, **given)
         after = before if self.effect == "reads" else await memory.store.head()
@@ -224,8 +208,6 @@ def made(
     known = hints | {key: type_ for key, type_ in PARAMETERS.items() if key not in described} | types
     defaults: dict[str, Any] = {key: inspect.Parameter.empty for key in types if key not in signature}
     defaults |= {key: item.default for key, item in signature.items() if key not in ("self", "memory", *leave_out)}
-    if "agent" in defaults:
-        defaults["agent"] = None
     fields: list[Any] = [
         (key, known[key]) if default is inspect.Parameter.empty else (key, known[key], default)
         for key, default in defaults.items()
