@@ -35,7 +35,6 @@ Exclude = Annotated[
     list[str] | None, typer.Option("--exclude", metavar="PATTERN", help="Skip matching paths, e.g. '*/secret-*'.")
 ]
 Once = Annotated[bool, typer.Option("--once", help="Record the present transcripts and exit.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be recorded; record nothing.")]
 Poll = Annotated[
     float | None,
     typer.Option("--poll", metavar="SECONDS", min=0.05, help="Poll at this interval, without the extra 'watch'."),
@@ -53,7 +52,6 @@ def watch(
     exclude: Exclude = None,
     format: Annotated[str | None, typer.Option(help="claude-code, codex or jsonl; else detected.")] = None,  # noqa: A002
     once: Once = False,
-    dry_run: DryRun = False,
     poll: Poll = None,
     as_json: AsJson = False,
 ) -> None:
@@ -63,11 +61,11 @@ def watch(
     """
     from mnemolog.adapters.watch import Watcher, ready_to_follow
 
-    if not (once or dry_run or poll):
+    if not (once or poll):
         ready_to_follow()
     wanted = folders or _default_folders()
     with (
-        open_store(store, background=False, create=not dry_run) as opened,
+        open_store(store, background=False) as opened,
         Watcher(
             opened,
             wanted,
@@ -79,9 +77,9 @@ def watch(
         ) as watcher,
     ):
         with bar("reading") as progress:
-            report = (watcher.preview if dry_run else watcher.catch_up)(progress=progress)
-        _tell(report, as_json=as_json, would=dry_run)
-        if not (once or dry_run):
+            report = watcher.catch_up(progress=progress)
+        _tell(report, as_json=as_json)
+        if not once:
             watcher.follow(lambda news: _tell(news, as_json=as_json), poll_s=poll)
 
 
@@ -102,21 +100,21 @@ def _stop_at_signals() -> threading.Event:
     return stop
 
 
-def _tell(report: Report, *, as_json: bool, would: bool = False) -> None:
+def _tell(report: Report, *, as_json: bool) -> None:
     if as_json:
         output.print_json_line(report)
     else:
-        sys.stdout.write(_line(report, would=would) + "\n")
+        sys.stdout.write(_line(report) + "\n")
         for refusal in report.refusals:
             print(f"refused: {visible(str(refusal))}", file=sys.stderr)
     sys.stdout.flush()
 
 
-def _line(report: Report, *, would: bool) -> str:
+def _line(report: Report) -> str:
     switches = ", ".join(f"{count} {reason}" for reason, count in sorted(report.switches.items()))
     left_out = ", ".join(f"{count} {reason}" for reason, count in sorted(report.left_out.items()))
     facts = [
-        f"{'would record' if would else 'recorded'} {counted(report.recorded, 'turn')}",
+        f"recorded {counted(report.recorded, 'turn')}",
         f"{counted(report.sessions, 'session')} started",
         f"switches: {switches}" if switches else "",
         f"left out: {left_out}" if report.left_out else "",

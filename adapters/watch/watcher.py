@@ -90,13 +90,6 @@ class Watcher:
         """Record what is new in all files, or in these. Return a report."""
         return self._transcripts.catch_up(self._files(paths), progress=progress)
 
-    def preview(self, *, progress: Progress | None = None) -> Report:
-        """Return what `catch_up` would record now, without recording it.
-
-        In a forked rollout, it may count a new turn as a copy.
-        """
-        return self._transcripts.preview(self._files(None), progress=progress)
-
     def follow(self, on_report: Callable[[Report], None], *, poll_s: float | None = None) -> None:
         """Record what is written, as it is written, until `stop` is set. Call `on_report` after each change.
 

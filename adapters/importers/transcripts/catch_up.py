@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import filelock
 
@@ -15,8 +14,8 @@ from mnemolog.adapters.importers.formats import codex
 from mnemolog.adapters.importers.transcripts.file_offsets import FILE, FileOffsets, Overtaken
 from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterpreter
 from mnemolog.adapters.importers.transcripts.lookup import StoreLookup
-from mnemolog.adapters.importers.transcripts.reading import FORMATS, LINES_MAX, begin
-from mnemolog.adapters.importers.transcripts.recording import Preview, Recorder, Report
+from mnemolog.adapters.importers.transcripts.reading import FORMATS, begin
+from mnemolog.adapters.importers.transcripts.recording import Recorder, Report
 from mnemolog.adapters.support.store_access import open_tables
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN
@@ -27,15 +26,6 @@ from mnemolog.store import MemoryStore
 
 LOCK_FILE: Final = ".watch.lock"
 _SLICE_S: Final = 0.1
-
-ReadOne = Callable[[Path, Report, Callable[[int], None]], bool]
-
-
-class FileStamp(NamedTuple):
-    """Size and time of a file. If neither has changed, the file has nothing new."""
-
-    size: int
-    modified_ns: int
 
 
 class Transcripts:
@@ -65,7 +55,8 @@ class Transcripts:
         if (keyring := self._lookup.log.keyring) is not None:
             self._offsets.secret = keyring.secret()
         self._lock = lock_file(self._offsets.database.path.with_name(LOCK_FILE))
-        self._stamps: dict[Path, FileStamp] = {}
+        self._stamps: dict[Path, tuple[int, int]] = {}
+        """Size and time of each file. If neither has changed, the file has nothing new."""
 
     def __enter__(self) -> Transcripts:
         return self
@@ -83,18 +74,8 @@ class Transcripts:
         A file that vanishes meanwhile is skipped. Unreadable files and bad lines are counted in the report; they do not
         stop the others. Raises `LogBusy`: call it again, the files are read from the last saved offset.
         """
-        return self._each(self._record, paths, progress)
-
-    def preview(self, paths: Iterable[Path], *, progress: Progress | None = None) -> Report:
-        """Return what `catch_up` would record now, without recording it.
-
-        In a forked rollout, it may count a new turn as a copy.
-        """
-        return self._each(partial(self._count, Preview(self._lookup)), paths, progress)
-
-    def _each(self, read: ReadOne, paths: Iterable[Path], progress: Progress | None) -> Report:
         report, stamps = Report(), self._changed(paths)
-        total, done = sum(stamp.size for stamp in stamps.values()), 0
+        total, done = sum(size for size, _ in stamps.values()), 0
         for path, stamp in stamps.items():
             before = done
 
@@ -105,7 +86,7 @@ class Transcripts:
             if self.stop.is_set():
                 break
             try:
-                if read(path, report, report_progress):
+                if self._record(path, report, report_progress):
                     self._stamps[path] = stamp
             except FileNotFoundError:
                 pass  # Deleted meanwhile; what was read of it is recorded.
@@ -116,10 +97,10 @@ class Transcripts:
             except OSError as error:
                 self._stamps[path] = stamp
                 report.refuse(errors.ImportRefused(path, 1, f"the file cannot be read: {error.strerror}"))
-            done += stamp.size
+            done += stamp[0]
         return report
 
-    def _changed(self, paths: Iterable[Path]) -> dict[Path, FileStamp]:
+    def _changed(self, paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
         """Return the files that have changed since the last read, parent sessions before their continuations."""
         found = []
         for path in paths:
@@ -127,30 +108,27 @@ class Transcripts:
                 stat = path.stat()
             except OSError:
                 continue
-            stamp = FileStamp(stat.st_size, stat.st_mtime_ns)
+            stamp = stat.st_size, stat.st_mtime_ns
             if self._stamps.get(path) != stamp:
                 found.append((path, stamp))
-        return dict(sorted(found, key=lambda item: reading_order(item[0], item[1].modified_ns)))
+        return dict(sorted(found, key=lambda item: reading_order(item[0], item[1][1])))
 
     def _record(self, path: Path, report: Report, report_progress: Callable[[int], None]) -> bool:
         """Record what is new in a file. Return whether it was read to the end."""
         with self._held() as held:
             if not held or (reading := begin(path, self._offsets, format=self._format)) is None:
                 return held
-            agent = reading.format.agent
-            interpreter = TranscriptInterpreter(
-                self._lookup, reading.state, reading.links, agent=agent, scope=self._scope
-            )
             # Turns are compared with the log only while a file is read from its beginning: later lines are new.
             redaction = self._lookup.log.redaction()
             upto = ORIGIN if reading.state.offset else self._lookup.head()
-            recorder = Recorder(self._store, interpreter, report, agent=agent, upto=upto)
+            recorder = Recorder(self._store, report, agent=reading.agent, upto=upto)
+            interpreter = TranscriptInterpreter(self._lookup, recorder, reading.state, reading.links, scope=self._scope)
             report.files += 1
             try:
                 for entries in reading.entries(report):
                     for entry in entries:
                         try:
-                            recorder.take(entry.redacted(redaction))
+                            interpreter.take(entry.redacted(redaction))
                         except (errors.InvalidInput, errors.SessionError) as error:  # The store refuses a name.
                             report.refuse(errors.ImportRefused(path, reading.state.line, str(error)))
                     if recorder.recording.is_full or reading.is_long_unsaved:
@@ -165,20 +143,6 @@ class Transcripts:
             except Overtaken:
                 return False
         return True
-
-    def _count(self, preview: Preview, path: Path, report: Report, report_progress: Callable[[int], None]) -> bool:
-        """Count what is new in a file."""
-        if (reading := begin(path, self._offsets, format=self._format)) is not None:
-            report.files += 1
-            redaction = self._lookup.log.redaction()
-            for entries in reading.entries(report):
-                for entry in entries:
-                    preview.take(entry.redacted(redaction), report)
-                if reading.state.line % LINES_MAX == 0:
-                    report_progress(reading.state.offset)
-                    if self.stop.is_set():
-                        break
-        return False
 
     @contextmanager
     def _held(self) -> Iterator[bool]:

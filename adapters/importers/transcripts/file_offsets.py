@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
 
-from mnemolog.adapters.importers.transcripts.steps import Anchor, ReadState
+from mnemolog.adapters.importers.keys import Places
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.projections.registry import TRANSCRIPT_OFFSETS
 from mnemolog.projections.sql import tracking
@@ -41,6 +41,46 @@ LINKS: Final = sa.Table(
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )
+
+
+SIDE: Final = "~"
+"""Separates the id of a transcript's session from the key of the turn that a branch of it begins with."""
+
+
+class Anchor(NamedTuple):
+    """The turn that a line continues. Without a key: the end of the session, wherever that is."""
+
+    session: str
+    key: str
+    at: int = 0
+    """A log position instead of a turn, 0 if unknown."""
+
+
+class LineCursor(msgspec.Struct, array_like=True):
+    """The last line of a session in a transcript."""
+
+    line: str | None
+    home: str | None
+    """The session it was recorded in; None if it was a copy of another session's line."""
+    anchor: Anchor | None
+
+
+class ReadState(msgspec.Struct):
+    """The saved state of reading one transcript."""
+
+    format: str = ""
+    offset: int = 0
+    line: int = 0
+    mark: bytes = b""
+    """Digest of the bytes before the offset (`mark_at`)."""
+    reader: dict[str, Any] = {}
+    cursors: dict[str, LineCursor] = {}
+    compacted: dict[str, list[str]] = {}
+    """By session, the keys of compactions that no turn has followed yet."""
+    places: Places = {}
+    """Where the numbering of turns without ids continues."""
+    is_first_pass: bool = False
+    """Whether turns of earlier runs are still being recognised. If it is interrupted, it starts over."""
 
 
 # Made at import: `mnemolog.projections.sql.checked_json` has the reason.

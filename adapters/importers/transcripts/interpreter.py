@@ -1,32 +1,18 @@
-"""Derive steps from the lines of a transcript: which session a turn belongs to, and what happened between turns.
+"""Interpret the lines of a transcript: which session a turn belongs to, and what happened between turns.
 
 docs/adr/0024-transcripts-of-coding-agents.md has the rules. Decisions are final: a turn that is in the log stays in its
 session, so reading a file again leads to the same sessions.
-
-Nothing here touches a store: `StoreLookup` reads the log, and the steps say what to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from mnemolog.adapters.importers.entry import Compacted, Entry, Undone
-from mnemolog.adapters.importers.transcripts.file_offsets import Links
+from mnemolog.adapters.importers.transcripts.file_offsets import SIDE, Anchor, LineCursor, Links, ReadState
 from mnemolog.adapters.importers.transcripts.lookup import StoreLookup, is_copy
-from mnemolog.adapters.importers.transcripts.steps import (
-    SIDE,
-    AlreadyThere,
-    Anchor,
-    Branch,
-    LineCursor,
-    ReadState,
-    Say,
-    Settle,
-    Start,
-    Step,
-    Switch,
-)
+from mnemolog.adapters.importers.transcripts.recording import Recorder
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.limits import SCOPE_BYTES_MAX
 from mnemolog.domain.position import Position
@@ -34,8 +20,6 @@ from mnemolog.domain.session import session_of
 from mnemolog.infra.runtime.lru_cache import LruCache
 
 RECENT_MAX: Final = 1_000
-
-Steps = Iterator[Step]
 
 
 class TranscriptInterpreter:
@@ -49,59 +33,58 @@ class TranscriptInterpreter:
     def __init__(
         self,
         lookup: StoreLookup,
+        recorder: Recorder,
         state: ReadState,
         links: Links,
         *,
-        agent: str,
         scope: str | None = None,
     ) -> None:
-        self._lookup, self._state, self._links = lookup, state, links
-        self._agent, self._scope = agent, scope
+        self._lookup, self._recorder, self._state, self._links = lookup, recorder, state, links
+        self._agent, self._scope = recorder.agent, scope
         self._recent: LruCache[str, str] = LruCache(RECENT_MAX)
         self._copies: Iterator[RecordedEvent] | None = None
 
-    def interpret(self, entry: Entry) -> Steps:
-        """Yield the steps of a line.
+    def take(self, entry: Entry) -> None:
+        """Record what a line says and does. Its turns may be recorded together with those of later lines.
 
-        Carry out each step before you ask for the next, which may look up its outcome. If a step fails, drop the rest:
-        the line is then skipped as a whole.
+        Raises `InvalidInput`, `SessionError` if the store refuses it: the line is skipped.
         """
         cursor = self._state.cursors.get(entry.session)
         if isinstance(entry.move, Compacted):
-            yield Settle()
+            self._recorder.flush()
             self._compacted(entry, entry.move, cursor)
         elif isinstance(entry.move, Undone):
-            yield Settle()
-            yield from self._undo(entry, entry.move, cursor)
+            self._recorder.flush()
+            self._undo(entry, entry.move, cursor)
         elif not entry.turns:
             self._pass_over(entry, cursor)
         else:
-            yield from self._say(entry, cursor)
+            self._say(entry, cursor)
 
-    def _say(self, entry: Entry, cursor: LineCursor | None) -> Steps:
+    def _say(self, entry: Entry, cursor: LineCursor | None) -> None:
         home: str | None = None
         if cursor is not None and cursor.home is not None and entry.follows == (cursor.line if entry.name else None):
             home = cursor.home
         elif self._is_repeated(entry, cursor):
-            yield AlreadyThere(len(entry.turns))
+            self._recorder.already_there(entry.turns)
             return
         elif not entry.asks and entry.follows is not None:
             home = self._recent.get(entry.follows)
             if home is not None and home.partition(SIDE)[0] != entry.session:
                 home = None
         if home is None:
-            yield Settle()
+            self._recorder.flush()
             if entry.asks:  # From here on, lines that continue earlier ones may belong to the old line.
                 self._recent.clear()
-            home = yield from self._home(entry, cursor)
+            home = self._home(entry, cursor)
         if home is None:  # A copy; `_home` has linked it.
-            yield AlreadyThere(len(entry.turns))
+            self._recorder.already_there(entry.turns)
             return
         if home in self._state.compacted:
-            yield Settle()
-            yield from self._compress(home, self._state.compacted.pop(home))
+            self._recorder.flush()
+            self._compress(home, self._state.compacted.pop(home))
         first = entry.turns[0].key
-        yield Say(home, entry.turns)
+        self._recorder.say(home, entry.turns)
         self._state.cursors[entry.session] = LineCursor(entry.name, home, Anchor(home, first))
         if entry.name is not None:
             self._recent.put(entry.name, home)
@@ -123,7 +106,7 @@ class TranscriptInterpreter:
         last = self._lookup.end_of_line(cursor.anchor)
         return last is None or at < last
 
-    def _home(self, entry: Entry, cursor: LineCursor | None) -> Generator[Step, None, str | None]:
+    def _home(self, entry: Entry, cursor: LineCursor | None) -> str | None:
         """Return the session that the turns of a line belong to; None if they are copies.
 
         Call it when the batch is flushed, so that the log has all earlier turns.
@@ -142,38 +125,38 @@ class TranscriptInterpreter:
             if cursor is not None and (anchor is None or not entry.asks):
                 # It continues an unknown line, or answers a copied tool call: it belongs where the copies end.
                 anchor = cursor.anchor
-            return (yield from self._begin(entry, anchor))
+            return self._begin(entry, anchor)
         at = None if anchor is None else self._lookup.end_of_line(anchor)
         if anchor is None or at is None:  # It continues an unknown line, or the end of the session.
             return cursor.home if cursor is not None and cursor.home in own else own[0]
         for name in own:
             if self._lookup.sees(name, anchor.session, at):
                 if entry.asks and not entry.recounted and self._lookup.user_spoke_after(name, at):
-                    yield Switch(reason="rewind", left=name, at=at, key=f"{name}/{first}")
+                    self._recorder.switch("rewind", left=name, at=at, key=f"{name}/{first}")
                 return name
         side = f"{entry.session}{SIDE}{first}"
-        yield Switch(reason="branch", to=side, left=anchor.session, at=at)
+        self._recorder.switch("branch", side, left=anchor.session, at=at)
         return side
 
-    def _begin(self, entry: Entry, anchor: Anchor | None) -> Generator[Step, None, str]:
+    def _begin(self, entry: Entry, anchor: Anchor | None) -> str:
         """Start the session of a line: a continuation of another session, or a new one."""
         title = entry.turns[0].session_title
         at = None if anchor is None else self._lookup.end_of_line(anchor)
         if anchor is not None and not anchor.key and not anchor.at:
             at = self._lookup.head()
         if entry.works_for is not None and (at is None or not entry.recounted):
-            yield from self._start_for(entry, entry.works_for)
+            self._start_for(entry, entry.works_for)
         elif anchor is None or at is None:
-            yield Switch(reason="new", to=entry.session, title=title, scope=self._scope_of(entry))
+            self._recorder.switch("new", entry.session, title=title, scope=self._scope_of(entry))
         elif entry.works_for is not None:
-            yield Branch(session=entry.session, title=title, left=anchor.session, at=at)
+            self._recorder.branch(entry.session, left=anchor.session, at=at, title=title)
         elif anchor.session in self._state.compacted and self._lookup.is_end(anchor.session, at):
             *earlier, key = self._state.compacted.pop(anchor.session)
-            yield from self._compress(anchor.session, earlier)
-            yield Switch(reason="compress", to=entry.session, left=anchor.session, title=title, key=key)
+            self._compress(anchor.session, earlier)
+            self._recorder.switch("compress", entry.session, left=anchor.session, title=title, key=key)
         else:
             self._state.compacted.pop(anchor.session, None)
-            yield Switch(reason="branch", to=entry.session, left=anchor.session, at=at, title=title)
+            self._recorder.switch("branch", entry.session, left=anchor.session, at=at, title=title)
         return entry.session
 
     def _copy(self, entry: Entry, anchor: Anchor | None, cursor: LineCursor | None, own: list[str]) -> Anchor | None:
@@ -259,7 +242,7 @@ class TranscriptInterpreter:
         if cursor is not None:
             self._state.cursors[entry.session] = LineCursor(entry.name or cursor.line, cursor.home, anchor)
 
-    def _undo(self, entry: Entry, move: Undone, cursor: LineCursor | None) -> Steps:
+    def _undo(self, entry: Entry, move: Undone, cursor: LineCursor | None) -> None:
         """Hide the turns that a user has undone."""
         own = self._lookup.of(entry.session)
         if cursor is not None and cursor.home is None and entry.copied_from is not None:
@@ -272,7 +255,7 @@ class TranscriptInterpreter:
         name = cursor.home if cursor is not None and cursor.home in own else own[0]
         first = self._reached(name, move.first)
         if first is not None and self._lookup.switched(self._agent, _key_in(name, move)) is None:
-            yield Switch(reason="rewind", left=name, at=Position(first.at - 1), key=_key_in(name, move))
+            self._recorder.switch("rewind", left=name, at=Position(first.at - 1), key=_key_in(name, move))
 
     def _undone_there(self, other: str, move: Undone, cursor: LineCursor, own: list[str]) -> Anchor | None:
         """Return where the session that a line was copied from undid the same turns, or where this one diverges.
@@ -294,16 +277,16 @@ class TranscriptInterpreter:
         copied = self._links.get(key)
         return self._lookup.reached(session, key if copied is None else copied.key)
 
-    def _start_for(self, entry: Entry, other: str) -> Steps:
+    def _start_for(self, entry: Entry, other: str) -> None:
         title, scope = entry.turns[0].session_title, self._scope_of(entry)
         if not self._lookup.of(other):
-            yield Start(session=other, title=title, scope=scope)
-        yield Start(session=entry.session, title=title, scope=scope, parent=other)
+            self._recorder.start(other, title=title, scope=scope)
+        self._recorder.start(entry.session, title=title, scope=scope, parent=other)
 
-    def _compress(self, name: str, keys: list[str]) -> Steps:
+    def _compress(self, name: str, keys: list[str]) -> None:
         for key in keys:
             if self._lookup.switched(self._agent, key) is None:
-                yield Switch(reason="compress", left=name, key=key)
+                self._recorder.switch("compress", left=name, key=key)
 
     def _scope_of(self, entry: Entry) -> str:
         if self._scope is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from mnemolog.adapters.importers.transcripts.steps import SIDE, Anchor
+from mnemolog.adapters.importers.transcripts.file_offsets import SIDE, Anchor
 from mnemolog.adapters.importers.turn import ImportedTurn
 from mnemolog.adapters.support.store_access import known_session, log_of, visible_of
 from mnemolog.domain.agent import agent_stream

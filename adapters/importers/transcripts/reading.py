@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -11,12 +12,12 @@ from mnemolog.adapters.importers.detection import detect_format
 from mnemolog.adapters.importers.entry import Entry, MakeReader
 from mnemolog.adapters.importers.format import Message
 from mnemolog.adapters.importers.formats import claude_code, codex, flat
+from mnemolog.adapters.importers.import_files import DEFAULT_AGENT
 from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.message_reader import MessageReader
 from mnemolog.adapters.importers.source import objects_on
-from mnemolog.adapters.importers.transcripts.file_offsets import FileOffsets, Links
+from mnemolog.adapters.importers.transcripts.file_offsets import FileOffsets, Links, ReadState
 from mnemolog.adapters.importers.transcripts.recording import Report
-from mnemolog.adapters.importers.transcripts.steps import ReadState
 from mnemolog.adapters.importers.turn import TurnMaker
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.infra.runtime.regular_files import open_file
@@ -26,14 +27,6 @@ LINES_MAX: Final = 5_000
 BYTES_MAX: Final = 8 << 20
 """Read at most before the offset is saved."""
 CHECKED_BYTES: Final = 4_096
-
-
-class TranscriptFormat(NamedTuple):
-    """A format of transcripts."""
-
-    agent: str
-    """The agent of the sessions."""
-    make: MakeReader
 
 
 class JsonLinesReader:
@@ -49,22 +42,12 @@ class JsonLinesReader:
         return None if turn is None else Entry(session=turn.session, turns=[turn], recounted=True)
 
 
-FORMATS: Final[dict[str, TranscriptFormat]] = {
-    claude_code.FORMAT.name: TranscriptFormat("claude-code", claude_code.ClaudeCodeReader),
-    codex.FORMAT.name: TranscriptFormat("codex", codex.CodexReader),
-    flat.JSONL.name: TranscriptFormat("imported", JsonLinesReader),
+FORMATS: Final[dict[str, MakeReader]] = {
+    claude_code.FORMAT.name: claude_code.ClaudeCodeReader,
+    codex.FORMAT.name: codex.CodexReader,
+    flat.JSONL.name: JsonLinesReader,
 }
-DETECTABLE: Final = (claude_code.FORMAT.name, codex.FORMAT.name)
-"""Formats that content identifies. Others have to be named: nearly every JSON Lines file could be one."""
-
-
-def format_of(path: Path) -> str:
-    """Return the format of a file, empty if its content does not identify one."""
-    try:
-        found = detect_format(path)
-    except ImportRefused:
-        return ""
-    return found if found in DETECTABLE else ""
+"""The readers of transcripts. JSON Lines have to be named: nearly every file of lines could be one."""
 
 
 class Reading:
@@ -72,11 +55,11 @@ class Reading:
 
     def __init__(self, path: Path, offsets: FileOffsets, number: int | None, state: ReadState) -> None:
         self.path, self.state = path, state
-        self.format = FORMATS[state.format]
+        self.agent = DEFAULT_AGENT if state.format == flat.JSONL.name else state.format
         self.links = Links(offsets, number)
         self._keys = KeyMaker(state.places)
         self._maker = TurnMaker(path, self._keys)
-        self._reader = self.format.make(self._maker)
+        self._reader = FORMATS[state.format](self._maker)
         self._reader.state |= state.reader
         self._offsets = offsets
         self._saved = state.offset, state.line
@@ -138,8 +121,13 @@ def begin(path: Path, offsets: FileOffsets, *, format: str | None) -> Reading | 
     with open_file(path, follow=True) as file:
         if unpacker := unpacker_of(file):
             raise ImportRefused(path, 1, f"it is compressed; unpack it with `{unpacker} --keep {path}`")
-    state.format = format or state.format or format_of(path)
-    return Reading(path, offsets, number, state) if state.format else None
+    if format is None and not state.format:
+        with suppress(ImportRefused):
+            format = detect_format(path)  # noqa: A001
+        if format not in FORMATS or format == flat.JSONL.name:
+            return None
+    state.format = format or state.format
+    return Reading(path, offsets, number, state)
 
 
 class Line(NamedTuple):

@@ -167,25 +167,6 @@ def test_lines_without_ids_are_recognised_where_their_keys_are_others(projects, 
     assert [turn.text for turn in chat.turns()] == ["old", "yes", "yes", "later", "new", "yes"]
 
 
-def test_a_preview_counts_what_would_be_recorded(projects, rollouts, memory, read):
-    """It changes nothing, and the numbers come true."""
-    talk = Claude(projects, A)
-    talk.say("Hello.")
-    read()
-    talk.answer("Hi.")
-    fork = talk.fork(projects, B, upto=talk.rows[0]["uuid"])
-    fork.say("Good day.")
-    rollout = Codex(rollouts, "c")
-    rollout.say("Hello.")
-    rollout.fork(rollouts, "d").say("Good night.")
-    head = memory.head().position
-    with Transcripts(memory) as transcripts:
-        would = transcripts.preview(files_in(projects, rollouts))
-        assert memory.head().position == head
-        did = transcripts.catch_up(files_in(projects, rollouts))
-    assert (would.recorded, would.sessions, would.files) == (did.recorded, did.sessions, did.files) == (4, 3, 4)
-
-
 def test_one_process_reads_at_a_time(folder, projects, memory):
     """The other waits for it, and ends at once when `stop` is set."""
     Claude(projects, A).say("Hello.")
