@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
 from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
@@ -38,7 +37,7 @@ from mnemolog.domain.thread_events import ThreadCopied
 from mnemolog.domain.threads import thread_of, thread_stream
 from mnemolog.forgetting.results import AskedQuestion
 from mnemolog.infra.keys.keyring import Keyring
-from mnemolog.infra.log.engine import RowCursor, StagedRow
+from mnemolog.infra.log.engine import StagedRow
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates
@@ -173,11 +172,10 @@ class Planner:
     def _whole(self, stream: str, gone: Positions) -> ForgetTarget:
         """Return all content of a stream that is left, and add the positions of all that it ever had to `gone`."""
         counts: Counter[str] = Counter()
-        with closing(self._tx.reads.state_heads(stream)) as rows:
-            for position, version, topic, head in rows:
-                gone.add(position)
-                if topic in CONTENT_TOPICS and self._is_there(position, stream, version, topic, head):
-                    counts[topic] += 1
+        for position, version, topic, head in self._tx.reads.state_heads(stream):
+            gone.add(position)
+            if topic in CONTENT_TOPICS and self._is_there(position, stream, version, topic, head):
+                counts[topic] += 1
         counts.update(row[3] for row in self._tx.rows if row[1] == stream and row[3] in CONTENT_TOPICS)
         return self._target(stream, [(1, self._tx.version(stream))], counts)
 
@@ -270,8 +268,8 @@ class Planner:
     def _listed(self, questions: Sequence[_Question]) -> tuple[AskedQuestion, ...]:
         """Return questions with their places and times."""
         found = {item.version: item for item in questions}
-        with closing(self._tx.reads.state_heads(RECALLS_STREAM)) as rows:
-            places = [(Position(row[0]), found[row[1]]) for row in rows if row[1] in found] if found else []
+        rows = self._tx.reads.state_heads(RECALLS_STREAM) if found else ()
+        places = [(Position(row[0]), item) for row in rows if (item := found.get(Version(row[1]))) is not None]
         return tuple(
             AskedQuestion(
                 position=position,
@@ -329,8 +327,8 @@ class Planner:
         With the position `since`, those from there on: a fact comes after what it rests on.
         """
         first = facts_stream("")
-        with closing(self._tx.reads.states_between(first, _behind(first), FactAsserted.topic)) as rows:
-            streams = {row[0] for row in rows} | {row[1] for row in self._tx.rows if facts_scope(row[1]) is not None}
+        rows = self._tx.reads.states_between(first, _behind(first), FactAsserted.topic)
+        streams = {row[0] for row in rows} | {row[1] for row in self._tx.rows if facts_scope(row[1]) is not None}
         found = chain.from_iterable(self._tx.events(stream, since=since) for stream in sorted(streams))
         return [item for item in found if not isinstance(item.event, Forgotten)]
 
@@ -408,11 +406,10 @@ class Planner:
                 yield Version(version), event
 
     def _decoded(
-        self, stored: RowCursor, staged: Callable[[StagedRow], bool]
+        self, stored: Iterable[tuple[str, int, str, bytes]], staged: Callable[[StagedRow], bool]
     ) -> Iterator[tuple[tuple[str, int], Event]]:
         new = ((row[1], row[2], row[3], bytes(row[4])) for row in self._tx.rows if staged(row))
-        with closing(stored):
-            for stream, version, topic, state in chain(stored, new):
-                event = self._log.decode(0, stream, version, topic, state)
-                if not isinstance(event, Forgotten):
-                    yield (stream, version), event
+        for stream, version, topic, state in chain(stored, new):
+            event = self._log.decode(0, stream, version, topic, state)
+            if not isinstance(event, Forgotten):
+                yield (stream, version), event

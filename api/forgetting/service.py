@@ -34,7 +34,6 @@ from mnemolog.infra.keys.engine import KeyErasure
 from mnemolog.infra.keys.keyring import Keyring, LeafRange
 from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.log.stream_reader import version_at
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
@@ -367,7 +366,7 @@ def _recorded(request: Request) -> Callable[[Transaction], None]:
             # A restored older log may have fewer versions of a stream, or none. Versions appended after the request are
             # not part of it.
             latest = Version(tx.reads.version(target.stream))
-            end = version_at(tx.reads, target.stream, request.recorded.position, latest=latest)
+            end = tx.reads.version_at(target.stream, request.recorded.position, latest=latest)
             versions = [(first, min(last, end)) for first, last in target.versions if first <= end]
             if versions:
                 tx.append(target.stream, ContentErased(request=event.id, versions=versions))

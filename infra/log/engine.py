@@ -3,19 +3,20 @@
 Group commit, staging, the digest chain, the event codec and folding are shared by all engines, so they are not here.
 
 An engine must commit positions in their order, without gaps: it assigns positions and links digests under one lock per
-log. An *event row* below has the columns position, stream, version, topic, state, key, recorded_at.
+log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from mnemolog.domain.errors import MnemologError, StoreNotWritable, StoreReplaced
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Micros
+from mnemolog.infra.log.reader import LogReader
 
 PLAIN_FORMAT: Final = 1
 """The format of a log whose content is stored as it is."""
@@ -27,8 +28,6 @@ StagedRow = tuple[int, str, int, str, bytearray, int, bytearray, str | None]
 
 Blobs are bytearrays: pysqlite3 binds those directly, and looks for an adapter of bytes first.
 """
-EventRow = Sequence[Any]
-"""An event row, as defined above."""
 
 
 class LogIdentity(NamedTuple):
@@ -49,166 +48,6 @@ def moved(path: Path, moved_to: str, *, undo: str) -> StoreNotWritable:
     error = StoreNotWritable(path, f"the log was moved to {moved_to}")
     error.hint = f"nothing was written; use the store there, or to give up the move: {undo}"
     return error
-
-
-class RowCursor(Protocol):
-    """Rows that are fetched while they are read: close it after a partial read."""
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield the rows."""
-        ...
-
-    def fetchall(self) -> list[Any]:
-        """Return the remaining rows."""
-        ...
-
-    def close(self) -> None:
-        """Stop fetching."""
-        ...
-
-
-class LogReader(Protocol):
-    """Queries on one connection. `after` is exclusive and `upto` inclusive throughout."""
-
-    def head(self) -> tuple[int, Any] | None:
-        """Return the last position and its digest as stored, None for an empty log."""
-        ...
-
-    def last_given(self) -> int:
-        """Return the highest position ever given, which outlives its row; 0 for none."""
-        ...
-
-    def digest_at(self, position: int) -> Any:
-        """Return the digest as stored at a position, None where there is no event."""
-        ...
-
-    def recorded_at(self, position: int) -> int | None:
-        """Return when the last event at or before a position was recorded, None if there is none."""
-        ...
-
-    def events(self, *, after: int, upto: int, limit: int) -> list[EventRow]:
-        """Return event rows in order."""
-        ...
-
-    def events_at(self, positions: Sequence[int]) -> list[EventRow]:
-        """Return the event rows at positions, in order."""
-        ...
-
-    def streams(self, *, after: int, upto: int, limit: int) -> list[tuple[int, str]]:
-        """Return position and stream of events in order. Must not read more of them."""
-        ...
-
-    def stored(self, *, after: int, upto: int, limit: int) -> list[tuple[Any, ...]]:
-        """Return every column as stored, texts as bytes: an event row with the digest as eighth column."""
-        ...
-
-    def stream(self, stream: str, *, after: int, upto: int, limit: int) -> list[EventRow]:
-        """Return event rows of a stream after a version, up to a position."""
-        ...
-
-    def event_at(self, position: int) -> EventRow | None:
-        """Return the event row at a position."""
-        ...
-
-    def first_event(self, stream: str) -> EventRow | None:
-        """Return the event row of version 1."""
-        ...
-
-    def last_event(self, stream: str) -> EventRow | None:
-        """Return the event row of the highest version."""
-        ...
-
-    def event_with_key(self, stream: str, key: str) -> tuple[int, int, str, bytes, int] | None:
-        """Return position, version, topic, state and recorded_at of the event with an idempotency key."""
-        ...
-
-    def position_of(self, stream: str, key: str) -> int | None:
-        """Return the position of the event with an idempotency key."""
-        ...
-
-    def version(self, stream: str) -> int:
-        """Return the highest version of a stream, 0 if it has no events."""
-        ...
-
-    def key_at(self, stream: str, version: int) -> str | None:
-        """Return the idempotency key of a version, None if it has none."""
-        ...
-
-    def keys(self, stream: str) -> list[tuple[int, str]]:
-        """Return version and idempotency key of the events of a stream that have one, in order."""
-        ...
-
-    def last_position(self, stream: str) -> int:
-        """Return the position of the last event of a stream, 0 if it has none."""
-        ...
-
-    def position_at(self, stream: str, version: int) -> int:
-        """Return the position of a version that exists."""
-        ...
-
-    def not_turns(self, stream: str, *, after: int) -> RowCursor:
-        """Return event rows of a stream after a version, without turns. Must not read the turns in between."""
-        ...
-
-    def turns_backward(self, stream: str, *, after: int, upto: int) -> RowCursor:
-        """Return event rows of the turns with versions in `(after, upto]`, newest first."""
-        ...
-
-    def turn_heads_backward(self, stream: str, *, after: int, upto: int) -> RowCursor:
-        """Return position, version and the first three bytes of the state of those turns, newest first."""
-        ...
-
-    def count(self, topic: str, *, after: int, upto: int) -> int:
-        """Return how many events of a topic lie between two positions."""
-        ...
-
-    def topics(self, stream: str, *, first: int, last: int, before: int) -> list[tuple[int, str]]:
-        """Return position and topic of the versions `first` to `last` that lie before a position, in order."""
-        ...
-
-    def streams_with(self, topic: str, *, after: int, upto: int) -> list[str]:
-        """Return the stream of every event of a topic between two positions."""
-        ...
-
-    def first_stream_with(self, key: str, streams: Sequence[str]) -> str | None:
-        """Return which of `streams` has the first event with an idempotency key."""
-        ...
-
-    def state_heads(self, stream: str) -> RowCursor:
-        """Return position, version, topic and the first three bytes of the state of every event of a stream."""
-        ...
-
-    def state_head_at(self, position: int) -> tuple[str, int, str, bytes] | None:
-        """Return stream, version, topic and the first three bytes of the state of an event."""
-        ...
-
-    def first_states(self, topic: str) -> RowCursor:
-        """Return stream, version, topic and state of every first event of a stream that has this topic."""
-        ...
-
-    def states_between(self, first: str, last: str, topic: str) -> RowCursor:
-        """Return the same of every event of a topic in the streams `first` to `last`, both included. No turns."""
-        ...
-
-    def states(
-        self, stream: str, *, after: int | None, upto: int | None, descending: bool, limit: int | None
-    ) -> list[tuple[int, str, bytes]]:
-        """Return version, topic and state of the events of a stream."""
-        ...
-
-    def selected(
-        self, *, after: int, upto: int | None, prefix: str, topics: Sequence[str], limit: int
-    ) -> list[EventRow]:
-        """Return event rows of the streams whose names begin with `prefix`; of all topics where none is named."""
-        ...
-
-    def last_selected(self, prefix: str) -> int | None:
-        """Return the last position in the streams whose names begin with `prefix`."""
-        ...
-
-    def holds_sealed(self, stream: str) -> bool:
-        """Whether a stream has encrypted content."""
-        ...
 
 
 class LogConnection(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +26,7 @@ from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.validation import NOT_IN_CALENDAR
 from mnemolog.infra.keys.encryption import Sealer
 from mnemolog.infra.keys.keyring import Contents
+from mnemolog.infra.log.reader import LogReader
 
 _SEALED: Final = bytes((SEALED,))
 _ENCODER: Final = msgpack_encoder("deterministic")
@@ -104,6 +106,15 @@ class EventCodec:
         if found:
             self.refresh()
         return [self.recorded_event(*row) for row in found]
+
+    def not_turns(
+        self, reads: LogReader, stream: str, after: Version, upto: Position | None = None
+    ) -> list[RecordedEvent]:
+        """Return the events of a stream after version `after`, up to position `upto`, without turns."""
+        rows = reads.not_turns(stream, after=after)
+        # Positions rise with versions. A condition on them would not end the scan: it would read on to the last
+        # event of the stream, so that a read of the past would cost as much as everything since.
+        return self.recorded_events(rows if upto is None else takewhile(lambda row: row[0] <= upto, rows))
 
     def is_forgotten(self, stream: str, version: int, head: bytes) -> bool:
         """Whether content was forgotten, by the first bytes of what is stored, at least three where it is sealed."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock, within_calendar
-from mnemolog.domain.events import Event, RecordedEvent
+from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
@@ -18,10 +19,10 @@ from mnemolog.domain.redaction import REDACTION_STREAM, Redact, Redaction, evolv
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, fold_stream, nothing_known
 from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log.appends import Appends
-from mnemolog.infra.log.engine import EventRow, LogEngine, LogIdentity, LogReader
+from mnemolog.infra.log.engine import LogEngine, LogIdentity
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.followers import Followers
-from mnemolog.infra.log.stream_reader import last_turns, read_not_turns, version_at
+from mnemolog.infra.log.reader import EventRow, LogReader
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
 
@@ -213,7 +214,13 @@ class EventLog(fork_guard.OfOneProcess):
     def last_turns(self, stream: str, *, after: Position, upto: Position | None, limit: int) -> list[RecordedEvent]:
         """Return the last `limit` turns of a stream in `(after, upto]`, newest first, without forgotten ones."""
         with self._reading() as reads:
-            return last_turns(reads, self._codec, stream, after=after, upto=upto, limit=limit)
+            latest = reads.version(stream)
+            first = reads.version_at(stream, after, latest=latest)
+            last = latest if upto is None else reads.version_at(stream, upto, latest=latest)
+            self._codec.refresh()
+            rows = reads.turns_backward(stream, after=first, upto=last, page=limit)
+            found = (self._codec.recorded_event(*row) for row in rows)
+            return list(islice((item for item in found if isinstance(item.event, TurnRecorded)), limit))
 
     def event_at(self, position: Position) -> RecordedEvent | None:
         """Return the event at a position, None if there is none."""
@@ -226,8 +233,8 @@ class EventLog(fork_guard.OfOneProcess):
     def position_of(self, stream: str, key: str) -> Position | None:
         """Return the position of the event of `stream` with an idempotency key, forgotten or not; None for none."""
         with self._reading() as reads:
-            found = reads.position_of(stream, key)
-        return None if found is None else Position(found)
+            found = reads.event_with_key(stream, key)
+        return None if found is None else Position(found[0])
 
     def topics(self, stream: str, *, first: int, last: int, before: Position) -> list[tuple[int, str]]:
         """Return position and topic of the versions `first` to `last` of a stream that lie before a position."""
@@ -286,12 +293,8 @@ class EventLog(fork_guard.OfOneProcess):
 
         `known` may return a state to start from, which saves reading the events before it.
         """
-
         with self._reading() as reads:
-
-            def read(stream: str, after: Version, upto: Position | None) -> list[RecordedEvent]:
-                return read_not_turns(reads, self._codec, stream, after=after, upto=upto)
-
+            read = partial(self._codec.not_turns, reads)
             epoch = reads.version(FORGETTING_STREAM)
             return fold_stream(stream, upto, evolve, read=read, known=known, epoch=epoch)
 
@@ -303,7 +306,7 @@ class EventLog(fork_guard.OfOneProcess):
     def version_at(self, stream: str, position: Position) -> Version:
         """Return the version that `stream` had at a position, 0 if nothing had been appended to it."""
         with self._reading() as reads:
-            return Version(version_at(reads, stream, position, latest=Version(reads.version(stream))))
+            return Version(reads.version_at(stream, position, latest=reads.version(stream)))
 
     def recorded_at(self, position: Position) -> Micros:
         """Return when the event at `position`, or the last one before it, was recorded."""

@@ -26,9 +26,9 @@ from mnemolog.domain.stream_fold import (
     nothing_known,
     of_epoch,
 )
-from mnemolog.infra.log.engine import LogReader, StagedRow
+from mnemolog.infra.log.engine import StagedRow
 from mnemolog.infra.log.event_codec import EventCodec
-from mnemolog.infra.log.stream_reader import read_not_turns, version_at
+from mnemolog.infra.log.reader import LogReader
 
 STREAMS_CACHED_MAX: Final = 10_000
 LATEST: Final = Position(INTEGER_MAX)
@@ -115,7 +115,7 @@ class Transaction:
         )
 
     def _stored(self, stream: str, after: Version, upto: Position | None) -> list[RecordedEvent]:
-        return read_not_turns(self.reads, self.codec, stream, after=after, upto=upto)
+        return self.codec.not_turns(self.reads, stream, after, upto)
 
     def _staged(self, stream: str, after: Version, upto: Position) -> list[RecordedEvent]:
         return [
@@ -144,10 +144,7 @@ class Transaction:
             self._assumed.add((stream, key))
             return None
         found = self.reads.event_with_key(stream, key)
-        if found is None:
-            return None
-        position, version, topic, state, recorded_at = found
-        return self.codec.recorded_event(position, stream, version, topic, state, key, recorded_at)
+        return None if found is None else self.codec.recorded_event(*found)
 
     def position_of(self, stream: str, key: str) -> Position | None:
         """Return the position of the event of `stream` with an idempotency key, forgotten or not; None for none."""
@@ -157,8 +154,8 @@ class Transaction:
         if self.assumes_new_keys:
             self._assumed.add((stream, key))
             return None
-        found = self.reads.position_of(stream, key)
-        return None if found is None else Position(found)
+        found = self.reads.event_with_key(stream, key)
+        return None if found is None else Position(found[0])
 
     @property
     def inserts_assumed_keys(self) -> bool:
@@ -170,7 +167,8 @@ class Transaction:
         for row in reversed(self.rows):
             if row[1] == stream:
                 return Position(row[0])
-        return Position(self.reads.last_position(stream))
+        found = self.reads.last_event(stream)
+        return Position(0 if found is None else found[0])
 
     def key_at(self, stream: str, version: int) -> str | None:
         """Return the idempotency key of a version of `stream`, staged ones included; None if it has none."""
@@ -203,13 +201,11 @@ class Transaction:
         if len(staged) >= limit:
             return staged[:limit]
         latest = Version(self.version(stream) - sum(row[1] == stream for row in self.rows))
-        first, last = (version_at(self.reads, stream, position, latest=latest) for position in (after, upto))
+        first, last = (self.reads.version_at(stream, position, latest=latest) for position in (after, upto))
         self.codec.refresh()
         stored = self.reads.turn_heads_backward(stream, after=first, upto=last)
         kept = (Position(row[0]) for row in stored if not self.codec.is_forgotten(stream, row[1], row[2]))
-        found = [*staged, *islice(kept, limit - len(staged))]
-        stored.close()
-        return found
+        return [*staged, *islice(kept, limit - len(staged))]
 
     def redaction(self) -> Redaction:
         """Return what `append` replaces secrets with."""

@@ -15,27 +15,12 @@ from psycopg.pq import TransactionStatus
 from mnemolog.domain import errors
 from mnemolog.domain.head import Head
 from mnemolog.infra import sqlite
-from mnemolog.infra.log.engine import (
-    EventRow,
-    LogIdentity,
-    RowCursor,
-    StagedRow,
-    altered_triggers,
-    moved,
-)
+from mnemolog.infra.log.engine import LogIdentity, StagedRow, altered_triggers, moved
 from mnemolog.infra.log.postgres import schema
 from mnemolog.infra.log.postgres.heads import LogHeads
 from mnemolog.infra.log.postgres.nodes import PostgresNodes
 from mnemolog.infra.log.postgres.seen_head import NOTHING, Known, SeenHead, contradiction, noted_head
-from mnemolog.infra.log.sql_reader import (
-    NOT_A_TURN,
-    PAGE_BYTES,
-    SELECT,
-    SELECT_TURN_HEADS,
-    SELECT_TURNS,
-    STATE,
-    SqlReader,
-)
+from mnemolog.infra.log.reader import PAGE_BYTES, SPARSE, LogReader
 from mnemolog.infra.log.sqlite.log_file import write_copy
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
 
@@ -45,8 +30,6 @@ LOCKED_APPENDS: Final = 32
 """After another process appended, so many appends take the lock first: comparing would often fail again."""
 LOST_TRIES: Final = 3
 """How often a query is repeated on another connection. A server that stops ends one after another, idle ones too."""
-PAGE: Final = 50
-"""Rows that are fetched together where a caller may stop early. A few of them may be large."""
 COPIED_TOGETHER: Final = 500
 """Rows that a copy of the log fetches together."""
 
@@ -69,25 +52,8 @@ _SELECT_STAGED: Final = (
     "SELECT position, stream, version, topic, state, recorded_at, digest, key FROM events "
     f"WHERE position > ? AND position <= ? ORDER BY position LIMIT {COPIED_TOGETHER}"
 )
-_SELECT_SPARSE: Final = f"{SELECT} WHERE stream = ? AND version > ? AND {NOT_A_TURN} ORDER BY version LIMIT {PAGE}"
 _SELECT_STREAM_WITH_KEY: Final = (
     "SELECT stream FROM events WHERE stream = ANY(?::text[]) AND key = ? ORDER BY position LIMIT 1"
-)
-_SELECT_HEADS: Final = (
-    "SELECT position, version, topic, substr(state, 1, 3) FROM events WHERE stream = ? AND version > ? "
-    f"ORDER BY version LIMIT {PAGE}"
-)
-_SELECT_FIRST_STATES: Final = (
-    f"SELECT {STATE} FROM events WHERE version = 1 AND {NOT_A_TURN} AND topic = ? AND stream > ? "
-    f"ORDER BY stream LIMIT {PAGE}"
-)
-_SELECT_STATES_BETWEEN: Final = (
-    f"SELECT {STATE} FROM events WHERE stream <= ? AND (stream, version) > (?, ?) AND {NOT_A_TURN} AND topic = ? "
-    f"ORDER BY stream, version LIMIT {PAGE}"
-)
-_HOLDS_SEALED: Final = (
-    r"SELECT EXISTS (SELECT 1 FROM events WHERE stream = ? AND (substr(state, 1, 1) = '\xc1'::bytea "
-    "OR (version = 1 AND position('sealed_name'::bytea IN state) > 0)))"
 )
 _EARLY: Final = "SELECT position FROM events WHERE position < 1"
 _SIZE: Final = (
@@ -117,35 +83,12 @@ _UNKNOWN: Final = (
 
 @cache
 def _translated(query: str) -> str:
-    """Return a query as `SqlReader` writes it in PostgreSQL's words: of one log, with binary parameters."""
-    return query.replace("FROM events WHERE", f"FROM {schema.SCHEMA}.events WHERE log = %b AND").replace("?", "%b")
+    """Return a query as `LogReader` writes it in PostgreSQL's words: of one log, with binary parameters."""
+    query = query.replace(f" {SPARSE}", "").replace("?", "%b")
+    return query.replace("FROM events WHERE", f"FROM {schema.SCHEMA}.events WHERE log = %b AND")
 
 
-class Pages:
-    """Implements `RowCursor`: rows that are fetched page by page. `following(last row)` returns the next page.
-
-    No transaction is open between two pages, so a caller may stop at any time.
-    """
-
-    def __init__(self, following: Callable[[EventRow | None], list[Any]]) -> None:
-        self._following = following
-
-    def __iter__(self) -> Iterator[Any]:
-        """See `RowCursor`."""
-        rows = self._following(None)
-        while rows:
-            yield from rows
-            rows = self._following(rows[-1]) if len(rows) == PAGE else []
-
-    def fetchall(self) -> list[Any]:
-        """See `RowCursor`."""
-        return list(self)
-
-    def close(self) -> None:
-        """See `RowCursor`."""
-
-
-class PostgresReader(SqlReader):
+class PostgresReader(LogReader):
     """Implements `LogReader` on a driver connection. `log` is the number of the log in its database."""
 
     __slots__ = ("_again", "_cursor", "_seen", "driver", "log")
@@ -190,45 +133,10 @@ class PostgresReader(SqlReader):
         """See `LogReader`."""
         return self._page(_SELECT_BYTES, (after, upto, limit))
 
-    def not_turns(self, stream: str, *, after: int) -> RowCursor:
-        """See `LogReader`. There is an index that holds no turns."""
-        return Pages(lambda last: self._all(_SELECT_SPARSE, (stream, last[2] if last else after)))
-
-    def turns_backward(self, stream: str, *, after: int, upto: int) -> RowCursor:
-        """See `LogReader`."""
-        query = f"{SELECT_TURNS} LIMIT {PAGE}"
-        return Pages(lambda last: self._all(query, (stream, after, last[2] - 1 if last else upto)))
-
-    def turn_heads_backward(self, stream: str, *, after: int, upto: int) -> RowCursor:
-        """See `LogReader`."""
-        query = f"{SELECT_TURN_HEADS} LIMIT {PAGE}"
-        return Pages(lambda last: self._all(query, (stream, after, last[1] - 1 if last else upto)))
-
     def first_stream_with(self, key: str, streams: Sequence[str]) -> str | None:
         """See `LogReader`."""
         found: str | None = self._value(_SELECT_STREAM_WITH_KEY, (list(streams), key))
         return found
-
-    def state_heads(self, stream: str) -> RowCursor:
-        """See `LogReader`."""
-        return Pages(lambda last: self._all(_SELECT_HEADS, (stream, last[1] if last else 0)))
-
-    def first_states(self, topic: str) -> RowCursor:
-        """See `LogReader`."""
-        return Pages(lambda last: self._all(_SELECT_FIRST_STATES, (topic, last[0] if last else "")))
-
-    def states_between(self, first: str, last: str, topic: str) -> RowCursor:
-        """See `LogReader`."""
-
-        def following(row: EventRow | None) -> list[Any]:
-            stream, version = (first, 0) if row is None else (row[0], row[1])
-            return self._all(_SELECT_STATES_BETWEEN, (last, stream, version, topic))
-
-        return Pages(following)
-
-    def holds_sealed(self, stream: str) -> bool:
-        """See `LogReader`."""
-        return bool(self._value(_HOLDS_SEALED, (stream,)))
 
     def staged_rows(self, *, after: int, upto: int) -> list[StagedRow]:
         """Return a page of rows, as they are inserted."""

@@ -16,16 +16,8 @@ from mnemolog.domain.encoding import to_json
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra import sqlite
 from mnemolog.infra.copy_database import copy_database
-from mnemolog.infra.log.engine import RowCursor, StagedRow, altered_triggers, moved
-from mnemolog.infra.log.sql_reader import (
-    NOT_A_TURN,
-    PAGE_BYTES,
-    SELECT,
-    SELECT_TURN_HEADS,
-    SELECT_TURNS,
-    STATE,
-    SqlReader,
-)
+from mnemolog.infra.log.engine import StagedRow, altered_triggers, moved
+from mnemolog.infra.log.reader import PAGE_BYTES, LogReader
 from mnemolog.infra.log.sqlite import integrity, wal_checkpointer
 from mnemolog.infra.log.sqlite.schema import (
     APPEND_ONLY_TRIGGERS,
@@ -49,28 +41,13 @@ _SELECT_BYTES: Final = (
     "SELECT position, CAST(stream AS BLOB), version, CAST(topic AS BLOB), state, CAST(key AS BLOB), "
     "recorded_at, digest FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
 )
-_SELECT_SPARSE: Final = (
-    f"{SELECT} INDEXED BY events_sparse WHERE stream = ? AND version > ? AND {NOT_A_TURN} ORDER BY version"
-)
 _SELECT_STREAM_WITH_KEY: Final = (
     "SELECT events.stream FROM json_each(?) AS known JOIN events ON events.stream = known.value "
     "AND events.key = ? ORDER BY events.position LIMIT 1"
 )
-_SELECT_HEADS: Final = "SELECT position, version, topic, substr(state, 1, 3) FROM events WHERE stream = ?"
-_SELECT_FIRST_STATES: Final = (
-    f"SELECT {STATE} FROM events INDEXED BY events_sparse WHERE version = 1 AND {NOT_A_TURN} AND topic = ?"
-)
-_SELECT_STATES_BETWEEN: Final = (
-    f"SELECT {STATE} FROM events INDEXED BY events_sparse "
-    f"WHERE stream >= ? AND stream <= ? AND {NOT_A_TURN} AND topic = ?"
-)
-_HOLDS_SEALED: Final = (
-    "SELECT EXISTS (SELECT 1 FROM events WHERE stream = ? AND (substr(state, 1, 1) = x'c1' "
-    "OR (version = 1 AND instr(state, CAST('sealed_name' AS BLOB)))))"
-)
 
 
-class SqliteReader(SqlReader):
+class SqliteReader(LogReader):
     """Implements `LogReader` on a driver connection: past SQLAlchemy, which would cost more than the query (ADR 2)."""
 
     __slots__ = ("driver",)
@@ -91,44 +68,10 @@ class SqliteReader(SqlReader):
         """See `LogReader`."""
         return self._page(_SELECT_BYTES, (after, upto, limit))
 
-    def not_turns(self, stream: str, *, after: int) -> RowCursor:
-        """See `LogReader`. Reads an index that holds no turns."""
-        rows: RowCursor = self.driver.execute(_SELECT_SPARSE, (stream, after))
-        return rows
-
-    def turns_backward(self, stream: str, *, after: int, upto: int) -> RowCursor:
-        """See `LogReader`."""
-        rows: RowCursor = self.driver.execute(SELECT_TURNS, (stream, after, upto))
-        return rows
-
-    def turn_heads_backward(self, stream: str, *, after: int, upto: int) -> RowCursor:
-        """See `LogReader`."""
-        rows: RowCursor = self.driver.execute(SELECT_TURN_HEADS, (stream, after, upto))
-        return rows
-
     def first_stream_with(self, key: str, streams: Sequence[str]) -> str | None:
         """See `LogReader`."""
         found: str | None = self._value(_SELECT_STREAM_WITH_KEY, (to_json(streams).decode(), key))
         return found
-
-    def state_heads(self, stream: str) -> RowCursor:
-        """See `LogReader`."""
-        rows: RowCursor = self.driver.execute(_SELECT_HEADS, (stream,))
-        return rows
-
-    def first_states(self, topic: str) -> RowCursor:
-        """See `LogReader`."""
-        rows: RowCursor = self.driver.execute(_SELECT_FIRST_STATES, (topic,))
-        return rows
-
-    def states_between(self, first: str, last: str, topic: str) -> RowCursor:
-        """See `LogReader`."""
-        rows: RowCursor = self.driver.execute(_SELECT_STATES_BETWEEN, (first, last, topic))
-        return rows
-
-    def holds_sealed(self, stream: str) -> bool:
-        """See `LogReader`."""
-        return bool(self._value(_HOLDS_SEALED, (stream,)))
 
     def _one(self, query: str, parameters: tuple[Any, ...]) -> Any:
         return self.driver.execute(query, parameters).fetchone()

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from mnemolog.infra.log.sql_reader import NOT_A_TURN
+from mnemolog.infra.log.reader import NOT_A_TURN
 
 APPLICATION_ID: Final = 0x6D6E6C67  # "mnlg", in the header of every log file
 

@@ -14,7 +14,7 @@ from mnemolog import MemoryStore
 from mnemolog.audit.verification import verify_export
 from mnemolog.domain.clock import to_datetime
 from mnemolog.infra.log.event_codec import EventCodec
-from mnemolog.infra.log.sql_reader import SqlReader
+from mnemolog.infra.log.reader import LogReader
 from mnemolog.server.console import event_search
 from mnemolog.server.console.all_pages import console_routes
 from mnemolog.server.http import authentication
@@ -102,7 +102,7 @@ def test_the_audit_reads_as_much_for_what_others_have_as_for_what_does_not_exist
     for number in range(30):
         browser.run(browser.store.record("northwind/order", "user", f"{OTHERS} {number}"))
     browser.json("/audit?session=northwind/none")  # From now on it is known where sessions are.
-    rows, stored, decode = [], SqlReader.selected, EventCodec.recorded_event
+    rows, stored, decode = [], LogReader.selected, EventCodec.recorded_event
 
     def counted_rows(self, *arguments, **options):
         rows.append(arguments)
@@ -112,7 +112,7 @@ def test_the_audit_reads_as_much_for_what_others_have_as_for_what_does_not_exist
         rows.append(row[1])
         return decode(self, *row)
 
-    monkeypatch.setattr(SqlReader, "selected", counted_rows)
+    monkeypatch.setattr(LogReader, "selected", counted_rows)
     monkeypatch.setattr(EventCodec, "recorded_event", counted_events)
 
     def read_for(path):

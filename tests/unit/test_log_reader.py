@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mnemolog.domain.position import Position, Version
-from mnemolog.infra.log.stream_reader import version_at
+from mnemolog.infra.log.reader import LogReader
 
 
-class PositionsOnly:
+class PositionsOnly(LogReader):
     """Stands for a reader of a log: the positions of one stream by version, and how often they were read."""
 
     def __init__(self, positions: list[int]) -> None:
@@ -24,13 +23,13 @@ class PositionsOnly:
 def test_the_version_at_a_position_is_that_of_the_last_event_up_to_it(positions):
     """At every position from before the stream to after it."""
     for position in range(50):
-        found = version_at(PositionsOnly(positions), "s", Position(position), latest=Version(len(positions)))
+        found = PositionsOnly(positions).version_at("s", position, latest=len(positions))
         assert found == sum(one <= position for one in positions)
 
 
 def test_both_ends_of_a_long_stream_take_at_most_one_query():
     """Most reads want all turns of a session."""
     reads = PositionsOnly(list(range(1, 10_001)))
-    assert version_at(reads, "s", Position(0), latest=Version(10_000)) == 0
-    assert version_at(reads, "s", Position(10_000), latest=Version(10_000)) == 10_000
+    assert reads.version_at("s", 0, latest=10_000) == 0
+    assert reads.version_at("s", 10_000, latest=10_000) == 10_000
     assert reads.queries == 1

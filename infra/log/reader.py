@@ -1,0 +1,298 @@
+"""The queries of a log, written once for every SQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from mnemolog.domain.encrypted_content import SEALED
+from mnemolog.domain.errors import LogDamaged
+from mnemolog.domain.events import TurnRecorded
+
+EventRow = Sequence[Any]
+"""The columns position, stream, version, topic, state, key, recorded_at of an event."""
+PAGE: Final = 50
+"""Rows that are fetched together where a caller may stop early. A few of them may be large."""
+HEADS_PAGE: Final = 1_000
+"""The same of rows without content."""
+
+_COLUMNS: Final = "position, stream, version, topic, state, key, recorded_at"
+_STATE: Final = "stream, version, topic, state"
+SELECT: Final = f"SELECT {_COLUMNS} FROM events"
+PAGE_BYTES: Final = 4 << 20
+"""Bytes of content after which a page of events ends, however few they are: texts may have a mebibyte each."""
+NOT_A_TURN: Final = f"topic <> '{TurnRecorded.topic}'"
+_HAS_PREFIX: Final = "substr(stream, 1, length(?)) = ?"
+SPARSE: Final = "INDEXED BY events_sparse"
+"""In SQLite, have a query use the index that holds no turns."""
+_OF_TURNS: Final = (
+    f"FROM events WHERE stream = ? AND version > ? AND version <= ? AND NOT ({NOT_A_TURN}) "
+    "ORDER BY version DESC LIMIT ?"
+)
+_SELECT_TURNS: Final = f"SELECT {_COLUMNS} {_OF_TURNS}"
+_SELECT_TURN_HEADS: Final = f"SELECT position, version, substr(state, 1, 3) {_OF_TURNS}"
+_SELECT_NOT_TURNS: Final = (
+    f"{SELECT} {SPARSE} WHERE stream = ? AND version > ? AND {NOT_A_TURN} ORDER BY version LIMIT ?"
+)
+_SELECT_HEADS: Final = (
+    "SELECT position, version, topic, substr(state, 1, 3) FROM events WHERE stream = ? AND version > ? "
+    "ORDER BY version LIMIT ?"
+)
+_SELECT_FIRST_STATES: Final = (
+    f"SELECT {_STATE} FROM events {SPARSE} WHERE version = 1 AND {NOT_A_TURN} AND topic = ? AND stream > ? "
+    "ORDER BY stream LIMIT ?"
+)
+_SELECT_STATES_BETWEEN: Final = (
+    f"SELECT {_STATE} FROM events {SPARSE} WHERE stream <= ? AND (stream, version) > (?, ?) AND {NOT_A_TURN} "
+    "AND topic = ? ORDER BY stream, version LIMIT ?"
+)
+_SELECT_SEALED: Final = "SELECT 1 FROM events WHERE stream = ? AND substr(state, 1, 1) = ? LIMIT 1"
+_SELECT_DIGEST: Final = "SELECT digest FROM events WHERE position = ?"
+_SELECT_RECORDED_AT: Final = "SELECT recorded_at FROM events WHERE position <= ? ORDER BY position DESC LIMIT 1"
+_SELECT_RANGE: Final = f"{SELECT} WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
+_SELECT_STREAM_NAMES: Final = (
+    "SELECT position, stream FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
+)
+_SELECT_STREAM: Final = f"{SELECT} WHERE stream = ? AND version > ? AND position <= ? ORDER BY version LIMIT ?"
+_SELECT_AT: Final = f"{SELECT} WHERE position = ?"
+_SELECT_FIRST: Final = f"{SELECT} WHERE stream = ? AND version = 1"
+_SELECT_LAST: Final = f"{SELECT} WHERE stream = ? ORDER BY version DESC LIMIT 1"
+_SELECT_KEY: Final = f"{SELECT} WHERE stream = ? AND key = ?"
+_SELECT_KEY_AT: Final = "SELECT key FROM events WHERE stream = ? AND version = ?"
+_SELECT_KEYS: Final = "SELECT version, key FROM events WHERE stream = ? AND key IS NOT NULL ORDER BY version"
+_SELECT_VERSION: Final = "SELECT version FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
+_SELECT_POSITION_AT: Final = "SELECT position FROM events WHERE stream = ? AND version = ?"
+_COUNT: Final = "SELECT count(*) FROM events WHERE topic = ? AND position > ? AND position <= ?"
+_SELECT_TOPICS: Final = (
+    "SELECT position, topic FROM events WHERE stream = ? AND version BETWEEN ? AND ? AND position < ? ORDER BY version"
+)
+_SELECT_STREAMS: Final = (
+    "SELECT stream FROM events WHERE position > ? AND position <= ? AND topic = ? ORDER BY position"
+)
+_SELECT_HEAD_AT: Final = "SELECT stream, version, topic, substr(state, 1, 3) FROM events WHERE position = ?"
+
+
+class LogReader:
+    """Queries on one connection. `after` is exclusive and `upto` inclusive throughout.
+
+    `?` is a parameter and `events` the table of the log; a database that writes either differently translates them
+    in `_one` and `_all`.
+    """
+
+    __slots__ = ()
+
+    def head(self) -> tuple[int, Any] | None:
+        """Return the last position and its digest as stored, None for an empty log."""
+        raise NotImplementedError
+
+    def last_given(self) -> int:
+        """Return the highest position ever given, which outlives its row; 0 for none."""
+        raise NotImplementedError
+
+    def stored(self, *, after: int, upto: int, limit: int) -> list[tuple[Any, ...]]:
+        """Return every column as stored, texts as bytes: an event row with the digest as eighth column."""
+        raise NotImplementedError
+
+    def first_stream_with(self, key: str, streams: Sequence[str]) -> str | None:
+        """Return which of `streams` has the first event with an idempotency key."""
+        raise NotImplementedError
+
+    def _one(self, query: str, parameters: tuple[Any, ...]) -> Any:
+        """Return the first row, None if there is none."""
+        raise NotImplementedError
+
+    def _all(self, query: str, parameters: tuple[Any, ...]) -> list[Any]:
+        """Return all rows."""
+        raise NotImplementedError
+
+    def _page(self, query: str, parameters: tuple[Any, ...]) -> list[Any]:
+        """Return the first rows whose states, the fifth column, have up to `PAGE_BYTES` and what the last one has."""
+        raise NotImplementedError
+
+    def _rows(
+        self,
+        query: str,
+        after: Callable[[Any], tuple[Any, ...]],
+        *,
+        first: Any,
+        page: int = PAGE,
+        falling: bool = False,
+    ) -> Iterator[Any]:
+        """Yield rows, page by page: `after(row)` are the parameters for those behind a row, all but the limit.
+
+        Nothing is open between two pages, so a caller may stop at any time. Raises `LogDamaged` where pages lead back.
+        """
+        place = after(first)
+        while rows := self._all(query, (*place, page)):
+            yield from rows
+            if len(rows) < page:
+                return
+            before, place = place, after(rows[-1])
+            if not (place < before if falling else place > before):
+                raise LogDamaged(f"its pages lead back from {before} to {place}")
+
+    def _value(self, query: str, parameters: tuple[Any, ...]) -> Any:
+        """Return the first column of the first row, None if there is none."""
+        found = self._one(query, parameters)
+        return None if found is None else found[0]
+
+    def digest_at(self, position: int) -> Any:
+        """Return the digest as stored at a position, None where there is no event."""
+        return self._value(_SELECT_DIGEST, (position,))
+
+    def recorded_at(self, position: int) -> int | None:
+        """Return when the last event at or before a position was recorded, None if there is none."""
+        found: int | None = self._value(_SELECT_RECORDED_AT, (position,))
+        return found
+
+    def events(self, *, after: int, upto: int, limit: int) -> list[Any]:
+        """Return event rows in order."""
+        return self._page(_SELECT_RANGE, (after, upto, limit))
+
+    def events_at(self, positions: Sequence[int]) -> list[Any]:
+        """Return the event rows at positions, in order."""
+        if not positions:
+            return []
+        # The last one is repeated up to a power of two, so that there are few queries: each is prepared and kept.
+        given = [*positions, *[positions[-1]] * ((1 << (len(positions) - 1).bit_length()) - len(positions))]
+        places = ", ".join("?" * len(given))
+        return self._all(f"{SELECT} WHERE position IN ({places}) ORDER BY position", tuple(given))
+
+    def streams(self, *, after: int, upto: int, limit: int) -> list[tuple[int, str]]:
+        """Return position and stream of events in order. Must not read more of them."""
+        return self._all(_SELECT_STREAM_NAMES, (after, upto, limit))
+
+    def stream(self, stream: str, *, after: int, upto: int, limit: int) -> list[Any]:
+        """Return event rows of a stream after a version, up to a position."""
+        return self._page(_SELECT_STREAM, (stream, after, upto, limit))
+
+    def event_at(self, position: int) -> Any:
+        """Return the event row at a position."""
+        return self._one(_SELECT_AT, (position,))
+
+    def first_event(self, stream: str) -> Any:
+        """Return the event row of version 1."""
+        return self._one(_SELECT_FIRST, (stream,))
+
+    def last_event(self, stream: str) -> Any:
+        """Return the event row of the highest version."""
+        return self._one(_SELECT_LAST, (stream,))
+
+    def event_with_key(self, stream: str, key: str) -> Any:
+        """Return the event row with an idempotency key."""
+        return self._one(_SELECT_KEY, (stream, key))
+
+    def version(self, stream: str) -> int:
+        """Return the highest version of a stream, 0 if it has no events."""
+        return self._value(_SELECT_VERSION, (stream,)) or 0
+
+    def key_at(self, stream: str, version: int) -> str | None:
+        """Return the idempotency key of a version, None if it has none."""
+        found: str | None = self._value(_SELECT_KEY_AT, (stream, version))
+        return found
+
+    def keys(self, stream: str) -> list[Any]:
+        """Return version and idempotency key of the events of a stream that have one, in order."""
+        return self._all(_SELECT_KEYS, (stream,))
+
+    def position_at(self, stream: str, version: int) -> int:
+        """Return the position of a version that exists."""
+        return int(self._one(_SELECT_POSITION_AT, (stream, version))[0])
+
+    def not_turns(self, stream: str, *, after: int) -> Iterator[EventRow]:
+        """Yield event rows of a stream after a version, without turns. Does not read the turns in between."""
+        return self._rows(_SELECT_NOT_TURNS, lambda row: (stream, row[2]), first=(0, "", after))
+
+    def turns_backward(self, stream: str, *, after: int, upto: int, page: int = PAGE) -> Iterator[EventRow]:
+        """Yield event rows of the turns with versions in `(after, upto]`, newest first."""
+        behind = lambda row: (stream, after, row[2] - 1)  # noqa: E731
+        return self._rows(_SELECT_TURNS, behind, first=(0, "", upto + 1), page=min(page, PAGE), falling=True)
+
+    def turn_heads_backward(self, stream: str, *, after: int, upto: int) -> Iterator[tuple[int, int, bytes]]:
+        """Yield position, version and the first three bytes of the state of those turns, newest first."""
+        return self._rows(
+            _SELECT_TURN_HEADS, lambda row: (stream, after, row[1] - 1), first=(0, upto + 1), falling=True
+        )
+
+    def state_heads(self, stream: str) -> Iterator[tuple[int, int, str, bytes]]:
+        """Yield position, version, topic and the first three bytes of the state of every event of a stream."""
+        return self._rows(_SELECT_HEADS, lambda row: (stream, row[1]), first=(0, 0), page=HEADS_PAGE)
+
+    def first_states(self, topic: str) -> Iterator[tuple[str, int, str, bytes]]:
+        """Yield stream, version, topic and state of every first event of a stream that has this topic."""
+        return self._rows(_SELECT_FIRST_STATES, lambda row: (topic, row[0]), first=("",))
+
+    def states_between(self, first: str, last: str, topic: str) -> Iterator[tuple[str, int, str, bytes]]:
+        """Yield the same of every event of a topic in the streams `first` to `last`, both included. No turns."""
+        return self._rows(_SELECT_STATES_BETWEEN, lambda row: (last, row[0], row[1], topic), first=(first, 0))
+
+    def holds_sealed(self, stream: str) -> bool:
+        """Whether a stream has encrypted content."""
+        if self._one(_SELECT_SEALED, (stream, bytes((SEALED,)))) is not None:
+            return True
+        first = self.first_event(stream)
+        return first is not None and b"sealed_name" in first[4]
+
+    def version_at(self, stream: str, position: int, *, latest: int) -> int:
+        """Return the version of the last event of `stream` at or before a position, where `latest` is its last.
+
+        Versions rise with positions and have an index: a binary search is quicker than a scan of the stream. The two
+        ends come first, because most callers want all of a stream.
+        """
+        if not latest or position <= 0:
+            return 0
+        if self.position_at(stream, latest) <= position:
+            return latest
+        few, many = 0, latest - 1
+        while few < many:
+            middle = (few + many + 1) // 2
+            if self.position_at(stream, middle) <= position:
+                few = middle
+            else:
+                many = middle - 1
+        return few
+
+    def count(self, topic: str, *, after: int, upto: int) -> int:
+        """Return how many events of a topic lie between two positions."""
+        return int(self._one(_COUNT, (topic, after, upto))[0])
+
+    def topics(self, stream: str, *, first: int, last: int, before: int) -> list[Any]:
+        """Return position and topic of the versions `first` to `last` that lie before a position, in order."""
+        return self._all(_SELECT_TOPICS, (stream, first, last, before))
+
+    def streams_with(self, topic: str, *, after: int, upto: int) -> list[str]:
+        """Return the stream of every event of a topic between two positions."""
+        return [stream for (stream,) in self._all(_SELECT_STREAMS, (after, upto, topic))]
+
+    def state_head_at(self, position: int) -> Any:
+        """Return stream, version, topic and the first three bytes of the state of an event."""
+        return self._one(_SELECT_HEAD_AT, (position,))
+
+    def states(
+        self, stream: str, *, after: int | None, upto: int | None, descending: bool, limit: int | None
+    ) -> list[Any]:
+        """Return version, topic and state of the events of a stream."""
+        query, parameters = "SELECT version, topic, state FROM events WHERE stream = ?", [stream, after, upto, limit]
+        query += " AND version > ?" if after is not None else ""
+        query += " AND version <= ?" if upto is not None else ""
+        query += " ORDER BY version DESC" if descending else " ORDER BY version"
+        query += " LIMIT ?" if limit is not None else ""
+        return self._all(query, tuple(value for value in parameters if value is not None))
+
+    def selected(self, *, after: int, upto: int | None, prefix: str, topics: Sequence[str], limit: int) -> list[Any]:
+        """Return event rows of the streams whose names begin with `prefix`; of all topics where none is named."""
+        query, parameters = f"{SELECT} WHERE position > ?", [after]
+        for condition, values in (
+            ("position <= ?", () if upto is None else (upto,)),
+            (_HAS_PREFIX, (prefix, prefix) if prefix else ()),
+            (f"topic IN ({', '.join('?' * len(topics))})", topics),
+        ):
+            if values:
+                query, parameters = f"{query} AND {condition}", [*parameters, *values]
+        return self._all(f"{query} ORDER BY position LIMIT ?", (*parameters, limit))
+
+    def last_selected(self, prefix: str) -> int | None:
+        """Return the last position in the streams whose names begin with `prefix`."""
+        query = f"SELECT position FROM events WHERE {_HAS_PREFIX} ORDER BY position DESC LIMIT 1"
+        found: int | None = self._value(query, (prefix, prefix))
+        return found
