@@ -32,8 +32,8 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import purge as purging
 from mnemolog.forgetting.history import status
 from mnemolog.forgetting.results import NodeStatus
-from mnemolog.infra.log.engine import NodeTable
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.postgres.nodes import PostgresNodes
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.atomic_files import make_folder, new_file
 from mnemolog.infra.runtime.regular_files import open_file, read_file
@@ -83,7 +83,7 @@ class Nodes:
         self._noted, self._note_at = ORIGIN, 0.0
 
     @property
-    def _table(self) -> NodeTable | None:
+    def _table(self) -> PostgresNodes | None:
         return self._log.engine.nodes
 
     def opened(self) -> None:

@@ -11,12 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from mnemolog.domain.errors import MnemologError, StoreNotWritable, StoreReplaced
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Micros
 from mnemolog.infra.log.reader import LogReader
+
+if TYPE_CHECKING:
+    from mnemolog.infra.log.postgres.heads import LogHeads
+    from mnemolog.infra.log.postgres.nodes import PostgresNodes
 
 PLAIN_FORMAT: Final = 1
 """The format of a log whose content is stored as it is."""
@@ -57,20 +61,12 @@ class LogConnection(Protocol):
     After a commit they look again: what was committed is then in a log that may be gone, so it is not acknowledged.
     """
 
-    @property
-    def reads(self) -> LogReader:
-        """Queries on this connection, inside its transaction where one is open."""
-        ...
-
-    @property
-    def is_contended(self) -> bool:
-        """Whether other processes append so often that the next append had better begin with `lock`."""
-        ...
-
-    @property
-    def finds_used_keys(self) -> bool:
-        """Whether `append` refuses an idempotency key that is used, so that it need not be looked up before."""
-        ...
+    reads: LogReader
+    """Queries on this connection, inside its transaction where one is open."""
+    is_contended: bool = False
+    """Whether other processes append so often that the next append had better begin with `lock`."""
+    finds_used_keys: bool = False
+    """Whether `append` refuses an idempotency key that is used, so that it need not be looked up before."""
 
     def append(self, rows: Sequence[StagedRow], *, head: int, head_digest: bytes) -> bool:
         """Commit rows that were staged after this head, all or none.
@@ -78,183 +74,98 @@ class LogConnection(Protocol):
         False: nothing was written, since the head has moved, a key is used, or the connection was lost. Call `lock`
         next: the connection may hold the log's lock already.
         """
-        ...
 
     def lock(self) -> tuple[int, bytes | None, int]:
         """Begin a transaction under the log's lock. Return the head and the last given position.
 
         An empty log has position 0 and digest None.
         """
-        ...
 
     def insert(self, rows: Sequence[StagedRow]) -> None:
         """Insert rows in the open transaction."""
-        ...
 
     def commit(self) -> None:
         """Commit, durably."""
-        ...
 
     def roll_back(self) -> None:
         """Undo what is not committed. Does nothing where no transaction is open."""
-        ...
 
     def has_committed(self, row: StagedRow) -> bool:
         """Whether exactly this row is committed, in a log that is where it was opened.
 
         For use after an interrupt, when the outcome is not known.
         """
-        ...
 
     def close(self) -> None:
         """Release the connection."""
-        ...
-
-
-class CommitWatch(Protocol):
-    """Watches one log for commits of other processes. Safe for many threads."""
-
-    def follow(self, changed: Callable[[], None], *, poll_s_max: float) -> None:
-        """Call `changed` in a thread of its own when the log has grown, at most `poll_s_max` seconds later.
-
-        It must be quick and must not raise. It is called after commits of this process as well. A later call replaces
-        both arguments.
-        """
-        ...
-
-    def unfollow(self) -> None:
-        """Undo `follow`. One more call of `changed` may be under way."""
-        ...
-
-    def close(self) -> None:
-        """Stop watching."""
-        ...
-
-
-class NodeRow(NamedTuple):
-    """A node as the log's database knows it: a folder with projections of the log. Times are those of the server."""
-
-    node: str
-    """Its random id."""
-    label: str
-    """Its host and folder, for people."""
-    opened_at: Micros
-    seen_at: Micros
-    """When it last noted something here: it does so seldom."""
-    position: int
-    """How far its views have read the log."""
-    purged: int
-    """What was forgotten up to this position is gone from its projections."""
-
-
-class NodeTable(Protocol):
-    """The nodes of one log. Every method raises only errors of mnemolog."""
-
-    def note(self, node: str, label: str, *, position: int | None, purged: int, opened: bool) -> None:
-        """Note the state of a node, which is added if it is new. None keeps the position; `opened` sets the time."""
-        ...
-
-    def all(self) -> list[NodeRow]:
-        """Return all nodes in the order of their labels."""
-        ...
-
-    def remove(self, node: str) -> bool:
-        """Remove a node. Return whether it was there."""
-        ...
 
 
 class LogEngine(Protocol):
     """The database of one log."""
 
-    @property
-    def nodes(self) -> NodeTable | None:
-        """The nodes of the log. None where the log is a file in the only folder that has projections of it."""
-        ...
-
-    @property
-    def driver_errors(self) -> tuple[type[Exception], ...]:
-        """The exceptions of the driver, for `error_of`."""
-        ...
-
-    @property
-    def busy_timeout_s(self) -> float:
-        """How long to wait for a lock that another process holds, in seconds."""
-        ...
-
-    @property
-    def poll_interval_s(self) -> float:
-        """How often a follower has to look for commits of other processes, in seconds. With `commits`, a precaution."""
-        ...
-
-    @property
-    def commits(self) -> CommitWatch | None:
-        """Watches for commits of other processes. None where a follower has to look for itself."""
-        ...
+    nodes: PostgresNodes | None = None
+    """The nodes of the log. None where the log is a file in the only folder that has projections of it."""
+    driver_errors: tuple[type[Exception], ...]
+    """The exceptions of the driver, for `error_of`."""
+    busy_timeout_s: float
+    """How long to wait for a lock that another process holds, in seconds."""
+    poll_interval_s: float
+    """How often a follower has to look for commits of other processes, in seconds. With `commits`, a precaution."""
+    commits: LogHeads | None = None
+    """Watches for commits of other processes. None where a follower has to look for itself."""
 
     def reading(self) -> AbstractContextManager[LogReader]:
         """Return a reader. Each query sees what is committed when it runs. Raises only errors of mnemolog."""
-        ...
 
     def connect(self) -> LogConnection:
         """Return the connection for appends.
 
         Raises `StoreNotWritable` if the log was moved, `LogWriteFailed` if it is no longer append-only.
         """
-        ...
 
     def is_conflict(self, error: BaseException) -> bool:
         """Whether a constraint refused one of the rows."""
-        ...
 
     def is_lost(self, error: BaseException) -> bool:
         """Whether the connection was lost, and nothing was written: the work may be done again."""
-        ...
+        return False
 
     def error_of(self, error: BaseException) -> MnemologError:
         """Return the error of mnemolog for an exception of the driver."""
-        ...
 
     def moved_to(self) -> str:
         """Return where the log was moved; empty if it was not."""
-        ...
 
     def set_moved_to(self, place: str, *, head: int) -> bool:
         """Note durably where the log was moved, so that `connect` refuses; with an empty place that it was not.
 
         Returns False, and notes nothing, if the log has events after `head`.
         """
-        ...
 
     def replaced(self) -> StoreReplaced | None:
         """Return the error of appends to a log that is not the one that was opened or seen before, None if it is."""
-        ...
 
     def seen_head(self) -> Head | None:
         """Return the last head of the log that this node has noted: a witness of its history. None if it notes none."""
-        ...
+        return None
 
     def missing_triggers(self) -> list[str]:
         """Return which of the triggers that keep the log append-only are missing or altered."""
-        ...
 
     def contradictions(self) -> list[str]:
         """Return what is wrong with the database beside the content of its rows. Reads all of it."""
-        ...
 
     def size_bytes(self) -> int:
         """Return the size of the log on disk."""
-        ...
 
     def copy_to(self, target: Path, *, moved: Callable[[int], None]) -> None:
         """Copy the log of one moment into the new file `target`, durably, without holding up writers.
 
         `moved` is called with the bytes copied by each step, and may raise to stop.
         """
-        ...
 
     def close(self) -> None:
         """Close every connection."""
-        ...
 
 
 def altered_triggers(found: Mapping[str, str], created: Mapping[str, str]) -> list[str]:

@@ -205,8 +205,10 @@ class LogReader:
 
     def turns_backward(self, stream: str, *, after: int, upto: int, page: int = PAGE) -> Iterator[EventRow]:
         """Yield event rows of the turns with versions in `(after, upto]`, newest first."""
-        behind = lambda row: (stream, after, row[2] - 1)  # noqa: E731
-        return self._rows(_SELECT_TURNS, behind, first=(0, "", upto + 1), page=min(page, PAGE), falling=True)
+        page = min(page, PAGE)
+        return self._rows(
+            _SELECT_TURNS, lambda row: (stream, after, row[2] - 1), first=(0, "", upto + 1), page=page, falling=True
+        )
 
     def turn_heads_backward(self, stream: str, *, after: int, upto: int) -> Iterator[tuple[int, int, bytes]]:
         """Yield position, version and the first three bytes of the state of those turns, newest first."""

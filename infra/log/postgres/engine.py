@@ -15,7 +15,7 @@ from psycopg.pq import TransactionStatus
 from mnemolog.domain import errors
 from mnemolog.domain.head import Head
 from mnemolog.infra import sqlite
-from mnemolog.infra.log.engine import LogIdentity, StagedRow, altered_triggers, moved
+from mnemolog.infra.log.engine import LogConnection, LogEngine, LogIdentity, StagedRow, altered_triggers, moved
 from mnemolog.infra.log.postgres import schema
 from mnemolog.infra.log.postgres.heads import LogHeads
 from mnemolog.infra.log.postgres.nodes import PostgresNodes
@@ -171,7 +171,7 @@ class PostgresReader(LogReader):
         return self._cursor.execute(query, parameters)
 
 
-class PostgresConnection:
+class PostgresConnection(LogConnection):
     """Implements `LogConnection`. It is made again where the server has closed it."""
 
     def __init__(self, settings: Settings, *, log: int, log_id: str, path: Path, seen: SeenHead) -> None:
@@ -187,7 +187,7 @@ class PostgresConnection:
     finds_used_keys = True
 
     @property
-    def is_contended(self) -> bool:
+    def is_contended(self) -> bool:  # type: ignore[override]
         """See `LogConnection`."""
         return self._locked_appends > 0
 
@@ -308,14 +308,14 @@ class PostgresConnection:
         return survived
 
 
-class PostgresEngine:
+class PostgresEngine(LogEngine):
     """Implements `LogEngine` on one log of a database. `path` is the file that names the database and the log.
 
     `log` is the number of the log, or finds it by the first connection, where there was none when this was made.
     """
 
     poll_interval_s = POLL_INTERVAL_S
-    driver_errors: tuple[type[Exception], ...] = (psycopg.Error, sa.exc.SQLAlchemyError)
+    driver_errors = (psycopg.Error, sa.exc.SQLAlchemyError)
 
     def __init__(
         self,
@@ -331,7 +331,7 @@ class PostgresEngine:
         self.pool = settings.pool(self._connect)
         self._closed = False
         self.nodes = PostgresNodes(self._number, self._driver)
-        self.commits = LogHeads(settings, self._number)
+        self._heads = self.commits = LogHeads(settings, self._number)
 
     @contextmanager
     def reading(self) -> Iterator[PostgresReader]:
@@ -466,7 +466,7 @@ class PostgresEngine:
 
     def close(self) -> None:
         """See `LogEngine`."""
-        self.commits.close()
+        self._heads.close()
         self._closed = True
         self.pool.dispose()
         self.seen.close()

@@ -30,7 +30,10 @@ _HEADS: Final = f"SELECT log, position FROM {SCHEMA}.head WHERE log = ANY(%b::bi
 
 
 class LogHeads:
-    """Implements `CommitWatch` for one log. `number` returns its number in the database of a connection."""
+    """Watches one log for commits of other processes. Safe for many threads.
+
+    `number` returns its number in the database of a connection.
+    """
 
     def __init__(self, settings: Settings, number: Callable[[Driver], int]) -> None:
         self._url, self.number = settings.url, number
@@ -40,18 +43,22 @@ class LogHeads:
         self._poller: _Poller | None = None
 
     def follow(self, changed: Callable[[], None], *, poll_s_max: float) -> None:
-        """See `CommitWatch`."""
+        """Call `changed` in a thread of its own when the log has grown, at most `poll_s_max` seconds later.
+
+        It must be quick and must not raise. It is called after commits of this process as well. A later call replaces
+        both arguments.
+        """
         self.changed, self.poll_s_max = changed, poll_s_max
         with suppress(RuntimeError):  # No more threads: followers still look every `poll_interval_s`.
             self._poller = _POLLERS.join(self._url, self)
 
     def unfollow(self) -> None:
-        """See `CommitWatch`."""
+        """Undo `follow`. One more call of `changed` may be under way."""
         if self._poller is not None:
             _POLLERS.leave(self._poller, self)
 
     def close(self) -> None:
-        """See `CommitWatch`."""
+        """Stop watching."""
         self.unfollow()
         if self._poller is not None:
             self._poller.wait_for_end()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from mnemolog.infra.log.engine import NodeRow
+from mnemolog.domain.position import Micros
 from mnemolog.infra.log.postgres.schema import SCHEMA
 
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -22,25 +22,44 @@ _SELECT: Final = (
 _REMOVE: Final = f"DELETE FROM {SCHEMA}.nodes WHERE log = %b AND node = %b"
 
 
+class NodeRow(NamedTuple):
+    """A node as the log's database knows it: a folder with projections of the log. Times are those of the server."""
+
+    node: str
+    """Its random id."""
+    label: str
+    """Its host and folder, for people."""
+    opened_at: Micros
+    seen_at: Micros
+    """When it last noted something here: it does so seldom."""
+    position: int
+    """How far its views have read the log."""
+    purged: int
+    """What was forgotten up to this position is gone from its projections."""
+
+
 class PostgresNodes:
-    """Implements `NodeTable` for a log. `number` returns its number in the database of a connection."""
+    """The nodes of one log, of which `number` returns the number in the database of a connection.
+
+    Every method raises only errors of mnemolog.
+    """
 
     def __init__(self, number: Callable[[Any], int], connection: Callable[[], AbstractContextManager[Any]]) -> None:
         """`connection` gives a driver connection in autocommit mode, and maps its errors."""
         self._number, self._connection = number, connection
 
     def note(self, node: str, label: str, *, position: int | None, purged: int, opened: bool) -> None:
-        """See `NodeTable`."""
+        """Note the state of a node, which is added if it is new. None keeps the position; `opened` sets the time."""
         with self._writing() as driver:
             driver.execute(_NOTE, (self._number(driver), node, label, position, purged, position, opened))
 
     def all(self) -> list[NodeRow]:
-        """See `NodeTable`."""
+        """Return all nodes in the order of their labels."""
         with self._connection() as driver:
             return [NodeRow(*row) for row in driver.execute(_SELECT, (self._number(driver),)).fetchall()]
 
     def remove(self, node: str) -> bool:
-        """See `NodeTable`."""
+        """Remove a node. Return whether it was there."""
         with self._writing() as driver:
             return bool(driver.execute(_REMOVE, (self._number(driver), node)).rowcount)
 

@@ -16,7 +16,7 @@ from mnemolog.domain.encoding import to_json
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra import sqlite
 from mnemolog.infra.copy_database import copy_database
-from mnemolog.infra.log.engine import StagedRow, altered_triggers, moved
+from mnemolog.infra.log.engine import LogConnection, LogEngine, StagedRow, altered_triggers, moved
 from mnemolog.infra.log.reader import PAGE_BYTES, LogReader
 from mnemolog.infra.log.sqlite import integrity, wal_checkpointer
 from mnemolog.infra.log.sqlite.schema import (
@@ -90,11 +90,8 @@ class SqliteReader(LogReader):
         return found
 
 
-class SqliteConnection:
+class SqliteConnection(LogConnection):
     """Implements `LogConnection`."""
-
-    is_contended = False
-    finds_used_keys = False
 
     def __init__(self, connection: sa.Connection, files: OpenedFiles) -> None:
         self._connection, self._files = connection, files
@@ -169,12 +166,10 @@ class SqliteConnection:
         self._connection.close()
 
 
-class SqliteEngine:
+class SqliteEngine(LogEngine):
     """Implements `LogEngine` on one file."""
 
     poll_interval_s = POLL_INTERVAL_S
-    nodes = None
-    commits = None
 
     def __init__(
         self,
@@ -188,7 +183,7 @@ class SqliteEngine:
     ) -> None:
         self.path, self.busy_timeout_s, self._log_id, self._files = path, busy_timeout_s, log_id, files
         self._moved = StoreLayout(path.parent).moved
-        self.driver_errors: tuple[type[Exception], ...] = sa.exc.SQLAlchemyError, sqlite.driver.dbapi2.Error
+        self.driver_errors = sa.exc.SQLAlchemyError, sqlite.driver.dbapi2.Error
         self.pool = sqlite.create_engine(
             path,
             synchronous=synchronous,
@@ -229,10 +224,6 @@ class SqliteEngine:
     def is_conflict(self, error: BaseException) -> bool:
         """See `LogEngine`."""
         return sqlite.is_constraint_violation(error)
-
-    def is_lost(self, error: BaseException) -> bool:
-        """See `LogEngine`. A file has no connection to lose."""
-        return False
 
     def error_of(self, error: BaseException) -> errors.MnemologError:
         """See `LogEngine`."""
@@ -280,9 +271,6 @@ class SqliteEngine:
     def replaced(self) -> errors.StoreReplaced | None:
         """See `LogEngine`."""
         return self._files.replaced()
-
-    def seen_head(self) -> None:
-        """See `LogEngine`. The file itself is watched."""
 
     def size_bytes(self) -> int:
         """Return the bytes of the log's pages, without the write-ahead log."""
