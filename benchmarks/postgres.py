@@ -334,7 +334,7 @@ def be_followed(pipe: Connection, url: str, folder: str, log: str, gap_s: float,
     until = time.time() + seconds
     while time.time() < until:
         ours.one()
-        returned[int(ours.log.appends.writer._transaction.head)] = time.time()
+        returned[int(ours.log.appends._transaction.head)] = time.time()
         time.sleep(gap_s)
     ours.log.appends.transact(lambda tx: tx.append_stored("bench/last", "last", b"\x80"))
     pipe.send(returned)

@@ -260,7 +260,7 @@ def start_child(script: Path, *arguments: object, **options: Any) -> subprocess.
 
 def queue_of(log: EventLog) -> Any:
     """The appends that wait in this process. The one place where tests look behind the log's face."""
-    return log.appends.writer._queue._queue
+    return log.appends._queue._queue
 
 
 def wait_for_queue(log: EventLog, length: int) -> None:

@@ -75,7 +75,7 @@ def measure_appends(log: EventLog, telemetry: Telemetry) -> None:
                 telemetry.measure(APPENDS, 1, {"outcome": outcome})
                 telemetry.measure(APPEND_SECONDS, perf_counter() - began, {"outcome": outcome})
 
-    log.appends.observe(around_append=measured, on_commit=lambda _, callers: telemetry.measure(GROUP_SIZE, callers, {}))
+    log.appends.observe(around_append=measured, on_commit=lambda callers: telemetry.measure(GROUP_SIZE, callers, {}))
 
 
 def gauges_of(layout: StoreLayout, log: EventLog, projections: ProjectionSet) -> Gauges:

@@ -1,19 +1,22 @@
-"""Append to a log: units of work, each alone under the write lock."""
+"""Append to a log: units of work, each alone under the write lock. Those that wait are committed together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from mnemolog.domain import errors
+from mnemolog.domain import errors, structured_log
+from mnemolog.domain.limits import as_invalid_input
+from mnemolog.domain.position import Position
 from mnemolog.domain.request import current_actor
-from mnemolog.infra.log.engine import LogEngine
+from mnemolog.infra.log.engine import LogConnection, LogEngine
+from mnemolog.infra.log.group_commit import CommitRequest, GroupCommit
 from mnemolog.infra.log.transaction import Transaction
-from mnemolog.infra.log.writer import LogWriter
 from mnemolog.infra.runtime import fork_guard
 
+Group = Sequence[CommitRequest[Transaction]]
 Result = TypeVar("Result")
 
 
@@ -35,9 +38,17 @@ class Appends:
         read_only: bool,
     ) -> None:
         """`committed` is called after every commit."""
-        self.is_read_only, self._path = read_only, path
-        self.writer = LogWriter(engine, path=path, transaction=transaction, genesis=genesis, committed=committed)
+        self.is_read_only, self._path, self._genesis = read_only, path, genesis
+        self._committed, self._engine, self._transaction = committed, engine, transaction
+        self._errors: tuple[type[Exception], ...] = (*engine.driver_errors, errors.MnemologError)
+        self.connection: LogConnection | None = None
+        self._knows_head = False
+        self._in_doubt: Group | None = None
+        """The group that is being written; stays after an interrupt."""
+        self._failed: errors.LogWriteFailed | None = None
+        self._queue: GroupCommit[Transaction] = GroupCommit(self._run_group)
         self._around_append: Callable[[], AbstractContextManager[None]] | None = None
+        self._on_commit: Callable[[int], None] | None = None
         self._origin = fork_guard.Origin()
 
     def transact(self, work: Callable[[Transaction], Result]) -> Result:
@@ -54,9 +65,9 @@ class Appends:
         if actor := current_actor():  # The thread that runs the work may be another caller's.
             work = _by_actor(work, actor)
         if self._around_append is None:
-            return self.writer.transact(work)
+            return self._queue.submit(work)
         with self._around_append():
-            return self.writer.transact(work)
+            return self._queue.submit(work)
 
     def require_writable(self) -> None:
         """Raise `StoreNotWritable` if the log was opened with `read_only`."""
@@ -69,15 +80,14 @@ class Appends:
         self,
         *,
         around_append: Callable[[], AbstractContextManager[None]],
-        on_commit: Callable[[float, int], None],
+        on_commit: Callable[[int], None],
     ) -> None:
-        """Enter `around_append()` around every `transact`; call `on_commit(seconds, group_size)` after every group.
+        """Enter `around_append()` around every `transact`; call `on_commit(group_size)` after every group.
 
         Errors of the append pass through the context manager. Both must be quick and must not raise errors of their
         own.
         """
-        self._around_append = around_append
-        self.writer.on_commit(on_commit)
+        self._around_append, self._on_commit = around_append, on_commit
 
     def rehearse(self, work: Callable[[Transaction], Result]) -> Result:
         """Return what `transact` would return for `work`, without writing anything. Raises as that does."""
@@ -92,8 +102,161 @@ class Appends:
         return results[-1]
 
     def close(self) -> None:
-        """Finish queued appends. Appends after this raise `StoreClosed`."""
-        self.writer.close()
+        """Finish what is queued and release the connection. Appends after this raise `StoreClosed`."""
+        self._queue.close()
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+    def _run_group(self, group: Group) -> None:
+        if self._in_doubt is not None:
+            self._recover(self._in_doubt)
+            group = [request for request in group if not request.settled]
+        if not group:
+            return
+        self._run(group)
+        if self._on_commit is not None:
+            self._on_commit(len(group))
+
+    def _recover(self, group: Group) -> None:
+        """Settle the group of an interrupted write if it is committed; otherwise roll it back."""
+        if self.connection is not None:
+            if self._is_committed(self.connection):
+                self._settle(group)
+            self._roll_back(self.connection)
+        self._in_doubt = None
+
+    def _is_committed(self, connection: LogConnection) -> bool:
+        """Whether the staged rows are in the log: it has the digest of the last one, and the chain covers the rest."""
+        rows = self._transaction.rows
+        return bool(rows) and connection.has_committed(rows[-1])
+
+    def _run(self, group: Group) -> None:
+        self._in_doubt = group
+        try:
+            if not (self._knows_head and self._write_on_known_head(group)):
+                try:
+                    self._write_under_lock(group)
+                except self._engine.driver_errors as error:
+                    if not self._engine.is_lost(error):
+                        raise
+                    self._write_under_lock(group)
+        except self._errors as error:
+            if len(group) > 1 and self._engine.is_conflict(error):
+                for request in group:  # One of them is to blame: find out which, spare the others.
+                    self._run([request])
+            else:
+                meaning = self._meaning_of(error)
+                structured_log.warning("append.failed", path=self._path, error=meaning, callers=len(group))
+                for request in group:
+                    request.error = request.error or meaning
+                    request.settled = True
+        self._in_doubt = None
+
+    def _write_on_known_head(self, group: Group) -> bool:
+        """Stage on the head as this process left it, and append if it has not moved. False: nothing was done.
+
+        That the head has not moved also proves everything else that was remembered: versions, keys, states. Where
+        the append finds used keys, they are not looked up before: one that is used, or that decides about anything
+        but its own insert, is looked up under the lock.
+        """
+        connection, transaction = self.connection, self._transaction
+        if connection is None or connection.is_contended:
+            return False
+        head, head_digest = transaction.head, transaction.head_digest
+        try:
+            transaction.assumes_new_keys = connection.finds_used_keys
+            if not self._stage(group) or not transaction.rows or not transaction.inserts_assumed_keys:
+                self._roll_back(connection)
+                return False  # An answer without an insert proves nothing: stage again under the lock.
+            if not connection.append(transaction.rows, head=head, head_digest=head_digest):
+                return False
+        except BaseException as error:
+            self._settle_interrupted(connection, group, error)
+            raise
+        self._settle(group)
+        return True
+
+    def _write_under_lock(self, group: Group) -> None:
+        if self._failed is not None:
+            raise self._failed
+        connection = self.connection or self._connect()
+        try:
+            self._begin(connection)
+            self._stage(group)
+            connection.insert(self._transaction.rows)
+            connection.commit()
+        except BaseException as error:
+            self._settle_interrupted(connection, group, error)
+            raise
+        self._settle(group)
+
+    def _stage(self, group: Group) -> bool:
+        """Run the group's work in order. An error undoes the work that raised it, no other; then return False."""
+        transaction, clean = self._transaction, True
+        for request in group:
+            if isinstance(request.error, errors.LogBusy):  # Not again under the lock: others would wait for the keys.
+                clean = False
+                continue
+            count, head, head_digest = len(transaction.rows), transaction.head, transaction.head_digest
+            try:
+                request.result = request.work(transaction)
+                request.error = None
+            except Exception as error:
+                request.error, clean = self._error_of_work(error), False
+                transaction.undo_to(count, head, head_digest)
+        return clean
+
+    def _error_of_work(self, error: Exception) -> Exception:
+        if isinstance(error, UnicodeEncodeError | OverflowError):
+            return as_invalid_input(error)
+        return self._meaning_of(error) if isinstance(error, self._engine.driver_errors) else error
+
+    def _begin(self, connection: LogConnection) -> None:
+        transaction = self._transaction
+        transaction.forget()
+        position, digest, last_given = connection.lock()
+        transaction.codec.refresh()
+        # A position once given is never given again, even if its row was cut off from outside.
+        transaction.head = Position(max(position, last_given))
+        transaction.head_digest = self._genesis if digest is None else digest
+        self._knows_head = True
+
+    def _settle(self, group: Group) -> None:
+        for request in group:
+            request.settled = True
+        # Last: `_recover` needs the staged rows to see that a commit stands.
+        if self._transaction.committed():
+            self._committed()
+
+    def _settle_interrupted(self, connection: LogConnection, group: Group, error: BaseException) -> None:
+        """Roll back; or, if an interrupt arrived after the commit, let the commit stand."""
+        if not isinstance(error, Exception) and self._is_committed(connection):
+            self._settle(group)
+        else:
+            self._roll_back(connection)
+
+    def _roll_back(self, connection: LogConnection) -> None:
+        self._transaction.forget()
+        self._knows_head = False
+        connection.roll_back()
+
+    def _meaning_of(self, error: Exception) -> Exception:
+        if self._engine.is_conflict(error):
+            return error
+        meaning = error if isinstance(error, errors.MnemologError) else self._engine.error_of(error)
+        if isinstance(meaning, errors.LogWriteFailed):
+            # Never try again: the next sync may succeed although the kernel dropped our pages.
+            self._failed = meaning
+        if meaning is not error:
+            meaning.__cause__ = error
+        return meaning
+
+    def _connect(self) -> LogConnection:
+        # Only the leader of a group comes here, so no other thread uses the connection.
+        connection = self._engine.connect()
+        self.connection, self._transaction.reads = connection, connection.reads
+        return connection
 
 
 def _by_actor(work: Callable[[Transaction], Result], actor: str) -> Callable[[Transaction], Result]:

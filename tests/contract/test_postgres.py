@@ -13,7 +13,7 @@ import pytest
 
 from mnemolog.domain import errors
 from mnemolog.infra import postgres
-from mnemolog.infra.log import writer
+from mnemolog.infra.log import appends
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres import engine, schema
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, note_address, read_address
@@ -74,7 +74,7 @@ def recorded(text, *, key=None):
 def messages_to_server(log, work, tmp_path):
     """The kinds of messages that a unit of work sends to the server."""
     traced = tmp_path / "trace"
-    pgconn = log.appends.writer.connection.driver.pgconn
+    pgconn = log.appends.connection.driver.pgconn
     with traced.open("wb") as file:
         pgconn.trace(file.fileno())
         log.appends.transact(work)
@@ -95,7 +95,7 @@ def test_an_append_is_exactly_one_statement_and_one_round_trip(log, tmp_path):
     assert sorted(messages_to_server(log, recorded("new"), tmp_path)) == ONE_STATEMENT
     again = log.appends.transact(recorded("new"))  # The insert finds that the key is used; it is looked up then.
     assert (again.event.position, again.deduplicated) == (11, True)
-    assert log.appends.writer.connection.is_contended
+    assert log.appends.connection.is_contended
     assert log.head().position == 11
     with pytest.raises(errors.DuplicateKey):
         log.appends.transact(recorded("another text", key="new"))
@@ -120,7 +120,7 @@ def test_a_key_that_is_only_looked_up_is_looked_up(log):
 def test_a_group_is_exactly_one_statement(log):
     """Threads that wait for one another's commits share it."""
     log.appends.transact(append("s", "first"))
-    swaps, connection = [], log.appends.writer.connection
+    swaps, connection = [], log.appends.connection
     swap = connection._swap
     connection._swap = lambda rows, *head: swaps.append(len(rows)) or swap(rows, *head)
     outcomes = append_as_one_group(log, [append("s", str(n)) for n in range(20)])
@@ -133,7 +133,7 @@ def test_a_missed_comparison_writes_nothing(log, other, database):
     log.appends.transact(append("s", "mine"))
     other.appends.transact(append("s", "theirs"))
     staged = (3, "session/s", 3, "t", bytearray(b"\x80"), 0, bytearray(32), "key")
-    connection = log.appends.writer.connection
+    connection = log.appends.connection
     assert not connection.append([staged], head=2, head_digest=log.digest_at(2))
     assert not connection.append([staged, staged], head=2, head_digest=log.digest_at(2))
     assert other.head().position == other.last_given() == 3
@@ -159,7 +159,7 @@ def test_a_stopped_writer_does_not_stop_the_others(folder, log, way):
 
 def terminate(database, log):
     """End the session of the writer."""
-    pid = log.appends.writer.connection.driver.info.backend_pid
+    pid = log.appends.connection.driver.info.backend_pid
     database.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
 
 
@@ -171,7 +171,7 @@ def test_an_append_whose_connection_is_lost_before_the_commit_is_written_once(lo
         holder.execute("SELECT 1 FROM mnemolog.head WHERE log = %s FOR UPDATE", (log.engine.log,))
         outcome = in_thread(lambda: log.appends.transact(append("s", "in doubt")))
         waiting = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
-        while not database.execute(waiting, (log.appends.writer.connection.driver.info.backend_pid,)).fetchone()[0]:
+        while not database.execute(waiting, (log.appends.connection.driver.info.backend_pid,)).fetchone()[0]:
             pass
         terminate(database, log)
         holder.execute("ROLLBACK")
@@ -187,7 +187,7 @@ def test_an_append_whose_acknowledgement_is_lost_is_not_written_again(log, other
     if way == "locked":
         other.appends.transact(append("s", "theirs"))
         log.appends.transact(append("s", "mine"))
-    connection, before = log.appends.writer.connection, log.head().position
+    connection, before = log.appends.connection, log.head().position
     name = {"compared": "_swap", "locked": "commit"}[way]
     answer = getattr(connection, name) if way == "compared" else connection.driver.execute
     driver = connection.driver
@@ -212,7 +212,7 @@ def test_an_append_whose_acknowledgement_is_lost_is_not_written_again(log, other
 def test_an_outcome_that_cannot_be_looked_up_is_reported_as_unknown(log, monkeypatch):
     """The connection is cut and the server does not come back: the error says that nobody knows."""
     log.appends.transact(append("s", "before"))
-    connection = log.appends.writer.connection
+    connection = log.appends.connection
 
     def cut(*_):
         connection.driver.close()
@@ -232,7 +232,7 @@ def test_an_outcome_that_cannot_be_looked_up_is_reported_as_unknown(log, monkeyp
     assert log.appends.transact(append("s", "up again")) == [3]
 
 
-CODE = {engine.__file__, writer.__file__}
+CODE = {engine.__file__, appends.__file__}
 
 
 @pytest.mark.parametrize("way", ["compared", "locked"])
@@ -241,7 +241,7 @@ def test_an_interrupt_at_any_line_of_an_append_leaves_it_whole_or_absent(log, wa
     at, through, committed = 0, False, 0
     while not through:
         log.appends.transact(append("s", f"before {at}"))
-        log.appends.writer.connection._locked_appends = LOCKED_APPENDS if way == "locked" else 0
+        log.appends.connection._locked_appends = LOCKED_APPENDS if way == "locked" else 0
         before, seen = log.head().position, []
 
         def see(line, seen=seen, at=at):
@@ -356,7 +356,7 @@ def test_every_connection_has_our_settings_whatever_the_server_sets(folder, post
     log.appends.transact(start("s"))
     names = ("transaction_isolation", "synchronous_commit", "lock_timeout", "idle_in_transaction_session_timeout")
     with log.engine.reading() as reads:
-        for driver in (reads.driver, log.appends.writer.connection.driver):
+        for driver in (reads.driver, log.appends.connection.driver):
             found = [driver.execute(f"SHOW {name}").fetchone()[0] for name in names]
             assert found == ["read committed", "on", "7s", "10s"]
     log.close()

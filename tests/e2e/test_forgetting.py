@@ -185,9 +185,7 @@ def test_what_is_decided_after_forgetting_is_decided_on_what_is_left(told):
                 session.update_task(step=1)
             session.set("left", 1)
             one, *anew = decided_on(store, "a")
-            contended = (
-                store.parts.log.appends.writer.connection.is_contended
-            )  # Then it is decided once, under the lock.
+            contended = store.parts.log.appends.connection.is_contended  # Then it is decided once, under the lock.
             assert anew == ([] if contended else [one])
 
 

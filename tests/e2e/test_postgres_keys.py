@@ -312,7 +312,7 @@ def test_an_append_to_a_known_session_asks_nothing_of_the_keys_and_a_page_of_eve
         trip = store.session("trip")
         trip.record("user", "first")
         log = store.parts.log
-        keys, writer = log.keyring.engine._driver, log.appends.writer.connection.driver
+        keys, writer = log.keyring.engine._driver, log.appends.connection.driver
         for number in range(70):  # Beyond those that are derived together.
             watched = (keys, writer)[number % 2]
             sent = statements_on(watched, tmp_path, lambda n=number: trip.record("user", f"turn {n}"))

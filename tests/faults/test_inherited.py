@@ -74,7 +74,7 @@ def offsets_of_transcripts(store):
 PARTS = {
     "log": lambda store: Part(driver_of(store.parts.log.engine.pool), store.parts.log.close, store.head),
     "writer": lambda store: Part(
-        store.parts.log.appends.writer.connection.driver,
+        store.parts.log.appends.connection.driver,
         store.parts.log.close,
         lambda: store.record("trip", "user", "from the child"),
     ),

@@ -189,7 +189,7 @@ def test_a_store_that_is_opened_and_closed_beside_another_keeps_the_locks_of_thi
 
         found = []
         log = log_of(store)
-        log.appends.writer._knows_head = False  # As if another process had written: it takes the lock first.
+        log.appends._knows_head = False  # As if another process had written: it takes the lock first.
         log.appends.transact(work)
         assert found == ["writing: locked, alone: locked"]
         assert said() == "writing: free, alone: locked"

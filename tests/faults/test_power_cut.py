@@ -128,7 +128,7 @@ def test_a_sync_that_failed_is_never_tried_again_by_whatever_thread(folder, monk
     with MemoryStore.open(folder, model=None) as store:
         session = store.start_session("s")
         acknowledged = [session.record("user", f"turn {n}").position for n in range(3)]
-        connection = log_of(store).appends.writer.connection
+        connection = log_of(store).appends.connection
         failing = FailingDriver(connection.driver)
         monkeypatch.setattr(connection, "driver", failing)
         for _ in range(3):

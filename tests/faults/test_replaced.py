@@ -310,7 +310,7 @@ def test_a_commit_into_a_store_that_was_moved_meanwhile_is_not_acknowledged(reco
         folder.rename(tmp_path / "moved")
 
     log = log_of(store)
-    log.appends.writer._knows_head = False
+    log.appends._knows_head = False
     with pytest.raises(errors.StoreReplaced):
         log.appends.transact(work)
     with pytest.raises(errors.StoreReplaced):

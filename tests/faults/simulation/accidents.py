@@ -213,7 +213,7 @@ class Accidents(Conversations, Questions):
         text, large = self.new_name("amber "), {"large": "x" * LARGE}
         small = self.new_name("small ")  # The writer has its connection when this is recorded.
         self.append(lambda: session.record("user", small), functools.partial(self.model.said, then.name, small))
-        driver = log_of(self.store).appends.writer.connection.driver
+        driver = log_of(self.store).appends.connection.driver
         driver.set_authorizer(None)  # It refuses to set what a log must not be without.
         pages, usual = (driver.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "max_page_count"))
         driver.execute(f"PRAGMA max_page_count={pages}").fetchall()
