@@ -36,8 +36,8 @@ class KeysCopy(NamedTuple):
 
     path: Path
     source: KeysEngine
-    last_erasure: KeyErasure | None
-    """The last request to forget when the copy was begun, which has none of the keys that it destroyed."""
+    last_erasure: list[KeyErasure]
+    """The last request to forget when the copy was begun, if there was any. The copy has no keys that it destroyed."""
 
     def caught_up(self) -> KeysCopy:
         """Return this copy, or if the store has forgotten something since, a newer one in its place."""
@@ -50,7 +50,7 @@ class KeysCopy(NamedTuple):
     def is_overtaken(self) -> bool:
         """Whether the store has forgotten something since."""
         with closing(self.source.another()) as now:
-            return now.last_request() != self.last_erasure
+            return now.requests(last=True) != self.last_erasure
 
 
 def require_keys_folder(folder: Path, log_id: str) -> None:
@@ -76,7 +76,7 @@ def copied_keys(keys: KeysEngine, folder: Path) -> Iterator[KeysCopy]:
     try:
         try:
             with closing(keys):
-                last = keys.last_request()
+                last = keys.requests(last=True)
                 keys.copy_to(temporary)
             found = check(SqliteKeys(temporary, log_id=keys.log_id))
             with closing(SqliteKeys(temporary, log_id=keys.log_id)) as copy:

@@ -8,12 +8,13 @@ stream, version and topic. docs/adr/0016-content-keys-and-forgetting.md.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.encrypted_content import HEAD_BYTES, NONCE_BYTES, SEALED, SEALING_FORMAT, why_invalid
-from mnemolog.infra.keys.keyring import Contents, Keyring
+from mnemolog.infra.keys.keyring import Keyring
 
 NONCES_TOGETHER: Final = 64
 NONCE_AT: Final = HEAD_BYTES - NONCE_BYTES
@@ -34,9 +35,9 @@ class Sealer:
 
         return AESGCM
 
-    def seal(self, stream: str, version: int, topic: str, plain: bytes, log: Contents) -> bytes:
-        """Return `plain` as it is stored. Raises `KeysMissing`; `log` as for `Keyring.key_to_seal`."""
-        keys, key = self.keyring.key_to_seal(stream, version, log)
+    def seal(self, stream: str, version: int, topic: str, plain: bytes, holds_sealed: Callable[[str], bool]) -> bytes:
+        """Return `plain` as it is stored. Raises `KeysMissing`; `holds_sealed` as for `Keyring.key_to_seal`."""
+        keys, key = self.keyring.key_to_seal(stream, version, holds_sealed)
         try:
             nonce = self._nonces.pop()
         except IndexError:

@@ -37,35 +37,27 @@ class KeysWriter(Protocol):
 
     def secret(self) -> bytes:
         """Return the secret of the whole store."""
-        ...
 
     def stored(self, stream: str) -> StoredKeys:
         """Return what is stored of a stream."""
-        ...
 
     def insert(self, stream: str, series: int, nodes: Sequence[Node]) -> None:
         """Add nodes that are not there."""
-        ...
 
     def delete(self, stream: str, series: int, places: Collection[tuple[int, int]]) -> None:
         """Delete the nodes of these depths and prefixes."""
-        ...
 
     def note_destroyed(self, stream: str, series: int, ranges: Sequence[tuple[int, int]], request: str) -> None:
         """Note that leaves were destroyed for a request, unless that is noted already."""
-        ...
 
     def note_request(self, erasure: KeyErasure) -> None:
         """Note a request that leaves are destroyed for. If it is noted already, update its position."""
-        ...
 
     def rewrite(self, change: Callable[[bytes], bytes], *, wrapped: bool) -> None:
         """Replace all material and the secret by what `change` makes of them: wrapped, or in the clear."""
-        ...
 
     def note_change(self) -> None:
         """Have other processes drop the keys that they have in memory: `KeysEngine.last_change` is another one."""
-        ...
 
 
 class KeysEngine(Protocol):
@@ -75,67 +67,47 @@ class KeysEngine(Protocol):
     and `LogBusy`, `StorageFull`, `StoreNotWritable`, `LogUnreachable` as the log does.
     """
 
-    @property
-    def log_id(self) -> str:
-        """The log that the keys belong to."""
-        ...
+    log_id: str
+    """The log that the keys belong to."""
 
     def missing(self, why: str) -> KeysMissing:
         """Return the error for keys that are missing, naming their place."""
-        ...
 
     def is_there(self) -> bool:
         """Whether there are any keys, sound or not, that this user may use."""
-        ...
 
     def secret(self) -> bytes:
         """Return the secret of the whole store, as it is stored: 32 bytes, wrapped 40."""
-        ...
 
     def last_change(self) -> object:
         """Return a value that is another one after another process has destroyed keys. One short query."""
-        ...
 
     def stored(self, stream: str) -> StoredKeys:
         """Return what is stored of a stream. What is destroyed meanwhile is found at least once, as node or as gone."""
-        ...
 
     def writing(self) -> AbstractContextManager[KeysWriter]:
         """Begin a transaction under the lock of the keys, and commit it, durably, or undo it after an error."""
-        ...
 
-    def requests(self) -> list[KeyErasure]:
-        """Return the requests that leaves were destroyed for, in the order in which that was done."""
-        ...
-
-    def last_request(self) -> KeyErasure | None:
-        """Return the last of `requests`, without reading the others."""
-        ...
+    def requests(self, *, last: bool = False) -> list[KeyErasure]:
+        """Return the requests that leaves were destroyed for, in the order in which that was done; only the `last`."""
 
     def has_request(self, request: str) -> bool:
         """Whether leaves were destroyed for a request."""
-        ...
 
     def series(self) -> list[tuple[str, int]]:
         """Return the stream and the series of all keys, destroyed ones included, in order. Checks what it reads."""
-        ...
 
     def wipe(self) -> bool:
         """Rewrite what holds the nodes, so that deleted ones are no longer in it. False: others read it too long."""
-        ...
 
     def copy_to(self, target: Path) -> None:
         """Copy the keys of one moment into the new file `target`, as `keys_file` has them, durably."""
-        ...
 
     def replace(self, copy: Path) -> None:
         """Replace the keys, or make them, by those of a file as `copy_to` writes it. The file is no longer needed."""
-        ...
 
     def another(self, *, busy_timeout_s: float | None = None) -> KeysEngine:
         """Return the same keys, to be opened again. `busy_timeout_s`: how long to wait for locks; None: as these do."""
-        ...
 
     def close(self) -> None:
         """Close it for good."""
-        ...

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from hashlib import sha256
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from mnemolog.domain import errors
 from mnemolog.infra.keys import key_file
@@ -25,14 +25,6 @@ STREAMS_KEPT_MAX: Final = 2_048
 SERIES_MAX: Final = 255
 
 _PLACE: Final = b"mnemolog/sealed/1\x00"
-
-
-class Contents(Protocol):
-    """The log, as far as keys depend on it."""
-
-    def holds_sealed(self, stream: str) -> bool:
-        """Whether a stream has encrypted content."""
-        ...
 
 
 class LeafRange(NamedTuple):
@@ -144,10 +136,10 @@ class Keyring:
                     return keys, key
         raise self.engine.missing(f"it has no key for version {version} of {stream!r}, nor destroyed one")
 
-    def key_to_seal(self, stream: str, version: int, log: Contents) -> tuple[StreamKeys, bytes]:
+    def key_to_seal(self, stream: str, version: int, holds_sealed: Callable[[str], bool]) -> tuple[StreamKeys, bytes]:
         """Return the keys of a stream, and the one to seal `version` with, durably made if there is none.
 
-        Where the stream has no keys, `log` shows whether it has content already: then its keys are missing, and
+        Where the stream has no keys, `holds_sealed` says whether it has content already: then its keys are missing, and
         new ones would hide that.
         """
         known = self._streams.get(stream)  # Of most appends the key is derived already: ask for no lock.
@@ -159,7 +151,7 @@ class Keyring:
             key = None if keys is None else keys.key(keys.series, version)
             if keys is None or key is None:
                 if keys is not None:
-                    self._require_new(stream, version, log)
+                    self._require_new(stream, version, holds_sealed)
                 keys = self._plant(stream, version)
                 key = keys.key(keys.series, version)
                 assert key is not None
@@ -223,7 +215,7 @@ class Keyring:
     def last_erasure(self) -> KeyErasure | None:
         """Return the last of `erasures`, without reading the others."""
         with self._lock:
-            return self.engine.last_request()
+            return next(iter(self.engine.requests(last=True)), None)
 
     def has_erasure(self, request: str) -> bool:
         """Whether leaves were destroyed for a request."""
@@ -246,13 +238,13 @@ class Keyring:
             self._streams.clear()
         self._streams[stream] = keys
 
-    def _require_new(self, stream: str, version: int, log: Contents) -> None:
+    def _require_new(self, stream: str, version: int, holds_sealed: Callable[[str], bool]) -> None:
         """Raise `KeysMissing` where a key that is not there should be: another in its place would bury that."""
         keys = self._load(stream)
         if keys.series >= 0:
             missing = keys.key(keys.series, version) is None and not keys.is_destroyed(keys.series, version)
         else:
-            missing = version > 1 and log.holds_sealed(stream)
+            missing = version > 1 and holds_sealed(stream)
         if missing:
             raise self.engine.missing(f"it lacks the keys of {stream!r}, which has content already")
 

@@ -232,16 +232,11 @@ class PostgresKeys:
                     driver.close()
                 raise
 
-    def requests(self) -> list[KeyErasure]:
+    def requests(self, *, last: bool = False) -> list[KeyErasure]:
         """See `KeysEngine`."""
+        query = _SELECT_REQUESTS + " DESC LIMIT 1" * last
         with self._reading() as cursor:
-            return [KeyErasure(*row) for row in cursor.execute(_SELECT_REQUESTS, (self.log_id,)).fetchall()]
-
-    def last_request(self) -> KeyErasure | None:
-        """See `KeysEngine`."""
-        with self._reading() as cursor:
-            row = cursor.execute(f"{_SELECT_REQUESTS} DESC LIMIT 1", (self.log_id,)).fetchone()
-        return None if row is None else KeyErasure(*row)
+            return [KeyErasure(*row) for row in cursor.execute(query, (self.log_id,)).fetchall()]
 
     def has_request(self, request: str) -> bool:
         """See `KeysEngine`."""

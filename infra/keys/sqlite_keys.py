@@ -23,7 +23,6 @@ CHECKPOINT_POLL_S: Final = 0.02
 _SELECT_NODES: Final = "SELECT series, depth, prefix, material FROM nodes WHERE stream = ?"
 _SELECT_DESTROYED: Final = "SELECT series, first, last FROM destroyed WHERE stream = ?"
 _SELECT_REQUESTS: Final = "SELECT request, position, recorded_at, event FROM requests ORDER BY number"
-_REQUEST_TYPES: Final = (str, int, int, bytes)
 _INSERT_NODE: Final = "INSERT INTO nodes (stream, series, depth, prefix, material) VALUES (?, ?, ?, ?, ?)"
 _DELETE_NODE: Final = "DELETE FROM nodes WHERE stream = ? AND series = ? AND depth = ? AND prefix = ?"
 _INSERT_DESTROYED: Final = (
@@ -148,16 +147,11 @@ class SqliteKeys:
                     driver.execute("ROLLBACK")
                 raise
 
-    def requests(self) -> list[KeyErasure]:
+    def requests(self, *, last: bool = False) -> list[KeyErasure]:
         """See `KeysEngine`."""
+        query = _SELECT_REQUESTS + " DESC LIMIT 1" * last
         with self._driver() as driver:
-            return [KeyErasure(*row) for row in keys_file.rows(driver, _SELECT_REQUESTS, types=_REQUEST_TYPES)]
-
-    def last_request(self) -> KeyErasure | None:
-        """See `KeysEngine`."""
-        with self._driver() as driver:
-            found = keys_file.rows(driver, f"{_SELECT_REQUESTS} DESC LIMIT 1", types=_REQUEST_TYPES)
-        return KeyErasure(*found[0]) if found else None
+            return [KeyErasure(*row) for row in keys_file.rows(driver, query, types=(str, int, int, bytes))]
 
     def has_request(self, request: str) -> bool:
         """See `KeysEngine`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import Any, Final
 
@@ -25,7 +25,6 @@ from mnemolog.domain.events import (
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.validation import NOT_IN_CALENDAR
 from mnemolog.infra.keys.encryption import Sealer
-from mnemolog.infra.keys.keyring import Contents
 from mnemolog.infra.log.reader import LogReader
 
 _SEALED: Final = bytes((SEALED,))
@@ -63,10 +62,10 @@ class EventCodec:
         if self.sealer is not None:
             self.sealer.keyring.refresh()
 
-    def encode(self, stream: str, version: int, event: Event, log: Contents) -> bytes:
+    def encode(self, stream: str, version: int, event: Event, holds_sealed: Callable[[str], bool]) -> bytes:
         """Return the bytes of an event as stored.
 
-        `log` shows whether a stream without keys has content, and so has lost its keys.
+        `holds_sealed` says whether a stream without keys has content, and so has lost its keys.
 
         Raises `InvalidInput` for what msgpack cannot hold, `KeysMissing`.
         """
@@ -75,8 +74,8 @@ class EventCodec:
             return encode(event)
 
         if not isinstance(event, SessionStarted):
-            return sealer.seal(stream, version, topic, encode(event), log)
-        title = sealer.seal(stream, version, topic, event.title.encode(), log)
+            return sealer.seal(stream, version, topic, encode(event), holds_sealed)
+        title = sealer.seal(stream, version, topic, event.title.encode(), holds_sealed)
         return encode(msgspec.structs.replace(event, title="", sealed_title=title))
 
     def decode(self, stream: str, version: int, topic: str, state: bytes | bytearray, *, position: int) -> Event:

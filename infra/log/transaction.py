@@ -234,7 +234,7 @@ class Transaction:
                 require_none("stream", stream)
         recorded_at = self._now()
         topic = event.topic
-        stored = self.codec.encode(stream, version + 1, event, self.reads)
+        stored = self.codec.encode(stream, version + 1, event, self.reads.holds_sealed)
         position = self._stage(stream, version + 1, topic, stored, key, recorded_at)
         recorded = RecordedEvent(
             position=position,

@@ -179,7 +179,7 @@ def append(store, crafted):
     def row_after(tx: Transaction):
         version, position, stored = tx.version(crafted.stream) + 1, tx.head + 1, state
         if tx.codec.sealer is not None and crafted.topic in SEALED_TOPICS:
-            stored = tx.codec.sealer.seal(crafted.stream, version, crafted.topic, state, tx.reads)
+            stored = tx.codec.sealer.seal(crafted.stream, version, crafted.topic, state, tx.reads.holds_sealed)
         columns = (crafted.stream.encode(), version, crafted.topic.encode(), stored, None, crafted.recorded_at)
         return LogRow(position, *columns, link(tx.head_digest, position, *columns))
 

@@ -12,12 +12,14 @@ import re
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.infra import sqlite
-from mnemolog.infra.log.followers import Followers
 from mnemolog.infra.runtime import fork_guard, shutdown
+
+if TYPE_CHECKING:
+    from mnemolog.infra.log.event_log import EventLog
 
 WARN_BYTES: Final = 32 << 20
 """From this size on it is reported and emptied. It usually stays below 5 MB (1,000 pages, SQLite's figure)."""
@@ -78,19 +80,6 @@ def checkpoint(driver: Any, mode: str) -> tuple[bool, Checkpointed]:
     return bool(busy), Checkpointed(max(0, frames), max(0, moved))
 
 
-class Commits(Protocol):
-    """A log that notifies of commits: `EventLog` is one."""
-
-    @property
-    def followers(self) -> Followers:
-        """Those who are called after every commit."""
-        ...
-
-    def replaced(self) -> errors.StoreReplaced | None:
-        """Return the error for a log that is no longer where it was opened, None if it is."""
-        ...
-
-
 class WalKeeper:
     """Checks the size of a write-ahead log now and then; where it is large, a thread empties it.
 
@@ -98,15 +87,15 @@ class WalKeeper:
     when everything was moved, without waiting for a lock.
     """
 
-    def __init__(self, database: Path, commits: Commits) -> None:
-        self._database, self._commits_of, self._warn_bytes = database, commits, WARN_BYTES
+    def __init__(self, database: Path, log: EventLog) -> None:
+        self._database, self._log, self._warn_bytes = database, log, WARN_BYTES
         self._commits, self._wal = 0, str(wal_of(database))
         self._closing = threading.Event()
         self._mutex = fork_guard.lock()
         self._thread: threading.Thread | None = None
         self._origin = fork_guard.Origin()
         shutdown.watch(self)
-        commits.followers.listen(self)
+        log.followers.listen(self)
 
     def set(self) -> None:
         """Count a commit. Called by the thread that writes: nearly always it does nothing else."""
@@ -119,7 +108,7 @@ class WalKeeper:
     def close(self) -> None:
         """Stop. May be called again."""
         if self._origin.is_here:
-            self._commits_of.followers.unlisten(self)
+            self._log.followers.unlisten(self)
             with self._mutex:
                 self._closing.set()
                 thread = self._thread
@@ -158,7 +147,7 @@ class WalKeeper:
         said = 0
         while not self._closing.is_set() and (size := size_bytes(self._database)) >= self._warn_bytes:
             # This connection was opened by name. A checkpoint with another `-wal` would damage the log.
-            if (replaced := self._commits_of.replaced()) is not None:
+            if (replaced := self._log.replaced()) is not None:
                 raise replaced
             pause_s = BUSY_RETRY_S
             with suppress(sqlite.driver.dbapi2.OperationalError):  # Another connection has a lock: later.
