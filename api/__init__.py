@@ -28,7 +28,7 @@ _HOMES = {
     "LimitExceeded": "domain.errors",
     "LogBusy": "domain.errors",
     "LogDamaged": "domain.errors",
-    "MISSING": "domain.values",
+    "MISSING": "domain.working_memory",
     "MemoryLimits": "domain.limits",
     "MemoryStore": "store",
     "MnemologError": "domain.errors",

@@ -23,7 +23,7 @@ from .domain.errors import (
 from .domain.head import Head
 from .domain.limits import MemoryLimits
 from .domain.request import acting_as
-from .domain.values import MISSING
+from .domain.working_memory import MISSING
 from .forgetting.results import ForgetReport
 from .operations.moving import copy_store
 from .operations.restore import restore_backup

@@ -13,10 +13,9 @@ from mnemolog.domain.events import Event
 from mnemolog.domain.limits import quoted
 from mnemolog.domain.message import has_value, read_message
 from mnemolog.domain.moments import Time
-from mnemolog.domain.original import Original
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.domain.session import SessionLike, checked_session_id, session_id_of
+from mnemolog.domain.session import Original, SessionLike, checked_session_id, session_id_of
 from mnemolog.domain.state import CheckpointState, NoteState, TaskState
 
 

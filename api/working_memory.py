@@ -9,14 +9,15 @@ from typing import Any, Literal, overload
 
 from mnemolog.application.read_audit import audited
 from mnemolog.application.session_service import Decision
-from mnemolog.domain import checkpoints, notes, task, values
+from mnemolog.domain import checkpoints
+from mnemolog.domain import working_memory as memory
 from mnemolog.domain.events import CheckpointCreated, CheckpointRestored, Event, RecordedEvent, TaskChanged
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.lineage import lineage
 from mnemolog.domain.position import Micros
 from mnemolog.domain.result import Results
 from mnemolog.domain.state import SessionState, checkpoint_of, task_of
-from mnemolog.domain.values import MISSING, checked_value_key, value_at
+from mnemolog.domain.working_memory import MISSING, checked_value_key, value_at
 from mnemolog.results import Checkpoint, Note, RestorePreview, Task
 
 
@@ -49,11 +50,11 @@ class MemoryView(ABC):
 
     def keys(self, pattern: str | None = None) -> list[str]:
         """Return the keys that have a value, sorted; with `pattern` those that match the glob (`*?[]`)."""
-        return values.keys(self._state(), self._now(), pattern=pattern)
+        return memory.keys(self._state(), self._now(), pattern=pattern)
 
     def all(self) -> dict[str, Any]:
         """Return copies of all values, by key."""
-        return values.all_values(self._state(), self._now())
+        return memory.all_values(self._state(), self._now())
 
     def task(self) -> Task | None:
         """Return the task the session works on; None before `set_task`."""
@@ -68,7 +69,7 @@ class MemoryView(ABC):
 
     def notes(self, *, with_times: bool = False) -> list[str] | Results[Note]:
         """Return the notes, oldest first; with `with_times` also when each was added."""
-        found = notes.notes(self._state())
+        found = memory.notes(self._state())
         return Results(Note.of(note) for note in found) if with_times else [note.text for note in found]
 
     def checkpoints(self) -> Results[Checkpoint]:
@@ -107,7 +108,7 @@ class WorkingMemory(MemoryView):
         Keys hold up to 512 bytes, values up to 256 KiB; keys that start with `mnemolog.` are reserved.
         """
         self._decide(
-            lambda state, now: values.set_value(self.id, state, key, value, now=now, ttl=ttl, limits=self._limits)
+            lambda state, now: memory.set_value(self.id, state, key, value, now=now, ttl=ttl, limits=self._limits)
         )
 
     def delete(self, key: str) -> bool:
@@ -116,7 +117,7 @@ class WorkingMemory(MemoryView):
 
         def decision(state: SessionState | None, now: Micros) -> list[Event]:
             nonlocal decided, was_there
-            decided, events = True, values.delete_value(self.id, state, key)
+            decided, events = True, memory.delete_value(self.id, state, key)
             was_there = bool(events) and state is not None and value_at(state, key, now) is not MISSING
             return events
 
@@ -125,7 +126,7 @@ class WorkingMemory(MemoryView):
 
     def clear(self) -> None:
         """Delete every key. Keeps task, notes and checkpoints."""
-        self._decide(lambda state, _: values.clear_values(self.id, state))
+        self._decide(lambda state, _: memory.clear_values(self.id, state))
 
     def set_task(
         self,
@@ -139,7 +140,7 @@ class WorkingMemory(MemoryView):
         """Set the task the session works on, replacing the last. `step` is at most `total`, `percent` 0 to 100."""
         return self._task_after(
             self._decide(
-                lambda state, _: task.set_task(
+                lambda state, _: memory.set_task(
                     self.id, state, description, step=step, total=total, percent=percent, status=status
                 )
             )
@@ -156,7 +157,7 @@ class WorkingMemory(MemoryView):
         """Change the given fields of the task; the others keep their value. Raises `NoTask`."""
         return self._task_after(
             self._decide(
-                lambda state, _: task.update_task(
+                lambda state, _: memory.update_task(
                     self.id, state, step=step, total=total, percent=percent, status=status
                 )
             )
@@ -164,11 +165,11 @@ class WorkingMemory(MemoryView):
 
     def note(self, text: str) -> None:
         """Append a note of up to 64 KiB to the scratchpad."""
-        self._decide(lambda state, _: notes.add_note(self.id, state, text, limits=self._limits))
+        self._decide(lambda state, _: memory.add_note(self.id, state, text, limits=self._limits))
 
     def clear_notes(self) -> None:
         """Empty the scratchpad."""
-        self._decide(lambda state, _: notes.clear_notes(self.id, state))
+        self._decide(lambda state, _: memory.clear_notes(self.id, state))
 
     def checkpoint(self, name: str, description: str = "") -> Checkpoint:
         """Save this state under a name, for `restore`. Costs one small event, however much memory holds.

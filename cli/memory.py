@@ -16,7 +16,7 @@ from mnemolog.cli.output import answer
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted, cut, dated, visible_json, visible_lines
 from mnemolog.domain.encoding import to_json
-from mnemolog.domain.values import MISSING
+from mnemolog.domain.working_memory import MISSING
 from mnemolog.results import Note, Task
 
 memory = typer.Typer(cls=Group, help="Read and write the values of a session's working memory.")

@@ -13,8 +13,8 @@ from mnemolog.application.read_audit import Read
 from mnemolog.cli.app import AsJson, Command, app
 from mnemolog.cli.output import Columns, print_list
 from mnemolog.domain.clock import to_micros
-from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.display import counted, dated
+from mnemolog.domain.encoding import UNDECODABLE
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.moments import parse_time
 from mnemolog.domain.scope import covers, parse_scope

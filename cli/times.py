@@ -10,8 +10,7 @@ import typer
 
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.moments import By, checked_by
-from mnemolog.domain.relative_times import parse_position_or_time, parse_relative_time
+from mnemolog.domain.moments import By, checked_by, parse_position_or_time, parse_relative_time
 from mnemolog.infra.runtime.clock import SystemClock
 
 _DURATION: Final = re.compile(r"(\d{1,6}) ?(m|h|d|w)")

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
-from mnemolog.domain.digest import link
+from mnemolog.domain.digest import LogRow, link
 from mnemolog.domain.errors import LogDamaged
-from mnemolog.domain.log_row import LogRow
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 DIGEST_BYTES: Final = 32
 _GENESIS_TAG: Final = b"mnemolog/genesis/1\x00"
@@ -50,3 +50,16 @@ def link(
     chained = _EVENT.copy()
     chained.update(b"".join((previous, header, stream, topic, state, key or b"")))
     return chained.digest()
+
+
+class LogRow(NamedTuple):
+    """Every column of a stored event, which the chain covers. Texts are UTF-8 unless they are damaged."""
+
+    position: int
+    stream: bytes
+    version: int
+    topic: bytes
+    state: bytes
+    key: bytes | None
+    recorded_at: int
+    digest: bytes

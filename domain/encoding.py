@@ -11,6 +11,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for invalid bytes. Two are not its own errors: for a text that is no UTF-8, and deep nesting."""
+
+
 BUFFER_BYTES: Final = 512
 """Most events fit, so the buffer seldom grows."""
 
@@ -75,5 +79,33 @@ def _escaped(value: Any) -> Any:
             return [_escaped(item) for item in value]
         case dict():
             return {_escaped(key): _escaped(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+_CANONICAL: Final = msgpack_encoder("sorted")
+_MSGPACK_MIN: Final = -(1 << 63)
+_MSGPACK_MAX: Final = (1 << 64) - 1
+_NORMAL: Final = frozenset((str, int, bool, type(None)))
+"""Types whose values stay as they are."""
+
+
+def canonical(value: Any) -> bytes:
+    """Return the bytes of a JSON value that `checked_json` has accepted: equal ones for equal values only.
+
+    Numbers are compared by value: `1` and `1.0` are equal, because JSON has one kind of number. Types stay apart: `1`,
+    `"1"` and `true` are three values. The order of an object's keys does not matter.
+    """
+    return _CANONICAL.encode(_normal(value))
+
+
+def _normal(value: Any) -> Any:
+    match value:
+        case float() if value.is_integer() and _MSGPACK_MIN <= value <= _MSGPACK_MAX:
+            return min(int(value), _MSGPACK_MAX)
+        case list() | tuple():
+            return [item if type(item) in _NORMAL else _normal(item) for item in value]
+        case dict():
+            return {key: item if type(item) in _NORMAL else _normal(item) for key, item in value.items()}
         case _:
             return value

@@ -21,8 +21,8 @@ from mnemolog.domain.events import (
     ValueDeleted,
     ValueSet,
 )
-from mnemolog.domain.item_events import ItemPut
-from mnemolog.domain.thread_events import ThreadCheckpointed, ThreadWritten
+from mnemolog.domain.items import ItemPut
+from mnemolog.domain.threads import ThreadCheckpointed, ThreadWritten
 
 SEALED: Final = 0xC1
 """A first byte that msgpack never uses: it distinguishes encrypted states from plain ones."""

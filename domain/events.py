@@ -14,10 +14,10 @@ import msgspec
 
 from mnemolog.domain.event import Count, Moment, Ordinal, RequestedEvent, Share
 from mnemolog.domain.event import Event as Event
-from mnemolog.domain.item_events import ITEM_EVENTS
+from mnemolog.domain.items import ITEM_EVENTS
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.role import Role
-from mnemolog.domain.thread_events import THREAD_EVENTS, Blob
+from mnemolog.domain.threads import THREAD_EVENTS, Blob
 
 
 class SessionStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,7 +50,7 @@ class TurnRecorded(Event, frozen=True, kw_only=True, omit_defaults=True):
     tool_calls: list[Any] = []
     metadata: dict[str, Any] = {}
     original: Blob | None = None
-    """The turn in the caller's own format (`mnemolog.domain.original`). Deflated with the end of its text."""
+    """The turn in the caller's own format (`mnemolog.domain.session.Original`). Deflated with the end of its text."""
 
 
 class SessionEnded(Event, frozen=True, kw_only=True, omit_defaults=True):

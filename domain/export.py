@@ -11,10 +11,9 @@ from typing import Final
 
 import msgspec
 
-from mnemolog.domain.decoding import UNDECODABLE
-from mnemolog.domain.encoding import to_json
+from mnemolog.domain.digest import LogRow
+from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.log_row import LogRow
 
 FORMAT: Final = "mnemolog-export"
 VERSION: Final = 1

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, Final, NamedTuple
 
-from mnemolog.domain.canonical import canonical
-from mnemolog.domain.encoding import to_json
+from mnemolog.domain.encoding import canonical, to_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import FactAsserted, RecordedEvent
 from mnemolog.domain.limits import LABEL_BYTES_MAX, VALUE_BYTES_MAX, VALUE_KEY_BYTES_MAX, checked_json, checked_label

@@ -1,14 +1,55 @@
-"""Namespaces of items, and the checks of their keys and values."""
+"""Items: keyed documents that agents share across threads and sessions. Each namespace has a stream of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from operator import eq, ge, gt, le, lt, ne
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
+
+import msgspec
 
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.item_events import ItemPut
+from mnemolog.domain.event import Event, Moment
 from mnemolog.domain.limits import ITEM_BYTES_MAX, KEY_BYTES_MAX, LABEL_BYTES_MAX, checked_json, checked_text
 from mnemolog.domain.position import Micros
+
+
+class ItemPut(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A key of a namespace was given a value, in place of what it had."""
+
+    topic: ClassVar[str] = "item.put.v1"
+
+    key: str
+    value: dict[str, Any]
+    """Any JSON object."""
+    paths: list[str] | None = None
+    """The fields to index, where they differ from those of the store; empty for an item that is not indexed."""
+    ttl_s: Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)] | None = None
+    """How long it lives after each use, in seconds."""
+    expires_at: Moment | None = None
+    """When it expires, in microseconds since the Unix epoch; None for never."""
+
+
+class ItemTouched(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """An item was used, which prolongs its life."""
+
+    topic: ClassVar[str] = "item.touched.v1"
+
+    key: str
+    expires_at: Moment
+
+
+class ItemDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A key of a namespace was removed."""
+
+    topic: ClassVar[str] = "item.deleted.v1"
+
+    key: str
+
+
+ITEM_EVENTS: tuple[type[Event], ...] = (ItemPut, ItemTouched, ItemDeleted)
+
 
 _STREAM_PREFIX: Final = "items/"
 SEPARATOR: Final = "."
@@ -53,3 +94,60 @@ def new_item(
         ttl_s=ttl_s,
         expires_at=None if ttl_s is None else now + round(ttl_s * 1_000_000),
     )
+
+
+ANY_LABEL: Final = "*"
+
+_OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "$eq": eq,
+    "$ne": ne,
+    "$gt": gt,
+    "$gte": ge,
+    "$lt": lt,
+    "$lte": le,
+}
+_ORDERING: Final = frozenset({"$gt", "$gte", "$lt", "$lte"})
+
+
+class Pattern(NamedTuple):
+    """The labels that a namespace begins or ends with; `*` stands for any label."""
+
+    labels: tuple[str, ...]
+    at_end: bool = False
+
+    def matches(self, namespace: tuple[str, ...]) -> bool:
+        """Whether a namespace matches."""
+        count = len(self.labels)
+        if len(namespace) < count:
+            return False
+        part = namespace[len(namespace) - count :] if self.at_end else namespace[:count]
+        return all(asked in (ANY_LABEL, label) for label, asked in zip(part, self.labels, strict=True))
+
+
+def fits(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
+    """Whether an item's value matches a filter: by equality, nested, or by `$eq $ne $gt $gte $lt $lte`.
+
+    Numbers are ordered with numbers only, texts with texts. What cannot be compared does not
+    match. Raises `InvalidInput` for an unknown operator.
+    """
+    return all(_is(value.get(name), asked) for name, asked in (wanted or {}).items())
+
+
+def _is(found: Any, asked: Any) -> bool:
+    if isinstance(asked, Mapping):
+        if any(str(name).startswith("$") for name in asked):
+            return all(_compares(found, name, than) for name, than in asked.items())
+        return isinstance(found, Mapping) and all(_is(found.get(name), than) for name, than in asked.items())
+    if isinstance(asked, list | tuple):
+        return isinstance(found, list) and len(found) == len(asked) and all(map(_is, found, asked))
+    return bool(found == asked)
+
+
+def _compares(found: Any, operator: str, than: Any) -> bool:
+    compare = _OPERATORS.get(operator)
+    if compare is None:
+        raise InvalidInput("filter", f"{operator!r} is none of {', '.join(_OPERATORS)}")
+    if operator not in _ORDERING:
+        return compare(found, than)
+    numbers = isinstance(found, int | float) and isinstance(than, int | float)
+    return (numbers or (isinstance(found, str) and isinstance(than, str))) and compare(found, than)

@@ -15,14 +15,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from mnemolog.domain import events
-from mnemolog.domain.decoding import UNDECODABLE
-from mnemolog.domain.encoding import to_json
+from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import Event, RecordedEvent
-from mnemolog.domain.item_events import ItemPut
+from mnemolog.domain.items import ItemPut
 from mnemolog.domain.stream_fold import Past
-from mnemolog.domain.thread_events import Blob
-from mnemolog.domain.threads import pack, unpack
+from mnemolog.domain.threads import Blob, pack, unpack
 
 E = TypeVar("E", bound=Event)
 S = TypeVar("S", bound=msgspec.Struct)

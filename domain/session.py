@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Protocol, runtime_checkable
 
+import msgspec
+
 from mnemolog.domain import errors
 from mnemolog.domain.events import Event, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
 from mnemolog.domain.limits import (
@@ -21,10 +23,39 @@ from mnemolog.domain.limits import (
 )
 from mnemolog.domain.message import said_in
 from mnemolog.domain.moments import Time, parse_said_at
-from mnemolog.domain.original import Original, stored_original
 from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.state import SessionState
+from mnemolog.domain.threads import Blob, pack, unpack
+
+
+class Original(msgspec.Struct, frozen=True, kw_only=True):
+    """The bytes of a turn in a framework's own format, kept beside its text. Opaque to mnemolog.
+
+    The format holds more than a role and a text, and must be returned exactly. The bytes are deflated with the turn's
+    text as the dictionary, so that it is not stored twice.
+    """
+
+    form: str
+    """The format, as a label such as `openai-agents.item`."""
+    data: bytes
+    """Up to 64 MiB."""
+
+
+def stored_original(original: Original, *, text: str) -> Blob:
+    """Return the original of a turn with that text in its stored form. Raises `InvalidInput`, `LimitExceeded`."""
+    return pack(checked_label("original.form", original.form), original.data, dictionary=text.encode())
+
+
+def original_of(turn: TurnRecorded) -> Original | None:
+    """Return the original of a turn, None if it has none. Raises `LogDamaged`."""
+    if turn.original is None:
+        return None
+    try:
+        return Original(form=turn.original.kind, data=unpack(turn.original, dictionary=turn.text.encode()))
+    except ValueError as error:
+        raise errors.LogDamaged(f"the original of a turn cannot be read: {error}") from error
+
 
 _STREAM_PREFIX: Final = "session/"
 _STREAMS_KEPT: Final = 4_096

@@ -37,16 +37,54 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 import msgspec
+from immutables import Map
 
 from mnemolog.domain import session
-from mnemolog.domain.agent import AgentState, agent_stream
 from mnemolog.domain.errors import InvalidInput, OutsideSession, SessionExists, SwitchRefused
-from mnemolog.domain.events import Event, SessionEnded, SessionStarted, SessionSwitched
+from mnemolog.domain.events import Event, RecordedEvent, SessionEnded, SessionStarted, SessionSwitched
 from mnemolog.domain.lineage import rewind
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import Position
 from mnemolog.domain.request import without_actor
 from mnemolog.domain.state import SessionState
+
+_STREAM_PREFIX: Final = "agent/"
+
+
+class AgentState(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that has switched at least once."""
+
+    last: SessionSwitched
+    generation: int
+    """How many switches there were."""
+    touched: Map[str, Position]
+    """The position of the last switch that left or entered a session, by its id."""
+
+    @property
+    def current(self) -> str:
+        """The session it is in."""
+        return self.last.to
+
+
+def agent_stream(agent: str) -> str:
+    """Return the name of the stream that holds the agent's switches."""
+    return _STREAM_PREFIX + agent
+
+
+def agent_of(stream: str) -> str | None:
+    """Return the agent whose stream it is, or None for a stream of another kind."""
+    return stream.removeprefix(_STREAM_PREFIX) if stream.startswith(_STREAM_PREFIX) else None
+
+
+def evolve_agent(state: AgentState | None, recorded: RecordedEvent) -> AgentState | None:
+    """Return the state after an event; None before the first switch. Events of other kinds change nothing."""
+    event = recorded.event
+    if not isinstance(event, SessionSwitched):
+        return state
+    touched: Map[str, Position] = Map() if state is None else state.touched
+    for entered_or_left in {event.from_ or event.to, event.to}:
+        touched = touched.set(entered_or_left, recorded.position)
+    return AgentState(last=event, generation=1 if state is None else state.generation + 1, touched=touched)
 
 
 class SwitchReason(StrEnum):

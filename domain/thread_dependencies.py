@@ -10,8 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 
 from mnemolog.domain.events import Forgotten, RecordedEvent
-from mnemolog.domain.thread_events import ThreadCheckpointed, ThreadCopied, ThreadWritten
-from mnemolog.domain.threads import thread_of
+from mnemolog.domain.threads import ThreadCheckpointed, ThreadCopied, ThreadWritten, thread_of
 
 Name = tuple[str, str]
 """Of a checkpoint in its thread: namespace and id."""

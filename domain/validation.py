@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import is_in_calendar
 from mnemolog.domain.errors import MnemologError
 from mnemolog.domain.events import (
@@ -41,13 +40,14 @@ from mnemolog.domain.events import (
     ValueSet,
 )
 from mnemolog.domain.facts import facts_scope
-from mnemolog.domain.item_events import ItemPut
+from mnemolog.domain.items import ItemPut
 from mnemolog.domain.language import LANGUAGES
 from mnemolog.domain.limits import JSON_DEPTH_MAX
 from mnemolog.domain.position import Position
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.session import session_of
-from mnemolog.domain.thread_events import ThreadCheckpointed
+from mnemolog.domain.switching import agent_of
+from mnemolog.domain.threads import ThreadCheckpointed
 
 NOT_IN_CALENDAR: Final = "it was recorded outside of the years 1 to 9999"
 NEVER_STARTED: Final = "its session was never started"

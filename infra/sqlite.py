@@ -21,8 +21,9 @@ import sqlalchemy as sa
 from mnemolog.domain import errors
 from mnemolog.domain.limits import as_invalid_input
 from mnemolog.infra.opened_files import OpenedFiles
+from mnemolog.infra.runtime.atomic_files import sync
 from mnemolog.infra.runtime.os_errors import are_descriptors_exhausted
-from mnemolog.infra.runtime.paths import has_room, is_readable
+from mnemolog.infra.runtime.paths import has_room, is_readable, is_writable
 from mnemolog.infra.runtime.regular_files import open_file
 from mnemolog.infra.sqlite_driver import Pool
 from mnemolog.infra.sqlite_driver import UnsafeFile as UnsafeFile
@@ -329,3 +330,61 @@ def is_constraint_violation(error: BaseException) -> bool:
     """Whether the database refused a row because of a constraint of the schema."""
     cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
     return isinstance(cause, driver.dbapi2.IntegrityError) and "append-only" not in str(cause)
+
+
+PAGES_PER_STEP: Final = 512
+"""Pages copied between two calls of `moved`, which may stop the copy: 2 MiB of 4 KiB pages."""
+
+
+def copy_database(source: Path, target: Path, *, moved: Callable[[int], None] = lambda _: None) -> None:
+    """Copy the database `source`, as it is now, into the new file `target`, and make that durable.
+
+    By SQLite's backup: opening and closing the file of a live database would drop this process's locks on it, and its
+    newest commits may be only in the write-ahead log. `moved` is called after every step with the bytes copied in it, and may raise to stop. Writers are not blocked: the
+    copy is of one moment, seen through one read transaction. Without it, every commit of another process would restart
+    the copy, and under load it would never end; with it, the write-ahead log of the source cannot be emptied until the
+    copy ends. Raises `MnemologError` for the source, and `OSError` for the target.
+    """
+    _make_new(target)
+    try:
+        with mapped_errors(source):
+            may_write = is_writable(source.parent) and has_room(source.parent)
+            engine = create_engine(source, synchronous="NORMAL", read_only=not may_write)
+            try:
+                with engine.connect() as connection:
+                    _copy(connection.connection.driver_connection, target, moved)
+            finally:
+                engine.dispose()
+        clear_read_only_flag(target)
+    except errors.StorageFull as error:  # Only the copy is written.
+        raise errors.StorageFull(target) from error
+    except errors.LogWriteFailed as error:
+        raise errors.StoreNotWritable(target, str(error.__cause__)) from error
+    sync(target)
+
+
+def _copy(source: Any, target: Path, moved: Callable[[int], None]) -> None:
+    page_bytes = source.execute("PRAGMA page_size").fetchone()[0]
+    left: list[int] = []
+
+    def step(_: int, remaining: int, total: int) -> None:
+        before = left[-1] if left else total
+        left.append(remaining)
+        moved((before - remaining) * page_bytes)
+
+    copy = driver.connect(target)
+    try:
+        copy.execute("PRAGMA journal_mode=OFF").fetchone()  # An interrupted copy is deleted as a whole.
+        copy.execute("PRAGMA synchronous=OFF").fetchone()  # Synced when it is whole.
+        source.execute("BEGIN")
+        try:
+            source.execute("SELECT count(*) FROM sqlite_master").fetchone()  # From here on it sees this moment.
+            source.backup(copy, pages=PAGES_PER_STEP, progress=step)
+        finally:
+            source.execute("ROLLBACK")
+    finally:
+        copy.close()
+
+
+def _make_new(path: Path) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE))

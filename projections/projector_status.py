@@ -16,8 +16,7 @@ from typing import Final, Literal
 import msgspec
 
 from mnemolog.domain.clock import UtcTime
-from mnemolog.domain.decoding import UNDECODABLE
-from mnemolog.domain.encoding import to_json
+from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import PROJECTIONS

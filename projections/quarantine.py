@@ -22,8 +22,7 @@ import msgspec
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import UtcTime
-from mnemolog.domain.decoding import UNDECODABLE
-from mnemolog.domain.encoding import to_json
+from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result

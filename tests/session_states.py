@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from hashlib import sha256
 
 from mnemolog.domain import errors
-from mnemolog.domain.codec import encode_state
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import Position
 from mnemolog.domain.session import session_of
 from mnemolog.domain.session_fold import evolve
-from mnemolog.domain.state import SessionState
+from mnemolog.domain.state import SessionState, encode_state
 
 
 class Histories:

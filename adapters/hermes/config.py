@@ -10,8 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from mnemolog.defaults import DEFAULT_MODEL
-from mnemolog.domain.decoding import UNDECODABLE
-from mnemolog.domain.encoding import to_json
+from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import RECALL_K_MAX
 from mnemolog.infra.runtime.atomic_files import make_folder, new_file

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from mnemolog.adapters.importers.turn import stem_of
-from mnemolog.domain.decoding import UNDECODABLE
+from mnemolog.domain.encoding import UNDECODABLE
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.infra.text_file import UTF8_BOM, Progress, TextSource
 

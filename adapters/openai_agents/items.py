@@ -9,7 +9,7 @@ from typing import Any, Final
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import LABEL_BYTES_MAX, TEXT_BYTES_MAX
-from mnemolog.domain.original import Original, original_of
+from mnemolog.domain.session import Original, original_of
 from mnemolog.results import NewTurn
 
 FORM: Final = "openai-agents.item"

@@ -19,9 +19,17 @@ from mnemolog.adapters.support.store_access import clock_of, encoder_of, log_of,
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import Event
-from mnemolog.domain.item_events import ItemDeleted, ItemPut, ItemTouched
-from mnemolog.domain.item_filters import Pattern, fits
-from mnemolog.domain.items import SEPARATOR, items_stream, join_namespace, new_item
+from mnemolog.domain.items import (
+    SEPARATOR,
+    ItemDeleted,
+    ItemPut,
+    ItemTouched,
+    Pattern,
+    fits,
+    items_stream,
+    join_namespace,
+    new_item,
+)
 from mnemolog.domain.position import Micros, Position
 from mnemolog.projections.recall.similarity import Similarity
 from mnemolog.projections.sql.item_tables import FILE, ItemTables, StoredItem
@@ -96,7 +104,7 @@ class Batch:
 
         With a `query`, in a store with a model, the most similar come first: all matching items are compared, and texts
         without a vector are embedded. Otherwise the newest come first. `where` is a filter (see
-        `mnemolog.domain.item_filters`).
+        `mnemolog.domain.items`).
         Raises `InvalidInput`, `ModelUnavailable`, `EncodingFailed`.
         """
         end = offset + limit

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from mnemolog.adapters.support.store_access import discard_prefetch, switches_of, visible_of
 from mnemolog.application.retry_on_conflict import retry_on_conflict
-from mnemolog.domain import errors, pending_undo
+from mnemolog.domain import errors, working_memory
 from mnemolog.domain.role import Role
 from mnemolog.results import NewTurn
 from mnemolog.session import Session
@@ -30,7 +30,7 @@ def flag_pending_undo(session: Session) -> None:
 
 def has_pending_undo(session: Session) -> bool:
     """Whether turns were undone and it is not known which: flagged, and not resolved by `rewind_to_transcript`."""
-    return pending_undo.is_flagged(visible_of(session).state(session.id))
+    return working_memory.is_undo_pending(visible_of(session).state(session.id))
 
 
 def rewind_to_transcript(session: Session, messages: Sequence[Message], *, before: str | None = None) -> int:

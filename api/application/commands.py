@@ -12,8 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from mnemolog.domain import checkpoints, embedding_model, errors, lineage, pending_undo, session, switching
-from mnemolog.domain.agent import AgentState, agent_stream, evolve_agent
+from mnemolog.domain import checkpoints, embedding_model, errors, lineage, session, switching, working_memory
 from mnemolog.domain.events import (
     Event,
     Forgotten,
@@ -33,7 +32,7 @@ from mnemolog.domain.request import is_of_other_request, with_request, without_a
 from mnemolog.domain.spans import Span
 from mnemolog.domain.state import CheckpointState, SessionState
 from mnemolog.domain.stream_fold import Known, Past
-from mnemolog.domain.switching import SwitchReason, SwitchRequest
+from mnemolog.domain.switching import AgentState, SwitchReason, SwitchRequest, agent_stream, evolve_agent
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates, evolve
 from mnemolog.projections.read_models import Turn, turn_of
@@ -223,7 +222,7 @@ def resolve_pending_undo(
     resumed = decide(tx, session_id, states, partial(session.resume, session_id, reason=LATE))
     if turns:
         rewind(tx, session_id, states, to=None, turns=turns)
-    decide(tx, session_id, states, partial(pending_undo.resolve, session_id))
+    decide(tx, session_id, states, partial(working_memory.resolve_undo, session_id))
     if resumed:
         decide(tx, session_id, states, partial(session.end, session_id, reason=LATE))
 

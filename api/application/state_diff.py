@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mnemolog.domain.notes import notes
 from mnemolog.domain.position import Micros
 from mnemolog.domain.state import SessionState, Value
-from mnemolog.domain.values import is_expired
+from mnemolog.domain.working_memory import is_expired, notes
 from mnemolog.results import Note, ValueChange
 
 Notes = tuple[Note, ...]

@@ -11,8 +11,7 @@ from typing import Annotated, Final, Required, TypedDict, Unpack
 from mnemolog.application import commands
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.defaults import DEFAULT_AGENT
-from mnemolog.domain import errors, pending_undo, session
-from mnemolog.domain.agent import AgentState, agent_stream
+from mnemolog.domain import errors, session, working_memory
 from mnemolog.domain.checkpoints import find_checkpoint
 from mnemolog.domain.events import RecordedEvent, TurnRecorded, TurnsRewound
 from mnemolog.domain.limits import checked_label, checked_whole
@@ -23,7 +22,14 @@ from mnemolog.domain.request import current_actor, current_request_key
 from mnemolog.domain.spans import cut
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import FoldedState
-from mnemolog.domain.switching import SwitchReason, SwitchRequest, left_by, parse_switch_reason
+from mnemolog.domain.switching import (
+    AgentState,
+    SwitchReason,
+    SwitchRequest,
+    agent_stream,
+    left_by,
+    parse_switch_reason,
+)
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.sql.session_pages import Group
 
@@ -138,7 +144,7 @@ class Switches:
 
         def flag(tx: Transaction) -> None:
             resume(tx)
-            commands.decide(tx, session_id, self._states, partial(pending_undo.flag, session_id))
+            commands.decide(tx, session_id, self._states, partial(working_memory.flag_undo, session_id))
 
         self._transact(flag)
 

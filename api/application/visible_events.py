@@ -8,7 +8,6 @@ from typing import TypeVar
 from mnemolog.application import commands
 from mnemolog.application.read_audit import ReadsFile
 from mnemolog.domain import errors, session
-from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import local_time, to_datetime
 from mnemolog.domain.events import ContextServed, RecallServed, RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.facts import facts_scope
@@ -19,6 +18,7 @@ from mnemolog.domain.scope import Boundary, covered
 from mnemolog.domain.similar_labels import closest
 from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.domain.state import SessionState
+from mnemolog.domain.switching import agent_of
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates

@@ -13,7 +13,6 @@ from mnemolog.application.commands import last_visible
 from mnemolog.application.state_diff import note_changes, value_changes
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.results import Diff, SessionDiff
-from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.embedding_model import Activation, activation_of
 from mnemolog.domain.events import RecordedEvent, SessionSwitched, TurnRecorded
@@ -22,6 +21,7 @@ from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.domain.spans import Span, Spans, cut, without
 from mnemolog.domain.state import CheckpointState, SessionState
+from mnemolog.domain.switching import agent_of
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet

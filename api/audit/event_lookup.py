@@ -9,8 +9,8 @@ from mnemolog.audit.results import StoredEvent
 from mnemolog.domain import errors
 from mnemolog.domain.chain import Chain
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.digest import LogRow
 from mnemolog.domain.events import Event
-from mnemolog.domain.log_row import LogRow
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.infra.log.event_log import EventLog

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mnemolog.domain import digest
 from mnemolog.domain.chain import Chain
+from mnemolog.domain.digest import LogRow
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.domain.export import (
     FORMAT,
@@ -20,7 +21,6 @@ from mnemolog.domain.export import (
     digest_from_hex,
     imported,
 )
-from mnemolog.domain.log_row import LogRow
 from mnemolog.infra.text_file import TextSource
 
 

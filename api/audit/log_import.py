@@ -12,7 +12,7 @@ from mnemolog.audit.export_reader import ExportReader
 from mnemolog.audit.results import LogImport
 from mnemolog.domain import errors
 from mnemolog.domain.chain import Chain
-from mnemolog.domain.log_row import LogRow
+from mnemolog.domain.digest import LogRow
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.infra.keys.keys_file import KEYS_FILE, PARTS
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys

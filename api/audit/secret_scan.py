@@ -7,13 +7,11 @@ from typing import Any, Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
-from mnemolog.domain.original import original_of
 from mnemolog.domain.position import Position
 from mnemolog.domain.redaction import Redaction
 from mnemolog.domain.result import Result
-from mnemolog.domain.session import session_of
-from mnemolog.domain.thread_events import ThreadCheckpointed, ThreadWritten
-from mnemolog.domain.threads import unpack
+from mnemolog.domain.session import original_of, session_of
+from mnemolog.domain.threads import ThreadCheckpointed, ThreadWritten, unpack
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.history.thread_contents import Contents, Gone
 from mnemolog.projections.ports import Progress, ShownEvents

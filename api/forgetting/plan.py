@@ -33,8 +33,7 @@ from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.scope import ROOT, UNBOUNDED, Boundary, Scope, Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike, session_id_of, session_of, session_stream
 from mnemolog.domain.thread_dependencies import copied_from, with_what_is_built_on
-from mnemolog.domain.thread_events import ThreadCopied
-from mnemolog.domain.threads import thread_of, thread_stream
+from mnemolog.domain.threads import ThreadCopied, thread_of, thread_stream
 from mnemolog.forgetting.results import AskedQuestion
 from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log.engine import StagedRow

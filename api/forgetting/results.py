@@ -9,7 +9,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import UtcTime
-from mnemolog.domain.decoding import UNDECODABLE
+from mnemolog.domain.encoding import UNDECODABLE
 from mnemolog.domain.events import ForgetTarget
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position

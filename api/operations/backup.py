@@ -21,7 +21,6 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import PROJECTIONS as PROJECTIONS_FOLDER
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.infra.copy_database import copy_database
 from mnemolog.infra.keys.engine import KeysEngine
 from mnemolog.infra.keys.keyring import check
 from mnemolog.infra.keys.keys_file import KEYS_FILE
@@ -29,6 +28,7 @@ from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.runtime.atomic_files import make_folder, temporary_folder, write_synced
+from mnemolog.infra.sqlite import copy_database
 from mnemolog.infra.version import this_version
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import KeysCopy, copied_keys, publish_keys, require_keys_folder

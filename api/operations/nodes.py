@@ -21,8 +21,7 @@ from msgspec.structs import replace
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.decoding import UNDECODABLE
-from mnemolog.domain.encoding import to_json
+from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.events import ContentErased
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head, head_line, parse_head

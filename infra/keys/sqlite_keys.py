@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
-from mnemolog.infra.copy_database import copy_database
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.engine import KeyErasure, StoredKeys
 from mnemolog.infra.keys.key_tree import Node
 from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime.atomic_files import sync
 from mnemolog.infra.runtime.paths import is_writable
+from mnemolog.infra.sqlite import copy_database
 
 CHECKPOINT_POLL_S: Final = 0.02
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.chain import Chain
-from mnemolog.domain.log_row import LogRow
+from mnemolog.domain.digest import LogRow
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.log.engine import StagedRow
 from mnemolog.infra.log.event_log import EventLog

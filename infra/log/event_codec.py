@@ -10,8 +10,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import is_in_calendar
-from mnemolog.domain.decoding import UNDECODABLE
-from mnemolog.domain.encoding import msgpack_encoder
+from mnemolog.domain.encoding import UNDECODABLE, msgpack_encoder
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED, SEALED_TOPICS
 from mnemolog.domain.events import (
     EVENT_TYPES,

@@ -14,13 +14,12 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import ContextServed
 from mnemolog.domain.limits import RECALL_K_MAX, checked_whole
 from mnemolog.domain.moments import When
-from mnemolog.domain.notes import notes
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope
 from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.domain.state import SessionState
-from mnemolog.domain.values import is_expired
+from mnemolog.domain.working_memory import is_expired, notes
 from mnemolog.projections.context.answer import Context, ContextPassage, WhyLeftOut
 from mnemolog.projections.context.packing import FACTS_SHARE, GrowingTurn, Packing, left_out
 from mnemolog.projections.context.receipts import receipt_of

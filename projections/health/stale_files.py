@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import filelock
 
 from mnemolog.domain import errors
-from mnemolog.domain.decoding import UNDECODABLE
+from mnemolog.domain.encoding import UNDECODABLE
 from mnemolog.infra.runtime.atomic_files import lock_file
 from mnemolog.infra.runtime.processes import is_running
 from mnemolog.projections.vectors.folders import generation_folders

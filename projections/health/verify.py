@@ -11,8 +11,8 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.chain import Chain, Finding, Kind, Row, finding_of, has_types, shown
 from mnemolog.domain.clock import is_in_calendar
-from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.display import counted
+from mnemolog.domain.encoding import UNDECODABLE
 from mnemolog.domain.encrypted_content import REQUEST_DIGEST, SEALED, SEALED_TOPICS, why_invalid
 from mnemolog.domain.events import (
     EVENT_TYPES,

@@ -8,8 +8,7 @@ from typing import Final
 from mnemolog.domain import errors
 from mnemolog.domain.events import Event, Forgotten
 from mnemolog.domain.position import Position
-from mnemolog.domain.thread_events import ChannelValue, ThreadCheckpointed
-from mnemolog.domain.threads import ValueAt, base_number, read_value, stored_value
+from mnemolog.domain.threads import ChannelValue, ThreadCheckpointed, ValueAt, base_number, read_value, stored_value
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.ports import Log

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import UtcTime, to_datetime, within_calendar
 from mnemolog.domain.display import dated, one_line
 from mnemolog.domain.errors import LogDamaged
@@ -13,6 +12,7 @@ from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRec
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.session import session_of
+from mnemolog.domain.switching import agent_of
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.history.event_descriptions import describe, signed
 from mnemolog.projections.ports import Progress, ShownEvents, StreamLog

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypedDict, Unpack
 import msgspec
 
 from mnemolog.domain import errors
-from mnemolog.domain.canonical import canonical
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.encoding import canonical
 from mnemolog.domain.limits import (
     CONTEXT_TURNS_MAX,
     METADATA_BYTES_MAX,

@@ -7,8 +7,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from mnemolog.domain.decoding import UNDECODABLE
-from mnemolog.domain.encoding import to_json
+from mnemolog.domain.encoding import UNDECODABLE, to_json
 
 Kept = TypeVar("Kept")
 

@@ -16,8 +16,7 @@ import msgspec
 import sqlalchemy as sa
 import xxhash
 
-from mnemolog.domain.decoding import UNDECODABLE
-from mnemolog.domain.encoding import to_json
+from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.store_layout import CHECKSUM_PART
 from mnemolog.infra.runtime.atomic_files import replace_file
 from mnemolog.infra.runtime.regular_files import open_file, read_file

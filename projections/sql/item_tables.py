@@ -10,8 +10,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.events import RecordedEvent
-from mnemolog.domain.item_events import ItemDeleted, ItemPut, ItemTouched
-from mnemolog.domain.items import SEPARATOR, namespace_of
+from mnemolog.domain.items import SEPARATOR, ItemDeleted, ItemPut, ItemTouched, namespace_of
 from mnemolog.domain.position import Micros
 from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.projection import SqlProjection

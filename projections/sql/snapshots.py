@@ -15,10 +15,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from mnemolog.domain import errors
-from mnemolog.domain.codec import decode_state, encode_state
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.position import Position, Version
-from mnemolog.domain.state import SessionState
+from mnemolog.domain.state import SessionState, decode_state, encode_state
 from mnemolog.domain.stream_fold import FoldedState
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.projections.ports import Log

@@ -13,8 +13,14 @@ import sqlalchemy as sa
 
 from mnemolog.domain.events import ForgetRequested, RecordedEvent
 from mnemolog.domain.position import Position
-from mnemolog.domain.thread_events import ThreadCheckpointed, ThreadCopied, ThreadDeleted, ThreadPruned, ThreadWritten
-from mnemolog.domain.threads import thread_of
+from mnemolog.domain.threads import (
+    ThreadCheckpointed,
+    ThreadCopied,
+    ThreadDeleted,
+    ThreadPruned,
+    ThreadWritten,
+    thread_of,
+)
 from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.projection import SqlProjection
 

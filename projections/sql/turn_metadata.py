@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from mnemolog.domain.canonical import canonical
+from mnemolog.domain.encoding import canonical
 from mnemolog.domain.position import Position
 from mnemolog.projections.sql.tracking import METADATA
 

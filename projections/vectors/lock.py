@@ -14,8 +14,7 @@ import filelock
 import msgspec
 
 from mnemolog.domain import errors
-from mnemolog.domain.decoding import UNDECODABLE
-from mnemolog.domain.encoding import to_json
+from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.store_layout import PROJECTIONS
 from mnemolog.infra.runtime import atomic_files, fork_guard
 from mnemolog.infra.runtime.regular_files import read_file

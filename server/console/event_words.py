@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mnemolog.domain import events, item_events, thread_events
+from mnemolog.domain import events, items, threads
 
 KINDS: Final[Mapping[str, str]] = {
     events.TurnRecorded.topic: "turns said",
@@ -34,18 +34,18 @@ KINDS: Final[Mapping[str, str]] = {
     events.ForgetCompleted.topic: "completed requests to forget",
     events.TokenCreated.topic: "tokens made",
     events.TokenRevoked.topic: "tokens revoked",
-    thread_events.ThreadCheckpointed.topic: "checkpoints of a graph",
-    thread_events.ThreadWritten.topic: "writes of a graph",
-    thread_events.ThreadPruned.topic: "times checkpoints of a graph were pruned",
-    thread_events.ThreadDeleted.topic: "threads of a graph deleted",
-    thread_events.ThreadCopied.topic: "threads of a graph copied",
+    threads.ThreadCheckpointed.topic: "checkpoints of a graph",
+    threads.ThreadWritten.topic: "writes of a graph",
+    threads.ThreadPruned.topic: "times checkpoints of a graph were pruned",
+    threads.ThreadDeleted.topic: "threads of a graph deleted",
+    threads.ThreadCopied.topic: "threads of a graph copied",
     events.FactAsserted.topic: "facts asserted",
     events.FactRetracted.topic: "facts retracted",
     events.SourceDistrusted.topic: "sources distrusted",
     events.SourceTrusted.topic: "sources trusted again",
-    item_events.ItemPut.topic: "items put",
-    item_events.ItemTouched.topic: "items touched",
-    item_events.ItemDeleted.topic: "items deleted",
+    items.ItemPut.topic: "items put",
+    items.ItemTouched.topic: "items touched",
+    items.ItemDeleted.topic: "items deleted",
 }
 """In the plural, as in `3 turns said`."""
 

@@ -20,7 +20,7 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Scope, covered
 from mnemolog.domain.spans import cut
 from mnemolog.domain.state import SessionState
-from mnemolog.domain.values import is_expired
+from mnemolog.domain.working_memory import is_expired
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.hits import sees
 from mnemolog.projections.sql.shown import Showings, showings

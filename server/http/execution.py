@@ -26,7 +26,7 @@ from mnemolog.domain.moments import position_at
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.result import Results
 from mnemolog.domain.session import checked_session_id
-from mnemolog.domain.values import MISSING
+from mnemolog.domain.working_memory import MISSING
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.quarantine import Quarantine

@@ -23,11 +23,10 @@ from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.moments import When
-from mnemolog.domain.original import Original
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.result import Results, Stale
-from mnemolog.domain.session import SessionHandle
-from mnemolog.domain.values import MISSING
+from mnemolog.domain.session import Original, SessionHandle
+from mnemolog.domain.working_memory import MISSING
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Stamp, Ticket

@@ -16,7 +16,7 @@ import mnemolog
 from mnemolog import MemoryStore, restore_backup
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.forgetting.results import read_erasures
-from mnemolog.infra import copy_database as copying
+from mnemolog.infra import sqlite as copying
 from mnemolog.infra.keys import sqlite_keys
 from mnemolog.infra.log.sqlite import engine as log_engine
 from mnemolog.operations import backup, backup_manifest, restore

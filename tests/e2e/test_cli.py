@@ -14,9 +14,9 @@ from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.events import SessionEnded, SessionStarted, SessionSwitched, ValueSet
 from mnemolog.domain.session import session_stream
+from mnemolog.domain.switching import agent_stream
 from tests.e2e.conftest import Ran
 
 pytestmark = pytest.mark.local

@@ -16,8 +16,7 @@ from mnemolog.adapters.support.items import Items
 from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.adapters.support.rewind_to_transcript import rewind_to_transcript
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.domain.thread_events import Blob
-from mnemolog.domain.threads import unpack
+from mnemolog.domain.threads import Blob, unpack
 from tests.e2e.transcripts.written import Claude
 from tests.support import read_all
 from tests.through_http import Served

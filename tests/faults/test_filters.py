@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from mnemolog import MemoryStore, Weights
 from mnemolog.domain import errors
-from mnemolog.domain.canonical import canonical
+from mnemolog.domain.encoding import canonical
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.role import Role

@@ -10,9 +10,9 @@ import pytest
 
 from mnemolog import MemoryStore, SessionAlreadyEnded
 from mnemolog.adapters.support.store_access import log_of, visible_of
-from mnemolog.domain.agent import evolve_agent
 from mnemolog.domain.events import CheckpointRestored, SessionStarted, SessionSwitched, TurnRecorded
 from mnemolog.domain.session import session_of
+from mnemolog.domain.switching import evolve_agent
 from tests.children.workers import messages, restore_until_killed, switch_often, switch_until_killed
 from tests.faults.test_kill import KILLS_PER_STORE, kill_at_random
 from tests.session_states import fold_all, state_digest

@@ -7,8 +7,7 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.items import Items
 from mnemolog.domain import errors
-from mnemolog.domain.item_events import ItemDeleted, ItemPut, ItemTouched
-from mnemolog.domain.item_filters import Pattern, fits
+from mnemolog.domain.items import ItemDeleted, ItemPut, ItemTouched, Pattern, fits
 from mnemolog.projections.sql.packed_vectors import pack
 
 ALICE = ("users", "alice")

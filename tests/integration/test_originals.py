@@ -21,9 +21,8 @@ from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.adapters.support.store_access import sessions_of, switches_of, visible_of
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import BLOB_BYTES_MAX
-from mnemolog.domain.original import Original, original_of
-from mnemolog.domain.session import new_turn
-from mnemolog.domain.thread_events import Blob
+from mnemolog.domain.session import Original, new_turn, original_of
+from mnemolog.domain.threads import Blob
 
 FORM = "tests.bytes"
 

@@ -11,7 +11,7 @@ from mnemolog.adapters.support.graph_checkpoints import Threads, Typed
 from mnemolog.cli import main
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.thread_dependencies import copied_from, with_what_is_built_on
-from mnemolog.domain.thread_events import ThreadCheckpointed, ThreadWritten
+from mnemolog.domain.threads import ThreadCheckpointed, ThreadWritten
 from mnemolog.projections.history.thread_contents import Contents
 
 META = Typed("json", b"{}")

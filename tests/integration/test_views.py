@@ -9,7 +9,6 @@ from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.embedding_model import MODELS_STREAM
 from mnemolog.domain.events import (
@@ -32,6 +31,7 @@ from mnemolog.domain.events import (
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.store_layout import DATABASE_PARTS
+from mnemolog.domain.switching import agent_stream
 from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.drift import Drift
 from mnemolog.projections.sql.conversation_views import Views

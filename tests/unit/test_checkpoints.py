@@ -13,10 +13,19 @@ from mnemolog.domain.checkpoints import (
 )
 from mnemolog.domain.events import CheckpointDeleted, CheckpointRestored
 from mnemolog.domain.limits import MemoryLimits
-from mnemolog.domain.notes import add_note, clear_notes
 from mnemolog.domain.state import SessionState
-from mnemolog.domain.task import set_task, update_task
-from mnemolog.domain.values import MISSING, all_values, clear_values, delete_value, set_value, value_at
+from mnemolog.domain.working_memory import (
+    MISSING,
+    add_note,
+    all_values,
+    clear_notes,
+    clear_values,
+    delete_value,
+    set_task,
+    set_value,
+    update_task,
+    value_at,
+)
 from mnemolog.infra.log.event_codec import encode
 from tests.memory_log import MemoryLog
 

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 import pytest
 
 from mnemolog.domain import errors
-from mnemolog.domain.canonical import canonical
+from mnemolog.domain.encoding import canonical
 from mnemolog.domain.facts import Assertion, believed, checked_fact_key, latest_first, new_fact, parse_valid_time
 
 

@@ -29,7 +29,6 @@ ALLOWED = {
     "infra/runtime/os_errors.py": "/dev/null, to see whether a descriptor is left",
     "infra/sqlite_driver.py": "every database, after a look at its files; SQLite's own library",
     "infra/sqlite.py": "a new file, which must not exist; the header of a copy made here",
-    "infra/copy_database.py": "a new file, which must not exist",
     "infra/keys/keys_file.py": "a new file, which must not exist",
     "infra/log/head_file.py": "a descriptor of `regular_files`",
     "api/application/read_audit.py": "a descriptor of `regular_files`",

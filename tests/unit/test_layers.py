@@ -23,7 +23,7 @@ FOLDERS = {
     "mnemolog": "api",
 }
 DATABASES = {
-    *("domain", "infra.runtime", "infra.sqlite", "infra.postgres", "infra.opened_files", "infra.copy_database"),
+    *("domain", "infra.runtime", "infra.sqlite", "infra.postgres", "infra.opened_files", "infra.sqlite"),
 }
 SERVICES = {"domain", "infra", "projections", "application", "audit", "operations", "forgetting", "models"}
 LIBRARY = SERVICES | {"observability", "results", "defaults", "session", "working_memory", "store"}

@@ -16,8 +16,8 @@ import pytest
 
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import EVENT_TYPES, TurnRecorded
-from mnemolog.domain.original import Original, original_of, stored_original
 from mnemolog.domain.redaction import KINDS, Redaction, secrets_in
+from mnemolog.domain.session import Original, original_of, stored_original
 from mnemolog.infra.log.event_codec import decode, encode
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "events.json").read_text())

@@ -9,8 +9,7 @@ import pytest
 from mnemolog.domain import threads
 from mnemolog.domain.binary_delta import COPIES_MAX, splice, spliced
 from mnemolog.domain.errors import LimitExceeded
-from mnemolog.domain.thread_events import Blob, ChannelValue
-from mnemolog.domain.threads import ValueAt, base_number, pack, read_value, stored_value, unpack
+from mnemolog.domain.threads import Blob, ChannelValue, ValueAt, base_number, pack, read_value, stored_value, unpack
 
 
 def changed(rng, base, *, alphabet):

@@ -7,11 +7,9 @@ import pytest
 
 from mnemolog.domain import errors, session
 from mnemolog.domain.checkpoints import create_checkpoint, restore_checkpoint
-from mnemolog.domain.codec import decode_state, encode_state
 from mnemolog.domain.lineage import rewind
-from mnemolog.domain.notes import add_note
-from mnemolog.domain.task import set_task
-from mnemolog.domain.values import delete_value, set_value
+from mnemolog.domain.state import decode_state, encode_state
+from mnemolog.domain.working_memory import add_note, delete_value, set_task, set_value
 from tests.memory_log import MemoryLog
 from tests.session_states import state_digest
 

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemolog.domain import errors, session
-from mnemolog.domain.agent import agent_of, agent_stream, evolve_agent
 from mnemolog.domain.events import (
     SessionEnded,
     SessionResumed,
@@ -16,7 +15,17 @@ from mnemolog.domain.events import (
     TurnsRewound,
 )
 from mnemolog.domain.lineage import lineage
-from mnemolog.domain.switching import SWITCH_REASONS, SwitchReason, SwitchRequest, left_by, parse_switch_reason, switch
+from mnemolog.domain.switching import (
+    SWITCH_REASONS,
+    SwitchReason,
+    SwitchRequest,
+    agent_of,
+    agent_stream,
+    evolve_agent,
+    left_by,
+    parse_switch_reason,
+    switch,
+)
 from tests.memory_log import MemoryLog
 
 NEW, RESET, RESUME, BRANCH, COMPRESS, REWIND = SwitchReason

@@ -12,10 +12,17 @@ from mnemolog.domain.checkpoints import create_checkpoint, delete_checkpoint, re
 from mnemolog.domain.events import NotesCleared, SessionResumed, TaskChanged
 from mnemolog.domain.limits import TASK_BYTES_MAX, MemoryLimits
 from mnemolog.domain.lineage import rewind
-from mnemolog.domain.notes import add_note, clear_notes, notes
 from mnemolog.domain.state import TaskState
-from mnemolog.domain.task import set_task, update_task
-from mnemolog.domain.values import clear_values, delete_value, set_value
+from mnemolog.domain.working_memory import (
+    add_note,
+    clear_notes,
+    clear_values,
+    delete_value,
+    notes,
+    set_task,
+    set_value,
+    update_task,
+)
 from tests.memory_log import MemoryLog
 
 

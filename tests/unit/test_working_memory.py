@@ -16,12 +16,23 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from mnemolog.domain import errors, session
 from mnemolog.domain.checkpoints import checkpoints, create_checkpoint, delete_checkpoint, restore_checkpoint
-from mnemolog.domain.codec import decode_state, encode_state
 from mnemolog.domain.lineage import lineage, rewind
-from mnemolog.domain.notes import add_note, clear_notes, notes
 from mnemolog.domain.session import session_of
-from mnemolog.domain.task import set_task, update_task
-from mnemolog.domain.values import MISSING, all_values, clear_values, delete_value, keys, set_value, value_at
+from mnemolog.domain.state import decode_state, encode_state
+from mnemolog.domain.working_memory import (
+    MISSING,
+    add_note,
+    all_values,
+    clear_notes,
+    clear_values,
+    delete_value,
+    keys,
+    notes,
+    set_task,
+    set_value,
+    update_task,
+    value_at,
+)
 from tests.memory_log import MemoryLog
 from tests.session_states import fold_all, sees, state_digest
 

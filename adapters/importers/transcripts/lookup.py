@@ -8,13 +8,13 @@ from typing import Final
 from mnemolog.adapters.importers.transcripts.file_offsets import SIDE, Anchor
 from mnemolog.adapters.importers.turn import ImportedTurn
 from mnemolog.adapters.support.store_access import known_session, log_of, visible_of
-from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Position
 from mnemolog.domain.role import ROLES, Role
 from mnemolog.domain.session import session_of, session_stream
 from mnemolog.domain.state import SessionState
+from mnemolog.domain.switching import agent_stream
 from mnemolog.store import MemoryStore
 
 _PAGE: Final = 200

@@ -19,8 +19,8 @@ from mnemolog.domain.clock import local_time
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.facts import new_fact
 from mnemolog.domain.limits import VALUE_KEY_BYTES_MAX, checked_text
+from mnemolog.domain.moments import parse_position_or_time, parse_relative_time
 from mnemolog.domain.position import Position
-from mnemolog.domain.relative_times import parse_position_or_time, parse_relative_time
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.projections.context.answer import WhyLeftOut
 from mnemolog.projections.context.service import TOKENS

@@ -15,7 +15,7 @@ from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.limits import CHECKPOINT_BYTES_MAX
 from mnemolog.domain.position import Position
 from mnemolog.domain.redaction import Redaction
-from mnemolog.domain.thread_events import (
+from mnemolog.domain.threads import (
     Blob,
     ChannelValue,
     ThreadCheckpointed,
@@ -24,8 +24,12 @@ from mnemolog.domain.thread_events import (
     ThreadPruned,
     ThreadWrite,
     ThreadWritten,
+    ValueAt,
+    checked_thread_id,
+    pack,
+    thread_stream,
+    unpack,
 )
-from mnemolog.domain.threads import ValueAt, checked_thread_id, pack, thread_stream, unpack
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.projections.history.thread_contents import Contents, Gone, Refs, refs_of

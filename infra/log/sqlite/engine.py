@@ -15,22 +15,23 @@ from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra import sqlite
-from mnemolog.infra.copy_database import copy_database
 from mnemolog.infra.log.engine import LogConnection, LogEngine, StagedRow, altered_triggers, moved
 from mnemolog.infra.log.reader import PAGE_BYTES, LogReader
-from mnemolog.infra.log.sqlite import integrity, wal_checkpointer
+from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.infra.log.sqlite.schema import (
     APPEND_ONLY_TRIGGERS,
     INSERT_EVENTS,
     INSERT_KEYLESS,
     ROWS_MAX,
     SELECT_TRIGGERS,
+    contradictions,
     forbid_rewriting,
 )
 from mnemolog.infra.opened_files import LOOK_EVERY_NS, OpenedFiles
 from mnemolog.infra.runtime.atomic_files import new_file
 from mnemolog.infra.runtime.os_errors import as_store_error
 from mnemolog.infra.runtime.regular_files import read_file
+from mnemolog.infra.sqlite import copy_database
 
 POLL_INTERVAL_S: Final = 0.05
 """SQLite does not report commits of other processes: followers look this often."""
@@ -239,7 +240,7 @@ class SqliteEngine(LogEngine):
     def contradictions(self) -> list[str]:
         """See `LogEngine`. Reads the file in one transaction."""
         with self.reading() as reads:
-            found = integrity.contradictions(reads.driver)
+            found = contradictions(reads.driver)
         if sqlite.is_marked_read_only(self.path):
             found.append(f"{sqlite.MARKED_READ_ONLY}; {sqlite.REMEDY_FOR_MARK}")
         return found

@@ -6,7 +6,7 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.langgraph import MnemologSaver, MnemologStore
-from mnemolog.domain.thread_events import ThreadCheckpointed, ThreadWritten
+from mnemolog.domain.threads import ThreadCheckpointed, ThreadWritten
 from tests.adapters.langgraph.checkpoints import at, chain
 from tests.adapters.langgraph.graphs import said, talk
 

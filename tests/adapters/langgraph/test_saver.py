@@ -16,7 +16,7 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.langgraph import MnemologSaver
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain import errors, limits, threads
-from mnemolog.domain.thread_events import ThreadCheckpointed
+from mnemolog.domain.threads import ThreadCheckpointed
 from mnemolog.projections.sql.thread_index import FILE
 from tests.adapters.langgraph.checkpoints import at, chain, checkpoint
 from tests.adapters.langgraph.graphs import asking, gather, normal, said, talk

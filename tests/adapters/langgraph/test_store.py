@@ -11,7 +11,7 @@ from langgraph.store.memory import InMemoryStore
 from mnemolog import MemoryStore
 from mnemolog.adapters.langgraph import MnemologStore
 from mnemolog.domain import errors
-from mnemolog.domain.item_events import ItemTouched
+from mnemolog.domain.items import ItemTouched
 from mnemolog.projections.sql.item_tables import FILE
 
 USER = ("users", "alice")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mnemolog.domain.original import Original, original_of
+from mnemolog.domain.session import Original, original_of
 from mnemolog.server.http import execution
 from mnemolog.server.http.operation_table import BY_NAME, OPERATIONS
 from mnemolog.server.http.problems import error_of

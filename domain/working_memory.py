@@ -1,7 +1,7 @@
-"""The keys and values of a session's working memory, each with an optional time to live.
+"""The working memory of a session: keys with values, the task with its progress, and the notes of its scratchpad.
 
-A value exists at a time `now` if and only if `now < expires_at`. An expired value counts towards the
-limits until it is set again or deleted; where there is no room, setting a value deletes expired ones first.
+A value may have a time to live: it exists at a time `now` if and only if `now < expires_at`. An expired value counts
+towards the limits until it is set again or deleted; where there is no room, setting a value deletes expired ones first.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 
-from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.events import Event, ValueDeleted, ValuesCleared, ValueSet
+from mnemolog.domain.errors import InvalidInput, NoTask
+from mnemolog.domain.events import Event, NoteAdded, NotesCleared, TaskChanged, ValueDeleted, ValuesCleared, ValueSet
 from mnemolog.domain.limits import (
     MEMORY_LIMITS,
+    TASK_BYTES_MAX,
     VALUE_BYTES_MAX,
     VALUE_KEY_BYTES_MAX,
     MemoryLimits,
@@ -23,10 +24,11 @@ from mnemolog.domain.limits import (
     checked_label,
     checked_room,
     checked_text,
+    checked_whole,
 )
 from mnemolog.domain.position import Micros
 from mnemolog.domain.session import opened
-from mnemolog.domain.state import SessionState, Value, entry_bytes, new_value
+from mnemolog.domain.state import NoteState, SessionState, Value, entry_bytes, new_value
 
 RESERVED_PREFIX: Final = "mnemolog."
 EXPIRED_DELETED_MAX: Final = 1_000
@@ -172,3 +174,130 @@ def _first_expired(state: SessionState, now: Micros, *, without: str) -> list[st
         (value.expires_at or 0, key) for key, value in state.values.items() if is_expired(value, now) and key != without
     ]
     return [key for _, key in sorted(expired)[:EXPIRED_DELETED_MAX]]
+
+
+def set_task(
+    session_id: str,
+    state: SessionState | None,
+    description: str,
+    *,
+    step: int | None = None,
+    total: int | None = None,
+    percent: float | None = None,
+    status: str = "active",
+) -> list[Event]:
+    """Decide to work on a task, in place of the one before. Recorded even if it equals that one.
+
+    Raises `UnknownSession`, `SessionAlreadyEnded`, `InvalidInput` or `LimitExceeded`.
+    """
+    opened(session_id, state)
+    return [_checked_task(description, step=step, total=total, percent=percent, status=status)]
+
+
+def update_task(
+    session_id: str,
+    state: SessionState | None,
+    *,
+    step: int | None = None,
+    total: int | None = None,
+    percent: float | None = None,
+    status: str | None = None,
+) -> list[Event]:
+    """Decide to change the given fields of the current task; None leaves a field as it is.
+
+    Where nothing would change there is no event. Raises `UnknownSession`, `SessionAlreadyEnded`, `NoTask` or
+    `InvalidInput`.
+    """
+    state = opened(session_id, state)
+    if state.task is None:
+        raise NoTask(session_id)
+    before = state.task
+    current = TaskChanged(
+        description=before.description,
+        step=before.step,
+        total=before.total,
+        percent=before.percent,
+        status=before.status,
+    )
+    merged = _checked_task(
+        before.description,
+        step=before.step if step is None else step,
+        total=before.total if total is None else total,
+        percent=before.percent if percent is None else percent,
+        status=before.status if status is None else status,
+    )
+    return [] if merged == current else [merged]
+
+
+def _checked_task(
+    description: str, *, step: int | None, total: int | None, percent: float | None, status: str
+) -> TaskChanged:
+    step, total = _checked_count("step", step), _checked_count("total", total)
+    if step is not None and total is not None and step > total:
+        raise InvalidInput("step", f"{step} is more than the total of {total}")
+    return TaskChanged(
+        description=checked_text("description", description, bytes_max=TASK_BYTES_MAX),
+        step=step,
+        total=total,
+        percent=_checked_percent(percent),
+        status=checked_label("status", status),
+    )
+
+
+def _checked_count(field: str, value: int | None) -> int | None:
+    return None if value is None else checked_whole(field, value)
+
+
+def _checked_percent(value: float | None) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise InvalidInput("percent", f"expected a number, got {type(value).__name__}")
+    if not 0 <= value <= 100:  # True of NaN as well.
+        raise InvalidInput("percent", "must be from 0 to 100")
+    return abs(float(value))  # Minus zero is zero.
+
+
+def add_note(
+    session_id: str, state: SessionState | None, text: str, *, limits: MemoryLimits = MEMORY_LIMITS
+) -> list[Event]:
+    """Decide to add a note.
+
+    Raises `UnknownSession`, `SessionAlreadyEnded`, `InvalidInput`, `LimitExceeded`, `MemoryFull`.
+    """
+    state = opened(session_id, state)
+    checked_text("note", text, bytes_max=limits.note_bytes_max)
+    count, size = len(state.notes), state.notes_bytes
+    checked_room("notes", before=count, after=count + 1, limit=limits.notes_max, unit="notes")
+    after = size + len(text.encode())
+    checked_room("notes", before=size, after=after, limit=limits.notes_bytes_max, unit="bytes")
+    return [NoteAdded(text=text)]
+
+
+def clear_notes(session_id: str, state: SessionState | None) -> list[Event]:
+    """Decide to empty the scratchpad; no event if it is empty. Raises `UnknownSession`, `SessionAlreadyEnded`."""
+    return [NotesCleared()] if opened(session_id, state).notes else []
+
+
+def notes(state: SessionState) -> list[NoteState]:
+    """Return the notes in order."""
+    return [state.notes[place] for place in range(len(state.notes))]
+
+
+_UNDONE: Final = f"{RESERVED_PREFIX}undone"
+"""The key of a flag on a session: turns were undone, but which ones is not known yet."""
+
+
+def is_undo_pending(state: SessionState) -> bool:
+    """Whether the flag is set."""
+    return _UNDONE in state.values
+
+
+def flag_undo(session_id: str, state: SessionState | None) -> list[Event]:
+    """Decide to set the flag; no event if it is set. Raises `UnknownSession`, `SessionAlreadyEnded`."""
+    return [] if is_undo_pending(opened(session_id, state)) else [ValueSet(key=_UNDONE, value=True)]
+
+
+def resolve_undo(session_id: str, state: SessionState | None) -> list[Event]:
+    """Decide to delete the flag; no event if it is not set. Raises `UnknownSession`, `SessionAlreadyEnded`."""
+    return [ValueDeleted(key=_UNDONE)] if is_undo_pending(opened(session_id, state)) else []
