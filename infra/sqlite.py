@@ -340,10 +340,11 @@ def copy_database(source: Path, target: Path, *, moved: Callable[[int], None] = 
     """Copy the database `source`, as it is now, into the new file `target`, and make that durable.
 
     By SQLite's backup: opening and closing the file of a live database would drop this process's locks on it, and its
-    newest commits may be only in the write-ahead log. `moved` is called after every step with the bytes copied in it, and may raise to stop. Writers are not blocked: the
-    copy is of one moment, seen through one read transaction. Without it, every commit of another process would restart
-    the copy, and under load it would never end; with it, the write-ahead log of the source cannot be emptied until the
-    copy ends. Raises `MnemologError` for the source, and `OSError` for the target.
+    newest commits may be only in the write-ahead log. `moved` is called after every step with the bytes copied in it,
+    and may raise to stop. Writers are not blocked: the copy is of one moment, seen through one read transaction.
+    Without it, every commit of another process would restart the copy, and under load it would never end; with it, the
+    write-ahead log of the source cannot be emptied until the copy ends. Raises `MnemologError` for the source, and
+    `OSError` for the target.
     """
     _make_new(target)
     try:

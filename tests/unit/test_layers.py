@@ -22,9 +22,7 @@ FOLDERS = {
     "mnemolog.adapters": "adapters",
     "mnemolog": "api",
 }
-DATABASES = {
-    *("domain", "infra.runtime", "infra.sqlite", "infra.postgres", "infra.opened_files", "infra.sqlite"),
-}
+DATABASES = {"domain", "infra.runtime", "infra.sqlite", "infra.postgres", "infra.opened_files"}
 SERVICES = {"domain", "infra", "projections", "application", "audit", "operations", "forgetting", "models"}
 LIBRARY = SERVICES | {"observability", "results", "defaults", "session", "working_memory", "store"}
 MAY_IMPORT = {
