@@ -7,7 +7,7 @@ import ssl
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 import httpx2
@@ -17,8 +17,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.scope import Scopes
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.version import this_version
-from mnemolog.projections.ports import Progress
-from mnemolog.server.http.operation_table import EVENT_STREAM, JSON, KEY_HEADER, PREFIX, SCOPE_HEADER
+from mnemolog.server.http.operation_table import JSON, KEY_HEADER, PREFIX, SCOPE_HEADER
 from mnemolog.server.http.problems import PROBLEM_JSON, STOPPING, Problem, error_of
 
 CONNECTIONS_MAX: Final = 64
@@ -38,24 +37,11 @@ BEGUN: Final = frozenset({STOPPING, errors.LogUnreachable.__name__})
 """Titles of problems of calls that may have been carried out."""
 
 SILENCE_S: Final = 600.0
-"""How long a server may do something without a report of its progress, in seconds."""
+"""How long a call that takes long may last, in seconds."""
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 _PROBLEM: Final = msgspec.json.Decoder(Problem)
-
-
-class _Report(msgspec.Struct, frozen=True):
-    """How far a call is."""
-
-    done: int
-    total: int
-
-
-_REPORT: Final = msgspec.json.Decoder(_Report)
-
-
-Received = TypeVar("Received")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,8 +67,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """The idempotency key of the request, with which it may be repeated."""
     repeatable: bool
     """Whether it may be sent again where it is unknown whether the server carried it out."""
-    reports: bool = False
-    """Whether the server reports its progress, and may take long."""
+    takes_long: bool = False
     lasts_s: float = 0.0
     """How long the call itself asks the server to wait, in seconds."""
 
@@ -123,11 +108,12 @@ class Connection:
         if self._closed:
             raise errors.StoreClosed
 
-    def send(self, call: Call, receive: Callable[[httpx2.Response], Received]) -> Received:
-        """Send a call and return what `receive` makes of the answer. Raises what the server says, `LogUnreachable`.
+    def send(self, call: Call, receive: Callable[[httpx2.Response], Any] = httpx2.Response.read) -> Any:
+        """Send a call and return what `receive` makes of the answer, by default its body.
 
-        A call that the server did not begin is sent again, and so is a repeatable one whose answer was lost: at most
-        `Settings.tries` times within `Settings.patience_s` seconds. Each answer is received from its beginning.
+        Raises what the server says, and `LogUnreachable`. A call that the server did not begin is sent again, and so is
+        a repeatable one whose answer was lost: at most `Settings.tries` times within `Settings.patience_s` seconds.
+        Each answer is received from its beginning.
         """
         begun = time.monotonic()
         for tried in range(1, self._settings.tries + 1):
@@ -143,10 +129,10 @@ class Connection:
             time.sleep(pause_s)
         raise AssertionError("there is at least one try")
 
-    def _send_once(self, call: Call, receive: Callable[[httpx2.Response], Received]) -> Received:
-        silence_s = max(self._settings.timeout_s, SILENCE_S) if call.reports else self._settings.timeout_s
+    def _send_once(self, call: Call, receive: Callable[[httpx2.Response], Any]) -> Any:
+        silence_s = max(self._settings.timeout_s, SILENCE_S) if call.takes_long else self._settings.timeout_s
         silence_s += call.lasts_s
-        headers = {"accept": EVENT_STREAM if call.reports else JSON}
+        headers = {"accept": JSON}
         if call.body is not None:
             headers["content-type"] = JSON
         if call.key is not None:
@@ -237,25 +223,6 @@ def _error_in(body: bytes) -> errors.MnemologError | None:
     refused = errors.StoreError(problem.detail)
     refused.hint = problem.hint
     return refused
-
-
-def whole(response: httpx2.Response) -> bytes:
-    """Return the body of an answer."""
-    return response.read()
-
-
-def result_after(response: httpx2.Response, progress: Progress | None) -> bytes:
-    """Return the result that follows reports of progress, and pass them on. Raises the error that follows them."""
-    for event in httpx2.EventSource(response, max_event_size=None):
-        match event.event:
-            case "progress" if progress is not None:
-                report = _REPORT.decode(event.data)
-                progress(report.done, report.total)
-            case "result":
-                return event.data.encode()
-            case "error":
-                raise _error_in(event.data.encode()) or errors.StoreError("the server failed")
-    raise Unanswered("the connection ended before the result")
 
 
 def _cause(error: httpx2.TransportError) -> str:

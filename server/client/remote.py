@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from itertools import chain
 from typing import Any, Final, TypeVar
 
@@ -12,7 +12,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.result import Results
-from mnemolog.server.client.connection import Connection, result_after, whole
+from mnemolog.server.client.connection import Connection
 from mnemolog.server.client.request_encoding import ClientOperation
 from mnemolog.server.client.results import decoded
 from mnemolog.server.http.operation_table import BY_METHOD, LEFT_OUT, OPERATIONS, Method, Operation
@@ -31,9 +31,10 @@ class Remote:
     _given: Mapping[str, Any] = {}
 
     def _call(self, name: str, /, **arguments: Any) -> Any:
-        """Run an operation. `progress` is called while it runs, `default` is returned where there is no value."""
+        """Run an operation. `default` is returned where there is no value; `progress` is not called."""
         operation = BY_NAME[name]
-        progress, default = arguments.pop("progress", None), arguments.pop("default", None)
+        default = arguments.pop("default", None)
+        arguments.pop("progress", None)
         arguments |= self._given
         if operation.is_paged:
             last = arguments.pop("last", None)
@@ -50,8 +51,7 @@ class Remote:
                 found.reverse()
             found.stale = first.stale
             return found
-        receive = partial(result_after, progress=progress) if operation.reports else whole
-        answer = decoded(operation, self._connection.send(operation.call(arguments), receive))
+        answer = decoded(operation, self._connection.send(operation.call(arguments)))
         match answer:
             case ListPage():
                 listed = Results(map(self._result, answer.items))
@@ -74,7 +74,7 @@ class Remote:
                 arguments["limit"] = PAGE_MAX
             elif "limit" in arguments or left != operation.limit:
                 arguments["limit"] = left
-            page = decoded(operation, self._connection.send(operation.call(arguments), whole))
+            page = decoded(operation, self._connection.send(operation.call(arguments)))
             yield page
             left = None if left is None else left - len(page.items)
             if page.next is None or left == 0:

@@ -28,7 +28,7 @@ from mnemolog.projections.read_models import Turn
 from mnemolog.results import Checkpoint
 from mnemolog.server.client.connection import Call
 from mnemolog.server.http.operation_table import LEFT_OUT_ARGUMENTS, Operation
-from mnemolog.server.http.serialization import WAITS, answer_types, is_paged, parameters, reports_progress
+from mnemolog.server.http.serialization import WAITS, answer_types, is_paged, parameters, takes_long
 
 KEY_BYTES: Final = 16
 _WITH_EVENTS: Final = frozenset({"events", "preview_switch", "audit.timeline", "audit.event"})
@@ -48,7 +48,7 @@ class ClientOperation:
         self._sent = {item.name for item in known}
         self._in_body = operation.http in ("POST", "PUT", "PATCH")
         self.decoders = [msgspec.json.Decoder(kind, dec_hook=_from_text) for kind in answer_types(self.hints["return"])]
-        self.is_paged, self.reports = is_paged(operation), reports_progress(operation)
+        self.is_paged, self.takes_long = is_paged(operation), takes_long(operation)
         returns = self.hints["return"]
         self.is_iterator, self.is_results = get_origin(returns) is Iterator, get_origin(returns) is not list
         limit = self.signature.parameters.get("limit")
@@ -78,7 +78,7 @@ class ClientOperation:
             key=secrets.token_hex(KEY_BYTES) if self.writes else None,
             repeatable=self.is_repeatable,
             lasts_s=sum(given[name] for name in WAITS if isinstance(given.get(name), int | float)),
-            reports=self.reports,
+            takes_long=self.takes_long,
         )
 
     def _is_sent(self, name: str, value: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn, Unpack
@@ -317,12 +318,16 @@ class RemoteAudit(Remote, AuditService):
     ) -> LogExport:
         """Write the log of the server to a file of this machine. See `AuditService`; `progress` is not called."""
         call = BY_NAME["audit.export"].call({"after": after, "upto": upto})
-        receive = partial(exported_into, url=self._connection.url)
         call = msgspec.structs.replace(call, repeatable=False)  # What was written cannot be taken back.
-        if not isinstance(file, str | Path):
-            return self._connection.send(call, partial(receive, file=file))
-        with new_file(local_path("file", file), replace=replace) as opened:
-            return self._connection.send(call, partial(receive, file=opened))
+        place: AbstractContextManager[BinaryIO]
+        if isinstance(file, str | Path):
+            place = new_file(local_path("file", file), replace=replace)
+        else:
+            place = nullcontext(file)
+        with place as opened:
+            receive = partial(exported_into, file=opened, url=self._connection.url)
+            report: LogExport = self._connection.send(call, receive)
+        return report
 
 
 @remote

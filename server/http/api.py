@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NoReturn, Protocol
@@ -18,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from mnemolog.adapters.support.store_access import visible_of, with_pools
+from mnemolog.adapters.support.store_access import exported_lines, visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in, stopping
 from mnemolog.application.read_audit import reading
@@ -40,11 +39,10 @@ from mnemolog.server.http.execution import (
     require_short_waits,
 )
 from mnemolog.server.http.guard import HUNG_UP
-from mnemolog.server.http.live_events import FollowEndpoint, Followers
+from mnemolog.server.http.live_events import FollowEndpoint, Followers, Stream
 from mnemolog.server.http.openapi import PATH as DOCUMENT
 from mnemolog.server.http.openapi import document_body
 from mnemolog.server.http.operation_table import (
-    EVENT_STREAM,
     JSON,
     JSON_LINES,
     KEY_HEADER,
@@ -59,11 +57,9 @@ from mnemolog.server.http.problems import (
     problem,
     problem_of,
     problem_response,
-    to_body,
     without_content_of_others,
 )
-from mnemolog.server.http.serialization import Answers, Arguments, reports_progress
-from mnemolog.server.http.streaming import export_response, progress_response
+from mnemolog.server.http.serialization import Answers, Arguments, takes_long
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
@@ -72,6 +68,7 @@ REVALIDATED: Final = {"cache-control": "private, no-cache", "vary": "authorizati
 """Headers of an answer with an entity tag: the caller may keep it, and asks whether it is still right."""
 STOPPABLE: Final = ("recall", "background")
 """Pools whose work ends at its next step when its caller hangs up; that of other pools is short, or appends."""
+CHUNK_BYTES: Final = 65_536
 
 
 def make_app(
@@ -197,7 +194,7 @@ class OperationEndpoint:
         self.operation, self._bodies = operation, bodies
         self._arguments, self._answers = Arguments(operation), Answers(operation)
         self._call, self._pool = call_for(operation, folders), pool_for(operation)
-        self._reports = reports_progress(operation)
+        self._takes_long = takes_long(operation)
         self._compares = operation.method in (
             MemoryStore.record,
             MemoryStore.record_many,
@@ -232,12 +229,8 @@ class OperationEndpoint:
             running.can_stop = True
         if self.operation.method is AuditService.export:
             kind = OCTETS if OCTETS in request.headers.get("accept", "") else JSON_LINES
-            return await export_response(caller.store, arguments, kind, head_only=request.method == "HEAD")
+            return await _export(caller.store, arguments, kind, head_only=request.method == "HEAD")
         known = request.headers.get("if-none-match")
-        if self._reports and EVENT_STREAM in request.headers.get("accept", ""):
-            return progress_response(
-                lambda progress: self._made(caller, arguments | {"progress": progress}, key, known), self._last_event
-            )
         outcome = await self._made(caller, arguments, key, known)
         headers = NO_STORE if outcome.etag is None else REVALIDATED | {"etag": outcome.etag}
         if outcome.is_unchanged:
@@ -271,18 +264,10 @@ class OperationEndpoint:
         if self.operation.method is Session.prefetch_result:
             return await prefetch_result(caller.store, arguments)
         pool = "read" if self._pool == "recall" and arguments.get("mode") == "text" else self._pool
-        if self._reports:  # Without a listener, too: a call whose caller has hung up ends at its next step.
-            arguments = {"progress": stopping(None)} | arguments
+        if self._takes_long:  # A call whose caller has hung up ends at its next step.
+            arguments |= {"progress": stopping(None)}
         with request_key(*key):
             return await run_in(pool, caller.store, lambda store: self._call(store, arguments, known))
-
-    def _last_event(self, call: asyncio.Future[Any]) -> tuple[str, bytes]:
-        try:
-            return "result", self._answers.write(call.result().result) or b"null"
-        except MnemologError as error:
-            return "error", to_body(problem_of(error))
-        except Exception as error:
-            return "error", to_body(internal_error(error, PREFIX + self.operation.path))
 
 
 def _path_arguments(request: Request) -> list[str]:
@@ -290,3 +275,33 @@ def _path_arguments(request: Request) -> list[str]:
         return [unquote_to_bytes(argument).decode() for argument in request.path_params.values()]
     except UnicodeDecodeError as error:
         raise InvalidInput("path", "is not UTF-8, percent-encoded") from error
+
+
+async def _export(store: AsyncMemoryStore, arguments: dict[str, Any], kind: str, *, head_only: bool) -> Response:
+    """Send an export of the log as it is written. It ends with its trailer; one that breaks off has none.
+
+    `kind` is its media type. No thread waits for a caller who reads slowly: each chunk is made when the one before was
+    taken.
+    """
+    if head_only:
+        return Response(media_type=kind)
+    lines = await run_in("read", store, lambda of: exported_lines(of, **arguments))
+    first = await run_in("read", store, lambda _: _chunk(lines))  # Now, so that what is refused is no stream.
+
+    async def chunks() -> AsyncIterator[bytes]:
+        chunk = first
+        while chunk:
+            yield chunk
+            chunk = await run_in("read", store, lambda _: _chunk(lines))
+
+    return Stream(chunks(), kind)
+
+
+def _chunk(lines: Iterator[bytes]) -> bytes:
+    """Return the next lines, about `CHUNK_BYTES`; none at the end."""
+    chunk = bytearray()
+    for line in lines:
+        chunk += line
+        if len(chunk) >= CHUNK_BYTES:
+            break
+    return bytes(chunk)

@@ -305,7 +305,7 @@ class _DelayedRefusals:
 
     async def __call__(self, message: Any) -> None:
         """Send a message."""
-        if _is_refusal(message):
+        if message["type"] == "http.response.start" and 400 <= message["status"] < 500:
             await self._sleep(until_refusal_s(self._began, self._time()))
         await self._send(message)
 
@@ -314,12 +314,6 @@ async def _send_wait(send: Any, wait_s: int) -> None:
     why = "too many requests with an invalid token came from this address"
     members = problem("TooManyRequests", 429, why, f"wait {wait_s} s and send a valid one")
     await send_problem(send, members, (b"retry-after", str(wait_s).encode()))
-
-
-def _is_refusal(message: Any) -> bool:
-    if message["type"] == "http.response.start":
-        return 400 <= int(message["status"]) < 500
-    return bool(message.get("body", b"").startswith(b"event: error"))
 
 
 def is_program(path: str) -> bool:

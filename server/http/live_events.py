@@ -1,54 +1,53 @@
 """`GET /v1/tail`: events as they are recorded, as server-sent events.
 
-One task of the process reads the log for all callers (`Followers`), also what other processes append. Each caller gets
-what it may see and asked for. A caller that is behind, because it resumes or reads slowly, reads the log separately
-until it has caught up: nothing is left out, and nothing is kept for it.
+One task of the process reads the log for all callers (`Followers`), also what other processes append, and keeps the
+last events. Each caller takes from these what it may see and asked for. One that is further behind, because it resumes
+or reads slowly, reads the log itself until it has caught up: nothing is left out.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from mnemolog.adapters.support.store_access import boundary_of, clock_of, events_of, tokens_of, visible_of, with_pools
+from mnemolog.adapters.support.store_access import clock_of, events_of, tokens_of, visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.read_audit import reading
 from mnemolog.domain import structured_log
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encoding import to_printable_json
-from mnemolog.domain.errors import InvalidInput, MnemologError, StoreClosed
-from mnemolog.domain.events import RecordedEvent, TokenRevoked
+from mnemolog.domain.errors import InvalidInput, LogUnreachable, MnemologError, StoreClosed
+from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import When, position_at
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.scope import Scopes, covered, parse_scopes
-from mnemolog.domain.session import SessionLike
+from mnemolog.domain.session import SessionLike, session_of
 from mnemolog.projections.history.timeline import Moment, timeline
+from mnemolog.server.http.access import Caller
 from mnemolog.server.http.hints import as_plain
 from mnemolog.server.http.operation_table import EVENT_STREAM, Operation
 from mnemolog.server.http.serialization import Arguments
-from mnemolog.server.http.streaming import Stream
 from mnemolog.store import MemoryStore
 
 HEARTBEAT_S: Final = 15.0
 """How often a caller hears something, in seconds: proxies cut connections that are silent."""
 BATCH_MAX: Final = 500
-UNREAD_MAX: Final = 1_000
-"""Events that wait for a slow caller. With more, it reads the log separately."""
+KEPT_MAX: Final = 100
+"""Events that are kept for all callers. One that is further behind reads the log itself."""
 READ_MAX: Final = 10_000
 """Events of the log that are looked through at once for a caller that is behind."""
 RETRY_S: Final = 1.0
-TOKENS_S: Final = 1.0
-"""How often the tokens of callers are looked at, in seconds, besides when one is revoked."""
 LAST_COMMENT: Final = b": the server stops\n\n"
 
 
@@ -72,53 +71,68 @@ def _tail(
 TAIL: Final = Operation(http="GET", path="/tail", owner=MemoryStore, method=_tail, verb="read")
 
 
-class _Entry(msgspec.Struct, frozen=True):
-    """An event as it is sent."""
+class Stream(StreamingResponse):
+    """An answer that is sent part by part, until it ends or the client hangs up. Then `ended` is called."""
 
-    position: Position
-    session: str | None
-    topic: str
+    def __init__(self, parts: AsyncIterator[bytes], kind: str, *, ended: Callable[[], object] = lambda: None) -> None:
+        headers = {"content-type": kind, "cache-control": "no-store", "x-accel-buffering": "no"}
+        super().__init__(parts, headers=headers)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """An event, and the message that it is sent as."""
+
     recorded: RecordedEvent
     message: bytes
 
+    @property
+    def position(self) -> Position:
+        return self.recorded.position
 
-Channel = tuple[Scopes, Scopes]
-"""What several callers see: the boundary of their store, and the scopes that they asked for."""
+
+class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller asked for."""
+
+    after: Position
+    scopes: Scopes
+    session: str | None
+    topics: frozenset[str]
+
+    def of(self, store: MemoryStore, entries: Sequence[_Entry]) -> list[_Entry]:
+        """Return the events that a store may show and that were asked for."""
+        visible = visible_of(store)
+
+        def is_within(session: str | None) -> bool:
+            state = None if session is None else visible.states.latest(session)
+            return state is not None and covered(self.scopes, state.started.scope)
+
+        return [
+            item
+            for item in entries
+            if (not self.topics or item.recorded.event.topic in self.topics)
+            and (self.session is None or session_of(item.recorded.stream) == self.session)
+            and visible.shows(item.recorded)
+            and (not self.scopes or is_within(session_of(item.recorded.stream)))
+        ]
 
 
-class _Subscriber:
-    """The events that wait for one caller."""
-
-    def __init__(self, channel: Channel, store: AsyncMemoryStore, position: Position, token: str) -> None:
-        self.channel, self.store, self.token = channel, store, token
-        self.is_ended = False
-        """Whether the server stops, or the token of the caller was revoked or has expired."""
-        self.missed_upto = self.position = position
-        """The log was read up to `position`; what is not after `missed_upto` does not wait here."""
-        self.news = asyncio.Event()
-        self._waiting: list[_Entry] = []
-
-    def add(self, entries: Sequence[_Entry], position: Position) -> None:
-        """Take those of some events that are new; `position` is that of the last one of the log, seen or not."""
-        new = [item for item in entries if item.position > self.position]
-        self._waiting += new
-        self.position = position
-        if len(self._waiting) > UNREAD_MAX:
-            self._waiting.clear()
-            self.missed_upto = position
-        if new:
-            self.news.set()
-
-    def end(self) -> None:
-        """Send nothing more."""
-        self.is_ended = True
-        self.news.set()
-
-    def taken(self) -> list[_Entry]:
-        """Return the events that wait, and keep none."""
-        taken, self._waiting = self._waiting, []
-        self.news.clear()
-        return taken
+def _wanted(store: MemoryStore, given: Mapping[str, Any]) -> _Wanted:
+    """Return what a caller asked for. Raises `UnknownSession`, `InvalidInput`."""
+    log, after, session = events_of(store), given.get("after"), given.get("session")
+    return _Wanted(
+        after=log.head().position if after is None else position_at("after", after, log),
+        scopes=parse_scopes(given.get("scope", "")),
+        session=None if session is None else visible_of(store).state(session).session,
+        topics=frozenset(given.get("topics", ())),
+    )
 
 
 class Followers:
@@ -128,44 +142,52 @@ class Followers:
         """`store` is the whole one; each caller sees what it may."""
         self._store = store
         self.is_stopped = False
-        self._subscribers: dict[Channel, set[_Subscriber]] = {}
-        self._position, self._checked_at = ORIGIN, 0.0
+        self.following: set[Follower] = set()
+        self.kept_after = ORIGIN
+        """The log was read up to `_position`; of that, the events after `kept_after` are kept."""
+        self._position, self._kept = ORIGIN, list[_Entry]()
+        self._news = asyncio.Event()
         self._starting = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
 
     @property
     def count(self) -> int:
         """How many callers follow the log."""
-        return sum(map(len, self._subscribers.values()))
+        return len(self.following)
 
     def stop(self) -> None:
         """End all streams, also those that are about to begin: the server stops."""
         self.is_stopped = True
-        for channel in self._subscribers.values():
-            for subscriber in channel:
-                subscriber.end()
+        self._wake()
 
-    async def subscribe(self, channel: Channel, store: AsyncMemoryStore, *, token: str = "") -> _Subscriber:
-        """Return what gets all events that are read from now on. To be ended with `unsubscribe`."""
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def add(self, follower: Follower) -> None:
+        """Read the log for a caller from now on, until `remove`."""
         async with self._starting:
             if self._reading is None or self._reading.done():
-                self._position = (await self._store.head()).position
+                self._position = self.kept_after = (await self._store.head()).position
+                self._kept = []
                 self._reading = asyncio.create_task(self._read_on())
-        subscriber = _Subscriber(channel, store, self._position, token)
-        if self.is_stopped:
-            subscriber.end()
-        self._subscribers.setdefault(channel, set()).add(subscriber)
-        return subscriber
+            self.following.add(follower)
 
-    def unsubscribe(self, subscriber: _Subscriber) -> None:
-        """Send no more events to a subscriber."""
-        of_channel = self._subscribers[subscriber.channel]
-        of_channel.discard(subscriber)
-        if not of_channel:
-            del self._subscribers[subscriber.channel]
-        if not self._subscribers and self._reading is not None:
+    def remove(self, follower: Follower) -> None:
+        """Undo `add`."""
+        self.following.discard(follower)
+        if not self.following and self._reading is not None:
             self._reading.cancel()
             self._reading = None
+
+    def after(self, position: Position) -> list[_Entry]:
+        """Return the kept events after a position that is not before `kept_after`."""
+        return list(takewhile(lambda item: item.position > position, reversed(self._kept)))[::-1]
+
+    async def wait(self) -> None:
+        """Wait for more events, or an end, for `HEARTBEAT_S` at most."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), HEARTBEAT_S)
 
     async def _read_on(self) -> None:
         grown, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -174,17 +196,25 @@ class Followers:
         try:
             while True:
                 grown.clear()
+                with_tokens = [one for one in self.following if one.caller.token]
                 try:
-                    entries = await run_in("read", self._store, self._new)
-                    await self._end_invalid(entries)
-                    await self._deliver(entries)
+                    entries, valid = await run_in("read", self._store, partial(self._look, bool(with_tokens)))
                 except StoreClosed:
                     return
                 except Exception as error:  # Such as a database that does not answer: callers keep their connection.
                     structured_log.warning("http.tail_waits", error=error)
                     await asyncio.sleep(RETRY_S)
                     continue
-                if not entries:
+                for one in with_tokens:
+                    one.is_ended = one.is_ended or one.caller.token not in valid
+                if entries:
+                    known = self._kept + entries
+                    if gone := known[:-KEPT_MAX]:
+                        self.kept_after = gone[-1].position
+                    self._kept, self._position = known[-KEPT_MAX:], entries[-1].position
+                if entries or any(one.is_ended for one in with_tokens):
+                    self._wake()
+                else:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(grown.wait(), poll_s)
         finally:
@@ -193,41 +223,11 @@ class Followers:
                     run_in("read", self._store, lambda store: events_of(store).followers.unlisten(listener))
                 )
 
-    def _new(self, store: MemoryStore) -> list[_Entry]:
+    def _look(self, with_tokens: bool, store: MemoryStore) -> tuple[list[_Entry], set[str]]:
+        """Return the next events, and the tokens that are valid after them."""
         head = events_of(store).head().position
-        if head <= self._position:
-            return []
-        return _entries(store, self._position, head)
-
-    async def _end_invalid(self, entries: list[_Entry]) -> None:
-        """Send nothing more to callers whose token was revoked or has expired."""
-        now = asyncio.get_running_loop().time()
-        if now - self._checked_at < TOKENS_S and not any(item.topic == TokenRevoked.topic for item in entries):
-            return
-        with_tokens = [one for channel in self._subscribers.values() for one in channel if one.token]
-        if with_tokens:
-            valid = await run_in("read", self._store, _valid_tokens)
-            for subscriber in with_tokens:
-                if subscriber.token not in valid:
-                    subscriber.end()
-        self._checked_at = now
-
-    async def _deliver(self, entries: list[_Entry]) -> None:
-        """Give events to all callers. After an error it is called again, perhaps with more of them."""
-        if not entries:
-            return
-        position = entries[-1].position
-        for channel in list(self._subscribers):
-            any_of_it = next(iter(self._subscribers.get(channel, ())), None)
-            if any_of_it is None:
-                continue
-            seen = entries
-            if channel != ((), ()):
-                seen = await run_in("read", any_of_it.store, partial(_seen, scopes=channel[1], entries=entries))
-            for subscriber in self._subscribers.get(channel, ()):
-                if subscriber.position < position:
-                    subscriber.add(seen, position)
-        self._position = position
+        entries = [] if head <= self._position else _entries(store, self._position, head)
+        return entries, _valid_tokens(store) if with_tokens else set()
 
 
 def _valid_tokens(store: MemoryStore) -> set[str]:
@@ -268,65 +268,35 @@ class FollowEndpoint:
         given = self._arguments.read((), request.scope["query_string"], b"")
         if last := request.headers.get("last-event-id"):
             given["after"] = _position(last)
-        caller = request.state.caller
-        boundary, wanted = await run_in("read", caller.store, partial(_wanted, given=given))
-        subscriber = await self._followers.subscribe((boundary, wanted.scopes), caller.store, token=caller.token)
-        try:
-            followed = _Followed(self._followers, subscriber, wanted)
-            page = await followed.begin(given.get("after"))  # Before the answer begins: a session may be unknown.
-        except BaseException:
-            self._followers.unsubscribe(subscriber)
-            raise
-        return Stream(followed.parts(page), EVENT_STREAM, ended=lambda: self._followers.unsubscribe(subscriber))
+        caller: Caller = request.state.caller
+        follower = Follower(self._followers, caller, await run_in("read", caller.store, partial(_wanted, given=given)))
+        await self._followers.add(follower)
+        return Stream(follower.parts(), EVENT_STREAM, ended=lambda: self._followers.remove(follower))
 
 
-class _TailFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller asked for."""
+class Follower:
+    """One caller, and how far it has read the log."""
 
-    scopes: Scopes
-    session: str | None
-    topics: frozenset[str]
+    def __init__(self, followers: Followers, caller: Caller, wanted: _Wanted) -> None:
+        self.caller, self._followers, self._wanted = caller, followers, wanted
+        self._store, self._position = with_pools(caller.store)[0], wanted.after
+        self.is_ended = False
+        """Whether the token of the caller was revoked or has expired."""
 
-    def holds(self, entry: _Entry) -> bool:
-        """Whether an event is of the session and the topics. Its scope is not looked at."""
-        return (self.session is None or entry.session == self.session) and (
-            not self.topics or entry.topic in self.topics
-        )
-
-
-def _wanted(store: MemoryStore, given: Mapping[str, Any]) -> tuple[Scopes, _TailFilter]:
-    session = given.get("session")
-    return boundary_of(store).scopes, _TailFilter(
-        scopes=parse_scopes(given.get("scope", "")),
-        session=None if session is None else visible_of(store).id_of(session),
-        topics=frozenset(given.get("topics", ())),
-    )
-
-
-class _Followed:
-    """The events of one caller."""
-
-    def __init__(self, followers: Followers, subscriber: _Subscriber, wanted: _TailFilter) -> None:
-        self._followers, self._subscriber, self._wanted = followers, subscriber, wanted
-        self._position, self._visible = ORIGIN, visible_of(with_pools(subscriber.store)[0])
-
-    async def begin(self, after: When | None) -> list[_Entry]:
-        """Return the first events after a position or a time; none without."""
-        if after is None:
-            self._position = (await self._subscriber.store.head()).position
-        else:
-            self._position = await run_in(
-                "read", self._subscriber.store, lambda store: position_at("after", after, events_of(store))
-            )
-        return await self._page()
-
-    async def parts(self, page: list[_Entry]) -> AsyncIterator[bytes]:
-        """Yield what follows `page` and it, as it is sent: what was missed, then what is recorded from now on."""
+    async def parts(self) -> AsyncIterator[bytes]:
+        """Yield events as they are sent: what the caller has missed, then what is recorded from now on."""
         loop = asyncio.get_running_loop()
         sent_at = loop.time()
-        while True:
+        while not self.is_ended and not self._followers.is_stopped:
+            try:
+                page = await self._next()
+            except StoreClosed:
+                return
+            except LogUnreachable:  # It is read again.
+                await asyncio.sleep(RETRY_S)
+                continue
             if page:
-                with reading(self._visible, "tail") as shown:
+                with reading(visible_of(self._store), "tail") as shown:
                     shown.collect([item.recorded for item in page])
                 yield b"".join(item.message for item in page)
                 sent_at = loop.time()
@@ -334,54 +304,34 @@ class _Followed:
                 # An `id` without data moves where the caller resumes, and nothing else.
                 yield b": \nid: %d\n\n" % self._position
                 sent_at = loop.time()
-            if self._subscriber.is_ended:
-                break
-            is_behind = self._position < self._subscriber.missed_upto
-            page = await (self._page() if is_behind else self._news())
         if self._followers.is_stopped:
             yield LAST_COMMENT
 
-    async def _page(self) -> list[_Entry]:
-        """Return a page of the events that this caller missed, from the log."""
-        upto = self._subscriber.missed_upto
-        if upto <= self._position and self._wanted.session is None:
+    async def _next(self) -> list[_Entry]:
+        """Return the next events; none if there are none for a while, or among many others."""
+        store = self.caller.store
+        if self._position < (upto := self._followers.kept_after):
+            self._position, page = await run_in("read", store, partial(self._missed, upto))
+            return page
+        if not (found := self._followers.after(self._position)):
+            await self._followers.wait()
             return []
-        return await run_in("read", self._subscriber.store, lambda store: self._read(store, upto))
+        of = partial(self._wanted.of, entries=found)
+        page = await run_in("read", store, of) if self.caller.scopes or self._wanted.scopes else of(self._store)
+        self._position = found[-1].position
+        return page
 
-    def _read(self, store: MemoryStore, upto: Position) -> list[_Entry]:
-        after = min(self._position, upto)
-        upto = min(upto, Position(after + READ_MAX))
-        found = _entries(store, after, upto, self._wanted.session)
-        if len(found) < BATCH_MAX:
-            self._position = max(self._position, upto)
-        else:
-            self._position = found[-1].position
-        return [entry for entry in _seen(store, self._wanted.scopes, found) if self._wanted.holds(entry)]
-
-    async def _news(self) -> list[_Entry]:
-        """Return the next events, none if there are none for a while."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._subscriber.news.wait(), HEARTBEAT_S)
-        if self._subscriber.is_ended or self._position < self._subscriber.missed_upto:
-            return []  # With too many events at once, they are read from the log.
-        entries = [item for item in self._subscriber.taken() if item.position > self._position]
-        self._position = max(self._position, self._subscriber.position)
-        return [item for item in entries if self._wanted.holds(item)]
+    def _missed(self, upto: Position, store: MemoryStore) -> tuple[Position, list[_Entry]]:
+        """Return events that are not kept any more, from the log, and how far it was read."""
+        upto = min(upto, Position(self._position + READ_MAX))
+        found = _entries(store, self._position, upto, self._wanted.session)
+        return found[-1].position if len(found) == BATCH_MAX else upto, self._wanted.of(store, found)
 
 
 def _entries(store: MemoryStore, after: Position, upto: Position, session: str | None = None) -> list[_Entry]:
-    """Return the next events, of all sessions or of one. The audit of reads has them when they are sent.
-
-    Raises `UnknownSession`.
-    """
-    visible = visible_of(store)
-    of = None if session is None else visible.state(session).session
-    moments = timeline(events_of(store), visible.read, after=after, upto=upto, session=of)
+    """Return the next events, of all sessions or of one. The audit of reads has them when they are sent."""
     return [
         _Entry(
-            moment.position,
-            moment.session,
-            moment.topic,
             RecordedEvent(
                 position=moment.position,
                 stream=moment.stream,
@@ -392,19 +342,10 @@ def _entries(store: MemoryStore, after: Position, upto: Position, session: str |
             ),
             b"id: %d\ndata: %b\n\n" % (moment.position, to_printable_json(moment, enc_hook=as_plain)),
         )
-        for moment in islice(moments, BATCH_MAX)
+        for moment in islice(
+            timeline(events_of(store), visible_of(store).read, after=after, upto=upto, session=session), BATCH_MAX
+        )
     ]
-
-
-def _seen(store: MemoryStore, scopes: Scopes, entries: Sequence[_Entry]) -> list[_Entry]:
-    """Return the events that may be seen through a store and are of sessions at or below any of some scopes."""
-    shown = [item for item in entries if visible_of(store).shows(item.recorded)]
-    return [item for item in shown if _is_within(store, scopes, item)] if scopes else shown
-
-
-def _is_within(store: MemoryStore, scopes: Scopes, entry: _Entry) -> bool:
-    state = None if entry.session is None else visible_of(store).states.latest(entry.session)
-    return state is not None and covered(scopes, state.started.scope)
 
 
 def _position(last: str) -> int:

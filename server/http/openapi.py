@@ -28,7 +28,7 @@ from mnemolog.server.http.operation_table import (
 )
 from mnemolog.server.http.problems import PROBLEM_JSON, Problem, status_of_kind
 from mnemolog.server.http.request_examples import EXAMPLES
-from mnemolog.server.http.serialization import Answers, Arguments, ListPage, Parameter, Value, reports_progress
+from mnemolog.server.http.serialization import Answers, Arguments, ListPage, Parameter, Value
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
@@ -68,7 +68,6 @@ class _Described:
         self.operation, self.arguments = operation, Arguments(operation)
         is_stream = operation is TAIL or operation.method is AuditService.export
         self.types: tuple[Any, ...] = () if is_stream else Answers(operation).types
-        self.reports = not is_stream and reports_progress(operation)
         text = inspect.cleandoc((operation.same_as or operation.method).__doc__ or "")
         of_method = inspect.cleandoc(operation.method.__doc__ or "")
         self.of_parameters = {
@@ -251,8 +250,6 @@ def _answers(item: _Described, schemas: dict[Any, Any]) -> dict[str, Any]:
     if item.types:
         found = [schemas[kind] for kind in item.types]
         content[JSON] = {"schema": found[0] if len(found) == 1 else {"anyOf": found}}
-    if item.reports:
-        content[EVENT_STREAM] = text
     answer: dict[str, Any] = {"description": "The result."} | ({"content": content} if content else {})
     if operation.of_log_alone:
         answer["headers"] = {"ETag": {"schema": {"type": "string"}, "description": "The position of the log."}}

@@ -221,7 +221,7 @@ LEFT_OUT: Final[dict[Method, str]] = {
 """Public methods that the server does not offer, and why."""
 
 LEFT_OUT_ARGUMENTS: Final[dict[str, str]] = {
-    "progress": "a function: ask for `text/event-stream`",
+    "progress": "a function of the caller's process",
     "tokenizer": "a function of the caller's process",
     "default": "an answer without `value` says that there is none",
     "heads": "a file of the caller: pass its last line as `expect_head`",

@@ -196,8 +196,8 @@ def is_paged(operation: Operation) -> bool:
     return listed or ("limit" in hints and get_origin(hints["return"]) is Results)
 
 
-def reports_progress(operation: Operation) -> bool:
-    """Whether a call may take long and reports how far it is."""
+def takes_long(operation: Operation) -> bool:
+    """Whether a call may take long: its method reports how far it is."""
     returns = get_type_hints(operation.method)["return"]
     return "progress" in inspect.signature(operation.method).parameters and get_origin(returns) is not Iterator
 

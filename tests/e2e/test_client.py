@@ -226,14 +226,6 @@ def test_long_lists_are_fetched_page_by_page(store, monkeypatch):
     assert [item.session for item in store.sessions()] == ["trip", *(f"s{n}" for n in range(25))]
 
 
-def test_a_long_call_reports_its_progress(store):
-    """While it runs, and its result is that of the library."""
-    store.session("trip").record_many([{"role": "user", "content": f"turn {n}"} for n in range(2_000)])
-    reports = []
-    assert store.verify(progress=lambda *report: reports.append(report)).sound
-    assert reports == sorted(reports)
-
-
 def test_an_export_is_written_on_this_machine(store, served, tmp_path):
     """The bytes and the report are those of the server's own export."""
     store.session("trip").record("user", "tea")

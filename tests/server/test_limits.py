@@ -234,22 +234,6 @@ def metric(url, secrets, name):
     return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
 
 
-def test_a_call_that_reports_its_progress_by_get_is_no_follower(folder, secrets):
-    """It is counted among the requests that run, and a stop completes it."""
-
-    async def main():
-        async with serving(folder) as at:
-            async with Busy(at.store, "background", 2):
-                stream = "Accept: text/event-stream\r\n"
-                client = await at.send("/v1/diff?before=1&after=2", secrets["ann"], headers=stream)
-                assert await client.status() == 200
-                assert at.guard.running == 1
-                at.followers.stop()
-            assert b"event: result" in await asyncio.wait_for(client.reader.readuntil(b"event: result"), WAIT_S)
-
-    asyncio.run(main())
-
-
 def test_exports_that_are_read_slowly_delay_no_other_long_call(folder, secrets):
     """However many there are: no thread waits for who reads them."""
     with MemoryStore.open(folder, model=None) as store:

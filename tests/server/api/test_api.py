@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from mnemolog.domain.session import Original, original_of
 from mnemolog.server.http import execution
 from mnemolog.server.http.operation_table import BY_NAME, OPERATIONS
-from mnemolog.server.http.problems import error_of
 from tests.server.api.conftest import Server
 from tests.server.api.examples import EXAMPLES, TRIP
 
@@ -27,21 +25,6 @@ def test_an_export_is_the_body_and_can_be_verified(server, known, store, tmp_pat
     assert answer.content == file.read_bytes()
     # Where nothing was sent, the status says what is wrong.
     assert server("GET", "/export", params={"upto": 10_000}).json()["title"] == "InvalidInput"
-
-
-def test_a_long_call_reports_its_progress_then_the_result(server, known):
-    """With `Accept: text/event-stream`: events `progress`, then one `result`, or one `error` with the problem."""
-    answer = server("POST", "/verify", json={}, headers={"accept": "text/event-stream"})
-    assert answer.headers["content-type"] == "text/event-stream"
-    *progress, last = [part.split("\n") for part in answer.text.strip().split("\n\n")]
-    assert last[0] == "event: result"
-    assert msgspec.json.decode(last[1].removeprefix("data: "))["sound"] is True
-    assert all(part[0] == "event: progress" for part in progress)
-    assert msgspec.json.decode(progress[-1][1].removeprefix("data: "))["done"] > 0
-    failed = server("POST", "/verify", json={"expect_head": "x"}, headers={"accept": "text/event-stream"})
-    name, data = failed.text.strip().split("\n")
-    assert name == "event: error"
-    assert error_of(data.removeprefix("data: ").encode()).field == "expect_head"
 
 
 STATUSES = {
