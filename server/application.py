@@ -94,16 +94,14 @@ def _console(
     store: AsyncMemoryStore, config: ServerConfig, callers: Callers, *, read_only: bool
 ) -> tuple[list[BaseRoute], dict[str, Any]]:
     """Return the routes of the console, and what the authentication has to know of its pages."""
-    from mnemolog.server.console.all_pages import console_routes
-    from mnemolog.server.console.routes import LOGIN, PUBLIC
-    from mnemolog.server.console.security import LOGIN_COOKIE
+    from mnemolog.server.console.routes import LOGIN, LOGIN_COOKIE, PUBLIC, Console
 
-    routes = console_routes(
+    console = Console(
         name=store.path.name,
         write=config.write and not read_only,
         log_in=callers.caller_of if config.needs_token else None,
     )
-    return routes, {"cookie": LOGIN_COOKIE, "public": PUBLIC, "login": LOGIN}
+    return console.routes(), {"cookie": LOGIN_COOKIE, "public": PUBLIC, "login": LOGIN}
 
 
 def _mcp_route(memory: Memory, config: ServerConfig, bodies: Bodies) -> BaseRoute:

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from mnemolog import AsyncMemoryStore, acting_as
 from mnemolog.adapters.support.agent_tools import Memory
 from mnemolog.server.application import application
-from mnemolog.server.console.all_pages import console_routes
+from mnemolog.server.console.routes import Console
 from mnemolog.server.http.access import Caller, local_caller
 from mnemolog.server.http.authentication import Callers
 from mnemolog.server.http.config import ServerConfig
@@ -124,6 +124,6 @@ def console_app(store: AsyncMemoryStore, *, write: bool = False, caller: Caller 
             return await call(request)
 
     return Starlette(
-        routes=console_routes(name=store.path.name, write=write),
+        routes=Console(name=store.path.name, write=write).routes(),
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=let_in)],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -13,7 +13,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import events_of, known_session, read, visible_of
+from mnemolog.adapters.support.store_access import boundary_of, events_of, known_session, read, visible_of
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted, dated
@@ -29,7 +29,7 @@ from mnemolog.server.console import parameters
 from mnemolog.server.console.event_words import in_words
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import ErrorPage, Refused, action, page
+from mnemolog.server.console.page import Refused, action, page
 from mnemolog.server.console.rendering import EXCERPT_CHARACTERS_MAX, excerpt
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
@@ -156,7 +156,7 @@ class CertificatePage(Result, frozen=True, kw_only=True):
     counts: dict[str, int]
     """By kind of event, in words."""
     streams: tuple[tuple[str, int], ...]
-    """What they were part of, and how many events of each."""
+    """The sessions and streams that they were part of, and how many events of each."""
     erased_at: datetime | None
     completed_at: datetime | None
 
@@ -248,10 +248,8 @@ def _event(log: EventLog, position: int) -> PreviewLine:
 
 
 def _question(item: AskedQuestion) -> PreviewLine:
-    kind, who = (
-        "stays" if item.stays else "question",
-        f"{item.session or item.scope or 'all scopes'}, {dated(item.asked_at)}",
-    )
+    who = f"{item.session or item.scope or 'all scopes'}, {dated(item.asked_at)}"
+    kind = "stays" if item.stays else "question"
     return PreviewLine(position=item.position, kind=kind, who=who, text=excerpt(item.query))
 
 
@@ -281,18 +279,21 @@ async def forget(request: Request, caller: Caller, form: QueryParams) -> Respons
     selection, typed = Selection.of(form), parameters.text(form, "confirm")
     report = await _rehearsed(caller.store, selection)
     if parameters.text(form, "events") != str(report.events):
-        raise Refused(_CHANGED)
+        what = "More, or less, would be forgotten than the page showed. Nothing was forgotten."
+        raise Refused(409, "It has changed meanwhile", what, "Go back, reload the page, and look at it again.")
     if typed.replace(",", "") != str(report.events) and (not selection.name or typed != selection.name):
-        raise Refused(_NOT_CONFIRMED)
+        what = "What was typed is neither the name of what is to be forgotten nor the number of events."
+        hint = "Go back and type one of the two, exactly as it is shown."
+        raise Refused(400, "Not confirmed", f"{what} Nothing was forgotten.", hint)
     work = partial(caller.store.forget, **selection.call())
     return await jobs_of(request).start(
-        request, caller, "Forgetting", work, back="/forgetting", shown_at=certificate_path
+        request,
+        caller,
+        "Forgetting",
+        work,
+        back="/forgetting",
+        shown_at=lambda report: f"/forgetting/{quote(report.request or '', safe='')}".rstrip("/"),
     )
-
-
-def certificate_path(report: ForgetReport) -> str:
-    """Return the path of the certificate of an erasure; that of the list if nothing was forgotten."""
-    return "/forgetting" if report.request is None else f"/forgetting/{quote(report.request, safe='')}"
 
 
 @page("/forgetting/{request}", title="Certificate of an erasure", template="certificate.html")
@@ -300,28 +301,27 @@ async def certificate(request: Request, caller: Caller, _at: AsOf) -> Certificat
     """Show the certificate of an erasure."""
 
     def look(store: MemoryStore) -> CertificatePage:
-        for found in _visible(store, None):
-            if found.event.id == request.path_params["request"]:
-                return _certificate(store, found)
-        raise Refused(_NO_ERASURE)
+        asked = [found for found in _visible(store, None) if found.event.id == request.path_params["request"]]
+        made = store.parts.forgetting.certificate(asked[0].event.id, boundary_of(store)) if asked else None
+        if made is None:
+            what = "No request to forget has this id."
+            raise Refused(404, "There is no such erasure", what, "The page of forgetting lists all of them.")
+        (found,), erasure = asked, _past(asked[0])
+        log, erased_at, done = events_of(store), found.erased_at, found.completed_at
+        return CertificatePage(
+            certificate=made,
+            erasure=erasure,
+            says=tuple(_certified(erasure, is_erased=erased_at is not None, waiting=made.statements.waiting_for)),
+            counts=in_words(_total(found.event)),
+            streams=tuple(
+                (session_of(target.stream) or target.stream, sum(target.counts.values()))
+                for target in found.event.targets[:PER_PAGE]
+            ),
+            erased_at=None if erased_at is None else to_datetime(log.recorded_at(erased_at)),
+            completed_at=None if done is None else to_datetime(log.recorded_at(done)),
+        )
 
     return await read(caller.store, look)
-
-
-def _certificate(store: MemoryStore, found: history.Request) -> CertificatePage:
-    log, done, erasure = events_of(store), found.completed_at, _past(found)
-    made = store.parts.forgetting.certificate(found.event.id, visible_of(store).boundary)
-    if made is None:
-        raise Refused(_NO_ERASURE)
-    return CertificatePage(
-        certificate=made,
-        erasure=erasure,
-        says=tuple(_certified(erasure, is_erased=found.erased_at is not None, waiting=made.statements.waiting_for)),
-        counts=in_words(_total(found.event)),
-        streams=tuple(_streams(found.event)),
-        erased_at=None if found.erased_at is None else to_datetime(log.recorded_at(found.erased_at)),
-        completed_at=None if done is None else to_datetime(log.recorded_at(done)),
-    )
 
 
 def _certified(erasure: PastErasure, *, is_erased: bool, waiting: Sequence[str]) -> Iterator[str]:
@@ -365,30 +365,3 @@ def _total(event: ForgetRequested) -> Counter[str]:
     for target in event.targets:
         counts.update(target.counts)
     return counts
-
-
-def _streams(event: ForgetRequested) -> Iterable[tuple[str, int]]:
-    for target in event.targets[:PER_PAGE]:
-        name = session_of(target.stream)
-        yield (f"session {name}" if name is not None else target.stream), sum(target.counts.values())
-
-
-_CHANGED: Final = ErrorPage(
-    status=409,
-    title="It has changed meanwhile",
-    detail="More, or less, would be forgotten than the page showed. Nothing was forgotten.",
-    hint="Go back, reload the page, and look at it again.",
-)
-_NOT_CONFIRMED: Final = ErrorPage(
-    status=400,
-    title="Not confirmed",
-    detail="What was typed is neither the name of what is to be forgotten nor the number of events. "
-    "Nothing was forgotten.",
-    hint="Go back and type one of the two, exactly as it is shown.",
-)
-_NO_ERASURE: Final = ErrorPage(
-    status=404,
-    title="There is no such erasure",
-    detail="No request to forget has this id.",
-    hint="The page of forgetting lists all of them.",
-)

@@ -28,7 +28,7 @@ from mnemolog.projections.quarantine import QuarantinedItem
 from mnemolog.results import Model, ModelActivation
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import ErrorPage, Refused, action, page
+from mnemolog.server.console.page import Refused, action, page
 from mnemolog.server.console.parameters import text
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
@@ -144,14 +144,9 @@ def _chosen(models: tuple[ModelRow, ...], choice: str) -> ModelRow:
     for model in models:
         if choice == model.choice:
             return model
-    raise Refused(
-        ErrorPage(
-            status=400,
-            title="This model is not known here",
-            detail=f"No model of this store or of this server is named {choice!r}.",
-            hint="Start the server with it (`--model NAME`), or add it to the store.",
-        )
-    )
+    what = f"No model of this store or of this server is named {choice!r}."
+    hint = "Start the server with it (`--model NAME`), or add it to the store."
+    raise Refused(400, "This model is not known here", what, hint)
 
 
 def parts_of(status: Status) -> Iterator[Part]:

@@ -15,9 +15,8 @@ from starlette.responses import Response
 
 from mnemolog.aio.worker_pools import BACKGROUND_MAX
 from mnemolog.domain import errors, structured_log
-from mnemolog.domain.result import Result
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import ErrorPage, Refused, page, redirect
+from mnemolog.server.console.page import Refused, page, redirect
 from mnemolog.server.console.parameters import text
 from mnemolog.server.console.rendering import url
 from mnemolog.server.http.access import Caller
@@ -35,17 +34,17 @@ Work = Callable[..., Awaitable[msgspec.Struct]]
 """Does the work, reports its progress (`progress=`), and returns the result."""
 
 
-class JobPage(Result, frozen=True, kw_only=True):
+class JobPage(msgspec.Struct, kw_only=True):
     """The progress of a job."""
 
     id: str
     title: str
-    state: Literal["running", "done", "failed"]
-    done: int
+    state: Literal["running", "done", "failed"] = "running"
+    done: int = 0
     """Steps done, of `total`; what a step is depends on the job."""
-    total: int
+    total: int = 0
     """0 until it is known."""
-    seconds: float
+    seconds: float = 0.0
     kind: str = ""
     """The type of the result; empty until there is one."""
     result: msgspec.Struct | None = None
@@ -62,66 +61,47 @@ class JobPage(Result, frozen=True, kw_only=True):
         return 0 if not self.total else min(100 * self.done // self.total, 100)
 
 
-class Job:
-    """One piece of work."""
+class _Job:
+    """One piece of work, and the caller who may see its page."""
 
-    def __init__(self, title: str, caller: Caller, back: str, shown_at: Callable[[Any], str] | None) -> None:
-        self.id, self.owner = secrets.token_urlsafe(12), _owner(caller)
-        self._title, self._back, self._shown_at = title, back, shown_at
-        self._began, self._ended = time.monotonic(), 0.0
-        self._done, self._total = 0, 0
-        self._result: msgspec.Struct | None = None
-        self._error: errors.MnemologError | None = None
-        self.task: asyncio.Task[None] | None = None
+    task: asyncio.Task[None]
+
+    def __init__(self, owner: tuple[object, ...], page: JobPage) -> None:
+        self.owner, self._page, self._began = owner, page, time.monotonic()
 
     @property
-    def running(self) -> bool:
-        """Whether it has not ended."""
-        return not self._ended
+    def page(self) -> JobPage:
+        """The progress, and once it has ended the result."""
+        if self._page.state == "running":
+            self._page.seconds = time.monotonic() - self._began
+        return self._page
 
-    async def run(self, work: Work) -> None:
+    async def run(self, work: Work, shown_at: Callable[[Any], str]) -> None:
         """Do the work, and keep its result or its error."""
+        page = self._page
         try:
-            self._result = await work(progress=self._report)
+            page.result = await work(progress=self._report)
+            page.kind, page.result_path = type(page.result).__name__, shown_at(page.result)
         except errors.MnemologError as error:
-            self._error = error
+            page.error, page.hint = "; ".join((str(error), *getattr(error, "__notes__", ()))), error.hint
         except asyncio.CancelledError:
-            self._error = errors.StoreClosed()
+            page.error, page.hint = str(errors.StoreClosed()), errors.StoreClosed().hint
             raise
         except Exception as error:
-            structured_log.error("console.job_failed", job=self.id, error=error, **place_of(error))
-            self._error = errors.StoreError(FAILED)
-            self._error.hint = REPORT_IT
+            structured_log.error("console.job_failed", job=page.id, error=error, **place_of(error))
+            page.error, page.hint = FAILED, REPORT_IT
         finally:
-            self._ended = time.monotonic()
+            page.seconds, page.state = self.page.seconds, "failed" if page.error else "done"
 
     def _report(self, done: int, total: int) -> None:  # In the thread that works.
-        self._done, self._total = done, total
-
-    def page(self) -> JobPage:
-        """Return the progress, and once it has ended the result."""
-        result, error = self._result, self._error
-        return JobPage(
-            id=self.id,
-            title=self._title,
-            state="running" if self.running else "done" if error is None else "failed",
-            done=self._done,
-            total=self._total,
-            seconds=(self._ended or time.monotonic()) - self._began,
-            kind="" if result is None else type(result).__name__,
-            result=result,
-            result_path="" if result is None or self._shown_at is None else self._shown_at(result),
-            back=self._back,
-            error="" if error is None else "; ".join((str(error), *getattr(error, "__notes__", ()))),
-            hint="" if error is None else error.hint,
-        )
+        self._page.done, self._page.total = done, total
 
 
 class Jobs:
     """The jobs of one server."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, _Job] = {}
 
     async def start(
         self,
@@ -131,35 +111,34 @@ class Jobs:
         work: Work,
         *,
         back: str,
-        shown_at: Callable[[Any], str] | None = None,
+        shown_at: Callable[[Any], str] = lambda _: "",
     ) -> Response:
         """Start a job, and redirect to the page of its progress, or of its result if it is quick.
 
         `shown_at` returns the path of the page for a result; without it the job's own page shows the result, with a
         link to the page `back`. Raises `Refused` while too many jobs run.
         """
-        if sum(job.running for job in self._jobs.values()) >= RUNNING_MAX:
-            raise Refused(_TOO_MANY)
-        job = Job(title, caller, back, shown_at)
-        self._make_room()
-        self._jobs[job.id] = job
-        job.task = asyncio.create_task(job.run(work))
+        ended = [id for id, job in self._jobs.items() if job.page.state != "running"]
+        if len(self._jobs) - len(ended) >= RUNNING_MAX:
+            what = f"It works on {RUNNING_MAX} other jobs."
+            raise Refused(503, "The server is busy", what, "Try again when one of them has ended.")
+        for id in ended[: max(len(self._jobs) + 1 - JOBS_MAX, 0)]:
+            del self._jobs[id]
+        page = JobPage(id=secrets.token_urlsafe(12), title=title, back=back)
+        job = self._jobs[page.id] = _Job(_owner(caller), page)
+        job.task = asyncio.create_task(job.run(work, shown_at))
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio.shield(job.task), QUICK_S)
-        scope = text(request.query_params, "scope")
-        return redirect(url(job.page().result_path or f"/jobs/{job.id}", {"scope": scope}))
+        return redirect(url(page.result_path or f"/jobs/{page.id}", {"scope": text(request.query_params, "scope")}))
 
-    def find(self, caller: Caller, job_id: str) -> Job:
-        """Return a job of this caller. Raises `Refused` for an unknown one and for that of another caller."""
+    def page(self, caller: Caller, job_id: str) -> JobPage:
+        """Return the page of a job of this caller. Raises `Refused` for an unknown one and for that of another."""
         job = self._jobs.get(job_id)
         if job is None or job.owner != _owner(caller):
-            raise Refused(_UNKNOWN)
-        return job
-
-    def _make_room(self) -> None:
-        ended = [job.id for job in self._jobs.values() if not job.running]
-        for job_id in ended[: max(len(self._jobs) + 1 - JOBS_MAX, 0)]:
-            del self._jobs[job_id]
+            what = "It ended long ago, or the server was started again since."
+            hint = "Its effects, if it had any, are in the log: see the timeline."
+            raise Refused(404, "There is no such job", what, hint)
+        return job.page
 
 
 def _owner(caller: Caller) -> tuple[object, ...]:
@@ -178,18 +157,4 @@ def jobs_of(request: Request) -> Jobs:
 @page("/jobs/{job}", title="Work in progress", template="job.html")
 async def job(request: Request, caller: Caller, _at: AsOf) -> JobPage:
     """Show the progress of a job, and its result."""
-    return jobs_of(request).find(caller, request.path_params["job"]).page()
-
-
-_TOO_MANY: Final = ErrorPage(
-    status=503,
-    title="The server is busy",
-    detail=f"It works on {RUNNING_MAX} other jobs.",
-    hint="Try again when one of them has ended.",
-)
-_UNKNOWN: Final = ErrorPage(
-    status=404,
-    title="There is no such job",
-    detail="It ended long ago, or the server was started again since.",
-    hint="Its effects, if it had any, are in the log: see the timeline.",
-)
+    return jobs_of(request).page(caller, request.path_params["job"])

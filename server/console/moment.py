@@ -5,7 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, NamedTuple, Protocol
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -17,6 +18,9 @@ from mnemolog.domain.result import Result
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.server.console.rendering import moment
 from mnemolog.store import MemoryStore
+
+if TYPE_CHECKING:
+    from mnemolog.projections.sql.turn_times import TurnTimes  # Imports numpy.
 
 BUCKETS: Final = 100
 """Bars of the histogram, each as long as the others in time."""
@@ -139,30 +143,8 @@ class TimeBar(Result, frozen=True, kw_only=True):
         return [("0", "before the first event", ""), *ends]
 
 
-class _Recorded(Protocol):
-    """What a bar is about: events in the order of the log, numbered from 1."""
-
-    def __len__(self) -> int: ...
-
-    def position(self, number: int) -> Position:
-        """Return the position of an event; 0 for number 0."""
-        ...
-
-    def recorded_at(self, number: int) -> Micros:
-        """Return when an event was recorded."""
-        ...
-
-    def until(self, time: Micros) -> int:
-        """Return how many were recorded at or before a time."""
-        ...
-
-    def up_to(self, position: Position) -> int:
-        """Return how many have this position or an earlier one."""
-        ...
-
-
 class _WholeLog:
-    """All events of the log."""
+    """All events of the log, as `TurnTimes` has turns."""
 
     def __init__(self, log: EventLog, head: Position) -> None:
         self._log, self._head = log, head
@@ -219,7 +201,7 @@ def recorded_at(store: MemoryStore, position: Position) -> datetime | None:
 def time_bar(store: MemoryStore, at: AsOf) -> TimeBar | None:
     """Return the bar over the whole log, or over the turns of the scope that the store is open for; None without any.
 
-    Looks up some times for each of `BUCKETS`, and reads no events. Of a scope only turns are counted, because other
+    Looks up a time for each of `BUCKETS`, and reads no events. Of a scope only turns are counted, because other
     events have no index by scope. Nothing in its bar depends on what was recorded outside of it.
     """
     if not boundary_of(store).scopes:
@@ -228,7 +210,7 @@ def time_bar(store: MemoryStore, at: AsOf) -> TimeBar | None:
         return _bar(turns, at, of="turn")
 
 
-def _bar(recorded: _Recorded, at: AsOf, *, of: Literal["event", "turn"]) -> TimeBar | None:
+def _bar(recorded: _WholeLog | TurnTimes, at: AsOf, *, of: Literal["event", "turn"]) -> TimeBar | None:
     count = len(recorded)
     if not count:
         return None
@@ -274,12 +256,12 @@ def _bar(recorded: _Recorded, at: AsOf, *, of: Literal["event", "turn"]) -> Time
     )
 
 
-def _laid_out(recorded: _Recorded, cut: int) -> tuple[list[Micros], list[int], bool]:
+def _laid_out(recorded: _WholeLog | TurnTimes, cut: int) -> tuple[list[Micros], list[int], bool]:
     """Return the ends of bars over all but the first `cut` events, how many there were until then, if they differ."""
     count = len(recorded)
     first = recorded.recorded_at(min(cut + 1, count))
     ends = _ends(first, max(first, recorded.recorded_at(count)))
-    counts = _counts(recorded, ends)
+    counts = [*accumulate(map(recorded.until, ends[:-1]), max), count]
     return ends, counts, max(_differences([max(item - cut, 0) for item in counts])) <= (count - cut) * CROWDED
 
 
@@ -290,25 +272,6 @@ def _ends(first: Micros, last: Micros) -> list[Micros]:
     unit = next((unit for unit in _UNITS if (last - first) // BUCKETS >= unit), 1)
     ends = [first + (last - first) * (number + 1) // BUCKETS for number in range(BUCKETS - 1)]
     return [*(Micros(end - end % unit) for end in ends), last]
-
-
-def _counts(recorded: _Recorded, times: list[Micros]) -> list[int]:
-    """Return how many were recorded until each of rising times. Between two equal numbers nothing is looked up."""
-    found = {len(times) - 1: len(recorded)}
-
-    def fill(low: int, high: int, below: int) -> None:
-        if low >= high:
-            return
-        if below == found[high]:
-            found.update(dict.fromkeys(range(low, high), below))
-            return
-        middle = (low + high - 1) // 2
-        found[middle] = min(max(recorded.until(times[middle]), below), found[high])
-        fill(low, middle, below)
-        fill(middle + 1, high, found[middle])
-
-    fill(0, len(times) - 1, 0)
-    return [found[number] for number in range(len(times))]
 
 
 def _differences(counts: Sequence[int]) -> list[int]:

@@ -32,9 +32,10 @@ class ErrorPage(Result, frozen=True, kw_only=True):
 class Refused(Exception):
     """A page is not shown, or an action not done."""
 
-    def __init__(self, page: ErrorPage) -> None:
-        super().__init__(page.detail)
-        self.page = page
+    def __init__(self, status: int, title: str, detail: str, hint: str) -> None:
+        """As an `ErrorPage` has them."""
+        super().__init__(detail)
+        self.page = ErrorPage(status=status, title=title, detail=detail, hint=hint)
 
 
 class Page(NamedTuple):

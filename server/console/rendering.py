@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -50,7 +50,7 @@ def environment() -> Environment:
         json=shown_json,
         compact=lambda value: to_printable_json(value).decode(),
     )
-    made.globals.update(counted=counted, asset=address_of, url=url, utc_offset=utc_offset)
+    made.globals.update(counted=counted, asset=address_of, url=url)
     made.globals.update(event_kinds=sorted(KINDS.items(), key=lambda item: item[1]))
     made.globals.update(text_max=TEXT_CHARACTERS_MAX, raw_max=RAW_CHARACTERS_MAX)
     return made
@@ -80,11 +80,6 @@ def moment(value: datetime | None, *, exact: bool = False) -> str:
     if value is None:
         return ""
     return local_time(value).replace(tzinfo=None).isoformat(" ") if exact else dated(value, seconds=True)
-
-
-def utc_offset() -> int:
-    """Return by how many seconds the server's zone is now ahead of UTC, for times that the script writes."""
-    return round((local_time(datetime.now(UTC)).utcoffset() or timedelta()).total_seconds())
 
 
 def when(value: datetime | None, *, exact: bool = False) -> Markup:

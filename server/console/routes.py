@@ -18,17 +18,29 @@ from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.result import Result
 from mnemolog.domain.similar_labels import closest
+from mnemolog.server.console import (
+    audit_page,
+    context_page,
+    diff_page,
+    event_page,
+    facts_page,
+    forgetting_page,
+    health_page,
+    jobs,
+    lineage_page,
+    live_page,
+    overview_page,
+    recall_page,
+    receipts_page,
+    session_page,
+    sessions_page,
+    tokens_page,
+)
 from mnemolog.server.console.assets import send_asset
 from mnemolog.server.console.moment import VISIT_COOKIE, AsOf, TimeBar, Visit, as_of, time_bar
 from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, redirect, wants_json
 from mnemolog.server.console.parameters import form_of, text
 from mnemolog.server.console.rendering import environment, url
-from mnemolog.server.console.security import (
-    HEADERS,
-    LOGIN_COOKIE,
-    THEME_COOKIE,
-    local_target,
-)
 from mnemolog.server.console.sessions_page import known_scopes, search
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.authentication import is_program
@@ -41,6 +53,8 @@ from mnemolog.store import MemoryStore
 LogIn = Callable[[str], Awaitable[Caller | None]]
 """Returns the caller that a token stands for, None for an invalid one."""
 
+LOGIN_COOKIE: Final = "mnemolog_token"
+THEME_COOKIE: Final = "mnemolog_theme"
 LOGIN: Final = "/login"
 LOGOUT: Final = "/logout"
 THEME: Final = "/theme"
@@ -59,6 +73,20 @@ THEMES: Final = ("auto", "light", "dark")
 KEPT: Final = ("at", "scope")
 """Parameters of the URL that links keep."""
 COOKIE_AGE_S: Final = 30 * 24 * 3600
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    # Not `no-referrer`: with that, browsers send the forms of our own pages with `Origin: null`, as forged ones have.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Vary": "Accept, Cookie",
+}
+"""Headers of every answer of the console: nothing from elsewhere, nothing inline, in no frame."""
 _HIDDEN: Final = (errors.UnknownSession, errors.OutsideScope, errors.OutsideSession)
 """Errors with status 404: what a caller may not see looks like what does not exist."""
 _IN_WORDS: Final[Mapping[type[errors.MnemologError], tuple[str, str]]] = {
@@ -71,28 +99,33 @@ _IN_WORDS: Final[Mapping[type[errors.MnemologError], tuple[str, str]]] = {
 """Title and hint of an error page, by class of the error. Its message is the detail."""
 
 
+_MODULES: Final = (
+    *(overview_page, sessions_page, session_page, event_page, facts_page, lineage_page, live_page, recall_page),
+    *(receipts_page, context_page, diff_page, health_page, audit_page, forgetting_page, jobs, tokens_page),
+)
+_FOUND: Final = [item for module in _MODULES for item in vars(module).values()]
+PAGES: Final = tuple(item for item in _FOUND if isinstance(item, Page))
+"""All pages. A page that is also in `NAVIGATION` is in the menu."""
+ACTIONS: Final = tuple(item for item in _FOUND if isinstance(item, Action))
+"""All that forms of the console can do."""
+
+
 class Console:
     """Pages over the store of `request.state.caller`, which `Authentication` sets. Without it every page fails."""
 
-    def __init__(
-        self,
-        pages: Sequence[Page],
-        actions: Sequence[Action] = (),
-        *,
-        name: str = "",
-        write: bool = False,
-        log_in: LogIn | None = None,
-    ) -> None:
-        """`name` is shown as that of the store. Without `log_in` there is no login page."""
-        self._pages, self._actions = tuple(pages), tuple(actions)
+    def __init__(self, *, name: str = "", write: bool = False, log_in: LogIn | None = None) -> None:
+        """`name` is shown as that of the store. Forms change something only with `write`.
+
+        `log_in` returns the caller that a token stands for; without it there is no login page.
+        """
         self._name, self._write, self._log_in = name, write, log_in
         self._templates = environment()
 
     def routes(self) -> list[Any]:
         """Return the routes of the console. The last one matches every path: put it behind all others."""
         return [
-            *(self._route(page.path, partial(self._show, page)) for page in self._pages),
-            *(self._route(action.path, partial(self._do, action), "POST") for action in self._actions),
+            *(self._route(page.path, partial(self._show, page)) for page in PAGES),
+            *(self._route(action.path, partial(self._do, action), "POST") for action in ACTIONS),
             self._route(LOGIN, self._login, "GET", "POST"),
             self._route(LOGOUT, self._logout, "POST"),
             self._route(THEME, self._theme, "POST"),
@@ -133,7 +166,8 @@ class Console:
 
     async def _do(self, action: Action, request: Request) -> Response:
         if action.needs_write and not self._write:
-            raise Refused(_READ_ONLY)
+            hint = "Changes are allowed here if the server is started with `--write`."
+            raise Refused(403, "This console is read-only", "Nothing was changed.", hint)
         caller = _admitted(request, action)
         done = await action.do(request, caller, form_of(await request.body()))
         if isinstance(done, Response):
@@ -160,14 +194,15 @@ class Console:
 
     async def _search(self, request: Request) -> Response:
         """Lead to what was searched for."""
-        caller, query = _admitted(request, self._pages[0]), request.query_params
+        caller, query = _admitted(request, PAGES[0]), request.query_params
         here = urlsplit(local_target(text(query, "here")))
         to, found = await read(caller.store, lambda store: search(store, text(query, "q"), here.path))
         kept = dict(parse_qsl(here.query)) if to == here.path else {}
         return redirect(url(to, {**{name: query.get(name) for name in KEPT}, **kept, **found}))
 
     async def _no_page(self, _: Request) -> Response:
-        raise Refused(_NO_PAGE)
+        what = "The address names no page of this console."
+        raise Refused(404, "There is no such page", what, "Choose one from the menu.")
 
     async def _login(self, request: Request) -> Response:
         if self._log_in is None:  # No token is needed; the cookie may be that of another server of this machine.
@@ -236,7 +271,7 @@ class Console:
         params = {name: value for name, value in request.query_params.items() if value}
         path = request.url.path if request.method == "GET" else "/"
         kept = {name: params[name] for name in KEPT if name in params}
-        may_open = set() if caller is None else {page.path for page in self._pages if _refusal(caller, page) is None}
+        may_open = set() if caller is None else {page.path for page in PAGES if _refusal(caller, page) is None}
         theme = str(request.cookies.get(THEME_COOKIE, ""))
         return {
             "title": title,
@@ -265,6 +300,16 @@ class Login(Result, frozen=True, kw_only=True):
     """Whether the token that was given is not valid."""
 
 
+def local_target(target: str) -> str:
+    """Return a path with its query if it is one of this server, else the start page."""
+    try:
+        parts = urlsplit(target.replace("\\", "/"))
+    except ValueError:
+        return "/"
+    is_local = target.startswith("/") and not target.startswith(("//", "/\\")) and not parts.netloc
+    return target if is_local and target.isprintable() else "/"
+
+
 def _error_page(error: errors.MnemologError) -> ErrorPage:
     """Return an error of the store as a page shows it."""
     of = next((kind for kind in type(error).__mro__ if kind in _IN_WORDS), None)
@@ -284,42 +329,20 @@ def _admitted(request: Request, target: Page | Action) -> Caller:
     """Return the caller. Raises `Refused` if that caller may not use a page or an action."""
     caller: Caller = request.state.caller
     if (refusal := _refusal(caller, target)) is not None:
-        raise Refused(refusal)
+        raise refusal
     return caller
 
 
-def _refusal(caller: Caller, target: Page | Action) -> ErrorPage | None:
+def _refusal(caller: Caller, target: Page | Action) -> Refused | None:
     """Return why a caller may not use a page or an action; None if the caller may."""
     if not caller.may(target.verb):
-        return _not_allowed(target.verb)
-    sees_all = not boundary_of(with_pools(caller.store)[0]).scopes
-    return None if sees_all or not target.whole else _A_PART_ONLY
-
-
-def _not_allowed(verb: str) -> ErrorPage:
-    return ErrorPage(
-        status=403,
-        title="Not allowed",
-        detail=f"Your token does not have the right {verb!r}.",
-        hint="Ask who runs the server for a token with it.",
-    )
-
-
-_A_PART_ONLY: Final = ErrorPage(
-    status=403,
-    title="This page is about the whole memory",
-    detail="Your token is for a part of it, so it is not shown to you.",
-    hint="Ask for a token that is bound to no scope.",
-)
-_READ_ONLY: Final = ErrorPage(
-    status=403,
-    title="This console is read-only",
-    detail="Nothing was changed.",
-    hint="Changes are allowed here if the server is started with `--write`.",
-)
-_NO_PAGE: Final = ErrorPage(
-    status=404,
-    title="There is no such page",
-    detail="The address names no page of this console.",
-    hint="Choose one from the menu.",
-)
+        what, hint = (
+            f"Your token does not have the right {target.verb!r}.",
+            "Ask who runs the server for a token with it.",
+        )
+        return Refused(403, "Not allowed", what, hint)
+    if target.whole and boundary_of(with_pools(caller.store)[0]).scopes:
+        what = "Your token is for a part of it, so it is not shown to you."
+        hint = "Ask for a token that is bound to no scope."
+        return Refused(403, "This page is about the whole memory", what, hint)
+    return None

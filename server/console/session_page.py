@@ -25,11 +25,11 @@ from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.hits import sees
 from mnemolog.projections.sql.shown import Showings, showings
 from mnemolog.results import Checkpoint, Note, Task
+from mnemolog.server.console.lineage_page import Mark, hidden_by, marks_of
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, page, redirect
 from mnemolog.server.console.parameters import position, text, whole
 from mnemolog.server.console.receipts_page import Receipt, ReceiptFilter, newest_receipts
-from mnemolog.server.console.session_marks import Mark, hidden_by, marks_of
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from mnemolog.domain.display import visible
 from tests.browser.chromium import NARROW, WIDE
 from tests.browser.long_memory import open_memory
 from tests.browser.pages import ADDRESSES, HOSTILE_ADDRESSES
@@ -99,12 +98,3 @@ def test_hostile_text_is_shown_and_does_nothing(visit, reading, address):
     assert not scrolls_sideways(person.page)
     shown = person.page.get_by_role("main").inner_text()
     assert not set("\u202e\u2066\u2069\u200b\ufeff") & set(shown), "characters that turn text round, or hide it"
-
-
-def test_the_script_shows_what_steers_or_hides_text_as_the_server_does(visit, reading):
-    """Every character that the server escapes, and flags, which it leaves alone."""
-    tags = "".join(chr(0xE0000 + ord(letter)) for letter in "gbsct\x7f")
-    texts = [chr(code) for code in (*range(0x100, 0xD800), *range(0xE000, 0x11000), *range(0xE0000, 0xE0100))]
-    texts += [tags, f"\U0001f3f4{tags}", f"\U0001f3f4{tags}{tags}"]
-    shown = visit(reading).open("/live").evaluate("texts => texts.map(visible)", texts)
-    assert shown == list(map(visible, texts))

@@ -1,4 +1,4 @@
-// What works only with a script: dragging the slider, keys, copying, and the live tail. Everything else is plain HTML.
+// What works only with a script: dragging the slider, keys, copying, and following the log. All else is plain HTML.
 "use strict";
 
 // The slider: while it is dragged, the page below follows; when it is let go, the URL has the moment.
@@ -20,7 +20,10 @@ function follow(slider) {
   const bar = slider.closest(".time");
   bar.classList.toggle("past", Boolean(at));
   bar.querySelector(".moment .what").textContent = at ? "As of" : "Now";
-  bar.querySelector(".moment .where").replaceChildren(time, " ", element("span", { class: "position" }, position));
+  const place = document.createElement("span");
+  place.className = "position";
+  place.textContent = position;
+  bar.querySelector(".moment .where").replaceChildren(time, " ", place);
   for (const drawn of bar.querySelectorAll(".histogram .bar")) {
     drawn.classList.toggle("later", Number(drawn.getAttribute("x")) >= Number(slider.value));
   }
@@ -85,79 +88,34 @@ const withoutPart = (url) => url.split("#")[0];
 let address = withoutPart(location.href);
 addEventListener("popstate", () => withoutPart(location.href) === address || location.reload());
 
-// A time in seconds as the pages write it: in the zone of the server.
-function written(seconds) {
-  const there = new Date((seconds + Number(document.body.dataset.utcOffset)) * 1000);
-  return there.toISOString().slice(0, 19).replace("T", " ");
-}
-
-// The live tail: events from /v1/tail are put on top of those that the page has, as text.
-const SHOWN_MAX = 500;
-// What steers text or hides it, as mnemolog.domain.display has it: not the tags of a flag.
-const escaped = /\u{1f3f4}[\u{e0030}-\u{e0039}\u{e0061}-\u{e007a}]{3,6}\u{e007f}|[\u0000-\u001f\u007f-\u009f\u200b\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\u{e0000}-\u{e007f}]/gu;
-const escape = (code) => (code > 0xffff ? `\\U${code.toString(16).padStart(8, "0")}` : `\\u${code.toString(16).padStart(4, "0")}`);
-const visible = (text) => text.replace(escaped, (found) => (found.startsWith("\u{1f3f4}") ? found : escape(found.codePointAt(0))));
-
-function element(name, attributes, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
-
-function eventLine(list, moment) {
-  const time = element("time", { datetime: moment.at }, written(Date.parse(moment.at) / 1000));
-  const address = list.dataset.event.replace("/event/0", `/event/${moment.position}`);
-  const place = element("a", { class: "position", href: address }, `@${moment.position.toLocaleString("en")}`);
-  const what = element("span", { class: "what" });
-  if (moment.session) {
-    const href = list.dataset.session.replace("SESSION", encodeURIComponent(moment.session));
-    what.append(element("span", { class: "in" }, element("a", { href }, element("bdi", {}, visible(moment.who)))), " ");
-  }
-  what.append(element("span", { dir: "auto" }, visible(moment.what)));
-  return element("li", { class: "fresh" }, element("span", { class: "when" }, time, " ", place), what);
-}
+// The live page: whatever /v1/tail sends, the list is loaded again, twice a second at most.
+let followed = null;
+let source = null;
 
 function followLog(place) {
-  const list = place.querySelector(".events");
-  const said = place.querySelector(".said");
-  const pause = place.querySelector(".pause");
-  const waiting = [];
-  let paused = false;
-  const source = new EventSource(place.dataset.tail);
-
-  function put(moment) {
-    const line = eventLine(list, moment);
-    list.prepend(line);
-    setTimeout(() => line.classList.remove("fresh"), 1000);
-    while (list.children.length > SHOWN_MAX) list.lastElementChild.remove();
-  }
-
-  function say(text) {
-    if (said.textContent !== text) said.textContent = text;
-  }
-
-  source.onopen = () => say(paused ? "Paused." : "Following: new events appear here.");
+  if (place === followed) return;
+  source?.close();
+  followed = place;
+  source = new EventSource(place.dataset.tail);
+  let due = 0;
+  const say = (text) => (place.querySelector(".said").textContent = text);
+  source.onopen = () => say("Following: new events appear here.");
   source.onerror = () => say(source.readyState === EventSource.CLOSED ? "The server ended the connection. Reload the page." : "The connection was lost; trying again.");
-  source.onmessage = (message) => {
-    const moment = JSON.parse(message.data);
-    if (!paused) put(moment);
-    else if (waiting.push(moment) > SHOWN_MAX) waiting.shift();
-    if (paused) say(`Paused; ${waiting.length} new.`);
+  source.onmessage = () => {
+    due ||= setTimeout(() => {
+      due = 0;
+      if (followed === place) htmx.trigger(place, "news");
+    }, 500);
   };
+  const pause = place.querySelector(".pause");
   pause.hidden = false;
   pause.addEventListener("click", () => {
-    paused = !paused;
-    pause.textContent = paused ? "Resume" : "Pause";
-    if (!paused) waiting.splice(0).forEach(put);
-    say(paused ? "Paused." : "Following: new events appear here.");
-  });
-  new MutationObserver((_, observer) => {  // The page was replaced.
-    if (place.isConnected) return;
+    if (followed === null) location.reload();
     source.close();
-    observer.disconnect();
-  }).observe(document.body, { childList: true, subtree: true });
-  addEventListener("pagehide", () => source.close(), { once: true });
+    followed = null;
+    pause.textContent = "Resume";
+    say("Paused.");
+  });
 }
 
 // `/` or Ctrl K: to the search, from wherever nothing is being typed.
@@ -180,6 +138,7 @@ document.addEventListener("click", async (event) => {
 });
 
 function begin(root) {
+  if (followed && !followed.isConnected) source.close();
   for (const slider of root.querySelectorAll(".slider[hidden]")) {
     slider.hidden = false;
     describe(slider);

@@ -16,7 +16,7 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.reader import LogReader
 from mnemolog.server.console import event_search
-from mnemolog.server.console.all_pages import console_routes
+from mnemolog.server.console.routes import Console
 from mnemolog.server.http import authentication
 from mnemolog.server.http.authentication import Authentication, Callers
 from tests.console import opened_server
@@ -291,7 +291,7 @@ def test_a_token_of_several_scopes_works_within_all_of_them(reader):
         for scopes in (("acme/alice", "acme/bob"), ("acme/alice",))
     ]
     admits = Middleware(Authentication, callers=Callers(reader.store), store=reader.store, needs_token=True)
-    app = Starlette(routes=console_routes(write=True), middleware=[admits])
+    app = Starlette(routes=Console(write=True).routes(), middleware=[admits])
     ada, twin = (reader.of(app, token=token) for token in tokens)
     for scope, session in (("acme/alice", "trip"), ("acme/bob", "bad")):
         assert {hit["hit"]["session"] for hit in ada.json(f"/recall?q=tea&scope={scope}")["hits"]} == {session}

@@ -12,10 +12,8 @@ from httpx2 import ASGITransport, AsyncClient
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from mnemolog.server.console.all_pages import PAGES, console_routes
 from mnemolog.server.console.assets import STATIC
-from mnemolog.server.console.routes import LOGIN, PUBLIC
-from mnemolog.server.console.security import LOGIN_COOKIE
+from mnemolog.server.console.routes import LOGIN, LOGIN_COOKIE, PAGES, PUBLIC, Console
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.authentication import Authentication
 
@@ -153,8 +151,8 @@ def test_files_are_kept_by_browsers_until_they_change(reader):
         file = reader.get(address)
         assert file.status_code == 200, address
         assert "immutable" in file.headers["cache-control"]
-    assert reader.get("/static/../all_pages.py").status_code == 404
-    assert reader.get("/static/%2e%2e/all_pages.py").status_code == 404
+    assert reader.get("/static/../routes.py").status_code == 404
+    assert reader.get("/static/%2e%2e/routes.py").status_code == 404
 
 
 class Callers:
@@ -175,7 +173,7 @@ def stranger(reader):
     callers = Callers(reader.store)
     names = {"cookie": LOGIN_COOKIE, "public": PUBLIC, "login": LOGIN}
     admits = Middleware(Authentication, callers=callers, store=reader.store, needs_token=True, **names)
-    return reader.of(Starlette(routes=console_routes(name="store", log_in=callers.caller_of), middleware=[admits]))
+    return reader.of(Starlette(routes=Console(name="store", log_in=callers.caller_of).routes(), middleware=[admits]))
 
 
 def test_no_page_is_shown_without_a_token(stranger):
@@ -211,7 +209,7 @@ def test_a_token_logs_in_and_out(stranger):
 
 def test_the_login_cookie_is_only_sent_over_tls_behind_it(reader):
     """Behind TLS the cookie is Secure."""
-    app = Starlette(routes=console_routes(log_in=Callers(reader.store).caller_of))
+    app = Starlette(routes=Console(log_in=Callers(reader.store).caller_of).routes())
 
     async def send():
         async with AsyncClient(transport=ASGITransport(app=app), base_url="https://memory.example") as client:
@@ -222,7 +220,7 @@ def test_the_login_cookie_is_only_sent_over_tls_behind_it(reader):
 
 def test_a_console_without_authentication_shows_nothing(reader):
     """Without the middleware that names the caller, every page and form fails."""
-    bare = reader.of(Starlette(routes=console_routes(name="store", write=True)))
+    bare = reader.of(Starlette(routes=Console(name="store", write=True).routes()))
     for url in PRIVATE:
         with pytest.raises(AttributeError, match="caller"):
             bare.get(url)
