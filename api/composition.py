@@ -40,9 +40,9 @@ from mnemolog.infra.runtime.regular_files import require_folder
 from mnemolog.models.service import ModelService
 from mnemolog.observability.instrumentation import gauges_of, measure_appends, recall_timer
 from mnemolog.observability.telemetry import Gauges, Telemetry
-from mnemolog.operations.backup import copy_projections
 from mnemolog.operations.known_backups import copies_of_keys
-from mnemolog.operations.nodes import Nodes, note_copied
+from mnemolog.operations.nodes import Nodes
+from mnemolog.operations.scratch import scratch_of
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.history.states import SessionStates
@@ -156,7 +156,7 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
     _require_own_folders(StoreLayout(folder))
     reads = None if chosen["audit_reads"] is None else ReadsFile(local_path("audit_reads", chosen["audit_reads"]))
     log = _open_log(folder, address, clock, chosen)
-    scratch = _scratch(folder, log) if read_only and not _keeps_projections(folder, log) else None
+    scratch = scratch_of(folder, log) if read_only and not _keeps_projections(folder, log) else None
     layout = StoreLayout(folder, None if scratch is None else scratch.path)
     projections = ProjectionSet(
         layout,
@@ -233,18 +233,6 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
 def _keeps_projections(folder: Path, log: EventLog) -> bool:
     """Whether a store that only reads its log brings the projections in its folder up to date, as any node does."""
     return log.engine.nodes is not None and is_writable(folder)
-
-
-def _scratch(folder: Path, log: EventLog) -> ScratchFolder:
-    """Return a temporary folder with copies of the projections of a store that is only read."""
-    try:
-        scratch = ScratchFolder()
-        note_copied(log, StoreLayout(folder, scratch.path).projections)
-        copy_projections(folder, scratch.path)
-    except BaseException:
-        log.close()
-        raise
-    return scratch
 
 
 def _require_own_folders(layout: StoreLayout) -> None:

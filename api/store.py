@@ -704,15 +704,14 @@ class MemoryStore(OfOneProcess):
         target: str | Path,
         *,
         keys: str | Path | None = None,
-        with_projections: bool = False,
         replace: bool = False,
         progress: Progress | None = None,
     ) -> BackupReport:
         """Copy the store into the new folder `target`; other processes may keep writing meanwhile.
 
         With `replace`, an earlier backup of this log in `target` is replaced once the new one is complete.
-        Only the log is copied; `with_projections` copies projections too, which hold texts and vectors in clear text.
-        The content keys are never in `target`; `keys` is a folder to copy them to, replacing an earlier copy.
+        Only the log is copied: a restored store rebuilds its projections. The content keys are never in `target`;
+        `keys` is a folder to copy them to, replacing an earlier copy.
         The copy is verified, and opened with the keys, before it gets its name. `restore_backup` restores it.
 
         Raises `LogDamaged` if the log or its keys are damaged, `BackupRefused`, `BackupUnusable` (the backup to
@@ -724,7 +723,6 @@ class MemoryStore(OfOneProcess):
             self.parts.log,
             local_path("target", target),
             keys=None if keys is None else local_path("keys", keys),
-            with_projections=with_projections,
             replace=replace,
             progress=progress,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -27,9 +27,6 @@ def backup(
     store: Store,
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="A folder that is new or empty.")],
     keys: Keys = None,
-    with_projections: Annotated[
-        bool, typer.Option("--with-projections", help="Copy the indexes too. They hold all text in the clear.")
-    ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an earlier backup of this store there.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -38,7 +35,7 @@ def backup(
     Example: mnemolog backup memory/ /backups/2026-11-21 --keys /safe/keys
     """
     with open_store(store, create=False, background=False) as opened, bar("copying and verifying") as progress:
-        report = opened.backup(target, keys=keys, with_projections=with_projections, replace=replace, progress=progress)
+        report = opened.backup(target, keys=keys, replace=replace, progress=progress)
     answer(report, _show_backup, as_json=as_json)
 
 
@@ -52,10 +49,6 @@ def restore(
         typer.Option(metavar="FILE", help="What was forgotten and revoked since: `mnemolog forgotten DIR --erasures`."),
     ] = None,
     revoke_tokens: Annotated[bool, typer.Option("--revoke-tokens", help="Revoke all tokens of a server.")] = False,
-    check: Annotated[
-        Any,
-        typer.Option(metavar="full|quick", parser=str, help="Verify every link of the history, or only its ends."),
-    ] = "full",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Do everything but the last step; leave no files.")
     ] = False,
@@ -63,7 +56,7 @@ def restore(
 ) -> None:
     """Restore a backup into a new folder: every byte is checked, then the history.
 
-    Example: mnemolog restore /backups/2026-11-21 memory/ --keys /safe/keys --check full
+    Example: mnemolog restore /backups/2026-11-21 memory/ --keys /safe/keys
     """
     with bar("restoring") as progress:
         known = () if erasures is None else read_erasures(erasures)
@@ -73,7 +66,6 @@ def restore(
             keys=keys,
             erasures=known,
             revoke_tokens=revoke_tokens,
-            check=check,
             dry_run=dry_run,
             progress=progress,
         )
@@ -82,11 +74,9 @@ def restore(
 
 def _show_backup(report: BackupReport) -> None:
     out = output.console()
-    size = f"{counted(report.files, 'file')}, {report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s"
+    size = f"{report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s"
     out.line(f"backup {report.target}: log {report.log_id} up to {report.head}; {size}")
     out.line(f"head {report.head}:{report.digest}")
-    for line in report.left_out:
-        out.line(f"left out: {line}", style="yellow")
     if report.keys is not None:
         out.line(f"keys: {report.keys}")
     for note in report.notes:
@@ -96,8 +86,8 @@ def _show_backup(report: BackupReport) -> None:
 def _show_restore(report: RestoreReport) -> None:
     out = output.console()
     done = f"would restore to {report.path}" if report.dry_run else f"restored {report.path}"
-    size = f"{counted(report.files, 'file')}, {report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s"
-    out.line(f"{done}: log {report.log_id} up to {report.head}, check {report.check}; {size}")
+    size = f"{report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s"
+    out.line(f"{done}: log {report.log_id} up to {report.head}; {size}")
     if report.erasures:
         out.line(f"forgotten again: {counted(report.erasures, 'request')}")
     if report.revoked:

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from mnemolog.domain import errors
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.engine import KeyErasure, KeysEngine
@@ -104,14 +106,14 @@ def publish_keys(copied: KeysCopy) -> KeysCopy:
     if copied.is_overtaken():
         return copied.caught_up()
     folder = copied.path.parent
-    described = manifests.described(folder, copied.path)
+    described = manifests.described(copied.path)
     final = folder / f"keys-{described.sha256[:16]}.db"
     copied.path.rename(final)
     said = KeysNote(
         format=FORMAT,
         log_id=copied.source.log_id,
         created_at=datetime.now(UTC),
-        keys=manifests.BackupFile(path=final.name, size_bytes=described.size_bytes, sha256=described.sha256),
+        keys=replace(described, path=final.name),
     )
     sync(folder)  # The keys are in place before the note names them.
     replace_file(folder / KEYS_NOTE_FILE, checked_json.encode(said), prefix="note", synced=True)
@@ -160,15 +162,4 @@ def restore_keys(folder: Path, target: Path, *, log_id: str) -> None:
     note = manifests.read_keys_note(folder)
     if note.log_id != log_id:
         raise errors.BackupUnusable(folder, f"its keys are those of log {note.log_id}, not of {log_id}")
-    try:
-        source = folder / note.keys.path
-        manifests.copy_file(source, target, within=folder, size_bytes=note.keys.size_bytes)
-    except FileNotFoundError as error:
-        raise errors.BackupUnusable(folder, f"{note.keys.path} is missing") from error
-    except OSError as error:
-        if error.filename != str(source):
-            raise  # The copy cannot be written.
-        raise errors.BackupUnusable(folder, f"{note.keys.path}: {error.strerror or error}") from error
-    found = manifests.described(target.parent, target)
-    if (found.size_bytes, found.sha256) != (note.keys.size_bytes, note.keys.sha256):
-        raise errors.BackupUnusable(folder, f"{note.keys.path} has changed since the backup")
+    manifests.copy_described(note.keys, folder, target)

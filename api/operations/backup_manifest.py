@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, BinaryIO, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from mnemolog.domain import errors
 from mnemolog.domain.limits import INTEGER_MAX
@@ -21,19 +22,11 @@ from mnemolog.infra.runtime.atomic_files import make_folder, publish_folder, wri
 from mnemolog.infra.runtime.os_errors import as_store_error
 from mnemolog.infra.runtime.regular_files import open_file, read_file
 from mnemolog.projections.sql import checked_json
-from mnemolog.projections.vectors.manifest import FILES, MANIFEST_FILE
 
 BACKUP_FILE: Final = "backup.json"
 KEYS_NOTE_FILE: Final = "keys.json"
 FORMAT: Final = 1
 PIECE_BYTES: Final = 256 << 10
-_OF_SEGMENT: Final = "|".join(re.escape(name) for name in sorted({*FILES, MANIFEST_FILE}))
-_NAME: Final = re.compile(
-    rf"{re.escape(LOG_FILE)}|projections/\w[\w.-]{{0,100}}\.db|"
-    rf"projections/vectors/[0-9a-f]{{16}}-\d{{4,18}}/\d{{12}}-\d{{12}}-[0-9a-f]{{8}}/({_OF_SEGMENT})",
-    re.ASCII,
-)
-"""The names of the files of a backup. A backup may come from an untrusted source: no other name is read or written."""
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 _KEYS: Final = re.compile(r"keys-[0-9a-f]{16}\.db")
 
@@ -45,14 +38,14 @@ class BackupFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file of a backup."""
 
     path: str
-    """Relative to the backup's folder, with slashes."""
+    """Its name in the folder of the backup or of the keys."""
     size_bytes: int
     sha256: str
     """Hexadecimal."""
 
 
 class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The log that was backed up, its head, and every file of the backup."""
+    """The log that was backed up, its head, and its file."""
 
     format: int
     mnemolog: str
@@ -64,9 +57,13 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Annotated[datetime, msgspec.Meta(tz=True)]
     needs_keys: bool
     """Whether content is encrypted; the keys are not in the backup."""
-    with_projections: bool = True
-    """Whether projections were copied: they hold text and vectors in clear text. Earlier backups do not say."""
     files: tuple[BackupFile, ...]
+    """The log alone: projections are rebuilt from it."""
+
+    @property
+    def log(self) -> BackupFile:
+        """The file of the log."""
+        return self.files[0]
 
 
 class KeysNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,12 +80,12 @@ def read(backup: Path) -> BackupManifest:
     found = _said(backup / BACKUP_FILE, BackupManifest, shown=backup)
     if found.format != FORMAT:
         raise errors.BackupUnusable(backup, f"it has format {found.format}, this mnemolog reads {FORMAT}")
-    names = [item.path for item in found.files]
-    if foreign := sorted(name for name in names if _NAME.fullmatch(name) is None):
+    # A backup may come from an untrusted source: no other name is read or written.
+    if foreign := sorted({item.path for item in found.files} - {LOG_FILE}):
         raise errors.BackupUnusable(backup, f"{BACKUP_FILE} names a file that no backup has: {foreign[0][:200]!r}")
-    if len(set(names)) != len(names) or LOG_FILE not in names:
-        raise errors.BackupUnusable(backup, f"{BACKUP_FILE} does not name {LOG_FILE}, or names a file twice")
-    if not ORIGIN <= found.head <= INTEGER_MAX or min(item.size_bytes for item in found.files) < 0:
+    if len(found.files) != 1:
+        raise errors.BackupUnusable(backup, f"{BACKUP_FILE} does not name {LOG_FILE}, or names it twice")
+    if not ORIGIN <= found.head <= INTEGER_MAX or found.log.size_bytes < 0:
         raise errors.BackupUnusable(backup, f"{BACKUP_FILE} has a number that no backup has")
     if _DIGEST.fullmatch(found.digest) is None:
         raise errors.BackupUnusable(backup, f"{BACKUP_FILE} has a digest that no backup has")
@@ -131,14 +128,29 @@ def copy_file(
         write_pieces(target, _pieces(file, moved))
 
 
-def described(root: Path, path: Path) -> BackupFile:
-    """Return the manifest entry of a file below `root` that is not open anywhere."""
+def copy_described(item: BackupFile, folder: Path, target: Path, *, moved: Moved = lambda _: None) -> None:
+    """Copy a file of a backup, and check the copy, because the copy is what will be opened. Raises `BackupUnusable`."""
+    source = folder / item.path
+    try:
+        copy_file(source, target, within=folder, size_bytes=item.size_bytes, moved=moved)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise errors.BackupUnusable(folder, f"{item.path} is missing") from error
+    except OSError as error:
+        if error.filename != str(source):
+            raise  # The copy cannot be written.
+        raise errors.BackupUnusable(folder, f"{item.path}: {error.strerror or error}") from error
+    if replace(described(target), path=item.path) != item:
+        raise errors.BackupUnusable(folder, f"{item.path} has changed since the backup")
+
+
+def described(path: Path) -> BackupFile:
+    """Return the manifest entry of a file that is not open anywhere."""
     digest, size = sha256(), 0
     with open_file(path) as file:
         for piece in _pieces(file, lambda _: None):
             digest.update(piece)
             size += len(piece)
-    return BackupFile(path=path.relative_to(root).as_posix(), size_bytes=size, sha256=digest.hexdigest())
+    return BackupFile(path=path.name, size_bytes=size, sha256=digest.hexdigest())
 
 
 def _pieces(file: BinaryIO, moved: Moved) -> Iterator[bytes]:
@@ -169,10 +181,10 @@ def publish(temporary: Path, final: Path, *, of: str | None = None) -> None:
 
     Raises `BackupRefused` if the name is in use by now.
     """
-    replace = of is not None and (final / BACKUP_FILE).exists()
-    if replace:
+    replaces = of is not None and (final / BACKUP_FILE).exists()
+    if replaces:
         require_free(final, of=of)
     try:
-        publish_folder(temporary, final, replace=replace)
+        publish_folder(temporary, final, replace=replaces)
     except FileExistsError as error:
         raise errors.BackupRefused(final, "another program has created files there meanwhile") from error

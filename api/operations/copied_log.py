@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from mnemolog.domain import errors
-from mnemolog.domain.chain import Finding, Kind
+from mnemolog.domain.chain import Kind
 from mnemolog.infra.keys.engine import KeysEngine
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.open import open_log
@@ -38,7 +38,11 @@ def verify_copy(
         found = verify(log, witnesses=witnesses, contents=contents, progress=progress)
     except errors.KeysMissing as error:
         raise errors.LogDamaged(f"the keys do not open the content of {what}: {error.why}; {outcome}") from error
-    require_as_recorded(found.findings, what=what, outcome=outcome)
+    damage = [finding for finding in found.findings if finding.kind not in _AS_RECORDED]
+    if damage:
+        text = f"{what} does not verify: {damage[0].kind.value}: {damage[0].detail}"
+        more = f"; and {len(damage) - 1} more" if len(damage) > 1 else ""
+        raise errors.LogDamaged(f"{text}{more}; {outcome}", position=damage[0].position)
     return found
 
 
@@ -56,12 +60,3 @@ def opened_copy(folder: Path, *, what: str, outcome: str, keys: KeysEngine | Non
         yield log
     finally:
         log.close()
-
-
-def require_as_recorded(findings: Iterable[Finding], *, what: str, outcome: str) -> None:
-    """Raise `LogDamaged` for findings that show that events of the log were changed or lost."""
-    damage = [finding for finding in findings if finding.kind not in _AS_RECORDED]
-    if damage:
-        text = f"{what} does not verify: {damage[0].kind.value}: {damage[0].detail}"
-        more = f"; and {len(damage) - 1} more" if len(damage) > 1 else ""
-        raise errors.LogDamaged(f"{text}{more}; {outcome}", position=damage[0].position)

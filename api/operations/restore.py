@@ -5,19 +5,19 @@ Until that rename the folder does not exist: a restore that is killed has restor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Final, Literal, get_args
+from typing import Final
 
 from mnemolog.application.tokens import revoke, tokens_of
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.head import Head
-from mnemolog.domain.hints import Hint, again, remedy
+from mnemolog.domain.hints import Hint, again
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import StoreLayout
@@ -28,29 +28,21 @@ from mnemolog.infra.embedding import make_encoder
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.keys.keys_file import KEYS_FILE, PARTS
 from mnemolog.infra.log.open import keys_of, open_log
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.runtime.atomic_files import temporary_folder
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.paths import local_path
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import restore_keys
 from mnemolog.operations.backup_manifest import BackupManifest
-from mnemolog.operations.copied_log import opened_copy, require_as_recorded, verify_copy
-from mnemolog.projections.health.verify import Witness, quick_verify
-from mnemolog.projections.health.witnesses import witnesses_of
+from mnemolog.operations.copied_log import opened_copy, verify_copy
+from mnemolog.projections.health.verify import Witness
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.sql.opening import open_snapshots
 
-Check = Literal["full", "quick"]
-CHECKS: Final[tuple[Check, ...]] = get_args(Check)
 _TEMPORARY: Final = "restore"
 _NOT_DONE: Final = "nothing was restored"
-_QUICK: Final = Hint(
-    "The quick check compared every file with backup.json, and the end of the log with its witnesses. It did not look "
-    "at the digest of each event, the pages of log.db, and whether the keys open the content: ",
-    remedy("verify", contents=True),
-    " does.",
-)
 _NO_KEYS: Final = (
     f"The content of this log is encrypted, and its keys are not restored: put {KEYS_FILE} into the folder, or restore "
     "into another one with `keys`, the folder that has them. Until then no content can be read, and nothing recorded."
@@ -68,14 +60,12 @@ class RestoreReport(Result, frozen=True, kw_only=True):
     backup: str
     path: str
     dry_run: bool
-    check: Check
     log_id: str
     head: Position
     """The last position of the restored log. Events recorded after the backup are not in it."""
     digest: str
     created_at: datetime
     """When the backup was made."""
-    files: int
     bytes: int
     keys: bool
     """Whether content keys were restored with it."""
@@ -97,27 +87,23 @@ def restore_backup(
     keys: str | Path | None = None,
     erasures: Sequence[Erasure] = (),
     revoke_tokens: bool = False,
-    check: Check = "full",
     dry_run: bool = False,
     allow_network_filesystem: bool = False,
     progress: Progress | None = None,
 ) -> RestoreReport:
     """Restore the backup in the folder `backup` as a store in the new folder `path`.
 
-    The size and SHA-256 of every file are always compared with `backup.json`. Then the history is checked: `full`
-    verifies every digest and page, and with `keys` opens all content; `quick` looks at both ends, and the report
-    names what it did not look at. The manifests of the segments and `backup.json` are witnesses. `keys` is the folder
-    of the content keys (`MemoryStore.backup`), or that of the store which has them. `erasures` are the requests to
-    forget and the revoked tokens since the backup (`store.audit.erasures`), kept elsewhere: they are carried out before
-    the store can be opened, and requests need the keys. `revoke_tokens` revokes all tokens of a server. `dry_run` does
-    everything but the last rename, and needs as much disk space.
+    Size and SHA-256 of the log are compared with `backup.json`, which is also a witness of the history; every digest
+    and page is verified, and with `keys` all content is opened. `keys` is the folder of the content keys
+    (`MemoryStore.backup`), or that of the store which has them. `erasures` are the requests to forget and the revoked
+    tokens since the backup (`store.audit.erasures`), kept elsewhere: they are carried out before the store can be
+    opened, and requests need the keys. `revoke_tokens` revokes all tokens of a server. `dry_run` does everything but
+    the last rename, and needs as much disk space.
 
     Raises `BackupUnusable` for missing or changed files, `LogDamaged` if the history does not verify,
     `BackupRefused` if `path` exists and is not empty, `NetworkFilesystem`, `StoreNotWritable`,
     `StorageFull`: in all of these nothing was restored.
     """
-    if check not in CHECKS:
-        raise errors.InvalidInput("check", f"{check!r} is none of {', '.join(CHECKS)}")
     if keys is None and not all(item.token for item in erasures):
         raise errors.InvalidInput("erasures", "`erasures` needs `keys`: content is erased by destroying its keys")
     began, source, folder = perf_counter(), local_path("backup", backup), local_path("path", path)
@@ -129,7 +115,7 @@ def restore_backup(
             _copy(source, temporary, manifest, progress)
             if keys is not None:
                 restore_keys(local_path("keys", keys), temporary / KEYS_FILE, log_id=manifest.log_id)
-            notes = _settle(temporary, manifest, check=check, keys=keys is not None, progress=progress)
+            _verify(temporary, manifest, keys=keys is not None, progress=progress)
             if keys is not None:  # Again: their store may have forgotten something since.
                 for part in PARTS:
                     (temporary / (KEYS_FILE + part)).unlink(missing_ok=True)
@@ -145,75 +131,46 @@ def restore_backup(
         backup=str(source),
         path=str(folder),
         dry_run=dry_run,
-        check=check,
         log_id=manifest.log_id,
         head=manifest.head,
         digest=manifest.digest,
         created_at=manifest.created_at,
-        files=len(manifest.files),
-        bytes=sum(item.size_bytes for item in manifest.files),
+        bytes=manifest.log.size_bytes,
         keys=keys is not None,
         erasures=repeated.requested,
         tokens=tokens,
         revoked=repeated.revoked + revoked,
         notes=(
-            *notes,
             *((_NO_KEYS,) if manifest.needs_keys and keys is None else ()),
             *((_TOKENS,) if tokens and not erasures else ()),
         ),
         seconds=perf_counter() - began,
     )
-    structured_log.info("restore.done", backup=source, path=folder, head=report.head, check=check, dry_run=dry_run)
+    structured_log.info("restore.done", backup=source, path=folder, head=report.head, dry_run=dry_run)
     return report
 
 
 def _copy(backup: Path, folder: Path, manifest: BackupManifest, progress: Progress | None) -> None:
-    """Copy every file of the backup and check the copy, because the copy is what will be opened."""
-    total, done = sum(item.size_bytes for item in manifest.files), 0
+    done = 0
 
     def moved(size: int) -> None:
         nonlocal done
         done += size
         if progress is not None:
-            progress(min(done, total), total)
+            progress(done, manifest.log.size_bytes)
 
-    for item in manifest.files:
-        _copy_checked(backup, folder, item, moved)
-
-
-def _copy_checked(backup: Path, folder: Path, item: manifests.BackupFile, moved: Callable[[int], None]) -> None:
-    try:
-        source, target = backup / item.path, folder / item.path
-        manifests.copy_file(source, target, within=backup, size_bytes=item.size_bytes, moved=moved)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise errors.BackupUnusable(backup, f"{item.path} is missing") from error
-    except OSError as error:
-        if error.filename != str(source):
-            raise  # The copy cannot be written.
-        raise errors.BackupUnusable(backup, f"{item.path}: {error.strerror or error}") from error
-    if manifests.described(folder, folder / item.path) != item:
-        raise errors.BackupUnusable(backup, f"{item.path} has changed since the backup")
+    manifests.copy_described(manifest.log, backup, folder / LOG_FILE, moved=moved)
 
 
-def _settle(
-    folder: Path, manifest: BackupManifest, *, check: Check, keys: bool, progress: Progress | None
-) -> tuple[str, ...]:
-    """Verify the history, after all files are in place and before the store can be opened.
-
-    Return what to know about it: what a quick check did not look at.
-    """
+def _verify(folder: Path, manifest: BackupManifest, *, keys: bool, progress: Progress | None) -> None:
+    """Verify the history, after all files are in place and before the store can be opened."""
     what = "the log in the backup"
     opening = keys_of(folder, log_id=manifest.log_id, address=None) if keys else None
     with opened_copy(folder, what=what, outcome=_NOT_DONE, keys=opening) as log:
         if log.log_id != manifest.log_id:
             raise errors.BackupUnusable(folder, f"its log is {log.log_id}, backup.json says {manifest.log_id}")
-        witnesses = [*witnesses_of(folder, log)]
-        witnesses.append(Witness(manifests.BACKUP_FILE, Head(position=manifest.head, digest=manifest.digest)))
-        if check == "quick":
-            require_as_recorded(quick_verify(log, witnesses), what=what, outcome=_NOT_DONE)
-            return (_QUICK,)
-        verify_copy(log, what=what, outcome=_NOT_DONE, contents=keys, witnesses=witnesses, progress=progress)
-    return ()
+        witness = Witness(manifests.BACKUP_FILE, Head(position=manifest.head, digest=manifest.digest))
+        verify_copy(log, what=what, outcome=_NOT_DONE, contents=keys, witnesses=[witness], progress=progress)
 
 
 def _forget_again(folder: Path, erasures: Sequence[Erasure]) -> ReapplyReport:

@@ -198,7 +198,6 @@ class RemoteStore(_Recording, MemoryStore):
         target: str | Path | None = None,
         *,
         keys: str | Path | None = None,
-        with_projections: bool = False,
         replace: bool = False,
         progress: Progress | None = None,
     ) -> BackupReport:
@@ -208,7 +207,7 @@ class RemoteStore(_Recording, MemoryStore):
         """
         given = {"target": target, "keys": keys, "replace": replace or None}
         asked = {name: value for name, value in given.items() if value is not None}
-        report: BackupReport = self._call("backup", with_projections=with_projections, progress=progress, **asked)
+        report: BackupReport = self._call("backup", progress=progress, **asked)
         return report
 
 

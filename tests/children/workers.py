@@ -87,7 +87,7 @@ def wait_within(pipe: Connection, folder: str, work: str, temporary: str) -> Non
         signal.pause()
 
     if work == "restore":
-        restore._settle = wait  # type: ignore[assignment]
+        restore._verify = wait  # type: ignore[assignment]
         restore.restore_backup(f"{folder}-backup", f"{folder}-restored", keys=f"{folder}-keys")
     elif work == "copy":
         backup_keys.check = wait  # type: ignore[assignment]
@@ -95,7 +95,7 @@ def wait_within(pipe: Connection, folder: str, work: str, temporary: str) -> Non
     with MemoryStore.open(folder, model=None, read_only=work == "read") as store:
         if work == "backup":
             backup.verify_copy = wait  # type: ignore[assignment]
-            store.backup(f"{folder}-new", with_projections=True)
+            store.backup(f"{folder}-new")
         wait()
 
 

@@ -19,7 +19,7 @@ from mnemolog.forgetting.results import read_erasures
 from mnemolog.infra import sqlite as copying
 from mnemolog.infra.keys import sqlite_keys
 from mnemolog.infra.log.sqlite import engine as log_engine
-from mnemolog.operations import backup, backup_manifest, restore
+from mnemolog.operations import backup_manifest, restore
 from mnemolog.operations.known_backups import last_backup
 from mnemolog.projections.sql import checked_json
 from tests.support import HashEncoder
@@ -58,15 +58,10 @@ def nothing_left(parent, *names):
 
 
 def test_a_restored_backup_is_the_store_as_it_was(filled, tmp_path):
-    """Log, and on request views and vectors: nothing is embedded again. What was recorded later is not in it.
-
-    `backup.json` names every file, which are its owner's alone; nothing of locks, notes or write-ahead logs is in it.
-    """
+    """What was recorded later is not in it. `backup.json` names the log; both are their owner's alone."""
     before, seen, was = filled.head(), [], os.umask(0)
     try:
-        made = filled.backup(
-            tmp_path / "b", keys=tmp_path / "keys", with_projections=True, progress=lambda *so_far: seen.append(so_far)
-        )
+        made = filled.backup(tmp_path / "b", keys=tmp_path / "keys", progress=lambda *so_far: seen.append(so_far))
     finally:
         os.umask(was)
     assert len(seen) >= 2
@@ -74,40 +69,21 @@ def test_a_restored_backup_is_the_store_as_it_was(filled, tmp_path):
     assert seen[-1][0] == seen[-1][1]
     said = json.loads((tmp_path / "b" / "backup.json").read_bytes())["manifest"]
     assert said["head"] == made.head
-    files = below(tmp_path / "b")
-    assert sorted(item["path"] for item in said["files"]) == [name for name in files if name != "backup.json"]
-    assert {"log.db", "projections/views.db", "projections/embeddings.db"} <= set(files)
-    assert not [name for name in files for part in (".lock", "-wal", "-shm", "-seal") if part in name]
+    assert [item["path"] for item in said["files"]] == ["log.db"]
+    assert below(tmp_path / "b") == ["backup.json", "log.db"]
     for path in [tmp_path / "b", *(tmp_path / "b").rglob("*")]:
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
     filled.record("trip", "user", "this came later")
     restored = restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys")
     assert (made.head, made.digest) == (restored.head, restored.digest) == (before.position, before.digest)
-    assert made.left_out == () == restored.notes
-    encoder = HashEncoder()
-    with MemoryStore.open(tmp_path / "r", model=encoder, background=False) as again:
+    assert made.notes == () == restored.notes
+    with MemoryStore.open(tmp_path / "r", model=HashEncoder(), background=False) as again:
         assert again.head() == before
-        assert again.status().views.state == "current"
         found = again.recall("lighthouse number 7", mode="vector", k=1)
         assert found.hits[0].text == "we saw lighthouse number 7"
-        assert encoder.texts_encoded == 1  # The query.
         assert again.session("trip").record("user", "on it goes").position == before.position + 1
         assert again.verify().sound
     assert nothing_left(tmp_path, "memory", "b", "keys", "r")
-
-
-def test_a_damaged_index_is_left_out_with_its_reason(filled, tmp_path):
-    """It is no reason to have no backup."""
-    filled.close()
-    views = filled.path / "projections" / "views.db"
-    views.write_bytes(b"no database at all")
-    with MemoryStore.open(filled.path, model=None) as store:
-        made = store.backup(tmp_path / "b", keys=tmp_path / "keys", with_projections=True)
-    assert [line.partition(":")[0] for line in made.left_out] == ["projections/views.db"]
-    assert "projections/views.db" not in below(tmp_path / "b")
-    restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys")
-    with MemoryStore.open(tmp_path / "r", model=None) as again:
-        assert len(again.turns("trip")) == 20
 
 
 def test_a_backup_that_was_changed_is_refused_and_nothing_is_left(filled, tmp_path):
@@ -128,15 +104,14 @@ def test_a_backup_that_was_changed_is_refused_and_nothing_is_left(filled, tmp_pa
         (tmp_path / "changed" / name).unlink()
         if content is not None:
             (tmp_path / "changed" / name).write_bytes(content)
-        for check in ("full", "quick"):
-            with pytest.raises(wanted) as caught:
-                restore_backup(tmp_path / "changed", tmp_path / "r", check=check)
-            assert caught.value.hint
+        with pytest.raises(wanted) as caught:
+            restore_backup(tmp_path / "changed", tmp_path / "r")
+        assert caught.value.hint
         assert nothing_left(tmp_path, "memory", "b", "changed")
         shutil.rmtree(tmp_path / "changed")
 
 
-def test_a_history_that_does_not_hold_is_refused_by_the_full_check(filled, tmp_path):
+def test_a_history_that_does_not_hold_is_refused(filled, tmp_path):
     """A chain that was broken before the backup was made has the checksums of a good file."""
     filled.backup(tmp_path / "b")
     log = tmp_path / "b" / "log.db"
@@ -146,15 +121,13 @@ def test_a_history_that_does_not_hold_is_refused_by_the_full_check(filled, tmp_p
     connection.execute("UPDATE events SET recorded_at = recorded_at + 1 WHERE position = 3")
     connection.execute(sql)
     connection.close()
-    files = (backup_manifest.described(log.parent, log),)
+    files = (backup_manifest.described(log),)
     as_made = msgspec.structs.replace(backup_manifest.read(tmp_path / "b"), files=files)
     (tmp_path / "b" / "backup.json").write_bytes(checked_json.encode(as_made))
     with pytest.raises(mnemolog.LogDamaged) as caught:
         restore_backup(tmp_path / "b", tmp_path / "r")
     assert caught.value.position == 3
     assert nothing_left(tmp_path, "memory", "b")
-    looked = restore_backup(tmp_path / "b", tmp_path / "r", check="quick")
-    assert "did not look at the digest of each event, the pages of log.db" in looked.notes[0]
 
 
 def test_folders_that_are_not_free_are_refused_and_left_as_they_are(filled, tmp_path):
@@ -264,7 +237,7 @@ def test_keys_of_another_log_or_in_the_same_place_are_refused(filled, tmp_path):
 
 @pytest.mark.log_file
 def test_a_backup_that_fails_anywhere_leaves_no_backup(filled, tmp_path, monkeypatch):
-    """At the first database, at the second, at the log, at the keys."""
+    """At the log, at the keys."""
     real, calls = copying.copy_database, []
 
     def failing(fail_at):
@@ -276,17 +249,16 @@ def test_a_backup_that_fails_anywhere_leaves_no_backup(filled, tmp_path, monkeyp
                 raise mnemolog.StorageFull(target)
             real(source, target, **options)
 
-        monkeypatch.setattr(backup, "copy_database", copy)
         monkeypatch.setattr(log_engine, "copy_database", copy)
         monkeypatch.setattr(sqlite_keys, "copy_database", copy)
 
-    for number in range(1, 5):
+    for number in (1, 2):
         failing(number)
         with pytest.raises(mnemolog.StorageFull):
-            filled.backup(tmp_path / "b", keys=tmp_path / "keys", with_projections=True)
+            filled.backup(tmp_path / "b", keys=tmp_path / "keys")
         assert not (tmp_path / "b").exists()
         assert nothing_left(tmp_path, "memory", "keys")
-    assert calls == ["views.db", "embeddings.db", "log.db", "keys.db"]  # Indexes first, log last, keys behind it.
+    assert calls == ["log.db", "keys.db"]  # Behind it: no key that it needs is missing.
 
 
 def test_a_restore_that_fails_anywhere_leaves_no_store(filled, tmp_path, monkeypatch):
@@ -296,33 +268,12 @@ def test_a_restore_that_fails_anywhere_leaves_no_store(filled, tmp_path, monkeyp
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    for name in ("_copy", "_settle"):
+    for name in ("_copy", "_verify"):
         with monkeypatch.context() as patched:
             patched.setattr(restore, name, fail)
             with pytest.raises(mnemolog.StorageFull):
                 restore_backup(tmp_path / "b", tmp_path / "r")
         assert nothing_left(tmp_path, "memory", "b")
-
-
-def test_no_index_in_a_backup_has_read_more_than_its_log(filled, tmp_path, monkeypatch):
-    """Whatever is recorded and indexed between the copies: the log comes last."""
-    real, number = copying.copy_database, iter(range(100))
-
-    def copy(source, target, **options):
-        filled.record("trip", "user", f"recorded between copies {next(number)}")
-        filled.admin.catch_up_views()
-        filled.admin.catch_up_vectors()
-        real(source, target, **options)
-
-    monkeypatch.setattr(backup, "copy_database", copy)
-    monkeypatch.setattr(log_engine, "copy_database", copy)
-    filled.backup(tmp_path / "b", keys=tmp_path / "keys", with_projections=True)
-    restore_backup(tmp_path / "b", tmp_path / "r", check="quick", keys=tmp_path / "keys")
-    with MemoryStore.open(tmp_path / "r", model=HashEncoder(), background=False) as again:
-        status = again.status()
-        assert status.warnings == ()
-        assert status.views.state == "behind"
-        assert again.recall("recorded between copies", k=5).legs == ("text", "vector")
 
 
 @pytest.mark.log_file
@@ -352,7 +303,7 @@ def test_the_command_line_backs_up_and_restores(filled, tmp_path, run):
     looked = run("restore", tmp_path / "b", tmp_path / "r", "--dry-run")
     assert (looked.returncode, "would restore" in looked.stdout) == (0, True)
     assert nothing_left(tmp_path, "memory", "b")
-    done = run("restore", tmp_path / "b", tmp_path / "r", "--check", "quick", "--json")
+    done = run("restore", tmp_path / "b", tmp_path / "r", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["digest"] == filled.head().digest
     with MemoryStore.open(tmp_path / "r", model=None) as store:
@@ -493,12 +444,11 @@ def hits_below(folder, words=WORDS):
     return [path.relative_to(folder).as_posix() for path in files if any(word in path.read_bytes() for word in wanted)]
 
 
-def test_a_backup_without_projections_holds_no_clear_text_and_answers_everything_with_its_keys_only(filled, tmp_path):
+def test_a_backup_holds_no_clear_text_and_answers_everything_with_its_keys_only(filled, tmp_path):
     """Whoever has only the folder reads nothing of what was said. Projections are rebuilt."""
     fill_with_words(filled)
     assert hits_below(filled.path)
     made = filled.backup(tmp_path / "b", keys=tmp_path / "keys")
-    assert not made.with_projections
     assert hits_below(tmp_path / "b") == []
     assert below(tmp_path / "b") == ["backup.json", "log.db"]
     assert restore_backup(tmp_path / "b", tmp_path / "closed").notes
@@ -516,21 +466,6 @@ def test_a_backup_without_projections_holds_no_clear_text_and_answers_everything
         restored.admin.catch_up_vectors()
         assert restored.status().warnings == ()
         assert restored.recall("lighthouse number 7", mode="vector", k=1).hits[0].text == "we saw lighthouse number 7"
-
-
-def test_a_backup_with_projections_says_that_they_are_clear_text(filled, tmp_path, run):
-    """In its report, in `backup.json`, on the command line."""
-    fill_with_words(filled)
-    made = filled.backup(tmp_path / "b", keys=tmp_path / "keys", with_projections=True)
-    assert made.with_projections
-    assert "clear text" in made.notes[0]
-    assert json.loads((tmp_path / "b" / "backup.json").read_bytes())["manifest"]["with_projections"] is True
-    assert "projections/views.db" in hits_below(tmp_path / "b")
-    said = run("backup", filled.path, tmp_path / "b2", "--with-projections")
-    assert (said.returncode, "clear text" in said.stdout) == (0, True)
-    quiet = run("backup", filled.path, tmp_path / "b3")
-    assert (quiet.returncode, "clear text" in quiet.stdout) == (0, False)
-    assert json.loads((tmp_path / "b3" / "backup.json").read_bytes())["manifest"]["with_projections"] is False
 
 
 def contents_of(*folders):
@@ -650,7 +585,7 @@ def test_older_keys_do_not_replace_a_copy_that_another_backup_needs(filled, tmp_
     restore_backup(tmp_path / "late", tmp_path / "r", keys=tmp_path / "keys")
 
 
-def test_a_restore_opens_the_content_with_the_keys_and_the_quick_check_says_that_it_does_not(filled, tmp_path):
+def test_a_restore_opens_the_content_with_the_keys(filled, tmp_path):
     """Keys that lack a later session are found before the store gets its name."""
     filled.backup(tmp_path / "early", keys=tmp_path / "early keys")
     filled.start_session("later", title="a title of its own")
@@ -658,9 +593,7 @@ def test_a_restore_opens_the_content_with_the_keys_and_the_quick_check_says_that
     with pytest.raises(mnemolog.LogDamaged, match="nothing was restored"):
         restore_backup(tmp_path / "late", tmp_path / "r", keys=tmp_path / "early keys")
     assert not (tmp_path / "r").exists()
-    looked = restore_backup(tmp_path / "late", tmp_path / "r", keys=tmp_path / "early keys", check="quick")
-    assert "whether the keys open the content" in looked.notes[0]
-    assert restore_backup(tmp_path / "late", tmp_path / "r2", keys=tmp_path / "keys").notes == ()
+    assert restore_backup(tmp_path / "late", tmp_path / "r", keys=tmp_path / "keys").notes == ()
 
 
 def test_an_event_that_cannot_be_decoded_is_backed_up_and_restored_as_it_was_recorded(filled, tmp_path):

@@ -118,8 +118,7 @@ def special_file(rng: Random, scene: Scene, root: Path) -> str:
             "views.db",
             "snapshots.db-seal",
         )
-        prefix = next(iter(sorted(path.name[:16] for path in root.glob("projections/vectors/*-0001"))), "0" * 16)
-        path = rng.choice(places) / rng.choice([*names, f".{prefix}.lock", f".{prefix}.holder.json"])
+        path = rng.choice(places) / rng.choice(names)
     return f"{path.relative_to(scene.place)}: {put_special(rng, scene, path)}"
 
 
@@ -162,15 +161,6 @@ def _listen(path: Path) -> None:
         made.bind(path.name)  # The whole path may be too long for a socket.
 
 
-def linked_folder(rng: Random, scene: Scene, root: Path) -> str:
-    """Replace a folder by a symbolic link to another one of the same content, which is not ours."""
-    path = rng.choice([path for path in sorted(root.rglob("*")) if path.is_dir()])
-    twin = scene.beside / "twin" / path.relative_to(root)
-    shutil.rmtree(path)
-    path.symlink_to(twin if twin.is_dir() and rng.random() < 0.8 else scene.above)
-    return f"{path.relative_to(scene.place)} is a link to a folder"
-
-
 def bytes_of_file(rng: Random, scene: Scene, root: Path) -> str:
     """Give a file another size or other bytes."""
     path = rng.choice([path for path in sorted(root.rglob("*")) if path.is_file() and path.name != "log.db"])
@@ -182,11 +172,6 @@ def bytes_of_file(rng: Random, scene: Scene, root: Path) -> str:
         made = {"empty": b"", "noise": rng.randbytes(5_000), "deep": DEEP, "not UTF-8": b'{"sha256": "\xff"}'}
         path.write_bytes(made.get(kind, data[: len(data) // 2]))
     return f"{path.relative_to(scene.place)}: {kind}"
-
-
-def document(rng: Random, scene: Scene, root: Path) -> str:
-    """Change a field of a document, and give it the right checksum."""
-    return json_file(rng, rng.choice([path for path in sorted(root.rglob("*.json")) if path.is_file()]))
 
 
 def json_file(rng: Random, path: Path) -> str:
@@ -231,40 +216,6 @@ def _places(value: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
     for key, child in list(items):
         yield f"{path}.{key}", value, key
         yield from _places(child, f"{path}.{key}")
-
-
-def manifest_name(rng: Random, scene: Scene, root: Path) -> str:
-    """Have the manifest of a segment name a file outside of it, with its right size and checksum."""
-    path = rng.choice(sorted(root.rglob("projections/vectors/*/*/manifest.json")))
-    outside = rng.choice([scene.above / "keys.db", scene.store / "keys.db", scene.beside / "notes.txt"])
-    data = outside.read_bytes() if outside.exists() else b""
-    name = rng.choice(
-        [str(outside), os.path.relpath(outside, path.parent), "../../../../keys.db", "sub/keys.db", ".", ""]
-    )
-    value = json.loads(path.read_bytes())["manifest"]
-    value["files"][name] = {"sha256": sha256(data).hexdigest(), "size_bytes": len(data)}
-    write_checked(path, value)
-    return f"{path.parent.name}: names {name!r}"
-
-
-def segment_file(rng: Random, scene: Scene, root: Path) -> str:
-    """Change a file of a segment, and give it the right size and digest in the manifest."""
-    path = rng.choice(sorted(root.rglob("projections/vectors/*/*/manifest.json")))
-    value = json.loads(path.read_bytes())["manifest"]
-    name = rng.choice([name for name in sorted(value["files"]) if name != "vectors.q12"])
-    file = path.parent / name
-    data = bytearray(file.read_bytes())
-    if rng.random() < 0.6 and len(data) >= 8:
-        for _ in range(rng.randrange(1, 4)):
-            number = rng.choice([0, 1, 2**31, 2**40, 2**62, 2**63, 2**64 - 1])
-            at = rng.randrange(min(len(data), 4_096) // 8) * 8 + rng.choice([0, 4])
-            data[at : at + 8] = number.to_bytes(8, "little")
-    else:
-        data = bytearray(rng.choice([b"", rng.randbytes(len(data)), data[: len(data) // 2], data * 2]))
-    file.write_bytes(data)
-    value["files"][name] = {"sha256": sha256(data).hexdigest(), "size_bytes": len(data)}
-    write_checked(path, value)
-    return f"{path.parent.name}/{name}: other bytes with the right digest"
 
 
 def foreign_schema(path: Path, table: str, number: int) -> str | None:
@@ -349,10 +300,7 @@ def of_backup(change: Callable[[Random, Scene, Path], str]) -> Change:
 
 
 BACKUP_CHANGES: dict[str, Change] = {
-    **{
-        change.__name__: of_backup(change)
-        for change in (special_file, linked_folder, bytes_of_file, document, manifest_name, segment_file)
-    },
+    **{change.__name__: of_backup(change) for change in (special_file, bytes_of_file)},
     "keys_note": keys_note,
     "backup_name": backup_name,
     "backup_json": lambda rng, scene: json_file(rng, scene.backup / "backup.json"),

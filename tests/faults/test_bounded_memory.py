@@ -38,7 +38,7 @@ OPERATIONS = {
     "verify --contents": lambda store, folder: store.verify(contents=True),
     "doctor": lambda store, folder: store.admin.doctor(),
     "doctor --deep": lambda store, folder: store.admin.doctor(deep=True),
-    "backup": lambda store, folder: store.backup(folder / "backup", keys=folder / "keys", with_projections=True),
+    "backup": lambda store, folder: store.backup(folder / "backup", keys=folder / "keys"),
     "restore": lambda store, folder: restore_backup(folder / "backup", folder / "restored", keys=folder / "keys"),
     "export": lambda store, folder: store.audit.export(folder / "log.jsonl"),
     "verify an export": lambda store, folder: verify_export(folder / "log.jsonl"),

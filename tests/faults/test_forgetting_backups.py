@@ -14,8 +14,7 @@ from mnemolog.operations import backup, backup_keys, backup_manifest, moving, re
 from tests.postgres import put_log_in_postgres
 
 STEPS = (
-    *((backup._Backup, name) for name in ("copy_projections", "finish")),
-    *((backup, name) for name in ("verify_copy", "publish_keys", "remember_backup")),
+    *((backup, name) for name in ("_write_manifest", "verify_copy", "publish_keys", "remember_backup")),
     *((backup_keys, name) for name in ("check", "replace_file")),
     *((EventLog, "copy_to"), (SqliteKeys, "wipe"), (backup_manifest, "publish")),
 )
@@ -71,7 +70,7 @@ def test_what_is_forgotten_before_a_backup_ends_cannot_be_read_from_it(
             for session in (*sessions, "stays"):
                 store.session(session).record("user", f"the quokka of {session} sleeps")
             times = partial(rng.randint, 0, 2) if number else lambda: 2
-            back_up = partial(store.backup, here / "b", keys=keys, with_projections=True)
+            back_up = partial(store.backup, here / "b", keys=keys)
             gone, made = forgotten_within(store, other, sessions, monkeypatch, times, back_up)
         assert number or len(gone) >= 2 * len(STEPS)
         assert [path.name for path in keys.glob("*.db")] == [Path(made.keys).name]

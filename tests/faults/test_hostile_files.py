@@ -70,7 +70,7 @@ def _make(place: Path, *, encrypt: bool) -> None:
         quarantine.add(unused, reason="a test")
         store.audit.export(place / "export.jsonl")
         keys = {"keys": place / "keys"} if encrypt else {}
-        store.backup(place / "backup", with_projections=True, **keys)
+        store.backup(place / "backup", **keys)
         (place / "keys").mkdir(exist_ok=True)
 
 
@@ -81,11 +81,11 @@ def opened(folder: Path, **how):
 # What is done with what is hostile
 
 
-def use_backup(scene: Scene, rng: Random, raw: list[str]) -> None:
+def use_backup(scene: Scene, raw: list[str]) -> None:
     restored = scene.out / "restored"
     keys = {"keys": scene.keys} if (scene.keys / "keys.json").is_symlink() or any(scene.keys.iterdir()) else {}
     try:
-        restore_backup(scene.backup, restored, check=rng.choice(["full", "quick"]), **keys)
+        restore_backup(scene.backup, restored, **keys)
         with opened(restored) as store:
             store.recall("tea")
             store.status()
@@ -96,7 +96,7 @@ def use_backup(scene: Scene, rng: Random, raw: list[str]) -> None:
             raw.append(repr(error))
 
 
-def use_export(scene: Scene, rng: Random, raw: list[str]) -> None:
+def use_export(scene: Scene, raw: list[str]) -> None:
     for target in (scene.out / "imported", scene.store):
         try:
             import_log(scene.export, target)
@@ -122,7 +122,7 @@ def outcome(sound: dict[str, Path], root: Path, use: Callable, name: str, seed: 
     said = "nothing"
     try:
         said = USES[use][name](rng, scene)
-        use(scene, rng, raw)
+        use(scene, raw)
     except Exception as error:
         raw.append(f"raw error {error!r:.300}")
         if os.environ.get("HOSTILE_RAISE"):

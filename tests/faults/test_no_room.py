@@ -191,7 +191,7 @@ def require_whole(folder, other, *, done, what):
             operation(store, other)
         shutil.rmtree(other / "backup", ignore_errors=True)
         backup(store, other)
-        restore_backup(other / "backup", other / "restored", check="quick")
+        restore_backup(other / "backup", other / "restored")
         found = store.recall("turn 7 of it", k=3)
         assert found.legs == ("text", "vector"), what
         assert len(store.turns("trip", limit=1_000)) == TURNS + 101, what
