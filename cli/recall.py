@@ -13,15 +13,12 @@ import msgspec
 import typer
 
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.audit.context_audit import AuditedContext
-from mnemolog.audit.recall_audit import AuditedRecall
 from mnemolog.audit.receipt_audit import LIMIT, AuditedReceipt, ReceiptAudit, Verdict
 from mnemolog.cli import output
 from mnemolog.cli.app import (
     EXIT_FAILED,
     RECEIPTS_VARIABLE,
     AsJson,
-    Group,
     ModelName,
     Store,
     StoreCommand,
@@ -54,12 +51,8 @@ TEXT_INDENT: Final = "   │ "
 BEFORE_PHRASE: Final = 40
 """Characters that are shown before a phrase."""
 _BY: Final = {TEXT: "by words", VECTOR: "by meaning"}
-_SAME_TURNS: Final = {AuditedRecall: "another order", AuditedContext: "the same turns, in another text"}
+_SAME_TURNS: Final = {"recall": "another order", "context": "the same turns, in another text"}
 _COLOURS: Final = {Verdict.REPRODUCES: "green", Verdict.DIFFERS: "red", Verdict.UNKNOWN: "yellow"}
-
-
-audit = typer.Typer(cls=Group, help="Repeat earlier recalls and contexts and compare them.")
-app.add_typer(audit, name="audit")
 
 
 Query = Annotated[str, typer.Argument(metavar="QUERY", help="What to look for, in plain words.")]
@@ -102,11 +95,6 @@ Receipt = Annotated[
         "--receipt/--no-receipt", envvar=RECEIPTS_VARIABLE, help="Record query and answer in the log, for audits."
     ),
 ]
-ReceiptsSince = Annotated[
-    datetime | None, typer.Option(metavar="TIME", parser=given_time, help="Receipts of this time or later.")
-]
-ReceiptsAfter = Annotated[Any, typer.Option(metavar=WHEN, parser=position_or_time, help="Receipts recorded after it.")]
-ReceiptsLimit = Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of receipts.")]
 Modes = Annotated[str, typer.Option("--mode", help="hybrid, vector or text.")]
 
 
@@ -254,51 +242,27 @@ def find(
     output.answer(page, show, as_json=as_json)
 
 
-@audit.command("recalls", cls=StoreCommand)
-def recalls(
+@app.command("audit", cls=StoreCommand)
+def audit(
     store: Store,
-    since: ReceiptsSince = None,
-    after: ReceiptsAfter = "0",
-    limit: ReceiptsLimit = LIMIT,
+    since: Annotated[
+        datetime | None, typer.Option(metavar="TIME", parser=given_time, help="Receipts of this time or later.")
+    ] = None,
+    after: Annotated[
+        Any, typer.Option(metavar=WHEN, parser=position_or_time, help="Receipts recorded after it.")
+    ] = "0",
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of receipts.")] = LIMIT,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
 ) -> None:
-    """Repeat every receipt's recall, as of its head and now. Exit status 1 if one does not reproduce.
+    """Repeat every receipt's recall or context, as of its head and now. Exit status 1 if one does not reproduce.
 
-    Example: mnemolog audit recalls memory/ --since 2026-11-01
+    Example: mnemolog audit memory/ --since 2026-11-01
     """
     with store_with_model(store, model) as opened, bar("auditing") as progress:
-        answer = opened.audit.recalls(since=since, after=after, limit=limit, progress=progress)
-    _print_audit(answer, answer.recalls, as_json=as_json)
-
-
-@audit.command("contexts", cls=StoreCommand)
-def contexts(
-    store: Store,
-    since: ReceiptsSince = None,
-    after: ReceiptsAfter = "0",
-    limit: ReceiptsLimit = LIMIT,
-    model: ModelName = DEFAULT_MODEL,
-    as_json: AsJson = False,
-) -> None:
-    """Build the context of every receipt again, as of its head and now. Exit status 1 if one does not reproduce.
-
-    Example: mnemolog audit contexts memory/ --since 2026-11-01
-    """
-    with store_with_model(store, model) as opened, bar("auditing") as progress:
-        answer = opened.audit.contexts(since=since, after=after, limit=limit, progress=progress)
-    _print_audit(answer, answer.contexts, as_json=as_json)
-
-
-def _print_audit(
-    audit: ReceiptAudit,
-    receipts: Sequence[AuditedReceipt],
-    *,
-    as_json: bool,
-) -> None:
-    """Print an audit, and exit with a failure if a receipt does not reproduce."""
-    output.answer(audit, partial(_show_audit, receipts=receipts), as_json=as_json)
-    if not audit.sound:
+        found = opened.audit.receipts(since=since, after=after, limit=limit, progress=progress)
+    output.answer(found, _show_audit, as_json=as_json)
+    if not found.sound:
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -393,18 +357,18 @@ def _show_neighbours(out: Terminal, turns: Sequence[Turn], *, full: bool) -> Non
         out.text((who, "dim"), text=turn.text, full=full, style="dim")
 
 
-def _show_audit(audit: ReceiptAudit, receipts: Sequence[AuditedReceipt]) -> None:
+def _show_audit(audit: ReceiptAudit) -> None:
     """Print the verdict on every receipt, and how today's answer would differ."""
     out = console()
-    for item in receipts:
+    for item in audit.receipts:
         _show_verdict(out, item)
     out.line(
-        f"{counted(len(receipts), 'receipt')}: {audit.reproduced:,} reproduce, {audit.differing:,} do not, "
+        f"{counted(len(audit.receipts), 'receipt')}: {audit.reproduced:,} reproduce, {audit.differing:,} do not, "
         f"{audit.unknown:,} cannot be told; {audit.changed_today:,} would differ today",
         style="dim",
     )
     if audit.more:
-        out.line(f"more receipts: --after {receipts[-1].position}", style="dim")
+        out.line(f"more receipts: --after {audit.receipts[-1].position}", style="dim")
 
 
 def _show_verdict(out: Terminal, item: AuditedReceipt) -> None:
@@ -421,4 +385,4 @@ def _show_today(out: Terminal, item: AuditedReceipt) -> None:
     elif item.would_differ_today:
         came, went = (", ".join(f"@{position}" for position in turns) for turns in (item.came, item.went))
         parts = [f"{came} came" if came else "", f"{went} went" if went else ""]
-        out.line(f"   would differ today: {'; '.join(filter(None, parts)) or _SAME_TURNS[type(item)]}")
+        out.line(f"   would differ today: {'; '.join(filter(None, parts)) or _SAME_TURNS[item.kind]}")

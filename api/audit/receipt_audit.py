@@ -1,24 +1,38 @@
-"""What audits of receipts share: which receipts are repeated, the verdict on each, and how often each was given."""
+"""Audit receipts: repeat each recall, and build each context again, as of its head and as of now."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
-from mnemolog.domain.clock import UtcTime
-from mnemolog.domain.events import RECALLS_STREAM, ContextServed, Event, RecallServed, RecordedEvent, TurnRecorded
+from mnemolog.domain.clock import UtcTime, to_datetime
+from mnemolog.domain.events import (
+    RECALLS_STREAM,
+    ContextServed,
+    Forgotten,
+    RecallServed,
+    RecordedEvent,
+    TurnRecorded,
+)
 from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.result import Result
 from mnemolog.forgetting import history as forgetting_record
+from mnemolog.projections.context.receipts import digest_of
+from mnemolog.projections.context.rendering import FORMAT
+from mnemolog.projections.context.service import Contexts
+from mnemolog.projections.context.token_counting import Tokenizer, counter_of
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.recall.answer import Recall
+from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.question import VECTOR
+from mnemolog.projections.recall.ranking import Page
+from mnemolog.projections.recall.receipts import question_of, question_today, recall_of
+from mnemolog.projections.recall.service import Basis, Recalls, basis_of
 
 NO_ANSWER: Final = (
     errors.InvalidInput,
@@ -28,8 +42,11 @@ NO_ANSWER: Final = (
     errors.StorageFull,
 )
 """Errors that leave a receipt without a verdict."""
-LIMIT = 1_000
+LIMIT: Final = 1_000
 """Default number of receipts that one audit repeats."""
+SCORES_DIFFER_MAX: Final = 0.002
+"""How much a score of a recall with vectors may differ when it is repeated: other code or another processor rounds the
+vector of a question otherwise."""
 
 
 class Verdict(StrEnum):
@@ -47,13 +64,20 @@ class AuditedReceipt(Result, frozen=True, kw_only=True):
 
     position: Position
     """Position of the receipt in the log."""
+    kind: Literal["recall", "context"]
     served_at: UtcTime
     query: str
+    session: str | None
+    """The session that was searched, or whose working memory a context has; None for none."""
     actor: str
     """Who asked; empty if none was given."""
     head: Position
     """The position that its answer refers to."""
-    verdict: Verdict
+    turns: tuple[Position, ...]
+    """The turns in the answer, best first; of a context those in the text, in its order."""
+    model: str | None
+    """Fingerprint of the model that answered; None if no vectors did."""
+    verdict: Verdict = Verdict.UNKNOWN
     why: str = ""
     """What differs, or why that is unknown."""
     would_differ_today: bool | None = None
@@ -69,6 +93,7 @@ class AuditedReceipt(Result, frozen=True, kw_only=True):
 class ReceiptAudit(Result, frozen=True, kw_only=True):
     """The results for receipts, in the order they were recorded."""
 
+    receipts: tuple[AuditedReceipt, ...]
     reproduced: int
     differing: int
     unknown: int
@@ -84,130 +109,201 @@ class ReceiptAudit(Result, frozen=True, kw_only=True):
         return self.differing == 0
 
 
-class Gone(NamedTuple):
+class _Gone(NamedTuple):
     """What was forgotten of a log, as far as audits of receipts need it."""
 
     receipts: int
-    """Receipts of the kind that is audited."""
     first: Position | None
     """The first event without its content; None if nothing was forgotten."""
     first_turn: Position | None
     """The first turn without its content; None if no turn was forgotten."""
 
 
-class Chosen(TypedDict):
-    """Which receipts are audited: those after position `after` that were recorded at `since` or later."""
-
-    since: Micros | None
-    after: int
-    limit: int
-    progress: Progress | None
-
-
-Served = TypeVar("Served", RecallServed, ContextServed)
-Audited = TypeVar("Audited", bound=AuditedReceipt)
-
-
-def audited_receipts(
+def audit_receipts(
     visible: VisibleEvents,
-    kind: type[Served],
-    audited: Callable[[RecordedEvent, Served, Gone], Audited],
-    **which: Unpack[Chosen],
-) -> tuple[tuple[Audited, ...], dict[str, Any]]:
-    """Return up to `limit` audited receipts of a kind, and the fields of their `ReceiptAudit`."""
-    limit, progress = which["limit"], which["progress"]
-    chosen = _chosen(visible, kind, since=which["since"], after=which["after"], limit=limit)
-    gone = _gone(visible, kind)
-    found: list[Audited] = []
-    for recorded in chosen[:limit]:
-        if isinstance(recorded.event, kind):
-            found.append(audited(recorded, recorded.event, gone))
+    contexts: Contexts,
+    *,
+    since: Micros | None,
+    after: int,
+    limit: int,
+    tokenizer: Tokenizer | None,
+    progress: Progress | None,
+) -> ReceiptAudit:
+    """Repeat up to `limit` receipts after position `after` that were recorded at `since` or later."""
+    chosen = _chosen(visible, since=since, after=after, limit=limit)
+    repeating, found = _Repeating(visible, contexts, tokenizer), list[AuditedReceipt]()
+    for recorded, served in chosen[:limit]:
+        found.append(repeating.audited(recorded, served))
         if progress is not None:
             progress(len(found), min(limit, len(chosen)))
     verdicts = [item.verdict for item in found]
-    return tuple(found), {
-        "reproduced": verdicts.count(Verdict.REPRODUCES),
-        "differing": verdicts.count(Verdict.DIFFERS),
-        "unknown": verdicts.count(Verdict.UNKNOWN),
-        "changed_today": sum(item.would_differ_today is True for item in found),
-        "forgotten": gone.receipts,
-        "more": len(chosen) > limit,
-    }
-
-
-def repeated(served: RecallServed, again: Callable[[], tuple[Recall, str]]) -> tuple[Verdict, str]:
-    """Return the verdict on a receipt, and why. `again` returns its answer now, and in words how it differs."""
-    try:
-        recall, difference = again()
-    except errors.InvalidInput as error:
-        return Verdict.UNKNOWN, f"this mnemolog cannot ask its question: {error}"
-    except errors.SessionError as error:
-        return Verdict.UNKNOWN, f"it asked about a session that the log did not have then: {error}"
-    except NO_ANSWER as error:
-        return Verdict.UNKNOWN, f"the vectors do not answer: {error}"
-    if not difference:
-        return Verdict.REPRODUCES, ""
-    before, now = served.reranker or "none", recall.reranker or "none"
-    if before != now:
-        return Verdict.UNKNOWN, f"the reranker was {before}, it is {now} now: {difference}"
-    return Verdict.DIFFERS, difference
-
-
-def with_today(
-    found: Audited,
-    served: RecallServed,
-    turns: Sequence[int],
-    today: Callable[[], tuple[Recall, Sequence[Position], bool]],
-) -> Audited:
-    """Add today's answer: `today` returns it, its turns, and whether it differs. `turns` were in the answer then.
-
-    The answer to a question with `as_of` never changes.
-    """
-    if served.as_of:
-        return replace(found, would_differ_today=False)
-    try:
-        recall, now, differs = today()
-    except NO_ANSWER as error:
-        return replace(found, today=str(error))
-    if served.model is not None and recall.model is None:
-        return replace(found, today=recall.unavailable_legs.get(VECTOR, "the vectors do not answer"))
-    return replace(
-        found,
-        would_differ_today=differs,
-        came=tuple(position for position in now if position not in set(turns)),
-        went=tuple(Position(position) for position in turns if position not in set(now)),
+    return ReceiptAudit(
+        receipts=tuple(found),
+        reproduced=verdicts.count(Verdict.REPRODUCES),
+        differing=verdicts.count(Verdict.DIFFERS),
+        unknown=verdicts.count(Verdict.UNKNOWN),
+        changed_today=sum(item.would_differ_today is True for item in found),
+        forgotten=repeating.gone.receipts,
+        more=len(chosen) > limit,
     )
 
 
-def listed(positions: Iterable[int]) -> str:
-    """Return positions in words."""
+def recall_today(recalls: Recalls, served: RecallServed, as_of: Position | None = None) -> Recall:
+    """Return the answer that the question of a receipt has today, or has as of a position. Raises as a recall does."""
+    page = Page(served.k, served.passed_over, served.candidates)
+    return recalls.answer(question_today(served), Basis(as_of, page)).recall
+
+
+class _Repeating:
+    """Repeats receipts."""
+
+    def __init__(self, visible: VisibleEvents, contexts: Contexts, tokenizer: Tokenizer | None) -> None:
+        self._log, self._contexts, self.gone = visible.log, contexts, _gone(visible)
+        self._counters = {counter.name: counter for counter in (counter_of(None), counter_of(tokenizer))}
+
+    def audited(self, recorded: RecordedEvent, served: RecallServed | ContextServed) -> AuditedReceipt:
+        recall = recall_of(served)
+        found = AuditedReceipt(
+            position=recorded.position,
+            kind="recall" if isinstance(served, RecallServed) else "context",
+            served_at=to_datetime(recorded.recorded_at),
+            query=recall.query,
+            session=recall.session if isinstance(served, RecallServed) else served.of,
+            actor=served.actor,
+            head=Position(recall.head),
+            turns=tuple(map(Position, recall.hits if isinstance(served, RecallServed) else served.turns)),
+            model=recall.model,
+        )
+        if isinstance(served, ContextServed) and (why := self._why_not(served)):
+            return replace(found, why=why, today=why)
+        verdict, why = self._verdict(served)
+        return self._with_today(replace(found, verdict=verdict, why=why), served)
+
+    def _why_not(self, served: ContextServed) -> str:
+        """Return why a context cannot be built again here; empty if it can be."""
+        if served.form != FORMAT:
+            return f"it was built as {served.form}, this mnemolog builds {FORMAT}"
+        if served.counted_by not in self._counters:
+            return f"{served.counted_by} counted its tokens: pass that function to store.audit.receipts(tokenizer=...)"
+        return ""
+
+    def _verdict(self, served: RecallServed | ContextServed) -> tuple[Verdict, str]:
+        """Return the verdict on a receipt, and why."""
+        try:
+            recall, difference = self._again(served)
+        except errors.InvalidInput as error:
+            return Verdict.UNKNOWN, f"this mnemolog cannot ask its question: {error}"
+        except errors.SessionError as error:
+            return Verdict.UNKNOWN, f"it asked about a session that the log did not have then: {error}"
+        except NO_ANSWER as error:
+            return Verdict.UNKNOWN, f"the vectors do not answer: {error}"
+        if not difference:
+            return Verdict.REPRODUCES, ""
+        before, now = recall_of(served).reranker or "none", recall.reranker or "none"
+        if before != now:
+            return Verdict.UNKNOWN, f"the reranker was {before}, it is {now} now: {difference}"
+        if lost := self._lost(served):
+            return Verdict.UNKNOWN, f"{lost}: {difference}"
+        return Verdict.DIFFERS, difference
+
+    def _again(self, served: RecallServed | ContextServed) -> tuple[Recall, str]:
+        """Return the answer as of the receipt, and in words how it differs."""
+        if isinstance(served, RecallServed):
+            answer = self._contexts.recalls.answer(question_of(served), basis_of(served))
+            return answer.recall, _difference(served, answer.recall.hits, answer.scores)
+        built, recall = self._contexts.again(served, self._counters[served.counted_by])
+        if digest_of(built) == served.digest:
+            return recall, ""
+        if list(built.positions) == served.turns:
+            return recall, "the same turns, in another text"
+        return recall, f"other turns: {_listed(built.positions)} instead of {_listed(served.turns)}"
+
+    def _with_today(self, found: AuditedReceipt, served: RecallServed | ContextServed) -> AuditedReceipt:
+        """Add today's answer. That to a question with `as_of` never changes."""
+        asked = recall_of(served)
+        if asked.as_of:
+            return replace(found, would_differ_today=False)
+        try:
+            if isinstance(served, RecallServed):
+                recall = recall_today(self._contexts.recalls, served)
+                now = [hit.position for hit in recall.hits]
+                differs = now != served.hits
+            else:
+                built, recall = self._contexts.today(served, self._counters[served.counted_by])
+                now, differs = list(built.positions), digest_of(built) != served.digest
+        except NO_ANSWER as error:
+            return replace(found, today=str(error))
+        if asked.model is not None and recall.model is None:
+            return replace(found, today=recall.unavailable_legs.get(VECTOR, "the vectors do not answer"))
+        return replace(
+            found,
+            would_differ_today=differs,
+            came=tuple(position for position in now if position not in set(found.turns)),
+            went=tuple(position for position in found.turns if position not in set(now)),
+        )
+
+    def _lost(self, served: RecallServed | ContextServed) -> str:
+        """Return what was forgotten of what is behind a receipt, in words; empty if nothing was."""
+        gone, head = self.gone, recall_of(served).head
+        if isinstance(served, ContextServed):
+            is_gone = gone.first is not None and gone.first <= head
+            return "content that it was built from was forgotten since" if is_gone else ""
+        hits = [item.position for item in self._log.read_at(served.hits) if isinstance(item.event, Forgotten)]
+        if hits:
+            return f"turns in its answer were forgotten since ({_listed(hits)})"
+        if gone.first_turn is not None and gone.first_turn <= head:
+            return "turns that it was ranked among were forgotten since"
+        return ""
+
+
+def _difference(served: RecallServed, hits: Sequence[Hit], scores: Sequence[float]) -> str:
+    """Return in words how an answer differs from its receipt; empty if it does not."""
+    now = [hit.position for hit in hits]
+    came = [position for position in now if position not in set(served.hits)]
+    went = [position for position in served.hits if position not in set(now)]
+    if came or went:
+        return f"came: {_listed(came)}; went: {_listed(went)}"
+    if now != served.hits:
+        return f"another order: {_listed(now)} instead of {_listed(served.hits)}"
+    legs = {leg for hit in hits for leg in hit.ranks} | served.ranks.keys()
+    for leg in sorted(legs):
+        ranks = [hit.ranks.get(leg, 0) for hit in hits]
+        if ranks != served.ranks.get(leg, [0] * len(hits)):
+            return f"the same turns, at other ranks in the {leg} leg"
+    # Words are counted: their scores are equal or wrong. A vector depends a little on the processor and the libraries.
+    tolerance = 0.0 if served.vectors_to is None else SCORES_DIFFER_MAX
+    same = all(abs(one - other) <= tolerance for one, other in zip(scores, served.scores, strict=True))
+    return "" if same else "the same turns, with other scores"
+
+
+def _listed(positions: Iterable[int]) -> str:
     return ", ".join(map(str, positions)) or "none"
 
 
-def _gone(visible: VisibleEvents, kind: type[Event]) -> Gone:
+def _gone(visible: VisibleEvents) -> _Gone:
     receipts, first, first_turn = 0, None, None
     for item in forgetting_record.forgotten(visible.log):
         if not visible.shows_stream(item.stream):
             continue
-        receipts += item.topic == kind.topic
+        receipts += item.topic in (RecallServed.topic, ContextServed.topic)
         first = min(item.position, first or item.position)
         if item.topic == TurnRecorded.topic:
             first_turn = min(item.position, first_turn or item.position)
-    return Gone(receipts, first, first_turn)
+    return _Gone(receipts, first, first_turn)
 
 
 def _chosen(
-    visible: VisibleEvents, kind: type[Served], *, since: Micros | None, after: int, limit: int
-) -> list[RecordedEvent]:
-    """Return up to `limit` receipts of a kind, and one more if there is."""
+    visible: VisibleEvents, *, since: Micros | None, after: int, limit: int
+) -> list[tuple[RecordedEvent, RecallServed | ContextServed]]:
+    """Return up to `limit` receipts, and one more if there is."""
     checked_whole("limit", limit, least=1)
-    log, chosen = visible.log, list[RecordedEvent]()
+    log, chosen = visible.log, list[tuple[RecordedEvent, RecallServed | ContextServed]]()
     first = log.version_at(RECALLS_STREAM, Position(after))
     for batch in log.read_stream(RECALLS_STREAM, after=first, upto=log.head().position):
         for recorded in batch:
-            late = since is None or recorded.recorded_at >= since
-            if isinstance(recorded.event, kind) and late and visible.shows_receipt(recorded.event):
-                chosen.append(recorded)
+            served, late = recorded.event, since is None or recorded.recorded_at >= since
+            if isinstance(served, RecallServed | ContextServed) and late and visible.shows_receipt(served):
+                chosen.append((recorded, served))
         if len(chosen) > limit:
             break
     return chosen[: limit + 1]

@@ -8,14 +8,12 @@ from typing import BinaryIO, Final
 
 from mnemolog.application.read_audit import audited, reading
 from mnemolog.application.visible_events import VisibleEvents
-from mnemolog.audit.context_audit import ContextAudit, audit_contexts
 from mnemolog.audit.diff import diff
 from mnemolog.audit.effects import Effects, effects
 from mnemolog.audit.event_lookup import event_at
 from mnemolog.audit.judgements import Judgement, judge, judgements
 from mnemolog.audit.log_export import export_log
-from mnemolog.audit.recall_audit import RecallAudit, audit_recalls
-from mnemolog.audit.receipt_audit import LIMIT
+from mnemolog.audit.receipt_audit import LIMIT, ReceiptAudit, audit_receipts
 from mnemolog.audit.results import Diff, LogExport, StoredEvent
 from mnemolog.audit.secret_scan import Secret, scan_secrets
 from mnemolog.audit.verification import append_head
@@ -33,7 +31,7 @@ from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime.paths import local_path
 from mnemolog.projections.context.service import Contexts
-from mnemolog.projections.context.token_counting import Tokenizer, counter_of
+from mnemolog.projections.context.token_counting import Tokenizer
 from mnemolog.projections.history.timeline import Moment, timeline
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
@@ -55,7 +53,7 @@ class AuditService:
         forgetting: Forgetting,
     ) -> None:
         self._log, self._visible, self._contexts, self._forgetting = log, visible, contexts, forgetting
-        self._projections, self._recalls, self._clock = projections, contexts.recalls, clock
+        self._projections, self._clock = projections, clock
 
     def append_head(self, file: str | Path) -> Head:
         """Append the head of the log to a file of heads (JSON Lines), which `verify(heads=file)` checks.
@@ -175,26 +173,7 @@ class AuditService:
         target = local_path("file", file) if isinstance(file, str | Path) else file
         return export_log(self._log, target, after=first, upto=last, replace=replace, progress=progress)
 
-    def recalls(
-        self,
-        *,
-        since: Time | None = None,
-        after: When = ORIGIN,
-        limit: int = LIMIT,
-        progress: Progress | None = None,
-    ) -> RecallAudit:
-        """Repeat the recall of every receipt, as of its head and now.
-
-        Takes the receipts after `after` (a position or a time) that were made at `since` or later; in a store within a
-        scope, those of questions that were asked inside of it. Reports for each
-        whether its answer is reproduced, and which turns it would gain and lose today. If the model that answered is
-        not available, the report says so. Raises `InvalidInput`; differences do not raise.
-        """
-        moment = None if since is None else parse_time("since", since)
-        first = position_at("after", after, self._log)
-        return audit_recalls(self._visible, self._recalls, since=moment, after=first, limit=limit, progress=progress)
-
-    def contexts(
+    def receipts(
         self,
         *,
         since: Time | None = None,
@@ -202,17 +181,23 @@ class AuditService:
         limit: int = LIMIT,
         tokenizer: Tokenizer | None = None,
         progress: Progress | None = None,
-    ) -> ContextAudit:
-        """Build the context of every receipt again, as of its head and now.
+    ) -> ReceiptAudit:
+        """Repeat the recall of every receipt, or build its context again, as of its head and now.
 
-        Arguments as in `recalls`. A context whose tokens the caller counted needs the same function as `tokenizer`.
-        Reports for each whether its text is reproduced, and which turns it would gain and lose today.
+        Takes the receipts after `after` (a position or a time) that were made at `since` or later; in a store within a
+        scope, those of questions that were asked inside of it. Reports for each whether its answer or its text is
+        reproduced, and which turns it would gain and lose today. If the model that answered is not available, the
+        report says so. A context whose tokens the caller counted needs the same function as `tokenizer`. Raises
+        `InvalidInput`; differences do not raise.
         """
-        moment = None if since is None else parse_time("since", since)
-        first = position_at("after", after, self._log)
-        counters = {counter.name: counter for counter in (counter_of(None), counter_of(tokenizer))}
-        return audit_contexts(
-            self._visible, self._contexts, counters, since=moment, after=first, limit=limit, progress=progress
+        return audit_receipts(
+            self._visible,
+            self._contexts,
+            since=None if since is None else parse_time("since", since),
+            after=position_at("after", after, self._log),
+            limit=limit,
+            tokenizer=tokenizer,
+            progress=progress,
         )
 
     def effects(self, position: int) -> Effects:

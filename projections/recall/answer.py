@@ -192,7 +192,7 @@ def _basis_in_words(answer: Recall) -> Iterator[str]:
             "skipped", f"{counted(len(answer.skipped), 'turn')} that ask the same: `asked=keep` keeps them"
         )
     if answer.receipt is not None:
-        yield from _fact("receipt", f"at position {answer.receipt}: `store.audit.recalls` repeats this recall")
+        yield from _fact("receipt", f"at position {answer.receipt}: `store.audit.receipts` repeats this recall")
 
 
 def by_meaning(answer: Recall) -> str:

@@ -11,8 +11,7 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from mnemolog.adapters.support.store_access import clock_of, events_of, read, session_list_of, visible_of, with_pools
-from mnemolog.audit.recall_audit import recall_today
-from mnemolog.audit.receipt_audit import NO_ANSWER
+from mnemolog.audit.receipt_audit import NO_ANSWER, recall_today
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted
 from mnemolog.domain.errors import OutsideScope

@@ -10,9 +10,7 @@ from typing import Final, Literal, NamedTuple
 from starlette.requests import Request
 
 from mnemolog.adapters.support.store_access import events_of, read, visible_of, with_pools
-from mnemolog.audit.context_audit import AuditedContext
-from mnemolog.audit.recall_audit import AuditedRecall
-from mnemolog.audit.receipt_audit import NO_ANSWER, Verdict
+from mnemolog.audit.receipt_audit import NO_ANSWER, AuditedReceipt, Verdict
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RECALLS_STREAM, ContextServed, RecallServed, RecordedEvent, TurnRecorded
@@ -151,7 +149,7 @@ class ReceiptPage(Result, frozen=True, kw_only=True):
     """One receipt: what was answered then, whether that is reproduced, and today's answer."""
 
     receipt: Receipt
-    audited: AuditedRecall | AuditedContext
+    audited: AuditedReceipt
     says: tuple[str, ...]
     """The result in words."""
     text: str | None
@@ -188,17 +186,11 @@ async def receipt(request: Request, caller: Caller, _at: AsOf) -> ReceiptPage:
 def _receipt_page(store: MemoryStore, position: Position) -> ReceiptPage:
     recorded = events_of(store).event_at(position)
     served = None if recorded is None else recorded.event
-    audit, before = store.audit, max(position - 1, 0)
-    found: tuple[AuditedRecall | AuditedContext, ...] = ()
-    if isinstance(served, RecallServed):
-        found = audit.recalls(after=before, limit=1).recalls
-    elif isinstance(served, ContextServed):
-        found = audit.contexts(after=before, limit=1).contexts
-    if recorded is None or not isinstance(served, RecallServed | ContextServed) or found[:1] == ():
+    if recorded is None or not isinstance(served, RecallServed | ContextServed):
         raise InvalidInput("position", f"no receipt is recorded at {position}")
-    audited, shown = found[0], Receipt.of(recorded, served)
-    if audited.position != position:  # Outside of what the caller may see: as if there were none.
+    if not visible_of(store).shows_receipt(served):  # As if there were none.
         raise InvalidInput("position", f"no receipt is recorded at {position}")
+    (audited,), shown = store.audit.receipts(after=position - 1, limit=1).receipts, Receipt.of(recorded, served)
     return ReceiptPage(
         receipt=shown,
         audited=audited,
@@ -235,7 +227,7 @@ def answered_turn(store: MemoryStore, position: Position, *, went: bool = False)
     )
 
 
-def _verdict(audited: AuditedRecall | AuditedContext) -> Iterator[str]:
+def _verdict(audited: AuditedReceipt) -> Iterator[str]:
     yield f"{_VERDICTS[audited.verdict]}{f' {audited.why}.' if audited.why else ''}"
     if audited.would_differ_today is None:
         yield f"What it would answer today is not known: {audited.today}."

@@ -37,7 +37,7 @@ def test_axe_core_finds_no_serious_violation_on_pages_that_are_made_meanwhile(vi
     with open_memory(memory, background=False) as store:
         secret = store.admin.create_token("ann", verbs=("read", "record", "forget", "admin")).secret
         request = store.audit.erasures()[0].request
-        receipt = store.audit.recalls(limit=1).recalls[0].position
+        receipt = store.audit.receipts(limit=1).receipts[0].position
     with serving(memory, "--write", "--require-token") as url:
         person = visit(url, color_scheme="light", refusable=True)
         page = person.open("/")

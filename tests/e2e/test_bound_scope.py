@@ -190,8 +190,7 @@ AUDIT = {
     "event": [lambda s, at=at: s.audit.event(at) for at in range(1, 8)],
     "diff": [lambda s: s.audit.diff(0)],
     "export": [lambda s: s.audit.export(s.path.parent / "log.jsonl")],
-    "recalls": [lambda s: s.audit.recalls()],
-    "contexts": [lambda s: s.audit.contexts()],
+    "receipts": [lambda s: s.audit.receipts()],
     "effects": [lambda s: s.audit.effects(2)],
     "judge": [lambda s: s.audit.judge(1, nothing=True)],
     "scan_secrets": [lambda s: s.audit.scan_secrets()],
@@ -450,7 +449,7 @@ def test_a_recall_says_nothing_of_the_words_of_others(tmp_path, mode):
             again = [hers.recall("quokka wombat", 1, mode=mode, after=hers.recall("quokka wombat", 1, mode=mode).next)]
             hers.recall("quokka wombat", mode=mode, receipt=True)
             hers.context("quokka wombat", receipt=True)
-            assert store.audit.recalls().reproduced == store.audit.contexts().reproduced == 1
+            assert store.audit.receipts().reproduced == 2
             return [[msgspec.to_builtins(hit) for hit in answer.hits] for answer in (*found[0], *again)], [
                 [msgspec.to_builtins(hit) for hit in answer.hits] for answer in found[1]
             ]

@@ -75,8 +75,7 @@ READS = {
     "redaction": ["redaction"],
     "scan-secrets": ["scan-secrets"],
     "judge": ["judge", "{receipt}", "--nothing"],
-    "audit recalls": ["audit", "recalls", "--model", "none"],
-    "audit contexts": ["audit", "contexts", "--model", "none"],
+    "audit": ["audit", "--model", "none"],
     "rebuild": ["rebuild", "views", "--dry-run", "--model", "none"],
 }
 """Commands that print what was stored. `{head}` is the last position, `{receipt}` that of a receipt."""
@@ -129,7 +128,7 @@ def evil(folder):
 
 def inserted(arguments, folder):
     """A command line with the folder of the store in its place: after the command, or its subcommand."""
-    place = 1 + (arguments[0] in {"quarantine", "memory", "checkpoint", "model", "audit", "token"})
+    place = 1 + (arguments[0] in {"quarantine", "memory", "checkpoint", "model", "token"})
     return [*arguments[:place], folder, *arguments[place:]]
 
 

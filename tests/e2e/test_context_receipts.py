@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from hashlib import sha256
 
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemolog import InvalidInput, MemoryStore
+from mnemolog import MemoryStore
 from mnemolog.domain.events import ContextServed
 from mnemolog.projections.context.token_counting import ESTIMATE
 from tests.support import HashEncoder
@@ -51,7 +50,7 @@ def receipts_of(store):
 
 
 def verdicts(audit):
-    return [item.verdict.value for item in audit.contexts]
+    return [item.verdict.value for item in audit.receipts]
 
 
 def test_a_receipt_records_what_was_shown(store, trip):
@@ -86,29 +85,29 @@ def test_a_store_opened_with_receipts_keeps_one_of_every_context(folder):
         first, second = store.context("ferry").receipt, trip.context("ferry").receipt
         assert store.context("ferry", receipt=False).receipt is None
         assert [event.position for event in receipts_of(store)] == [first, second]
-        assert store.audit.recalls().recalls == ()
+        assert [item.kind for item in store.audit.receipts().receipts] == ["context"] * 2
 
 
 def test_the_audit_says_whether_a_context_reproduces_and_would_differ_today(store, trip, clock):
     """A turn came; a value expired. As of an earlier position it is the same, whatever was recorded since."""
     context = trip.context("ferry", receipt=True)
-    audit = store.audit.contexts()
+    audit = store.audit.receipts()
     assert (verdicts(audit), audit.changed_today, audit.sound) == (["reproduces"], 0, True)
     new = trip.record("user", "The ferry, the ferry!")
-    (item,) = store.audit.contexts().contexts
+    (item,) = store.audit.receipts().receipts
     assert (item.verdict.value, item.would_differ_today, item.came, item.went) == (
         *("reproduces", True),
         *((new.position,), ()),
     )
-    assert (item.turns, item.values, item.session) == (context.positions, ("city", "code"), "trip")
+    assert (item.turns, item.session) == (context.positions, "trip")
     trip.rewind(turns=1)
-    assert not store.audit.contexts().contexts[0].would_differ_today
+    assert not store.audit.receipts().receipts[0].would_differ_today
     as_of = trip.context("ferry", as_of=context.head, receipt=True).receipt
     trip.record("user", "One more ferry.")
-    assert not store.audit.contexts(after=as_of - 1).contexts[0].would_differ_today
+    assert not store.audit.receipts(after=as_of - 1).receipts[0].would_differ_today
     trip.rewind(turns=1)
     clock.advance(seconds=61)
-    (item, _) = store.audit.contexts().contexts
+    (item, _) = store.audit.receipts().receipts
     assert (item.verdict.value, item.would_differ_today, item.came, item.went) == ("reproduces", True, (), ())
 
 
@@ -117,11 +116,11 @@ def test_a_context_counted_by_the_caller_needs_its_tokenizer_again(store):
     """Without it nothing can be told, and the reason says what to pass."""
     store.context("ferry", 60, tokenizer=words, receipt=True)
     store.context("ferry", 600, receipt=True)
-    without = store.audit.contexts()
+    without = store.audit.receipts()
     assert verdicts(without) == ["cannot-be-told", "reproduces"]
-    assert "words counted its tokens: pass that function to" in without.contexts[0].why
-    assert verdicts(store.audit.contexts(tokenizer=letters)) == ["cannot-be-told", "reproduces"]
-    assert verdicts(store.audit.contexts(tokenizer=words)) == ["reproduces"] * 2
+    assert "words counted its tokens: pass that function to" in without.receipts[0].why
+    assert verdicts(store.audit.receipts(tokenizer=letters)) == ["cannot-be-told", "reproduces"]
+    assert verdicts(store.audit.receipts(tokenizer=words)) == ["reproduces"] * 2
 
 
 def test_a_receipt_of_another_text_does_not_reproduce(store, trip):
@@ -132,28 +131,14 @@ def test_a_receipt_of_another_text_does_not_reproduce(store, trip):
     for change in ({"digest": "0" * 64}, {"turns": served.turns[:1], "starts": [0], "ends": [5], "digest": "0" * 64}):
         forged = ContextServed(**fields | change)
         store.parts.log.appends.transact(lambda tx, forged=forged: tx.append("recalls", forged))
-    audit = store.audit.contexts()
+    audit = store.audit.receipts()
     assert verdicts(audit) == ["reproduces", "does-not-reproduce", "does-not-reproduce"]
     assert not audit.sound
-    assert audit.contexts[1].why == "the same turns, in another text"
-    assert "other turns" in audit.contexts[2].why
+    assert audit.receipts[1].why == "the same turns, in another text"
+    assert "other turns" in audit.receipts[2].why
     newer = ContextServed(**fields | {"form": "context/99"})
     store.parts.log.appends.transact(lambda tx: tx.append("recalls", newer))
-    assert "context/99" in store.audit.contexts(after=audit.contexts[-1].position).contexts[0].why
-
-
-def test_a_context_is_not_compared_without_the_model_that_answered(folder, clock):
-    """Neither as it was nor with today's: without the vectors other turns come, and that says nothing of the memory."""
-    with MemoryStore.open(folder, model=HashEncoder(dimension=32), clock=clock, background=False) as store:
-        trip = store.session("trip")
-        trip.record("user", "We could take the ferry.")
-        trip.record("user", "The tram is cheap.")
-        assert store.context("A boat?", min_relevance=0.0, receipt=True).positions
-    with MemoryStore.open(folder, model=None, clock=clock) as store:
-        (item,) = store.audit.contexts().contexts
-        assert (item.verdict.value, item.would_differ_today, item.came) == ("cannot-be-told", None, ())
-        assert item.why
-        assert item.today
+    assert "context/99" in store.audit.receipts(after=audit.receipts[-1].position).receipts[0].why
 
 
 class ByLength:
@@ -172,9 +157,9 @@ def test_a_context_cannot_be_checked_without_the_reranker_that_ordered_it(folder
         trip.record("user", "The ferry, the ferry, I want the ferry!")
         short = trip.record("user", "We could take the ferry.")
         assert store.context("ferry", 50, min_relevance=0.0, receipt=True).positions == (short.position,)
-        assert verdicts(store.audit.contexts()) == ["reproduces"]
+        assert verdicts(store.audit.receipts()) == ["reproduces"]
     with MemoryStore.open(folder, model=None, clock=clock) as store:
-        (item,) = store.audit.contexts().contexts
+        (item,) = store.audit.receipts().receipts
         assert (item.verdict.value, item.why.partition(":")[0]) == (
             "cannot-be-told",
             "the reranker was by length, it is none now",
@@ -213,10 +198,10 @@ def test_a_receipt_of_any_question_reproduces(asked, tmp_path_factory):
             store.context(**how, receipt=True)
             if number % 2:
                 trip.rewind(turns=1)
-        assert verdicts(store.audit.contexts(tokenizer=words)) == ["reproduces"] * 2 * len(asked)
+        assert verdicts(store.audit.receipts(tokenizer=words)) == ["reproduces"] * 2 * len(asked)
     shutil.rmtree(folder / "projections", ignore_errors=True)
     with MemoryStore.open(folder, **options) as store:
-        assert verdicts(store.audit.contexts(tokenizer=words)) == ["reproduces"] * 2 * len(asked)
+        assert verdicts(store.audit.receipts(tokenizer=words)) == ["reproduces"] * 2 * len(asked)
 
 
 def test_forgetting_what_a_context_showed_forgets_its_receipt(folder, tmp_path):
@@ -238,8 +223,8 @@ def test_forgetting_what_a_context_showed_forgets_its_receipt(folder, tmp_path):
             wish["questions"] = False
             assert store.forget(**wish, dry_run=True).counts["context.served.v1"] == 1, wish
             store.forget(**wish)
-            audit = store.audit.contexts()
-            assert (audit.forgotten, [item.session for item in audit.contexts]) == (1, ["other"]), wish
+            audit = store.audit.receipts()
+            assert (audit.forgotten, [item.session for item in audit.receipts]) == (1, ["other"]), wish
             assert store.verify(contents=True).sound
 
 
@@ -248,21 +233,6 @@ def test_an_unrelated_turn_that_is_forgotten_leaves_the_receipt(store, trip):
     extra = trip.record("user", "Nothing to do with it.").position
     trip.context("ferry", roles=["assistant"], receipt=True)
     store.forget(positions=[extra], questions=False)
-    audit = store.audit.contexts()
+    audit = store.audit.receipts()
     assert audit.forgotten == 0
     assert verdicts(audit)[0] in ("reproduces", "cannot-be-told")
-
-
-def test_an_audit_runs_in_parts(store):
-    """By position, by time, so many at once."""
-    positions = [store.context("ferry", receipt=True).receipt for _ in range(4)]
-    seen = []
-    audit = store.audit.contexts(limit=2, progress=lambda done, total: seen.append((done, total)))
-    assert [item.position for item in audit.contexts] == positions[:2]
-    assert audit.more
-    assert seen[-1] == (2, 2)
-    rest = store.audit.contexts(after=positions[1])
-    assert ([item.position for item in rest.contexts], rest.more) == (positions[2:], False)
-    with pytest.raises(InvalidInput):
-        store.audit.contexts(limit=0)
-    assert json.loads(audit.to_json())["reproduced"] == 2

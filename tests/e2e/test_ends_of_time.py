@@ -146,7 +146,7 @@ def test_every_call_that_takes_a_time_answers_or_refuses_it(old, one, two):
         asked(session.at, since)
         asked(old.position_at, until)
         asked(old.audit.diff, since, until)
-        asked(old.audit.recalls, since=since)
+        asked(old.audit.receipts, since=since)
         asked(lambda since=since, until=until: list(old.audit.timeline(after=since, since=since, upto=until)))
         asked(lambda since=since: list(old.events(after=since)))
 

@@ -315,7 +315,7 @@ def test_the_receipt_of_a_context_repeats_its_facts_and_goes_with_them(store, ch
     chat.assert_fact("user/kept", 1)
     receipt = chat.context("quince", receipt=True).receipt
     chat.assert_fact("user/city", "Faro")
-    (audited,) = store.audit.contexts().contexts
+    (audited,) = store.audit.receipts().receipts
     assert (audited.verdict, audited.position) == ("reproduces", receipt)
     assert store.forget(positions=fact.position, questions=False).counts["context.served.v1"] == 1
 
@@ -371,7 +371,7 @@ def test_recall_marks_or_drops_what_a_fact_says_no_longer_holds(store, chat, run
     dropped = run(*asked, "--superseded", "drop", "--json").json["hits"]
     assert [(hit["position"], hit["superseded_by"]) for hit in dropped] == [(both.position, None)]
     assert marks(superseded="drop", receipt=True) == {both.position: None, new.position: None}
-    assert [item.verdict for item in store.audit.recalls().recalls] == ["reproduces"]
+    assert [item.verdict for item in store.audit.receipts().receipts] == ["reproduces"]
     assert f"see the fact at @{porto.position}" in store.recall("Lisbon", mode="text").explain()
 
 

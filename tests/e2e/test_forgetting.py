@@ -75,8 +75,8 @@ def test_a_forgotten_session_keeps_its_structure_and_nothing_else(told):
     assert (replayed["a"].title, replayed["a"].turns, len(replayed["a"].forgotten)) == ("", (), 6)
     assert told.verify(expect_head=str(before), contents=True).sound
     assert told.verify().forgotten == report.events
-    audit = told.audit.recalls()
-    assert (audit.forgotten, len(audit.recalls)) == (2, 0)
+    audit = told.audit.receipts()
+    assert (audit.forgotten, len(audit.receipts)) == (2, 0)
     assert told.admin.doctor(deep=True).healthy
 
 
@@ -312,9 +312,9 @@ def test_a_receipt_of_an_answer_ranked_among_forgotten_turns_says_so(told):
     found = told.recall("quokka", scope="other", k=3, mode="text", receipt=True)
     gone = next(position for position in positions(told, "c") if position not in {hit.position for hit in found})
     told.forget(positions=[gone], questions=False)
-    audit = told.audit.recalls()
+    audit = told.audit.receipts()
     assert (audit.differing, audit.forgotten) == (0, 0)
-    assert audit.recalls[0].verdict in (Verdict.UNKNOWN, Verdict.REPRODUCES)
+    assert audit.receipts[0].verdict in (Verdict.UNKNOWN, Verdict.REPRODUCES)
 
 
 SAID = "555-0175"

@@ -97,8 +97,8 @@ def test_a_judgement_changes_no_recall_and_no_audit(store, talk):
     before = store.recall("tea good judged", k=50).hits
     store.audit.judge(answer.receipt, good=[answer[0].position], by="tea")
     assert store.recall("tea good judged", k=50).hits == before
-    audit = store.audit.recalls()
-    assert (len(audit.recalls), audit.reproduced) == (1, 1)
+    audit = store.audit.receipts()
+    assert (len(audit.receipts), audit.reproduced) == (1, 1)
     assert store.verify().sound
 
 

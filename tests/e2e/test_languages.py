@@ -82,9 +82,9 @@ def test_an_answer_as_of_a_position_uses_the_language_of_then(folder):
             assert again.hits[0].ranks == answer.hits[0].ranks
         later = [store.recall(question, receipt=True) for question in questions]
         store.rebuild("views")
-        assert store.audit.recalls().sound
+        assert store.audit.receipts().sound
         store.admin.set_language("fr")
-        assert store.audit.recalls().sound
+        assert store.audit.receipts().sound
         assert len(later) == len(before)
 
 

@@ -86,7 +86,7 @@ def test_the_receipt_of_such_a_recall_reproduces(store, model):
     store.recall("tea", k=2, wait_for_model=False, receipt=True)
     model.may.set()
     store.models.load()
-    assert store.audit.recalls().sound
+    assert store.audit.receipts().sound
 
 
 def test_a_model_that_is_not_there_or_fails_gives_its_own_reason(folder, store):

@@ -287,5 +287,5 @@ def test_with_the_real_model_a_context_has_what_is_meant_within_its_budget(minil
     assert exact.tokens == tokens(exact.text) <= 60
     receipt = minilm.context("When must I go to the dentist?", 200, receipt=True)
     assert "May 4" in receipt.text
-    audit = minilm.audit.contexts()
-    assert [item.verdict.value for item in audit.contexts] == ["reproduces"]
+    audit = minilm.audit.receipts()
+    assert [item.verdict.value for item in audit.receipts] == ["reproduces"]

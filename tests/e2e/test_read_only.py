@@ -122,7 +122,7 @@ def test_every_command_that_reads_works_on_a_read_only_disk(memory, tmp_path):
         "model list": "",
         "language": "en",
         "quarantine list": "",
-        "audit recalls": "",
+        "audit": "",
         f"export {tmp_path / 'log.jsonl'}": "",
         f"backup {tmp_path / 'copy'}": "",
     }

@@ -198,7 +198,7 @@ def test_any_query_is_answered(spoken):
     for query in QUERIES:
         ask_in_every_way(spoken, query)
         spoken.recall(query, receipt=True)
-    assert spoken.audit.recalls(limit=EVERYTHING).sound
+    assert spoken.audit.receipts(limit=EVERYTHING).sound
 
 
 @settings(max_examples=150, deadline=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from datetime import timedelta
+from functools import partial
 
 import msgspec
 import pytest
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 
 from mnemolog import InvalidInput, MemoryStore, Weights
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.audit.recall_audit import RecallAudit
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import RecallServed
 from mnemolog.projections.recall import cursor
@@ -28,7 +28,7 @@ def fill(store, count=12, *, session="s"):
 
 
 def verdicts(audit):
-    return [item.verdict.value for item in audit.recalls]
+    return [item.verdict.value for item in audit.receipts]
 
 
 def test_a_receipt_holds_question_and_answer(store):
@@ -58,8 +58,8 @@ def test_a_store_opened_with_receipts_keeps_one_of_every_recall(folder, clock):
         first, second = store.recall("tea"), session.recall("tea")
         assert (first.receipt, second.receipt) == (store.head().position - 1, store.head().position)
         assert store.recall("tea", receipt=False).receipt is None
-        assert len(store.audit.recalls().recalls) == 2
-        assert store.audit.recalls().sound
+        assert len(store.audit.receipts().receipts) == 2
+        assert store.audit.receipts().sound
     with MemoryStore.open(folder, model=None, clock=clock) as store:
         assert store.recall("tea").receipt is None
 
@@ -101,16 +101,16 @@ def test_a_receipt_reproduces_and_says_what_would_differ_today(store):
     """A better turn came, so another went; the receipt before stays what it was."""
     session = fill(store)
     answer = store.recall("tea word1", k=3, weights=Weights(neighbours=0.0), receipt=True)
-    assert store.audit.recalls().recalls[0].would_differ_today is False
+    assert store.audit.receipts().receipts[0].would_differ_today is False
     new = session.record("user", "word1 tea")
-    (item,) = store.audit.recalls().recalls
+    (item,) = store.audit.receipts().receipts
     assert (item.verdict.value, item.would_differ_today) == ("reproduces", True)
     assert item.came == (new.position,)
     assert item.went == (answer.hits[-1].position,)
     session.rewind(turns=1)
     (seen,) = [session.recall("tea word1", k=3, receipt=True)]
     assert new.position not in {hit.position for hit in seen.hits}
-    assert verdicts(store.audit.recalls()) == ["reproduces"] * 2
+    assert verdicts(store.audit.receipts()) == ["reproduces"] * 2
 
 
 QUERIES = st.sampled_from(["tea", "word1 number4", "ferry", "the", "?!", "number2 word0 tea"])
@@ -151,10 +151,10 @@ def test_a_receipt_of_any_question_reproduces(asked, tmp_path_factory):
                 made += 1
             if answer.head % 3 == 0:
                 session.rewind(turns=1)
-        assert verdicts(store.audit.recalls()) == ["reproduces"] * made
+        assert verdicts(store.audit.receipts()) == ["reproduces"] * made
     shutil.rmtree(folder / "projections", ignore_errors=True)
     with MemoryStore.open(folder, **options) as again:
-        assert verdicts(again.audit.recalls()) == ["reproduces"] * made
+        assert verdicts(again.audit.receipts()) == ["reproduces"] * made
 
 
 def changed(served, **change):
@@ -182,10 +182,10 @@ def test_a_receipt_of_another_answer_does_not_reproduce(store):
         ({"ranks": served.ranks | {"text": [9, 9, 9]}}, "other ranks in the text leg"),
     ):
         append_receipt(store, changed(served, **change))
-        item = store.audit.recalls().recalls[-1]
+        item = store.audit.receipts().receipts[-1]
         assert item.verdict.value == "does-not-reproduce"
         assert why in item.why
-    audit = store.audit.recalls()
+    audit = store.audit.receipts()
     assert (audit.sound, audit.reproduced, audit.differing, audit.unknown) == (False, 1, 4, 0)
 
 
@@ -196,7 +196,7 @@ def test_a_receipt_reproduces_with_a_vector_that_differs_in_rounding(store):
     store.recall("tea word1", k=3, mode="text", receipt=True)
     for served in served_by(store):
         append_receipt(store, changed(served, scores=[score + 1e-4 for score in served.scores]))
-    assert verdicts(store.audit.recalls())[2:] == ["reproduces", "does-not-reproduce"]
+    assert verdicts(store.audit.receipts())[2:] == ["reproduces", "does-not-reproduce"]
 
 
 def test_a_receipt_that_cannot_be_repeated_is_no_difference(folder, clock):
@@ -212,15 +212,17 @@ def test_a_receipt_that_cannot_be_repeated_is_no_difference(folder, clock):
             query="tea", k=1, mode="text", head=3, candidates=100, ranking="x/2", hits=[], scores=[], ranks={}
         )
         log_of(store).appends.transact(lambda tx: [tx.append("recalls", newer), tx.append("recalls", other)])
-        assert verdicts(store.audit.recalls()) == ["reproduces", "reproduces", "cannot-be-told", "cannot-be-told"]
-        assert "x/2" in store.audit.recalls().recalls[-1].why
+        assert verdicts(store.audit.receipts()) == ["reproduces", "reproduces", "cannot-be-told", "cannot-be-told"]
+        assert "x/2" in store.audit.receipts().receipts[-1].why
     for model in (None, HalfEncoder(0)):
         with MemoryStore.open(folder, model=model, clock=clock, background=False) as store:
-            audit = store.audit.recalls(limit=2)
+            audit = store.audit.receipts(limit=2)
             assert verdicts(audit) == ["cannot-be-told", "reproduces"]
             assert audit.sound
             assert audit.more
-            assert audit.recalls[0].why
+            first = audit.receipts[0]
+            assert first.why
+            assert model is not None or (first.would_differ_today, first.came, first.today != "") == (None, (), True)
 
 
 def test_a_receipt_of_an_unknown_ranking_cannot_be_checked(store):
@@ -229,7 +231,7 @@ def test_a_receipt_of_an_unknown_ranking_cannot_be_checked(store):
     store.recall("tea word1", k=3, receipt=True)
     append_receipt(store, changed(*served_by(store), ranking="x/9"))
     session.record("user", "word1 tea")
-    first, second = store.audit.recalls().recalls
+    first, second = store.audit.receipts().receipts
     assert (first.verdict, second.verdict) == ("reproduces", "cannot-be-told")
     assert "'x/9'" in second.why
     assert RANKING in second.why
@@ -254,7 +256,7 @@ def test_an_earlier_receipt_is_compared_with_todays_ranking_today(store):
     ]
     for ranking, weights in rankings:
         append_receipt(store, changed(served, ranking=ranking, weights=weights))
-    today, plain, distinct, own, *wrong = store.audit.recalls().recalls
+    today, plain, distinct, own, *wrong = store.audit.receipts().receipts
     assert plain.would_differ_today is distinct.would_differ_today is today.would_differ_today is False
     assert (own.would_differ_today, "weights of parts/1" in own.today) == (None, True)
     assert [(item.verdict, "weights" in item.why) for item in wrong] == [("cannot-be-told", True)] * 2
@@ -282,9 +284,9 @@ def test_a_receipt_is_repeated_with_its_own_model_when_another_is_active(folder,
         after = store.recall("tea word1", k=4, receipt=True)
         assert before.model != after.model
         assert store.recall("tea word1", k=4, as_of=before.head).hits == before.hits
-        assert verdicts(store.audit.recalls()) == ["reproduces"] * 2
+        assert verdicts(store.audit.receipts()) == ["reproduces"] * 2
     with MemoryStore.open(folder, model=both[1], clock=clock, background=False) as store:
-        assert verdicts(store.audit.recalls()) == ["cannot-be-told", "reproduces"]
+        assert verdicts(store.audit.receipts()) == ["cannot-be-told", "reproduces"]
 
 
 def test_a_receipt_of_text_alone_where_the_vectors_failed_reproduces(folder, clock):
@@ -303,28 +305,29 @@ def test_a_receipt_of_text_alone_where_the_vectors_failed_reproduces(folder, clo
         fill(store)
         assert store.recall("tea", k=3, receipt=True).legs == ("text",)
         model.down = False
-        (item,) = store.audit.recalls().recalls
+        (item,) = store.audit.receipts().receipts
         assert (item.verdict.value, item.would_differ_today) == ("reproduces", True)
 
 
 @pytest.mark.local
 def test_an_audit_comes_in_pages_and_reports_progress(store, clock):
-    """By position, by time, so many at once."""
+    """By position, by time, so many at once; receipts of recalls and of contexts as they come."""
     fill(store)
-    positions = [store.recall("tea", k=1, receipt=True).receipt for _ in range(5)]
+    asked = [partial(store.recall, "tea", k=1), partial(store.context, "tea")]
+    positions = [ask(receipt=True).receipt for ask in (asked * 3)[:5]]
     seen = []
-    audit = store.audit.recalls(limit=2, progress=lambda done, total: seen.append((done, total)))
-    assert isinstance(audit, RecallAudit)
-    assert [item.position for item in audit.recalls] == positions[:2]
+    audit = store.audit.receipts(limit=2, progress=lambda done, total: seen.append((done, total)))
+    assert [item.kind for item in audit.receipts] == ["recall", "context"]
+    assert [item.position for item in audit.receipts] == positions[:2]
     assert (audit.more, seen) == (True, [(1, 2), (2, 2)])
-    rest = store.audit.recalls(after=positions[1])
-    assert [item.position for item in rest.recalls] == positions[2:]
+    rest = store.audit.receipts(after=positions[1])
+    assert [item.position for item in rest.receipts] == positions[2:]
     assert not rest.more
-    third = rest.recalls[0].served_at
-    assert [item.position for item in store.audit.recalls(since=third).recalls] == positions[2:]
-    assert store.audit.recalls(since=to_datetime(EPOCH_2024) + timedelta(days=1)).recalls == ()
+    third = rest.receipts[0].served_at
+    assert [item.position for item in store.audit.receipts(since=third).receipts] == positions[2:]
+    assert store.audit.receipts(since=to_datetime(EPOCH_2024) + timedelta(days=1)).receipts == ()
     with pytest.raises(InvalidInput):
-        store.audit.recalls(limit=0)
+        store.audit.receipts(limit=0)
 
 
 def test_the_audit_command_reports_its_verdict_by_exit_status(run, folder):
@@ -342,13 +345,13 @@ def test_the_audit_command_reports_its_verdict_by_exit_status(run, folder):
     assert run(*recall, "--after", "nonsense").returncode == 2
     assert run(*recall, "--meta", "n").returncode == 2
     assert run(*recall, "--as-of", "99").returncode == 2
-    audit = run("audit", "recalls", folder, "--model", "none", "--json").json
-    assert [item["verdict"] for item in audit["recalls"]] == ["reproduces"] * 2
-    assert audit["recalls"][1]["position"] == 15
-    shown = run("audit", "recalls", folder, "--model", "none", "--since", "2020-01-01")
+    audit = run("audit", folder, "--model", "none", "--json").json
+    assert [item["verdict"] for item in audit["receipts"]] == ["reproduces"] * 2
+    assert audit["receipts"][1]["position"] == 15
+    shown = run("audit", folder, "--model", "none", "--since", "2020-01-01")
     assert "2 receipts: 2 reproduce, 0 do not, 0 cannot be told" in shown.stdout
     with MemoryStore.open(folder, model=None) as store:
         append_receipt(store, changed(served_by(store)[0], scores=[9.0]))
-    failed = run("audit", "recalls", folder, "--model", "none")
+    failed = run("audit", folder, "--model", "none")
     assert failed.returncode == 1
     assert "does not reproduce" in failed.stdout

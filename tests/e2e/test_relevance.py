@@ -183,7 +183,7 @@ def test_a_receipt_has_the_min_relevance_and_is_repeated_with_it(folder):
         served = [event.event for event in few.events() if isinstance(event.event, RecallServed)]
         assert [one.min_relevance for one in served] == [least, None]
         assert len(served[0].hits) == len(strict) < 30
-        audit = few.audit.recalls()
+        audit = few.audit.receipts()
         assert (audit.reproduced, audit.changed_today) == (2, 0)
 
 

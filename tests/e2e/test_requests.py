@@ -82,7 +82,7 @@ def test_a_receipt_repeats_what_was_skipped(chat):
     receipt = chat.recall(QUESTION, mode="text", receipt=True).receipt
     chat.record("second", "assistant", "You live in Vienna.")
     assert chat.audit.event(receipt).event.asked == "skip"
-    (audited,) = chat.audit.recalls().recalls
+    (audited,) = chat.audit.receipts().receipts
     assert audited.verdict.value == "reproduces"
     assert (
         RecallServed(query="", k=1, mode="text", head=1, candidates=1, ranking="", hits=[], scores=[], ranks={}).asked
@@ -131,7 +131,7 @@ def test_hits_of_an_order_are_the_users_in_order_of_time_and_a_receipt_repeats_t
         assert "asked for   the order of what was said on: the boat" in store.recall(asked).explain()
         assert [hit.role for hit in store.recall(asked, order="relevance")].count("assistant") == 1
         assert len(store.context("boat", cover=True, receipt=False).text) < 900 < len(store.context("boat").text)
-        assert {item.verdict.value for item in store.audit.recalls().recalls} == {"reproduces"}
+        assert {item.verdict.value for item in store.audit.receipts().receipts} == {"reproduces"}
         for wrong in ({"order": "newest"}, {"about": "me"}, {"cover": "much"}):
             with pytest.raises(InvalidInput, match=next(iter(wrong))):
                 store.recall("boat", **wrong)

@@ -67,7 +67,7 @@ def test_what_tells_of_a_change_comes_before_what_it_changes(store):
         assert (page[0].position, page[0].relevance) == (newer.position, first.relevance)
     page = store.recall(asked, k=1, min_relevance=0, as_of=answer.head)
     assert store.recall(asked, k=1, min_relevance=0, as_of=answer.head, after=page.next)[0].text == OLD
-    assert [item.verdict for item in store.audit.recalls().recalls] == ["reproduces"]
+    assert [item.verdict for item in store.audit.receipts().receipts] == ["reproduces"]
     for query, weights in (
         ("Where did I live with my sister?", Weights()),
         ("live with my sister", Weights()),

@@ -145,7 +145,7 @@ def test_forgetting_a_turn_takes_its_statements_and_the_receipts_that_showed_the
     chat.record("user", "Never use emojis.")
     receipt = chat.context("zanzibar?", roles=["assistant"], receipt=True)
     assert (receipt.positions, receipt.receipt) == ((3, 2), store.head().position)
-    (audited,) = store.audit.contexts().contexts
+    (audited,) = store.audit.receipts().receipts
     assert audited.verdict == "reproduces"
     report = store.forget(positions=turn.position)
     assert report.counts["context.served.v1"] == 1

@@ -200,7 +200,7 @@ def test_a_value_that_is_neither_a_position_nor_a_time_is_refused_with_what_was_
         ("at", lambda wrong: trip.at(wrong)),
         ("as_of", lambda wrong: store.recall("tea", as_of=wrong)),
         ("before", lambda wrong: store.audit.diff(wrong)),
-        ("after", lambda wrong: store.audit.recalls(after=wrong)),
+        ("after", lambda wrong: store.audit.receipts(after=wrong)),
         ("upto", lambda wrong: list(store.events(upto=wrong))),
     ]
     beyond_the_head = [
@@ -368,7 +368,7 @@ def test_pages_and_receipts_keep_by_which_time_was_asked(march):
     with pytest.raises(InvalidInput, match="other filters"):
         march.recall("tea", k=1, after=first.next, **(asked | {"by": "said"}))
     march.session("second").record("user", "tea again")
-    assert march.audit.recalls().sound
+    assert march.audit.receipts().sound
 
 
 def test_the_timeline_takes_since_and_until_by_recorded_or_said(march):

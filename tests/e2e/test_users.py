@@ -172,8 +172,8 @@ def test_a_session_without_a_scope_knows_itself_alone(folder):
         assert said(two.recall("boat", scope="", receipt=True)) == ["red", "blue", "green"]
         assert said(hers.recall("boat", receipt=True)) == ["green"]
         assert said(store.recall("boat", scope=[ALICE, BOB], receipt=True)) == ["green"]
-        audited = store.audit.recalls()
-        assert audited.reproduced == len(audited.recalls) == 4
+        audited = store.audit.receipts()
+        assert audited.reproduced == len(audited.receipts) == 4
         report = store.forget(session="one", dry_run=True)
         assert report.questions == 1, "the one that was asked of the whole store"
 

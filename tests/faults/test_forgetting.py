@@ -416,7 +416,7 @@ def all_answers(store):
     said += [store.context(asked, session="bad", tokens=4_000).blocks, bad.recall(asked, k=50).hits, bad.all()]
     said += [store.turns("bad"), bad.turns(), bad.notes(), bad.task(), bad.checkpoints(), store.sessions()]
     said += [store.find(word, hidden=True) for word in SECRETS]
-    said += [list(store.audit.timeline()), store.audit.recalls(), list(store.events()), store.replay()]
+    said += [list(store.audit.timeline()), store.audit.receipts(), list(store.events()), store.replay()]
     export = io.BytesIO()
     store.audit.export(export)
     return msgspec.json.encode(said, enc_hook=repr).decode() + export.getvalue().decode()

@@ -116,6 +116,6 @@ def test_the_builder_makes_the_same_log_again(tmp_path):
 def test_a_receipt_of_a_ranking_that_is_gone_is_named_and_not_repeated(release, tmp_path):
     """Its verdict is not a wrong one, and what it would be today is told all the same."""
     with MemoryStore.open(copied(release, tmp_path / "copy"), model=encoder(), create=False) as store:
-        (receipt,) = store.audit.recalls().recalls
+        (receipt,) = store.audit.receipts().receipts
         assert (receipt.verdict, "'parts/1'" in receipt.why) == ("cannot-be-told", True)
         assert receipt.would_differ_today is False

@@ -207,7 +207,7 @@ READS = (
     lambda store: store.replay(),
     lambda store: list(store.audit.timeline()),
     lambda store: store.audit.diff(0),
-    lambda store: store.audit.recalls(),
+    lambda store: store.audit.receipts(),
     lambda store: list(store.events()),
     lambda store: list(store.find("note")),
     lambda store: store.agents(),

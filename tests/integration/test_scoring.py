@@ -243,8 +243,8 @@ def test_a_receipt_says_whether_a_reranker_ordered_its_hits(folder):
         plain = store.recall("tea", receipt=True)
     with MemoryStore.open(folder, model=None, reranker=ByLength()) as store:
         assert [hit.text for hit in store.recall("tea", receipt=True)] != [hit.text for hit in plain]
-        assert [item.verdict for item in store.audit.recalls().recalls] == ["reproduces", "reproduces"]
+        assert [item.verdict for item in store.audit.receipts().receipts] == ["reproduces", "reproduces"]
     with MemoryStore.open(folder, model=None) as store:
-        first, second = store.audit.recalls().recalls
+        first, second = store.audit.receipts().receipts
         assert (first.verdict, second.verdict) == ("reproduces", "cannot-be-told")
         assert "the reranker was by length" in second.why

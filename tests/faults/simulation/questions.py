@@ -200,9 +200,9 @@ class Questions(World):
         """Ask every receipt again: each answer is what it was."""
         if self.suspect:  # A leg that damage keeps from answering leaves a receipt untold: the doctor comes first.
             self.store.admin.doctor(deep=True, fix=True)
-        audit = self.store.audit.recalls(after=self.model.adopted, limit=EVERYTHING)
+        audit = self.store.audit.receipts(after=self.model.adopted, limit=EVERYTHING)
         may = {Verdict.REPRODUCES, Verdict.UNKNOWN} if self.model.forgotten else {Verdict.REPRODUCES}
-        doubtful = [item for item in audit.recalls if item.verdict not in may]
+        doubtful = [item for item in audit.receipts if item.verdict not in may]
         agree(doubtful, [], "receipts that do not reproduce")
         last = {item.receipt: item for item in self.store.audit.judgements() if item.receipt > self.model.adopted}
         found = {receipt: ([*item.good], [*item.bad], item.nothing) for receipt, item in last.items()}
