@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore, errors
-from mnemolog.adapters.support.graph_checkpoints.threads import Threads
+from mnemolog.adapters.support.graph_checkpoints import Threads
 from mnemolog.adapters.support.items import Items
 from tests.children.workers import record_one
 from tests.faults.conftest import Processes

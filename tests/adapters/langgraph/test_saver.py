@@ -267,7 +267,7 @@ def test_beyond_the_limits_nothing_is_written(saver, monkeypatch, store):
         saver.put(config, checkpoint(2, {"a": "x" * 1_100}), {}, {"a": 2})
     with pytest.raises(errors.LimitExceeded):
         saver.put_writes(config, [("a", "x" * 1_100)], "task")
-    monkeypatch.setattr("mnemolog.adapters.support.graph_checkpoints.threads.CHECKPOINT_BYTES_MAX", 1_500)
+    monkeypatch.setattr("mnemolog.adapters.support.graph_checkpoints.CHECKPOINT_BYTES_MAX", 1_500)
     with pytest.raises(errors.LimitExceeded):
         saver.put(config, checkpoint(2, {"a": "y" * 900, "b": "x" * 900}), {}, {"a": 2, "b": 2})
     assert store.head() == head

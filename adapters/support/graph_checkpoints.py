@@ -1,4 +1,8 @@
-"""Append to and read threads in the log of a store: checkpoints, values of their channels, pending writes."""
+"""Threads: checkpoints of named channels, each stored as the changes since its parent, and pending writes.
+
+For frameworks that keep the state of a run step by step and can return to any step. Independent of frameworks and
+serialisers: values are bytes with the name of their format. Adapters convert them (docs/adapters/README.md).
+"""
 
 from __future__ import annotations
 
