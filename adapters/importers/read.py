@@ -12,10 +12,9 @@ from mnemolog.adapters.importers.detection import BY_NAME, FORMATS, format_of
 from mnemolog.adapters.importers.entry import Reader
 from mnemolog.adapters.importers.fields import FieldMap
 from mnemolog.adapters.importers.format import Format, Message
-from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.message_reader import MessageReader
 from mnemolog.adapters.importers.source import OnRefused, Source, values
-from mnemolog.adapters.importers.turn import ImportedTurn, TurnMaker
+from mnemolog.adapters.importers.turn import ImportedTurn, KeyMaker, TurnMaker
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.infra.text_file import Progress
 

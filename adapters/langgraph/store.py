@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
 from langgraph.store.base import (
     BaseStore,
     GetOp,
@@ -22,13 +23,13 @@ from langgraph.store.base import (
 )
 
 from mnemolog.adapters.support.items import Batch, Items, Pattern
-from mnemolog.adapters.support.items import Item as StoredItem
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.domain import errors
 from mnemolog.store import MemoryStore
 
 WHOLE = "$"
 """The path of the whole item."""
+_FIELDS = ("namespace", "key", "value", "created_at", "updated_at")
 
 
 class MnemologStore(BaseStore):
@@ -99,7 +100,7 @@ def _do(batch: Batch, op: Op) -> Result:
     match op:
         case GetOp():
             found = batch.get(op.namespace, op.key, refresh=op.refresh_ttl)
-            return None if found is None else Item(**_fields(found))
+            return None if found is None else Item(**{name: getattr(found, name) for name in _FIELDS})
         case SearchOp():
             hits = batch.search(
                 op.namespace_prefix,
@@ -109,7 +110,7 @@ def _do(batch: Batch, op: Op) -> Result:
                 offset=op.offset,
                 refresh=op.refresh_ttl,
             )
-            return [SearchItem(**_fields(item), score=item.score) for item in hits]
+            return [SearchItem(**msgspec.structs.asdict(item)) for item in hits]
         case ListNamespacesOp():
             patterns = [Pattern(tuple(asked.path), asked.match_type == "suffix") for asked in op.match_conditions or ()]
             return batch.namespaces(patterns, depth_max=op.max_depth, limit=op.limit, offset=op.offset)
@@ -120,13 +121,3 @@ def _do(batch: Batch, op: Op) -> Result:
             ttl_s = None if op.ttl is None else op.ttl * 60
             return batch.put(op.namespace, op.key, op.value, paths=paths, ttl_s=ttl_s)
     raise errors.InvalidInput("op", f"{type(op).__name__} is not an operation of a store")
-
-
-def _fields(item: StoredItem) -> dict[str, Any]:
-    return {
-        "namespace": item.namespace,
-        "key": item.key,
-        "value": item.value,
-        "created_at": item.created_at,
-        "updated_at": item.updated_at,
-    }

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from mnemolog.adapters.importers.keys import Places
+from mnemolog.adapters.importers.turn import Places
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.projections.registry import TRANSCRIPT_OFFSETS
 from mnemolog.projections.sql import tracking

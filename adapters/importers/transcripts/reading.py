@@ -13,12 +13,11 @@ from mnemolog.adapters.importers.entry import Entry, MakeReader
 from mnemolog.adapters.importers.format import Message
 from mnemolog.adapters.importers.formats import claude_code, codex, flat
 from mnemolog.adapters.importers.import_files import DEFAULT_AGENT
-from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.message_reader import MessageReader
 from mnemolog.adapters.importers.source import objects_on
 from mnemolog.adapters.importers.transcripts.file_offsets import FileOffsets, Links, ReadState
 from mnemolog.adapters.importers.transcripts.recording import Report
-from mnemolog.adapters.importers.turn import TurnMaker
+from mnemolog.adapters.importers.turn import KeyMaker, TurnMaker
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.infra.runtime.regular_files import open_file
 from mnemolog.infra.text_file import LINE_BYTES_MAX, unpacker_of, without_mark
