@@ -114,10 +114,13 @@ class Lookup:
     def __init__(self, fields: FieldMap = DEFAULT_MAP, names: Names | None = None) -> None:
         """`names` are those of a format; without them the usual names are used."""
         self._fields, self._names = fields, names
-        self._plans: dict[tuple[str, ...], list[_Target]] = {}
+        self._plans: dict[tuple[str, ...], dict[str, list[str]]] = {}
 
     def found(self, row: dict[str, Any]) -> dict[str, Found]:
-        """Return for each target the fields with a value. Targets without one are left out."""
+        """Return for each target the fields with a value. Targets without one are left out.
+
+        Fields from a map are joined; of the usual names the first with a value is used.
+        """
         shape = tuple(row)
         plan = self._plans.get(shape)
         if plan is None:
@@ -125,81 +128,49 @@ class Lookup:
             if len(self._plans) < _PLANS_MAX:
                 self._plans[shape] = plan
         found: dict[str, Found] = {}
-        for target in plan:
-            if target.only is None:
-                if values := target.values(row):
-                    found[target.name] = values
-            elif (value := row[target.only]) is not None and value != "":
-                found[target.name] = [(target.only, value)]
+        for target, fields in plan.items():
+            values = [(field, value) for field in fields if (value := _value(row, field)) not in (None, "")]
+            if values:
+                found[target] = values if target in self._fields.sources else values[:1]
         return found
 
     def names(self, target: str, row: dict[str, Any]) -> list[str]:
         """Return the fields of a row that may fill a target."""
-        return next((found.fields for found in self._plan(row) if found.name == target), [])
+        return self._plan(row).get(target, [])
 
     def mapping(self) -> dict[str, str]:
         """Return by target the fields that fill it in the rows so far, such as `date + time` or `text or body`."""
-        targets = sorted(
-            (target for plan in self._plans.values() for target in plan), key=lambda found: -len(found.fields)
-        )
+        plans = sorted((item for plan in self._plans.values() for item in plan.items()), key=lambda item: -len(item[1]))
         filled: dict[str, dict[str, None]] = {}
-        for target in targets:  # The longest list first: it is in the order in which they are tried.
-            filled.setdefault(target.name, {}).update(dict.fromkeys(target.fields))
+        for target, fields in plans:  # The longest list first: it is in the order in which they are tried.
+            filled.setdefault(target, {}).update(dict.fromkeys(fields))
         glue = {name: " + " if name in self._fields.sources else " or " for name in filled}
         return {name: glue[name].join(filled[name]) for name in DEFAULT_FIELDS if name in filled}
 
     def unread(self) -> list[str]:
         """Return the fields of the rows so far that fill no target, in their order."""
-        fields = [field for plan in self._plans.values() for target in plan for field in target.fields]
+        fields = [field for plan in self._plans.values() for names in plan.values() for field in names]
         read = {*fields, *map(_first_step, fields)}
         there = dict.fromkeys(name for shape in self._plans for name in shape)
         return [field for field in there if field not in read and not may_tell_role(field)]
 
-    def _plan(self, row: dict[str, Any]) -> list[_Target]:
-        """Return the targets that a row with these fields can fill: most rows of a file have the same fields."""
-        targets = []
+    def _plan(self, row: dict[str, Any]) -> dict[str, list[str]]:
+        """Return the fields that fill each target of such rows: most rows of a file have the same fields."""
         usual = self._names or guessed_names(row)
-        for name in DEFAULT_FIELDS:
-            names = self._fields.sources.get(name) or usual.get(name, ())
-            there = [field for field in names if field in row or _first_step(field) in row]
-            if there:
-                targets.append(_Target(name, there, joins=name in self._fields.sources))
-        return targets
-
-
-class _Target:
-    """Finds the fields of one target.
-
-    Fields from a map are joined; of the usual names the first with a value is used.
-    """
-
-    def __init__(self, name: str, fields: list[str], *, joins: bool) -> None:
-        self.name, self.fields = name, fields
-        self._paths = [(field, field.split(".") if "." in field else []) for field in fields]
-        self._joins = joins
-        # The usual case, a tenth of the work: one field, not nested.
-        self.only = fields[0] if len(fields) == 1 and not self._paths[0][1] else None
-
-    def values(self, row: dict[str, Any]) -> Found:
-        found = []
-        for name, path in self._paths:
-            value = row.get(name)
-            if value is None and path:
-                value = _walk(row, path)
-            if value is not None and value != "":
-                found.append((name, value))
-                if not self._joins:
-                    break
-        return found
+        plan = {name: self._fields.sources.get(name) or usual.get(name, ()) for name in DEFAULT_FIELDS}
+        there = {name: [at for at in names if at in row or _first_step(at) in row] for name, names in plan.items()}
+        return {name: fields for name, fields in there.items() if fields}
 
 
 def _first_step(field: str) -> str:
     return field.split(".", 1)[0]
 
 
-def _walk(row: Any, path: list[str]) -> Any:
-    for step in path:
-        if not isinstance(row, dict):
-            return None
-        row = row.get(step)
-    return row
+def _value(row: dict[str, Any], field: str) -> Any:
+    """Return the value of a field, which may be a path, None if there is none."""
+    value: Any = row.get(field)
+    if value is None and "." in field:
+        value = row
+        for step in field.split("."):
+            value = value.get(step) if isinstance(value, dict) else None
+    return value
