@@ -162,7 +162,7 @@ def _store(
     try:
         return store_with_model(folder, model)
     except errors.StoreNotFound:
-        if not any(holds_turns(file, format=format, fields=fields, skip_bad=skip_bad) for file in files):
+        if not holds_turns(files, format=format, fields=fields, skip_bad=skip_bad):
             raise Refused(_no_turns(map(str, files)), hint=_NO_TURNS_HINT) from None
         opened = open_store(folder, model=chosen_model(model), background=False)
         output.note(f"created the store {folder}")

@@ -53,7 +53,7 @@ def format_of(source: Source, fields: FieldMap = DEFAULT_MAP) -> Format:
     If `fields` names its fields, any CSV file, JSON document or JSON Lines file will do.
     Raises `ImportRefused` for a file of no known format.
     """
-    named = {name for names in fields.sources.values() for name in names}
+    named = {name for names in fields.values() for name in names}
     if source.is_blank:
         return flat.JSONL
     if columns := csv_table.columns(source, named):
@@ -74,6 +74,15 @@ def format_of(source: Source, fields: FieldMap = DEFAULT_MAP) -> Format:
     if source.is_array and not found:
         return flat.JSON
     raise _unknown(source, _looks_like(source, found), [row.content for row in found if isinstance(row.content, dict)])
+
+
+def checked_format(format: str | None, fields: FieldMap) -> None:  # noqa: A002
+    """Raise `InvalidInput` for an unknown format, or for fields of a transcript."""
+    if format is not None and format not in BY_NAME:
+        raise InvalidInput("format", f"{format!r} is none of {', '.join(FORMATS)}")
+    if fields and format is not None and BY_NAME[format].transcript is not None:
+        named = ", ".join(name for name, form in BY_NAME.items() if form.transcript is None)
+        raise InvalidInput("field", f"{format} has no fields to name; these formats have: {named}")
 
 
 def _of_program(found: Iterable[JsonValue]) -> Format | None:

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message import may_tell_role
 
@@ -39,13 +37,9 @@ _FIELD: Final = "field"
 _BETWEEN_WORDS: Final = re.compile(r"[\s-]+")
 
 
-class FieldMap(msgspec.Struct, frozen=True):
-    """By target, the fields that are joined to it, in order. Targets without an entry keep their defaults."""
-
-    sources: dict[str, tuple[str, ...]] = {}
-
-
-DEFAULT_MAP: Final = FieldMap()
+FieldMap = Mapping[str, tuple[str, ...]]
+"""By target, the fields that are joined to it, in order. Targets without an entry keep their defaults."""
+DEFAULT_MAP: Final[FieldMap] = {}
 
 
 def usual_names(fields: Iterable[str]) -> Names:
@@ -99,7 +93,7 @@ def parse_field_map(options: Sequence[str]) -> FieldMap:
             if target in _ONE_SOURCE and len(fields) > 1:
                 raise InvalidInput(_FIELD, f"{target!r} takes one field")
             sources[target] = fields
-    return FieldMap(sources)
+    return sources
 
 
 Found = list[tuple[str, Any]]
@@ -131,7 +125,7 @@ class Lookup:
         for target, fields in plan.items():
             values = [(field, value) for field in fields if (value := _value(row, field)) not in (None, "")]
             if values:
-                found[target] = values if target in self._fields.sources else values[:1]
+                found[target] = values if target in self._fields else values[:1]
         return found
 
     def names(self, target: str, row: dict[str, Any]) -> list[str]:
@@ -144,7 +138,7 @@ class Lookup:
         filled: dict[str, dict[str, None]] = {}
         for target, fields in plans:  # The longest list first: it is in the order in which they are tried.
             filled.setdefault(target, {}).update(dict.fromkeys(fields))
-        glue = {name: " + " if name in self._fields.sources else " or " for name in filled}
+        glue = {name: " + " if name in self._fields else " or " for name in filled}
         return {name: glue[name].join(filled[name]) for name in DEFAULT_FIELDS if name in filled}
 
     def unread(self) -> list[str]:
@@ -157,7 +151,7 @@ class Lookup:
     def _plan(self, row: dict[str, Any]) -> dict[str, list[str]]:
         """Return the fields that fill each target of such rows: most rows of a file have the same fields."""
         usual = self._names or guessed_names(row)
-        plan = {name: self._fields.sources.get(name) or usual.get(name, ()) for name in DEFAULT_FIELDS}
+        plan = {name: self._fields.get(name) or usual.get(name, ()) for name in DEFAULT_FIELDS}
         there = {name: [at for at in names if at in row or _first_step(at) in row] for name, names in plan.items()}
         return {name: fields for name, fields in there.items() if fields}
 

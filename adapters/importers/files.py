@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from mnemolog.adapters.importers.detection import PROGRAMS, format_of
+from mnemolog.adapters.importers.detection import PROGRAMS, checked_format, format_of
 from mnemolog.adapters.importers.fields import FieldMap
 from mnemolog.adapters.importers.source import Source
 from mnemolog.domain.errors import ImportRefused
@@ -29,9 +29,11 @@ def files_in(
     """Return the files to import, those of folders and archives by name, and those in them without conversations.
 
     A file in an archive has the path `export.zip/conversations.json`. If there is an export of a program among them,
-    other JSON and tables in it are about the account, and skipped. Raises `ImportRefused` for a folder or an archive
-    without conversations, and for an archive that unpacks to more than 50 times its size.
+    other JSON and tables in it are about the account, and skipped. Raises `InvalidInput` for an unknown format or
+    fields of a transcript, and `ImportRefused` for a folder or an archive without conversations, and for an archive
+    that unpacks to more than 50 times its size.
     """
+    checked_format(format, fields)
     found: list[Path] = []
     skipped: list[str] = []
     for path in local_paths("paths", given):

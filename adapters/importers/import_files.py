@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from mnemolog.adapters.importers.fields import FieldMap, parse_field_map
+from mnemolog.adapters.importers.fields import parse_field_map
 from mnemolog.adapters.importers.files import files_in, size_of
-from mnemolog.adapters.importers.read import checked_format, open_file
+from mnemolog.adapters.importers.read import open_file
 from mnemolog.adapters.importers.recognition import Item, Recording
 from mnemolog.adapters.importers.turn import DAMAGED, ImportedTurn, event_of, redacted
 from mnemolog.adapters.support.store_access import log_of, visible_of, with_pools
@@ -30,64 +30,28 @@ OnRefused = Callable[[errors.ImportRefused], None]
 BytesProgress = Callable[[int, int], None]
 
 
-class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an import."""
+class ImportReport(msgspec.Struct, kw_only=True):
+    """The result of an import, or of its beginning while it runs."""
 
-    files: int
-    turns: int
+    files: int = 0
+    turns: int = 0
     """Turns read from the files."""
-    recorded: int
-    already_there: int
+    recorded: int = 0
+    already_there: int = 0
     forgotten: int = 0
     """Turns in the place of forgotten content. They are not recorded again."""
-    sessions: int
+    sessions: int = 0
     """Number of sessions that the turns belong to."""
-    refused: tuple[str, ...]
+    refused: list[str] = []
     """Skipped lines, each as `path:line: why`. Empty without `skip_bad`."""
-    empty: tuple[str, ...] = ()
+    empty: list[str] = []
     """Files without a turn."""
     left_out: dict[str, int] = {}
     """By reason, what is no turn: `empty`, `not said`, `on another branch`, `damaged`, and others (docs/import.md)."""
     unread: dict[str, tuple[str, ...]] = {}
     """By file the fields that were not read, where the fields are guessed from their names."""
-    skipped: tuple[str, ...] = ()
+    skipped: list[str] = []
     """Files of folders and archives that hold no conversations."""
-
-
-class _Tally:
-    """What an import has done so far."""
-
-    def __init__(self) -> None:
-        self.files = 0
-        self.outcomes: Counter[bool | None] = Counter()
-        self.sessions: set[str] = set()
-        self.refused: list[str] = []
-        self.empty: list[str] = []
-        self.left_out: Counter[str] = Counter()
-        self.unread: dict[str, tuple[str, ...]] = {}
-        self.skipped: list[str] = []
-
-    def report(self) -> ImportReport:
-        """Return the result."""
-        return ImportReport(
-            files=self.files,
-            turns=self.outcomes.total(),
-            recorded=self.outcomes[True],
-            already_there=self.outcomes[False],
-            forgotten=self.outcomes[None],
-            sessions=len(self.sessions),
-            refused=tuple(self.refused),
-            empty=tuple(self.empty),
-            left_out=dict(self.left_out + Counter({DAMAGED: len(self.refused)})),
-            unread=self.unread,
-            skipped=tuple(self.skipped),
-        )
-
-    def note(self) -> str:
-        """Return in a few words what was recorded before a stop."""
-        there = self.outcomes[False]
-        before = f", {counted(there, 'turn')} were there before" if there else ""
-        return f"{counted(self.outcomes[True], 'turn')} recorded{before}"
 
 
 def import_files(
@@ -95,7 +59,7 @@ def import_files(
     paths: str | Path | Sequence[str | Path],
     *,
     format: str | None = None,  # noqa: A002
-    fields: Sequence[str] | FieldMap = (),
+    fields: Sequence[str] = (),
     scope: str | None = None,
     agent: str | None = None,
     skip_bad: bool = False,
@@ -111,12 +75,10 @@ def import_files(
     in all.
     """
     log = log_of(store)
-    field_map = fields if isinstance(fields, FieldMap) else parse_field_map(fields)
-    checked_format(format, field_map)
-    tally = _Tally()
-    files, tally.skipped = files_in(paths, format=format, fields=field_map)
+    field_map, report, sessions, left_out = parse_field_map(fields), ImportReport(), set[str](), Counter[str]()
+    files, report.skipped = files_in(paths, format=format, fields=field_map)
     size = sum(map(size_of, files))
-    on_refused: OnRefused | None = (lambda error: tally.refused.append(str(error))) if skip_bad else None
+    on_refused: OnRefused | None = (lambda error: report.refused.append(str(error))) if skip_bad else None
     redaction = log.redaction()
     recording = Recording(log, log.head().position, partial(_record, states=visible_of(store).states))
 
@@ -124,8 +86,11 @@ def import_files(
         cancellation.check()
         for item, outcome in recording.record_batch(skip=skip_bad):
             if not isinstance(outcome, errors.ImportRefused):
-                tally.outcomes[outcome] += 1
-                tally.sessions.add(item.session)
+                report.turns += 1
+                report.recorded += outcome is True
+                report.already_there += outcome is False
+                report.forgotten += outcome is None
+                sessions.add(item.session)
             elif on_refused is None:
                 raise outcome
             else:
@@ -134,7 +99,7 @@ def import_files(
     done = 0
     try:
         for path in files:
-            before, turns_before = done, tally.outcomes.total()
+            before, turns_before = done, report.turns
 
             def tell(read: int, _size: int, before: int = before) -> None:
                 if progress is not None:
@@ -150,16 +115,19 @@ def import_files(
                     record()  # The lines before it.
                     raise
                 record()
-                tally.left_out.update(opened.left_out)
-                tally.unread |= {str(path): opened.unread} if opened.unread else {}
+                left_out.update(opened.left_out)
+                report.unread |= {str(path): opened.unread} if opened.unread else {}
             done += size_of(path)
-            tally.files += 1
-            if tally.outcomes.total() == turns_before:
-                tally.empty.append(str(path))
+            report.files += 1
+            if report.turns == turns_before:
+                report.empty.append(str(path))
     except BaseException as error:
-        error.add_note(tally.note())
+        there = f", {counted(report.already_there, 'turn')} were there before" if report.already_there else ""
+        error.add_note(f"{counted(report.recorded, 'turn')} recorded{there}")
         raise
-    return tally.report()
+    report.sessions = len(sessions)
+    report.left_out = dict(left_out + Counter({DAMAGED: len(report.refused)}))
+    return report
 
 
 async def import_files_async(
@@ -167,7 +135,7 @@ async def import_files_async(
     paths: str | Path | Sequence[str | Path],
     *,
     format: str | None = None,  # noqa: A002
-    fields: Sequence[str] | FieldMap = (),
+    fields: Sequence[str] = (),
     scope: str | None = None,
     agent: str | None = None,
     skip_bad: bool = False,

@@ -62,7 +62,7 @@ class MessageReader:
             return None
         if not isinstance(content, dict):
             raise InvalidInput("message", f"expected an object, got {type(content).__name__}")
-        if not self._form.fields and "text" not in self._fields.sources:
+        if not self._form.fields and "text" not in self._fields:
             content = unwrapped(content)
         fields = {**message.shared, **content} if message.shared else content
         turn, why = None, list[str]()
@@ -95,7 +95,7 @@ class MessageReader:
         if not text and not calls:
             if self.lookup.names("text", fields):
                 raise LeftOut(EMPTY)
-            named = self._fields.sources.get("text")
+            named = self._fields.get("text")
             missing = f"no field {' or '.join(map(repr, named))}" if named else "no field with a usual name for a text"
             raise _asked("text", missing, fields)
         speaker = _joined(found.get("speaker"), _WORDS)
@@ -120,7 +120,7 @@ class MessageReader:
         """Return the content of objects, and fields that `--field` names under their names."""
         metadata: dict[str, Any] = {}
         for name, value in found:
-            if not isinstance(value, dict) and "metadata" not in self._fields.sources:
+            if not isinstance(value, dict) and "metadata" not in self._fields:
                 raise InvalidInput("metadata", f"expected an object in {name!r}, got {type(value).__name__}")
             metadata.update(value if isinstance(value, dict) else {name: value})
         return metadata
@@ -132,7 +132,7 @@ class MessageReader:
         """
         if word is not None:
             return word, speaker
-        named = self._fields.sources.get("role")
+        named = self._fields.get("role")
         role = role_of(named[0]) if named else role_beside(fields)
         if role is None and speaker is not None:
             role = role_of(speaker)

@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from mnemolog.adapters.importers.fields import FieldMap, parse_field_map
+from mnemolog.adapters.importers.fields import parse_field_map
 from mnemolog.adapters.importers.files import files_in
 from mnemolog.adapters.importers.import_files import with_defaults
-from mnemolog.adapters.importers.read import checked_format, open_file
+from mnemolog.adapters.importers.read import open_file, read_turns
 from mnemolog.adapters.importers.turn import DAMAGED, DUPLICATE, ImportedTurn
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import ImportRefused
@@ -65,7 +65,7 @@ def preview_files(
     paths: str | Path | Sequence[str | Path],
     *,
     format: str | None = None,  # noqa: A002
-    fields: Sequence[str] | FieldMap = (),
+    fields: Sequence[str] = (),
     scope: str | None = None,
     agent: str | None = None,
 ) -> list[FilePreview]:
@@ -74,9 +74,7 @@ def preview_files(
     The arguments are those of `import_files`. Lines that cannot be recorded are listed. Raises `InvalidInput` for
     arguments that do not fit, and `ImportRefused` for a file that cannot be read as a whole.
     """
-    field_map = fields if isinstance(fields, FieldMap) else parse_field_map(fields)
-    checked_format(format, field_map)
-    previews = []
+    field_map, previews = parse_field_map(fields), []
     files, skipped = files_in(paths, format=format, fields=field_map)
     for path in files:
         refused: list[ImportRefused] = []
@@ -106,21 +104,17 @@ def preview_files(
 
 
 def holds_turns(
-    path: Path,
+    paths: Sequence[Path],
     *,
     format: str | None = None,  # noqa: A002
     fields: Sequence[str] = (),
     skip_bad: bool = False,
 ) -> bool:
-    """Whether a file has at least one turn. Raises `ImportRefused` for one that cannot be read up to there."""
-    field_map = parse_field_map(fields)
-    checked_format(format, field_map)
-    on_refused = (lambda _error: None) if skip_bad else None
-    for file in files_in(path, format=format, fields=field_map)[0]:
-        with open_file(file, format=format, fields=field_map, on_refused=on_refused) as reader:
-            if next(iter(reader.turns), None) is not None:
-                return True
-    return False
+    """Whether files have at least one turn. Raises `ImportRefused` for one that cannot be read up to there."""
+    field_map, on_refused = parse_field_map(fields), (lambda _error: None) if skip_bad else None
+    files, _ = files_in(paths, format=format, fields=field_map)
+    turns = (read_turns(file, format=format, fields=field_map, on_refused=on_refused) for file in files)
+    return next(chain.from_iterable(turns), None) is not None
 
 
 def _turn(turn: ImportedTurn) -> TurnPreview:

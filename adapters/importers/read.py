@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from mnemolog.adapters.importers.detection import BY_NAME, FORMATS, format_of
+from mnemolog.adapters.importers.detection import BY_NAME, checked_format, format_of
 from mnemolog.adapters.importers.entry import Reader
-from mnemolog.adapters.importers.fields import FieldMap
+from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap
 from mnemolog.adapters.importers.format import Format, Message
 from mnemolog.adapters.importers.message_reader import MessageReader
 from mnemolog.adapters.importers.source import OnRefused, Source, values
@@ -39,7 +39,7 @@ def read_turns(
     path: Path,
     *,
     format: str | None = None,  # noqa: A002
-    fields: FieldMap | None = None,
+    fields: FieldMap = DEFAULT_MAP,
     progress: Progress | None = None,
     on_refused: OnRefused | None = None,
 ) -> Iterator[ImportedTurn]:
@@ -63,33 +63,23 @@ def read_turns(
     return turns()
 
 
-def checked_format(format: str | None, fields: FieldMap | None) -> None:  # noqa: A002
-    """Raise `InvalidInput` for an unknown format, or for fields of a transcript."""
-    if format is not None and format not in BY_NAME:
-        raise InvalidInput("format", f"{format!r} is none of {', '.join(FORMATS)}")
-    if fields is not None and fields.sources and format is not None and BY_NAME[format].transcript is not None:
-        named = ", ".join(name for name, form in BY_NAME.items() if form.transcript is None)
-        raise InvalidInput("field", f"{format} has no fields to name; these formats have: {named}")
-
-
 @contextmanager
 def open_file(
     path: Path,
     *,
     format: str | None = None,  # noqa: A002
-    fields: FieldMap | None = None,
+    fields: FieldMap = DEFAULT_MAP,
     progress: Progress | None = None,
     on_refused: OnRefused | None = None,
 ) -> Iterator[OpenFile]:
     """Open a file to read its turns, with the arguments of `read_turns`."""
-    chosen = fields or FieldMap()
     maker = TurnMaker(path, KeyMaker())
     with Source(path, progress=progress, on_refused=on_refused) as source:
-        form = format_of(source, chosen) if format is None else BY_NAME[format]
+        form = format_of(source, fields) if format is None else BY_NAME[format]
         if form.transcript is not None:
             yield OpenFile(form, _turns_by_line(source, form.transcript(maker)), None, maker.left_out)
             return
-        reader = MessageReader(maker, form, chosen)
+        reader = MessageReader(maker, form, fields)
         messages = form.messages(source) if form.messages is not None else messages_in(source, form, maker.left_out)
         yield OpenFile(form, reader.turns(messages, source.refuse), reader, maker.left_out)
 

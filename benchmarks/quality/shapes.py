@@ -124,7 +124,7 @@ def _corpus(
     session_of: dict[tuple[str, str], str] = {}
     texts: dict[tuple[str, str], str] = {}
     characters = 0
-    for turn in read_turns(file, fields=parse_field_map(fields) if fields else None):
+    for turn in read_turns(file, fields=parse_field_map(fields)):
         place = turn.scope, turn.key
         session_of[place] = turn.session
         characters += len(turn.text) + (len(f"{turn.speaker}: ") if turn.speaker else 0)

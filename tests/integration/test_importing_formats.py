@@ -413,7 +413,7 @@ def test_columns_of_a_table_can_be_named(tmp_path, delimiter):
 )
 def test_tables_are_read_as_spreadsheets_save_them(tmp_path, content, fields, expected):
     """A mark in front, one column, JSON in a cell, a cell beyond the limit of Python's reader, quotes of both kinds."""
-    turns = read_turns(written(tmp_path / "t.csv", content), fields=parse_field_map([fields]) if fields else None)
+    turns = read_turns(written(tmp_path / "t.csv", content), fields=parse_field_map([fields] if fields else []))
     assert [(turn.text, turn.metadata) for turn in turns] == expected
 
 
