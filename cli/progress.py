@@ -1,15 +1,12 @@
-"""Progress on stderr, shown only on a terminal: a bar for each phase of the work, and the model being loaded."""
+"""Progress on stderr, shown only on a terminal: a bar for each phase of the work."""
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from mnemolog.domain.display import visible
-from mnemolog.domain.structured_log import ROOT
 from mnemolog.projections.ports import Progress
 
 if TYPE_CHECKING:
@@ -17,8 +14,6 @@ if TYPE_CHECKING:
 
 Phase = Callable[[str], Progress]
 """Begins the next phase, by its name; returns the callback that moves its bar."""
-
-_MODEL_LOG: Final = f"{ROOT}.model"
 
 
 @contextmanager
@@ -32,9 +27,24 @@ def phases() -> Iterator[Phase]:
         yield lambda _: lambda _done, _total: None
         return
     with _bars() as bars:
-        shown = _Phases(bars)
-        with shown.listening():
-            yield shown.begin
+
+        def begin(label: str) -> Progress:
+            """End the phase before, and show a new one."""
+            for before in bars.tasks[-1:]:
+                bars.update(before.id, total=1, completed=1, description=before.fields["label"])
+            bars.add_task(label, total=None, label=label)
+            task = bars.tasks[-1]
+
+            def move(done: int, total: int) -> None:
+                if done < total:
+                    bars.update(task.id, completed=min(done, 0.99 * total), total=total, description=label)
+                else:
+                    task.total = None  # `update` cannot say that the total is unknown again.
+                    bars.update(task.id, description=f"{label}, finishing")
+
+            return move
+
+        yield begin
 
 
 @contextmanager
@@ -66,51 +76,3 @@ def _bars() -> Bars:
         console=Console(stderr=True),
         transient=True,
     )
-
-
-class _Phases(logging.Handler):
-    """Moves the bars. While a model is being loaded, the label of the phase says so."""
-
-    def __init__(self, bars: Bars) -> None:
-        super().__init__()
-        self._bars, self._label = bars, ""
-
-    def begin(self, label: str) -> Progress:
-        """End the phase before, and show a new one."""
-        bars = self._bars
-        for before in bars.tasks[-1:]:
-            bars.update(before.id, total=1, completed=1, description=self._label)
-        self._label = label
-        bars.add_task(label, total=None)
-        task = bars.tasks[-1]
-
-        def move(done: int, total: int) -> None:
-            if done < total:
-                bars.update(task.id, completed=min(done, 0.99 * total), total=total, description=label)
-            else:
-                task.total = None  # `update` cannot say that the total is unknown again.
-                bars.update(task.id, description=f"{label}, finishing")
-
-        return move
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Receive what is logged about models."""
-        log = logging.getLogger(_MODEL_LOG)
-        level = log.level
-        log.addHandler(self)
-        log.setLevel(min(log.getEffectiveLevel(), logging.INFO))
-        try:
-            yield
-        finally:
-            log.removeHandler(self)
-            log.setLevel(level)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Change the label of the phase that runs."""
-        event, facts = getattr(record, "event", ""), getattr(record, "facts", {})
-        running = [task.id for task in self._bars.tasks if not task.finished]
-        for task in running[-1:]:
-            loading = event == "model.loading"
-            label = f"loading the model {visible(str(facts.get('model', '')))}" if loading else self._label
-            self._bars.update(task, description=label)
