@@ -1,10 +1,11 @@
-"""Arguments that several commands share: sessions, positions, dry runs."""
+"""Arguments that several commands share: sessions, positions, times, dry runs."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,15 +13,42 @@ import typer
 
 from mnemolog.cli.app import chosen_model
 from mnemolog.cli.output import note
-from mnemolog.cli.times import position_or_time, said_or_recorded
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
-from mnemolog.domain.moments import When
+from mnemolog.domain.clock import Clock
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.moments import By, When, checked_by, parse_position_or_time, parse_relative_time
 from mnemolog.domain.session import checked_session_id
 from mnemolog.infra.log.postgres.address import is_url
+from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.paths import has_room, is_writable, local_path
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
+
+
+def given_time(given: str, *, clock: Clock | None = None) -> datetime:
+    """Return a time, in UTC. Raises `typer.BadParameter`."""
+    try:
+        return parse_relative_time("time", given, clock=clock or SystemClock())
+    except InvalidInput as error:
+        raise typer.BadParameter(error.why) from None
+
+
+def said_or_recorded(value: str) -> By:
+    """Return which time is meant. Raises `typer.BadParameter` for another word."""
+    try:
+        return checked_by(value)
+    except InvalidInput as error:
+        raise typer.BadParameter(error.why) from None
+
+
+def position_or_time(value: str) -> int | datetime:
+    """Return a position or a time. Raises `typer.BadParameter` for what is neither."""
+    try:
+        return parse_position_or_time("time", value, clock=SystemClock())
+    except InvalidInput as error:
+        raise typer.BadParameter(error.why) from None
+
 
 Named = Annotated[
     str,

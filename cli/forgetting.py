@@ -14,9 +14,9 @@ import typer
 from mnemolog.cli import output
 from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, remark
 from mnemolog.cli.arguments import open_store, session_called
-from mnemolog.cli.nodes import NODE_COLUMNS
 from mnemolog.cli.output import console, print_table
 from mnemolog.cli.progress import bar
+from mnemolog.cli.status import NODE_COLUMNS
 from mnemolog.domain import errors, events
 from mnemolog.domain.display import counted, dated, named, one_line, visible
 from mnemolog.forgetting.results import ForgetReport, ForgottenEvent, NodeStatus, PendingErasure

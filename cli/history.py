@@ -15,10 +15,9 @@ import typer
 from mnemolog.audit.results import Diff, LogExport, SessionDiff
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app
-from mnemolog.cli.arguments import WHEN, ByTime, Full, open_store, session_called
+from mnemolog.cli.arguments import WHEN, ByTime, Full, given_time, open_store, position_or_time, session_called
 from mnemolog.cli.output import console
 from mnemolog.cli.progress import bar
-from mnemolog.cli.times import given_time, position_or_time
 from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, dated, named, one_line, visible_json
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.limits import INTEGER_MAX

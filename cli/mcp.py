@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 import typer
 
 from mnemolog.adapters.extras import require
-from mnemolog.cli.address import AllowHost, AllowOrigin, Host, Port
 from mnemolog.cli.app import ModelName, Receipts, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.serve import AllowHost, AllowOrigin, Host, Port
 from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
 from mnemolog.domain.errors import InvalidInput
 

@@ -25,10 +25,18 @@ from mnemolog.cli.app import (
     app,
     typed,
 )
-from mnemolog.cli.arguments import WHEN, AfterPosition, Full, open_store, session_called, store_with_model
+from mnemolog.cli.arguments import (
+    WHEN,
+    AfterPosition,
+    Full,
+    given_time,
+    open_store,
+    position_or_time,
+    session_called,
+    store_with_model,
+)
 from mnemolog.cli.output import console, note
 from mnemolog.cli.progress import bar
-from mnemolog.cli.times import given_time, position_or_time
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted, dated, named, one_line

@@ -11,10 +11,9 @@ import msgspec
 import typer
 
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.arguments import Named, open_store, session_called, standard_input
+from mnemolog.cli.arguments import Named, given_time, open_store, session_called, standard_input
 from mnemolog.cli.output import answer, console
 from mnemolog.cli.progress import bar
-from mnemolog.cli.times import given_time
 from mnemolog.domain import errors
 from mnemolog.domain.language import LANGUAGES
 from mnemolog.infra.log.open import database_script, prepare_database

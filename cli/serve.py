@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from mnemolog.adapters.extras import require
-from mnemolog.cli.address import AllowHost, AllowOrigin, Host, Port
 from mnemolog.cli.app import ModelName, Receipts, StoreCommand, UsageError, app, chosen_model
 from mnemolog.defaults import BODY_MAX, DEFAULT_MODEL, DEFAULT_PORT
 from mnemolog.domain.structured_log import ROOT
@@ -18,6 +17,10 @@ from mnemolog.domain.structured_log import ROOT
 PACKAGES = ("starlette", "uvicorn", "jinja2", "prometheus_client")
 """Of the extra `server`."""
 
+Host = Annotated[str, typer.Option("--host", help="Address to listen at.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port; 0 for any free one.")]
+AllowHost = Annotated[list[str] | None, typer.Option("--allow-host", help="Another name of this server, on any port.")]
+AllowOrigin = Annotated[list[str] | None, typer.Option("--allow-origin", help="An allowed origin of other web pages.")]
 Served = Annotated[
     str, typer.Argument(metavar="DIR", help="Folder of the store, or URL of the PostgreSQL database of its log.")
 ]

@@ -12,8 +12,7 @@ import typer
 from mnemolog.audit.results import StoredEvent
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.cli.arguments import AfterPosition, At, BeforePosition, Full, open_store, opened_session
-from mnemolog.cli.checkpoints import show_checkpoints
-from mnemolog.cli.memory import show_notes, show_task, show_values
+from mnemolog.cli.memory import show_checkpoints, show_notes, show_task, show_values
 from mnemolog.cli.output import answer, console
 from mnemolog.domain.clock import local_time
 from mnemolog.domain.display import counted, cut, dated, visible_json
@@ -140,7 +139,7 @@ def _show_then(then: SessionThen, *, full: bool) -> None:
         out.line("notes", style="dim")
         show_notes(then.notes, full=full)
     if then.checkpoints:
-        out.line("checkpoints", style="dim")
+        out.line("memory", style="dim")
         show_checkpoints(then.checkpoints, full=full)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import getpass
+import re
+from datetime import timedelta
 from typing import Annotated, Final
 
 import typer
@@ -10,7 +12,6 @@ import typer
 from mnemolog.cli.app import AsJson, Group, Store, StoreCommand, app
 from mnemolog.cli.arguments import open_store
 from mnemolog.cli.output import answer, note, print_list
-from mnemolog.cli.times import given_duration
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.errors import InvalidInput
@@ -20,6 +21,8 @@ from mnemolog.domain.tokens import VALID_FOR, VERBS
 from mnemolog.infra.runtime.clock import SystemClock
 
 UNKNOWN_USER: Final = "local"
+_DURATION: Final = re.compile(r"(\d{1,6}) ?(m|h|d|w)")
+_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 tokens = typer.Typer(cls=Group, help="Create, list and revoke the tokens of a server.")
 app.add_typer(tokens, name="token")
@@ -60,7 +63,7 @@ def create(
             actor,
             verbs=verb or ("read", "record"),
             scopes=scope or (),
-            expires_in=None if expires == "never" else given_duration(expires),
+            expires_in=None if expires == "never" else _duration(expires),
         )
     answer(created, created.secret, as_json=as_json)
     if not as_json:
@@ -103,6 +106,14 @@ def revoke(
     with open_store(store, create=False) as opened, acting_as(_user()):
         revoked = opened.admin.revoke_token(token)
     answer(revoked, f"token {revoked.id} of {revoked.actor} is revoked", as_json=as_json)
+
+
+def _duration(given: str) -> timedelta:
+    """Return a duration such as `90m`, `12h`, `30d` or `8w`. Raises `typer.BadParameter`."""
+    found = _DURATION.fullmatch(given.strip().lower())
+    if found is None:
+        raise typer.BadParameter(f"{given!r} is not a duration; expected one such as '90m', '12h', '30d' or '8w'")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
 def _user() -> str:

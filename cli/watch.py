@@ -14,9 +14,8 @@ import typer
 
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.arguments import open_store
+from mnemolog.cli.arguments import given_time, open_store
 from mnemolog.cli.progress import bar
-from mnemolog.cli.times import given_time
 from mnemolog.domain.display import counted, visible
 from mnemolog.domain.errors import InvalidInput
 

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 import pytest
 import typer
 
-from mnemolog.cli.times import given_time
+from mnemolog.cli.arguments import given_time
 from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.moments import parse_time
