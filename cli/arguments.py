@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -16,8 +16,7 @@ from mnemolog.cli.output import note
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock
-from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.moments import By, When, checked_by, parse_position_or_time, parse_relative_time
+from mnemolog.domain.moments import When, parse_position_or_time, parse_relative_time
 from mnemolog.domain.session import checked_session_id
 from mnemolog.infra.log.postgres.address import is_url
 from mnemolog.infra.runtime.clock import SystemClock
@@ -25,28 +24,23 @@ from mnemolog.infra.runtime.paths import has_room, is_writable, local_path
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
 
+Read = TypeVar("Read")
+
 
 def given_time(given: str, *, clock: Clock | None = None) -> datetime:
     """Return a time, in UTC. Raises `typer.BadParameter`."""
-    try:
-        return parse_relative_time("time", given, clock=clock or SystemClock())
-    except InvalidInput as error:
-        raise typer.BadParameter(error.why) from None
-
-
-def said_or_recorded(value: str) -> By:
-    """Return which time is meant. Raises `typer.BadParameter` for another word."""
-    try:
-        return checked_by(value)
-    except InvalidInput as error:
-        raise typer.BadParameter(error.why) from None
+    return _read(parse_relative_time, given, clock or SystemClock())
 
 
 def position_or_time(value: str) -> int | datetime:
     """Return a position or a time. Raises `typer.BadParameter` for what is neither."""
+    return _read(parse_position_or_time, value, SystemClock())
+
+
+def _read(parse: Callable[..., Read], given: str, clock: Clock) -> Read:
     try:
-        return parse_position_or_time("time", value, clock=SystemClock())
-    except InvalidInput as error:
+        return parse("time", given, clock=clock)
+    except errors.InvalidInput as error:
         raise typer.BadParameter(error.why) from None
 
 
@@ -77,7 +71,7 @@ ByTime = Annotated[
     typer.Option(
         "--by",
         metavar="said|recorded",
-        parser=said_or_recorded,
+        parser=str,
         help="Whether --since and --until are times of saying or of recording.",
     ),
 ]

@@ -74,7 +74,7 @@ def replay(
     Example: mnemolog replay memory/ --until "2026-03-16 14:00" --session trip
     """
     said = by == "said"
-    if as_json and (as_lines or first > 1 or since or said):
+    if as_json and (as_lines or first > 1 or since or by != "recorded"):
         raise typer.BadParameter("use --json without --jsonl, --from, --since and --by: it prints only the final state")
     if upto is not None and until is not None and not said:
         raise typer.BadParameter("give --to or --until, not both: each says where the replay ends")
