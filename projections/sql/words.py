@@ -112,9 +112,9 @@ def stems_among(texts: Sequence[str], wanted: Collection[str], language: str = D
 
 def terms_of(query: str, language: str = DEFAULT_LANGUAGE) -> list[str]:
     """Return the distinct stems to search for, in order; empty if the query contains no word."""
-    words = _parts(dict.fromkeys(_split(query, language)))  # A long question says few words many times.
+    words = dict.fromkeys(_parts(dict.fromkeys(_split(query, language))))  # A long question says few words many times.
     dropped = STOP_WORDS if language == DEFAULT_LANGUAGE else frozenset[str]()
-    telling = [word for word in words if word not in dropped] or words
+    telling = [word for word in words if word not in dropped] or list(words)
     longer = [word for word in telling if len(word) > 1 or word.isdigit() or not word.isascii()] or telling
     return list(dict.fromkeys(map(_stems_in(language).stem, longer)))[:TERMS_MAX]
 
@@ -126,7 +126,7 @@ def wholes_of(query: str, language: str = DEFAULT_LANGUAGE) -> dict[str, str]:
     """
     stem = _stems_in(language).stem
     words = [word for word in dict.fromkeys(_split(query, language)) if not _is_plain(word)]
-    names = [_in_parts(piece) for word in words for piece in _pieces(word)]
+    names = map(_in_parts, dict.fromkeys(piece for word in words for piece in _pieces(word)))
     return {stem(part): stem(name) for name, *parts in names for part in parts or [name] if parts or _EMOJI.match(name)}
 
 
@@ -152,8 +152,8 @@ def _is_plain(word: str) -> bool:
 
 def _in_parts(piece: str) -> list[str]:
     """Return a word in lower case and, if it is a name of several parts, each of them; of `Id2` also `id`."""
-    if _is_plain(piece):
-        return [piece.lower()]
+    if _is_plain(piece) or (piece.isalpha() and piece == piece.lower()):
+        return [piece.casefold()]
     parts = _PART.findall(piece)
     if parts == [piece]:
         parts = []
@@ -206,7 +206,7 @@ class _Stems(dict[str, str]):
     def __missing__(self, word: str) -> str:
         lower = word.lower()
         if not word.isascii() or word[1:] != lower[1:] or "_" in word:
-            stems = " ".join(map(self.stem, _parts([word])))
+            stems = self._bare(" ".join(map(self._with_accents, _parts([word]))))
         else:  # Most words have no parts.
             stems = self.stem(word) if word == lower else self[lower]
         if len(word) <= REMEMBERED_CHARACTERS_MAX:
@@ -217,7 +217,12 @@ class _Stems(dict[str, str]):
 
     def stem(self, word: str) -> str:
         """Return a word in lower case without its ending and its accents."""
-        if self._is_default:
-            return str(self._stemmer.stemWord(word))
-        stem = self._stemmer.stemWord(word) if len(word) <= STEMMED_CHARACTERS_MAX else ""
-        return without_accents(stem or word)
+        return self._bare(self._with_accents(word))
+
+    def _bare(self, stems: str) -> str:
+        return stems if self._is_default else without_accents(stems)  # English words have lost theirs before.
+
+    def _with_accents(self, word: str) -> str:
+        if self._is_default or len(word) <= STEMMED_CHARACTERS_MAX:
+            return str(self._stemmer.stemWord(word)) or word
+        return word

@@ -48,8 +48,8 @@ UNITS = {
     "control characters": ("\x1b[31m", "\x01", "\x7f", "\ufffd", "\ue000", "\ufeff"),
     "code": ("<a>", "&amp;", ",", "http://a.b/", "a/", "%s", "$.", "\U0001d49c"),
 }
-BASE, FOR_A_BYTE = 120_000, 40
-"""Calls for any text, most of them for the transactions of the store; and for each byte of the text."""
+BASE, FOR_A_BYTE = 60_000, 45
+"""Calls for any text, most for the transactions of the store; and for each byte: most for a sign that stands for 4."""
 
 
 @pytest.fixture
