@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.domain import structured_log
-from mnemolog.domain.errors import EncodingFailed, InvalidInput, ModelUnavailable
+from mnemolog.domain.errors import EncodingFailed, ModelUnavailable
 from mnemolog.domain.hints import Hint
 from mnemolog.infra.embedding.bert import Bert, read_bert
 from mnemolog.infra.embedding.chunking import CharSpan, chunk
@@ -44,32 +44,15 @@ class SentenceTransformerEncoder:
     """A SentenceTransformer model, identified by its content.
 
     `model` is a name or a folder, see `resolve_model`. `recipe` is the version of how turns become text;
-    it is part of the identity. `prompt` is prepended to every text; None means the model's own default.
-    Vectors are computed in float32, whatever precision the weights were stored in. Without `download` a name
-    is looked up on this machine only.
+    it is part of the identity. Vectors are computed in float32, whatever precision the weights were stored in. Without
+    `download` a name is looked up on this machine only.
 
     Nothing is read at construction: every property and method may raise `ModelUnavailable`, each time it is called.
     Safe for several threads; the model computes one batch at a time.
     """
 
-    def __init__(
-        self,
-        model: str | Path,
-        *,
-        recipe: str = "",
-        prompt: str | None = None,
-        device: str = "cpu",
-        batch_size: int = BATCH_SIZE,
-        download: bool = True,
-    ) -> None:
-        if batch_size < 1:
-            raise InvalidInput("batch_size", f"at least 1, got {batch_size}")
-        self._asked = model
-        self._download = download
-        self._recipe = recipe
-        self._prompt_asked = prompt
-        self._device = device
-        self._batch_size = batch_size
+    def __init__(self, model: str | Path, *, recipe: str = "", download: bool = True) -> None:
+        self._asked, self._recipe, self._download = model, recipe, download
         self._files_lock = RLock()
         self._model_lock = RLock()
         self._files_read: tuple[Path, ModelProfile] | None = None
@@ -88,7 +71,7 @@ class SentenceTransformerEncoder:
         with self._files_lock:
             if self._fingerprint is None:
                 folder, _ = self._files()
-                self._fingerprint = fingerprint(folder, recipe=self._recipe, prompt=self._prompt_asked)
+                self._fingerprint = fingerprint(folder, recipe=self._recipe)
             return self._fingerprint
 
     @property
@@ -140,7 +123,7 @@ class SentenceTransformerEncoder:
         model = self._model() if texts else None
         own = isinstance(model, Bert)
         tokens_max = BERT_TOKENS_MAX if own else BATCH_TOKENS_MAX
-        parts = list(batches(counts, size_max=self._batch_size, tokens_max=tokens_max))
+        parts = list(batches(counts, size_max=BATCH_SIZE, tokens_max=tokens_max))
         threads = max(1, min(len(parts), _processors(), THREADS_MAX)) if own else 1
 
         def embedded(batch: list[int]) -> NDArray[np.float32]:
@@ -170,7 +153,7 @@ class SentenceTransformerEncoder:
         with self._model_lock:
             return model.encode(
                 texts,
-                prompt=self._prompt() or None,
+                prompt=self._files()[1].prompt or None,
                 batch_size=len(texts),
                 show_progress_bar=False,
                 convert_to_numpy=True,
@@ -183,16 +166,14 @@ class SentenceTransformerEncoder:
                 self._files_read = folder, read_profile(folder)
             return self._files_read
 
-    def _prompt(self) -> str:
-        return self._files()[1].prompt if self._prompt_asked is None else self._prompt_asked
-
     def _window(self) -> int | None:
         """Return how many tokens are left for a text, None for any number."""
         if (max_tokens := self.max_tokens) is None:
             return None
-        taken = len(self._tokenizer().encode(self._prompt()).ids)
+        prompt = self._files()[1].prompt
+        taken = len(self._tokenizer().encode(prompt).ids)
         # The prompt's last token may join the text's first one, and then count differently.
-        window = max_tokens - taken - (1 if self._prompt() else 0)
+        window = max_tokens - taken - bool(prompt)
         if window < 1:
             why = f"{taken} special and prompt tokens fill its window of {max_tokens}"
             raise ModelUnavailable(self.name, why)
@@ -210,9 +191,10 @@ class SentenceTransformerEncoder:
         if (max_tokens := self.max_tokens) is None:
             return None
         tokens: list[list[int]] = []
+        prompt = self._files()[1].prompt
         for text in texts:
             cancellation.check()
-            own = self._tokenizer().encode(self._prompt() + text).ids
+            own = self._tokenizer().encode(prompt + text).ids
             if len(own) > max_tokens:
                 raise EncodingFailed(
                     f"a text of {len(own):,} tokens exceeds the {max_tokens} that model {self.name!r} reads; "
@@ -235,8 +217,8 @@ class SentenceTransformerEncoder:
                 started = perf_counter()
                 structured_log.info("model.loading", model=self.name)
                 try:
-                    own = read_bert(folder, profile, self._tokenizer()) if self._device == "cpu" else None
-                    self._model_loaded = own or _load_model(self.name, folder, profile, device=self._device)
+                    own = read_bert(folder, profile, self._tokenizer())
+                    self._model_loaded = own or _load_model(self.name, folder, profile)
                 except ModelUnavailable as error:
                     structured_log.warning("model.unavailable", model=self.name, error=error)
                     raise
@@ -318,7 +300,7 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _load_model(name: str, folder: Path, profile: ModelProfile, *, device: str) -> Any:
+def _load_model(name: str, folder: Path, profile: ModelProfile) -> Any:
     if find_spec("sentence_transformers") is None:
         hint = Hint("`pip install sentence-transformers`", *WORDS_ONLY)
         raise ModelUnavailable(
@@ -330,7 +312,7 @@ def _load_model(name: str, folder: Path, profile: ModelProfile, *, device: str) 
         with _quiet_transformers():
             # Code elsewhere that a module in the folder names must neither be fetched nor run.
             closed = {"trust_remote_code": False, "local_files_only": True}
-            model = SentenceTransformer(str(folder), device=device, **closed)
+            model = SentenceTransformer(str(folder), device="cpu", **closed)
         # Half precision makes a vector depend on its neighbours in the batch.
         model = model.float().eval()
         model.default_prompt_name = None

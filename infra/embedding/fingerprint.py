@@ -25,7 +25,7 @@ from typing import Final
 
 from mnemolog.domain.errors import ModelUnavailable
 from mnemolog.infra.embedding.chunking import CHUNKER_VERSION
-from mnemolog.infra.embedding.model_files import ModelProfile, read_profile
+from mnemolog.infra.embedding.model_files import read_profile
 from mnemolog.infra.runtime.regular_files import open_file
 
 _TAG: Final = b"mnemolog/model/1\x00"
@@ -37,18 +37,25 @@ _NAMES_UNREAD: Final = {"data_config.json", "train_script.py", "LICENSE"}
 _SUFFIXES_UNREAD: Final = {".md", ".csv", ".onnx", ".h5", ".ot", ".msgpack", ".tflite", ".gguf"}
 
 
-def fingerprint(folder: Path, *, recipe: str, prompt: str | None = None) -> str:
+def fingerprint(folder: Path, *, recipe: str) -> str:
     """Return 64 hexadecimal digits that differ whenever a text could get another vector.
 
-    `recipe` is the version of how a turn is rendered as text; `prompt` is prepended to every text; None
-    means the model's own default. Reads every weight once; imports no torch.
+    `recipe` is the version of how a turn is rendered as text. Reads every weight once; imports no torch.
 
     Raises `ModelUnavailable` for a folder that cannot be read, has no weights that PyTorch loads, needs
     another model's weights (an adapter), or has more than 10,000 files.
     """
     profile = read_profile(folder)
     hasher = sha256(_TAG)
-    for field, value in _fields(profile, recipe=recipe, prompt=prompt):
+    for field, value in (
+        ("pooling", profile.pooling),
+        ("normalised", str(profile.normalised)),
+        ("prompt", profile.prompt),
+        ("max_tokens", str(profile.max_tokens)),
+        ("dimension", str(profile.dimension)),
+        ("chunker", CHUNKER_VERSION),
+        ("recipe", recipe),
+    ):
         hasher.update(_prefixed(field.encode()) + _prefixed(value.encode()))
     try:
         files = sorted((path.relative_to(folder).as_posix(), path) for path in _files_that_count(folder))
@@ -58,18 +65,6 @@ def fingerprint(folder: Path, *, recipe: str, prompt: str | None = None) -> str:
     except OSError as error:
         raise ModelUnavailable(str(folder), f"its files cannot be read: {error}") from error
     return hasher.hexdigest()
-
-
-def _fields(profile: ModelProfile, *, recipe: str, prompt: str | None) -> list[tuple[str, str]]:
-    return [
-        ("pooling", profile.pooling),
-        ("normalised", str(profile.normalised)),
-        ("prompt", profile.prompt if prompt is None else prompt),
-        ("max_tokens", str(profile.max_tokens)),
-        ("dimension", str(profile.dimension)),
-        ("chunker", CHUNKER_VERSION),
-        ("recipe", recipe),
-    ]
 
 
 def _files_that_count(folder: Path) -> Iterator[Path]:

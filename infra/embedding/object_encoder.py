@@ -36,13 +36,11 @@ class ObjectEncoder:
     `name`, or else its class. Without a `dimension`, one probe text is embedded when it is first needed.
     Without `chunks`, every text is one piece, and the object must read it whole.
 
-    The object is called by one thread at a time, with at most `batch_size` texts. Its errors are raised as
+    The object is called by one thread at a time, with at most `BATCH_SIZE` texts. Its errors are raised as
     `EncodingFailed` with the original as cause. Raises `InvalidInput` for an object without a required attribute.
     """
 
-    def __init__(self, model: Any, *, recipe: str = "", batch_size: int = BATCH_SIZE) -> None:
-        if batch_size < 1:
-            raise InvalidInput("batch_size", f"at least 1, got {batch_size}")
+    def __init__(self, model: Any, *, recipe: str = "") -> None:
         if isinstance(model, type) or not callable(getattr(model, "encode", None)):
             raise InvalidInput("model", f"{_kind(model)} has no encode method; {_NEEDED}")
         self._model = model
@@ -50,7 +48,6 @@ class ObjectEncoder:
         self._name = checked_label("model.name", getattr(model, "name", None) or _kind(model))
         self._dimension = _stated_dimension(model)
         self._chunks = _own_chunks(model)
-        self._batch_size = batch_size
         self._lock = RLock()
 
     @property
@@ -113,9 +110,9 @@ class ObjectEncoder:
         """
         dimension = self.dimension
         rows = np.empty((len(texts), dimension), dtype=np.float32)
-        for start in range(0, len(texts), self._batch_size):
+        for start in range(0, len(texts), BATCH_SIZE):
             cancellation.check()
-            batch = list(texts[start : start + self._batch_size])
+            batch = list(texts[start : start + BATCH_SIZE])
             end = start + len(batch)
             rows[start:end] = unit_rows(self._call(batch), count=len(batch), dimension=dimension)
         cancellation.check()

@@ -17,7 +17,6 @@ from sqlalchemy.schema import CreateTable
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys.key_file import WRAPPED_BYTES
-from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime.atomic_files import sync
 
 KEYS_FILE: Final = "keys.db"
@@ -150,7 +149,7 @@ def are_in_use(folder: Path) -> bool:
         return False
     try:
         with closing(sqlite.connect_read_only(path)) as connection:
-            return _tables(connection) and identity(connection).in_use
+            return has_tables(connection) and identity(connection).in_use
     except (sqlite.driver.dbapi2.DatabaseError, errors.LogDamaged):
         return True
 
@@ -187,54 +186,6 @@ def rows(driver: Any, query: str, values: tuple[Any, ...] = (), *, types: tuple[
     return found
 
 
-class OpenKeys(NamedTuple):
-    """The one connection of a process to the keys of its log."""
-
-    engine: sa.Engine
-    connection: sa.Connection
-    """Kept open: once closed, the pool would give the driver's connection to another caller."""
-    driver: Any
-    secret: bytes
-
-
-def connect(
-    path: Path, *, log_id: str, busy_timeout_s: float, files: OpenedFiles | None = None, read_only: bool = False
-) -> OpenKeys:
-    """Open the keys of a log. Raises `KeysMissing` if they are missing, damaged or of another log."""
-    if not path.exists():
-        raise errors.KeysMissing(path, "it does not exist")
-    if not os.access(path, os.R_OK):
-        raise errors.KeysMissing(path, "this user may not read it")
-    if not path.stat().st_size:  # SQLite would make it a database, and wait for connections to what it was.
-        raise errors.KeysMissing(path, "it is empty")
-    engine = sqlite.create_engine(
-        path,
-        synchronous="FULL",
-        busy_timeout_s=busy_timeout_s,
-        read_only=read_only,
-        files=None if read_only else files,
-    )
-    connection: sa.Connection | None = None
-    try:
-        with mapped_errors(path, busy_timeout_s=busy_timeout_s):
-            connection = engine.connect()
-            driver: Any = connection.connection.driver_connection
-            if not _tables(driver):
-                raise errors.KeysMissing(path, "it is empty")
-            foreign = [sqlite.foreign_in_schema(driver, _schema(wrapped)) for wrapped in (False, True)]
-            if None not in foreign:
-                raise errors.KeysMissing(path, f"it cannot be used: {foreign[0]}")
-            found = identity(driver)
-            if found.log_id != log_id:
-                raise errors.KeysMissing(path, f"it belongs to log {found.log_id}, this one is {log_id}")
-    except BaseException:
-        if connection is not None:
-            connection.close()
-        engine.dispose()
-        raise
-    return OpenKeys(engine, connection, driver, found.secret)
-
-
 def series_in(driver: Any, path: Path) -> list[tuple[str, int]]:
     """Return the stream and the series of all keys, destroyed ones included, in order.
 
@@ -264,11 +215,18 @@ def mapped_errors(path: Path, *, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S) 
         raise errors.KeysMissing(path, f"it cannot be used: {error}") from error
 
 
+def foreign_in(driver: Any) -> str | None:
+    """Return what is foreign in the schema of a file of keys; None if nothing is."""
+    foreign = [sqlite.foreign_in_schema(driver, _schema(wrapped)) for wrapped in (False, True)]
+    return None if None in foreign else foreign[0]
+
+
 @cache
 def _schema(wrapped: bool) -> Mapping[str, str]:
     known = sqlite.schema_of(METADATA.create_all)
     return known | {"nodes": sqlite.compared(nodes_statement(wrapped=wrapped))}
 
 
-def _tables(driver: Any) -> bool:
+def has_tables(driver: Any) -> bool:
+    """Whether a database has the tables of keys."""
     return driver.execute("SELECT 1 FROM sqlite_master WHERE name = 'keys_meta'").fetchone() is not None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+
+import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
@@ -98,7 +101,12 @@ class SqliteKeys:
         self.path, self.log_id, self._busy_timeout_s = path, log_id, busy_timeout_s
         self._read_only = not is_writable(path.parent) if read_only is None else read_only
         self._files = files or OpenedFiles(path.parent)
-        self._opened: keys_file.OpenKeys | None = None
+        self._engine: sa.Engine | None = None
+        self._connection: sa.Connection | None = None
+        """Kept open: once closed, the pool would give the driver's connection to another caller."""
+        self._opened: Any = None
+        """The driver's connection."""
+        self._secret = b""
         self._closed = False
 
     def missing(self, why: str) -> errors.KeysMissing:
@@ -112,15 +120,14 @@ class SqliteKeys:
     def secret(self) -> bytes:
         """See `KeysEngine`."""
         with self._driver():
-            assert self._opened is not None
-            return self._opened.secret
+            return self._secret
 
     def last_change(self) -> object:
         """See `KeysEngine`. Another value after any change by another process."""
-        opened = self._opened
-        if opened is not None:  # Before every page that is read: no more than one statement.
+        driver = self._opened
+        if driver is not None:  # Before every page that is read: no more than one statement.
             try:
-                return opened.driver.execute("PRAGMA data_version").fetchone()[0]
+                return driver.execute("PRAGMA data_version").fetchone()[0]
             except sqlite.driver.dbapi2.Error:
                 with self._driver():  # It was closed meanwhile, or the file is not as it was.
                     raise
@@ -208,10 +215,10 @@ class SqliteKeys:
     def close(self) -> None:
         """See `KeysEngine`."""
         self._closed = True
-        if self._opened is not None:
-            self._opened.connection.close()
-            self._files.close(self.path.name, self._opened.engine)
-        self._opened = None
+        if self._connection is not None and self._engine is not None:
+            self._connection.close()
+            self._files.close(self.path.name, self._engine)
+        self._opened = self._connection = None
 
     @contextmanager
     def _driver(self) -> Iterator[Any]:
@@ -219,15 +226,43 @@ class SqliteKeys:
         if self._closed:
             raise errors.StoreClosed
         if self._opened is None:
-            self._opened = keys_file.connect(
-                self.path,
-                log_id=self.log_id,
-                files=self._files,
-                busy_timeout_s=self._busy_timeout_s,
-                read_only=self._read_only,
-            )
+            self._open()
         with keys_file.mapped_errors(self.path, busy_timeout_s=self._busy_timeout_s):
-            yield self._opened.driver
+            yield self._opened
+
+    def _open(self) -> None:
+        """Open the keys. Raises `KeysMissing` if they are missing, damaged or of another log."""
+        if not self.path.exists():
+            raise self.missing("it does not exist")
+        if not os.access(self.path, os.R_OK):
+            raise self.missing("this user may not read it")
+        if not self.path.stat().st_size:  # SQLite would make it a database, and wait for connections to what it was.
+            raise self.missing("it is empty")
+        engine = sqlite.create_engine(
+            self.path,
+            synchronous="FULL",
+            busy_timeout_s=self._busy_timeout_s,
+            read_only=self._read_only,
+            files=None if self._read_only else self._files,
+        )
+        connection: sa.Connection | None = None
+        try:
+            with keys_file.mapped_errors(self.path, busy_timeout_s=self._busy_timeout_s):
+                connection = engine.connect()
+                driver: Any = connection.connection.driver_connection
+                if not keys_file.has_tables(driver):
+                    raise self.missing("it is empty")
+                if (foreign := keys_file.foreign_in(driver)) is not None:
+                    raise self.missing(f"it cannot be used: {foreign}")
+                found = keys_file.identity(driver)
+                if found.log_id != self.log_id:
+                    raise self.missing(f"it belongs to log {found.log_id}, this one is {self.log_id}")
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            engine.dispose()
+            raise
+        self._engine, self._connection, self._opened, self._secret = engine, connection, driver, found.secret
 
 
 def _stored(driver: Any, stream: str) -> StoredKeys:

@@ -118,11 +118,11 @@ class Transaction:
         return self.codec.not_turns(self.reads, stream, after, upto)
 
     def _staged(self, stream: str, after: Version, upto: Position) -> list[RecordedEvent]:
-        return [
-            self.codec.recorded_event(row[0], row[1], row[2], row[3], row[4], row[7], row[5])
-            for row in self._sparse
-            if row[1] == stream and row[2] > after and row[0] <= upto
-        ]
+        rows = (row for row in self._sparse if row[1] == stream and row[2] > after and row[0] <= upto)
+        return [*map(self._recorded, rows)]
+
+    def _recorded(self, row: StagedRow) -> RecordedEvent:
+        return self.codec.recorded_event(row[0], row[1], row[2], row[3], row[4], row[7], row[5])
 
     def events(self, stream: str, *, since: int = 0) -> Iterator[RecordedEvent]:
         """Yield the events of `stream` without turns, staged ones included, one by one: they may be large.
@@ -139,23 +139,20 @@ class Transaction:
         """Return the event of `stream` with an idempotency key, None if there is none."""
         row = self._keys.get((stream, key))
         if row is not None:
-            return self.codec.recorded_event(row[0], stream, row[2], row[3], row[4], key, row[5])
-        if self.assumes_new_keys:
-            self._assumed.add((stream, key))
-            return None
-        found = self.reads.event_with_key(stream, key)
+            return self._recorded(row)
+        found = self._stored_with(stream, key)
         return None if found is None else self.codec.recorded_event(*found)
 
     def position_of(self, stream: str, key: str) -> Position | None:
         """Return the position of the event of `stream` with an idempotency key, forgotten or not; None for none."""
-        staged = self._keys.get((stream, key))
-        if staged is not None:
-            return Position(staged[0])
+        found = self._keys.get((stream, key)) or self._stored_with(stream, key)
+        return None if found is None else Position(found[0])
+
+    def _stored_with(self, stream: str, key: str) -> Any:
         if self.assumes_new_keys:
             self._assumed.add((stream, key))
             return None
-        found = self.reads.event_with_key(stream, key)
-        return None if found is None else Position(found[0])
+        return self.reads.event_with_key(stream, key)
 
     @property
     def inserts_assumed_keys(self) -> bool:

@@ -79,7 +79,7 @@ PARTS = {
         lambda: store.record("trip", "user", "from the child"),
     ),
     "keys": lambda store: Part(
-        store.parts.log.keyring.engine._opened.driver,
+        store.parts.log.keyring.engine._opened,
         store.parts.log.keyring.close,
         store.parts.log.keyring.last_erasure,
     ),

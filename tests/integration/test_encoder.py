@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.domain.errors import EncodingFailed, InvalidInput, ModelUnavailable
+from mnemolog.domain.errors import EncodingFailed, ModelUnavailable
 from mnemolog.infra.embedding.bert import Bert
 from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder, unit_rows
 from mnemolog.infra.embedding.model_files import resolve_model
@@ -32,7 +32,7 @@ MIXED = [
 
 @pytest.fixture(scope="module")
 def encoder():
-    return SentenceTransformerEncoder(NAME, batch_size=8)
+    return SentenceTransformerEncoder(NAME)
 
 
 @pytest.fixture(scope="module")
@@ -130,9 +130,10 @@ def test_no_texts_give_no_rows_and_load_nothing(monkeypatch):
 
 
 @pytest.mark.model
-def test_threads_share_one_model(reference):
+def test_threads_share_one_model(reference, monkeypatch):
     """The first calls of several threads load it once, and each gets its own rows."""
-    encoder = SentenceTransformerEncoder(NAME, batch_size=2)
+    encoder = SentenceTransformerEncoder(NAME)
+    monkeypatch.setattr("mnemolog.infra.embedding.encoder.BATCH_SIZE", 2)
     texts = [[f"turn {thread} {number} " * (1 + number) for number in range(6)] for thread in range(4)]
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(encoder.encode, texts))
@@ -207,17 +208,15 @@ def test_half_precision_weights_are_computed_in_full(tmp_path):
 
 @pytest.mark.model
 def test_a_prompt_goes_before_every_text_and_counts_in_the_window(tmp_path):
-    """Stated or the model's own: the same vectors, the same identity, and room left for it."""
+    """A model of the same weights without a prompt reads as many tokens more."""
     own = {"prompts": {"document": "passage of the memory: "}, "default_prompt_name": "document"}
-    folder = tiny_model(tmp_path, settings=own)
-    with_default, without = SentenceTransformerEncoder(folder), SentenceTransformerEncoder(folder, prompt="")
-    stated = SentenceTransformerEncoder(folder, prompt="passage of the memory: ")
-    assert np.array_equal(with_default.encode(["tea"]), stated.encode(["tea"]))
-    assert np.allclose(with_default.encode(["tea"]), without.encode(["passage of the memory: tea"]), atol=1e-6)
-    assert with_default.fingerprint == stated.fingerprint != without.fingerprint
-    [pieces] = with_default.chunks(["tea " * 200])
+    with_prompt = SentenceTransformerEncoder(tiny_model(tmp_path / "one", settings=own))
+    without = SentenceTransformerEncoder(tiny_model(tmp_path / "other"))
+    assert np.allclose(with_prompt.encode(["tea"]), without.encode(["passage of the memory: tea"]), atol=1e-6)
+    assert with_prompt.fingerprint != without.fingerprint
+    [pieces] = with_prompt.chunks(["tea " * 200])
     assert len(pieces) > len(without.chunks(["tea " * 200])[0])
-    assert with_default.encode(pieces).shape == (len(pieces), 32)
+    assert with_prompt.encode(pieces).shape == (len(pieces), 32)
 
 
 @pytest.mark.model
@@ -231,12 +230,11 @@ def test_an_old_model_without_a_tokenizer_file_is_cut_alike(tmp_path):
 
 @pytest.mark.model
 def test_a_model_that_cannot_be_used_is_unavailable(tmp_path):
-    """A prompt without room for a text, an unknown device, damaged weights, which are looked at again on each try."""
-    folder = tiny_model(tmp_path)
+    """A prompt without room for a text, damaged weights, which are looked at again on each try."""
+    long = {"prompts": {"document": "tea " * 60}, "default_prompt_name": "document"}
     with pytest.raises(ModelUnavailable, match="fill its window of 48"):
-        SentenceTransformerEncoder(folder, prompt="tea " * 60).chunks(["tea"])
-    with pytest.raises(ModelUnavailable, match="no such device"):
-        SentenceTransformerEncoder(folder, device="no such device").encode(["tea"])
+        SentenceTransformerEncoder(tiny_model(tmp_path / "long", settings=long)).chunks(["tea"])
+    folder = tiny_model(tmp_path / "damaged")
     (folder / "model.safetensors").write_bytes(b"damaged")
     encoder = SentenceTransformerEncoder(folder)
     for _ in range(2):
@@ -272,9 +270,3 @@ def test_unit_rows_has_the_shape_asked_for():
         with pytest.raises(EncodingFailed, match="shape"):
             unit_rows(np.ones(shape), count=2, dimension=3)
     assert np.allclose(np.linalg.norm(unit_rows(np.ones((2, 3)), count=2, dimension=3), axis=1), 1)
-
-
-def test_a_batch_holds_at_least_one_text():
-    """Wrong usage is told at construction."""
-    with pytest.raises(InvalidInput, match="batch_size"):
-        SentenceTransformerEncoder(NAME, batch_size=0)

@@ -327,7 +327,7 @@ def test_an_empty_file_of_keys_is_refused_while_another_connection_has_what_it_w
         kept = path.read_bytes()
         path.write_bytes(b"")
         with pytest.raises(KeysMissing, match="it is empty"):
-            keys_file.connect(path, log_id=log_id, busy_timeout_s=0.1)
+            SqliteKeys(path, log_id=log_id, busy_timeout_s=0.1).secret()
         path.write_bytes(kept)
 
 

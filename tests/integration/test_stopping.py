@@ -12,10 +12,11 @@ from mnemolog.infra.runtime import cancellation
 from tests.support import HashEncoder, in_thread
 
 
-def test_an_encoder_stops_before_its_next_batch():
+def test_an_encoder_stops_before_its_next_batch(monkeypatch):
     """What it was doing is finished, and nothing of it is given back."""
     model = HashEncoder()
-    encoder = ObjectEncoder(model, batch_size=2)
+    monkeypatch.setattr("mnemolog.infra.embedding.object_encoder.BATCH_SIZE", 2)
+    encoder = ObjectEncoder(model)
     with cancellation.when(lambda: len(model.calls) == 2), pytest.raises(cancellation.Stopped):
         encoder.encode([f"tea {n}" for n in range(10)])
     assert [len(batch) for batch in model.calls] == [2, 2]

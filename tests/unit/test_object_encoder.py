@@ -37,10 +37,11 @@ class Giving(Letters):
         return self.rows
 
 
-def test_rows_come_back_with_length_one_in_the_order_given():
+def test_rows_come_back_with_length_one_in_the_order_given(monkeypatch):
     """The port's promise, whatever the object's own scale. An empty call asks the object for no text."""
     texts = ["tea", "a", "coffee and cake"]
-    rows = ObjectEncoder(Letters(), batch_size=2).encode(texts)
+    monkeypatch.setattr("mnemolog.infra.embedding.object_encoder.BATCH_SIZE", 2)
+    rows = ObjectEncoder(Letters()).encode(texts)
     assert rows.dtype == np.float32
     assert rows.shape == (3, 26)
     wanted = Letters().encode(texts)
@@ -117,9 +118,6 @@ def test_the_error_says_what_is_needed():
     """A SentenceTransformer handed over as it is lacks only a fingerprint."""
     with pytest.raises(InvalidInput, match=r"Nameless has no fingerprint; .* changes whenever a vector would"):
         ObjectEncoder(without_fingerprint())
-    for size in (0, -1):
-        with pytest.raises(InvalidInput, match="batch_size"):
-            ObjectEncoder(Letters(), batch_size=size)
 
 
 @pytest.mark.parametrize("dimension", [0, -1, 2.5, True, "384"])
