@@ -1,4 +1,4 @@
-"""The format of encrypted content, and which events have it. `mnemolog.infra.keys.encryption` decrypts it.
+"""The format of encrypted content, and which events have it. `mnemolog.infra.keys.keyring` decrypts it.
 
 sealed = 0xC1 ‖ format 1 ‖ series ‖ nonce (12) ‖ ciphertext ‖ tag (16)
 """

@@ -1,4 +1,4 @@
-"""The state of a session at a position: a pure fold of its stream, turns left out (`mnemolog.domain.session_fold`).
+"""The state of a session at a position: a pure fold of its stream, turns left out (`mnemolog.domain.session.evolve`).
 
 Everything here is immutable. The maps are persistent (HAMT): a state shares almost all of its memory with
 the one before it, so keeping many of one session is cheap. Snapshots store a state in bytes, which are equal for equal

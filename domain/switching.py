@@ -58,7 +58,10 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     """How many switches there were."""
     touched: Map[str, Position]
-    """The position of the last switch that left or entered a session, by its id."""
+    """The position of the last switch that left or entered a session, by its id.
+
+    It marks requests made before a switch, so that a late answer cannot reach another session.
+    """
 
     @property
     def current(self) -> str:

@@ -9,8 +9,7 @@ from hashlib import sha256
 from mnemolog.domain import errors
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import Position
-from mnemolog.domain.session import session_of
-from mnemolog.domain.session_fold import evolve
+from mnemolog.domain.session import evolve, session_of
 from mnemolog.domain.state import SessionState, encode_state
 
 

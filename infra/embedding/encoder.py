@@ -24,8 +24,7 @@ from mnemolog.domain.errors import EncodingFailed, ModelUnavailable
 from mnemolog.domain.hints import Hint
 from mnemolog.infra.embedding.bert import Bert, read_bert
 from mnemolog.infra.embedding.chunking import CharSpan, chunk
-from mnemolog.infra.embedding.fingerprint import fingerprint
-from mnemolog.infra.embedding.model_files import WORDS_ONLY, ModelProfile, read_profile, resolve_model
+from mnemolog.infra.embedding.model_files import WORDS_ONLY, ModelProfile, fingerprint, read_profile, resolve_model
 from mnemolog.infra.runtime import cancellation
 
 BATCH_SIZE: Final = 32

@@ -1,5 +1,8 @@
 """The keys of a log's content: one per event, derived from the few nodes that are stored for its stream.
 
+Content is encrypted with AES-256-GCM (NIST SP 800-38D), bound to its place in the log: what is authenticated along is
+the log's identity, stream, version and topic. docs/adr/0016-content-keys-and-forgetting.md.
+
 Derived keys are kept in memory until another process destroys keys, which is checked before every read. They may be
 used for an append without a look: a request to forget names versions that exist, under the log's lock, so the key of
 a version that is still to come stays derivable. An append that the request has overtaken is staged again, after a look.
@@ -12,10 +15,12 @@ import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from functools import cached_property
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mnemolog.domain import errors
+from mnemolog.domain.encrypted_content import HEAD_BYTES, NONCE_BYTES, SEALED, SEALING_FORMAT, why_invalid
 from mnemolog.infra.keys import key_file
 from mnemolog.infra.keys.engine import KeyErasure, KeysEngine, KeysWriter, StoredKeys
 from mnemolog.infra.keys.key_tree import DEPTH, KEY_BYTES, LEAF_MAX, Node, leaves_near, without
@@ -339,3 +344,60 @@ def check(keys: KeysEngine) -> CheckedKeys:
     """Check the keys of a log and close them. Raises `KeysMissing` if they are missing, damaged or of another log."""
     with closing(keys):
         return CheckedKeys(Keyring(keys).secret(), frozenset(keys.series()))
+
+
+NONCES_TOGETHER: Final = 64
+NONCE_AT: Final = HEAD_BYTES - NONCE_BYTES
+_HEADS: Final = [bytes((SEALED, SEALING_FORMAT, series)) for series in range(256)]
+
+
+class Sealer:
+    """Encrypts the content of one log, and decrypts it as long as its key exists."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self.keyring = keyring
+        self._nonces: list[bytes] = []
+
+    @cached_property
+    def _cipher(self) -> Any:
+        # It takes some hundredths of a second to import, which commands that read no content need not wait for.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        return AESGCM
+
+    def seal(self, stream: str, version: int, topic: str, plain: bytes, holds_sealed: Callable[[str], bool]) -> bytes:
+        """Return `plain` as it is stored. Raises `KeysMissing`; `holds_sealed` as for `Keyring.key_to_seal`."""
+        keys, key = self.keyring.key_to_seal(stream, version, holds_sealed)
+        try:
+            nonce = self._nonces.pop()  # Random although a key is used for one event: an append may run twice.
+        except IndexError:
+            nonce = self._new_nonces()
+        place = keys.place + version.to_bytes(8, "big") + topic.encode()
+        sealed: bytes = self._cipher(key).encrypt(nonce, plain, place)
+        return _HEADS[keys.series] + nonce + sealed
+
+    def open(self, stream: str, version: int, topic: str, sealed: bytes | bytearray, *, position: int) -> bytes | None:
+        """Return the decrypted content, None if its key was destroyed.
+
+        Raises `KeysMissing`, and `LogDamaged` where the bytes are not those that were sealed there with that key.
+        """
+        if (why := why_invalid(sealed)) is not None:
+            raise errors.UndecodableEvent(position=position, topic=topic, why=why)
+        keys, key = self.keyring.key_to_open(stream, sealed[2], version)
+        if key is None:
+            return None
+        place = keys.place + version.to_bytes(8, "big") + topic.encode()
+        try:
+            plain: bytes = self._cipher(key).decrypt(sealed[NONCE_AT:HEAD_BYTES], sealed[HEAD_BYTES:], place)
+        except Exception as error:
+            if type(error).__name__ != "InvalidTag":
+                raise
+            why = f"what is sealed at version {version} of {stream!r} does not open with its key"
+            raise errors.LogDamaged(why, position=position) from error
+        return plain
+
+    def _new_nonces(self) -> bytes:
+        """Return a nonce, and keep some for later: the system gives many for the price of one."""
+        made = os.urandom(NONCES_TOGETHER * NONCE_BYTES)
+        self._nonces = [made[start : start + NONCE_BYTES] for start in range(NONCE_BYTES, len(made), NONCE_BYTES)]
+        return made[:NONCE_BYTES]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.limits import as_invalid_input
@@ -15,6 +15,7 @@ from mnemolog.infra.log.engine import LogConnection, LogEngine
 from mnemolog.infra.log.group_commit import CommitRequest, GroupCommit
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
+from mnemolog.infra.runtime.condition import Listener
 
 Group = Sequence[CommitRequest[Transaction]]
 Result = TypeVar("Result")
@@ -268,3 +269,52 @@ def _by_actor(work: Callable[[Transaction], Result], actor: str) -> Callable[[Tr
             tx.actor = ""
 
     return by_actor
+
+
+FOLLOWER_POLL_S: Final = 0.05
+"""How late a follower may see commits of other processes."""
+
+
+class Followers:
+    """The followers of one log. Safe for many threads."""
+
+    def __init__(self, engine: LogEngine) -> None:
+        self._engine = engine
+        self._listeners: dict[Listener, float] = {}
+        """With the most seconds after which commits of other processes have to be seen."""
+        self._lock = fork_guard.lock()
+
+    @property
+    def poll_interval_s(self) -> float:
+        """How often a listener has to look for commits of other processes, in seconds."""
+        return self._engine.poll_interval_s
+
+    def listen(self, listener: Listener, *, poll_s_max: float = FOLLOWER_POLL_S) -> None:
+        """Call `listener.set()` after every commit of this process.
+
+        Where the engine watches for those of other processes, it is called after them as well, at most `poll_s_max`
+        seconds later. Elsewhere look for them every `poll_interval_s` seconds.
+        """
+        with self._lock:
+            self._listeners[listener] = poll_s_max
+            self._watch_commits()
+
+    def unlisten(self, listener: Listener) -> None:
+        """Undo `listen`."""
+        with self._lock:
+            self._listeners.pop(listener, None)
+            self._watch_commits()
+
+    def _watch_commits(self) -> None:
+        commits = self._engine.commits
+        if commits is not None and self._listeners:
+            commits.follow(self.notify, poll_s_max=min(self._listeners.values()))
+        elif commits is not None:
+            commits.unfollow()
+
+    def notify(self) -> None:
+        """Call `set()` of every listener."""
+        if self._listeners:
+            with self._lock:
+                for listener in self._listeners:
+                    listener.set()

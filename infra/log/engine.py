@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PLAIN_FORMAT: Final = 1
 """The format of a log whose content is stored as it is."""
 LOG_FORMAT: Final = 2
-"""The newest format: that of a log whose content is encrypted (`mnemolog.infra.keys.encryption`)."""
+"""The newest format: that of a log whose content is encrypted (`mnemolog.infra.keys.keyring`)."""
 
 StagedRow = tuple[int, str, int, str, bytearray, int, bytearray, str | None]
 """A row to insert: position, stream, version, topic, state, recorded_at, digest, key.

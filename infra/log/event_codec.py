@@ -23,7 +23,7 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.validation import NOT_IN_CALENDAR
-from mnemolog.infra.keys.encryption import Sealer
+from mnemolog.infra.keys.keyring import Sealer
 from mnemolog.infra.log.reader import LogReader
 
 _SEALED: Final = bytes((SEALED,))

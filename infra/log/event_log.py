@@ -18,10 +18,9 @@ from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Versio
 from mnemolog.domain.redaction import REDACTION_STREAM, Redact, Redaction, evolve_redaction
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, fold_stream, nothing_known
 from mnemolog.infra.keys.keyring import Keyring
-from mnemolog.infra.log.appends import Appends
+from mnemolog.infra.log.appends import Appends, Followers
 from mnemolog.infra.log.engine import LogEngine, LogIdentity
 from mnemolog.infra.log.event_codec import EventCodec
-from mnemolog.infra.log.followers import Followers
 from mnemolog.infra.log.reader import EventRow, LogReader
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard

@@ -10,9 +10,8 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.redaction import Redact
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
-from mnemolog.infra.keys.encryption import Sealer
 from mnemolog.infra.keys.engine import KeysEngine
-from mnemolog.infra.keys.keyring import Keyring
+from mnemolog.infra.keys.keyring import Keyring, Sealer
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.engine import LogEngine, LogIdentity
 from mnemolog.infra.log.event_codec import EventCodec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
-from mnemolog.domain import errors, session_fold
+from mnemolog.domain import errors, session
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.forgetting import is_checkpoint
 from mnemolog.domain.position import Position
@@ -37,7 +37,7 @@ def evolve(state: SessionState | None, recorded: RecordedEvent, past: Past[Sessi
             raise errors.LogDamaged(why, position=recorded.position)
         return found
 
-    return session_fold.evolve(state, recorded, past_of_session)
+    return session.evolve(state, recorded, past_of_session)
 
 
 class _Kept:

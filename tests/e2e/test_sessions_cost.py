@@ -6,20 +6,20 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import visible_of
-from mnemolog.domain import session_fold
+from mnemolog.domain import session as sessions
 
 
 @pytest.fixture
 def folds(monkeypatch):
     """Every event that is folded into the state of a session from now on."""
     folded = []
-    evolve = session_fold.evolve
+    evolve = sessions.evolve
 
     def counted(state, recorded, past):
         folded.append(recorded.position)
         return evolve(state, recorded, past)
 
-    monkeypatch.setattr(session_fold, "evolve", counted)
+    monkeypatch.setattr(sessions, "evolve", counted)
     return folded
 
 

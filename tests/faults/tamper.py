@@ -11,8 +11,7 @@ import msgspec
 from pysqlite3 import dbapi2
 
 from mnemolog.domain.digest import link
-from mnemolog.infra.keys.encryption import Sealer
-from mnemolog.infra.keys.keyring import Keyring
+from mnemolog.infra.keys.keyring import Keyring, Sealer
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.event_log import EventLog

@@ -10,9 +10,8 @@ import shutil
 import pytest
 
 from mnemolog.domain.errors import ModelUnavailable
-from mnemolog.infra.embedding import fingerprint as module
-from mnemolog.infra.embedding.fingerprint import fingerprint
-from mnemolog.infra.embedding.model_files import read_profile
+from mnemolog.infra.embedding import model_files as module
+from mnemolog.infra.embedding.model_files import fingerprint, read_profile
 
 
 def write(path, value):
