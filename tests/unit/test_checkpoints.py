@@ -15,16 +15,8 @@ from mnemolog.domain.events import CheckpointDeleted, CheckpointRestored
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.working_memory import (
-    MISSING,
-    add_note,
     all_values,
-    clear_notes,
-    clear_values,
-    delete_value,
-    set_task,
     set_value,
-    update_task,
-    value_at,
 )
 from mnemolog.infra.log.event_codec import encode
 from tests.memory_log import MemoryLog
@@ -53,28 +45,6 @@ def memory_of(state: SessionState):
     return (state.values, state.values_bytes, state.task, state.notes, state.notes_bytes)
 
 
-def test_a_restore_is_one_event_that_brings_everything_back(log):
-    """Values, task with its time, notes; a None and a missing key as they were."""
-    put(log, "none", None)
-    put(log, "kept", [1])
-    log.do(set_task, "s", "Book", step=1)
-    log.do(add_note, "s", "n1")
-    position = mark(log, "c")
-    before = memory_of(log["s"])
-    log.now += SECOND
-    put(log, "late", 1)
-    put(log, "none", 2)
-    log.do(delete_value, "s", "kept")
-    log.do(update_task, "s", step=2)
-    log.do(clear_notes, "s")
-    log.do(add_note, "s", "n2")
-    assert memory_of(log["s"]) != before
-    assert log.do(restore_checkpoint, "s", "c") == [CheckpointRestored(id="#c", position=position)]
-    assert memory_of(log["s"]) == before
-    assert all_values(log["s"], log.now) == {"kept": [1], "none": None}
-    assert value_at(log["s"], "late", log.now) is MISSING
-
-
 def test_an_event_of_a_checkpoint_does_not_grow_with_the_memory(log):
     """Peers that copy their state into each checkpoint grow to 2^n."""
     sizes = []
@@ -86,19 +56,6 @@ def test_an_event_of_a_checkpoint_does_not_grow_with_the_memory(log):
         sizes.append(len(encode(created[0])) + len(encode(restored[0])))
     assert max(sizes) - min(sizes) <= 2
     assert len(log["s"].values) == 20
-
-
-def test_expiries_are_absolute_and_nothing_expired_comes_back(log):
-    """A restore does not prolong a life; what is still alive keeps its end."""
-    put(log, "short", 1, ttl=10)
-    put(log, "long", 2, ttl=100)
-    mark(log, "c")
-    log.do(clear_values, "s")
-    log.now += 10 * SECOND
-    log.do(restore_checkpoint, "s", "c")
-    assert all_values(log["s"], log.now) == {"long": 2}
-    log.now += 90 * SECOND
-    assert all_values(log["s"], log.now) == {}
 
 
 def test_a_deleted_checkpoint_stays_deleted_after_a_restore(log):

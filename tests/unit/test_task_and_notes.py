@@ -9,10 +9,9 @@ import pytest
 
 from mnemolog.domain import errors, session
 from mnemolog.domain.checkpoints import create_checkpoint, delete_checkpoint, restore_checkpoint
-from mnemolog.domain.events import NotesCleared, SessionResumed, TaskChanged
+from mnemolog.domain.events import SessionResumed
 from mnemolog.domain.limits import TASK_BYTES_MAX, MemoryLimits
 from mnemolog.domain.lineage import rewind
-from mnemolog.domain.state import TaskState
 from mnemolog.domain.working_memory import (
     add_note,
     clear_notes,
@@ -31,34 +30,6 @@ def log():
     log = MemoryLog()
     log.start("s")
     return log
-
-
-def test_a_task_is_what_it_was_set_to_and_when(log):
-    """The whole task, with the time of the change."""
-    log.do(set_task, "s", "Book the ferry", step=2, total=5, percent=40, status="waiting")
-    assert log["s"].task == TaskState("Book the ferry", 2, 5, 40.0, "waiting", log.now)
-    log.now += 1
-    log.do(set_task, "s", "Pack")
-    assert log["s"].task == TaskState("Pack", None, None, None, "active", log.now)
-
-
-def test_an_update_merges_into_the_task(log):
-    """What is not named stays; the event holds the whole task; no change is no event."""
-    log.do(set_task, "s", "Book", total=5)
-    log.now += 7
-    changed = log.do(update_task, "s", step=3, percent=60.5)
-    assert changed == [TaskChanged(description="Book", step=3, total=5, percent=60.5)]
-    log.do(update_task, "s", status="done", total=6)
-    assert log["s"].task == TaskState("Book", 3, 6, 60.5, "done", log.now)
-    assert log.do(update_task, "s", step=3, status="done") == []
-    assert log.do(update_task, "s") == []
-
-
-def test_an_update_needs_a_task(log):
-    """There is nothing to merge into."""
-    with pytest.raises(errors.NoTask) as caught:
-        log.do(update_task, "s", step=1)
-    assert caught.value.session == "s"
 
 
 @pytest.mark.parametrize(
@@ -105,19 +76,6 @@ def test_minus_zero_percent_is_zero(log):
     """So that equal states have equal bytes."""
     log.do(set_task, "s", "Book", percent=-0.0)
     assert math.copysign(1, log["s"].task.percent) == 1
-
-
-def test_notes_are_kept_in_order_with_their_times(log):
-    """Also behind a clearing."""
-    log.do(add_note, "s", "first")
-    log.now += 5
-    log.do(add_note, "s", "second")
-    assert [(note.text, note.added_at) for note in notes(log["s"])] == [("first", log.now - 5), ("second", log.now)]
-    assert log.do(clear_notes, "s") == [NotesCleared()]
-    assert (notes(log["s"]), log["s"].notes_bytes) == ([], 0)
-    assert log.do(clear_notes, "s") == []
-    log.do(add_note, "s", "third")
-    assert [note.text for note in notes(log["s"])] == ["third"]
 
 
 def test_the_scratchpad_has_limits_and_drops_nothing(log):
