@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import chain, islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import sqlalchemy as sa
 from msgspec.structs import replace
 
-from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.position import Position
 from mnemolog.domain.standing import StandingKind
@@ -60,7 +58,7 @@ def standing_statements(
         rows = [row for row in islice(_said(connection, filters), CONSIDERED_MAX) if row.text not in question.query]
         if not rows:
             return []
-        relevance, near = _relevance(projections, question, answer, rows)
+        relevance, near = _relevance(question, answer, rows)
         always = [row for row in rows if row.kind == StandingKind.INSTRUCTION]
         others = [row for row in rows if row.kind != StandingKind.INSTRUCTION]
         if question.query:
@@ -127,21 +125,11 @@ def _said(connection: sa.Connection, filters: Filters) -> Iterator[_Row]:
     yield from (row for row in map(_Row._make, chain([first], found)) if left[row.position])
 
 
-def _relevance(
-    projections: ProjectionSet, question: Question, answer: Answer, rows: Sequence[_Row]
-) -> tuple[dict[_Row, float], Near]:
+def _relevance(question: Question, answer: Answer, rows: Sequence[_Row]) -> tuple[dict[_Row, float], Near]:
     """Return how much the relevant ones have to do with a question, and what compares turns by meaning."""
-    similarity, cover = dict[Position, float](), answer.recall.vectors_cover
-    near: Near = _no_vectors
-    if answer.vectors is not None and cover is not None:
-        from mnemolog.projections.sql.position_mask import mask_of  # Imports numpy.
-
-        positions = {row.position for row in rows}
-        with suppress(errors.MnemologError):  # The words say enough.
-            found = projections.indexing.search(
-                answer.vectors, question.query, k=len(positions), allowed=mask_of(positions), upto=cover
-            )
-            similarity, near = dict(found.found), found.near
+    similarity, near = dict[Position, float](), cast(Near, _no_vectors)
+    if (searched := answer.searched) is not None:
+        similarity, near = searched.look_up(sorted({row.position for row in rows})), searched.near
     wanted = set(terms_of(question.query, answer.words.language))
     shared = stems_among([row.text for row in rows], wanted, answer.words.language)
     relevance = dict[_Row, float]()

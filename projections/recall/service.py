@@ -86,6 +86,8 @@ class Answer(NamedTuple):
     ranking: Ranking
     found: Candidates
     vectors: Vectors | None
+    searched: VectorAnswer | None
+    """What the vectors answered; None if they did not."""
     words: SoughtWords
     """The words of the question, to choose passages by."""
 
@@ -318,7 +320,7 @@ class Recalls:
             min_relevance=floor.least,
             fits=floor.fits,
         )
-        return Answer(recall, ranking, found, leg.vectors, words)
+        return Answer(recall, ranking, found, leg.vectors, leg.answer, words)
 
     def superseded(
         self, connection: sa.Connection, turns: Sequence[Position], *, upto: Position
