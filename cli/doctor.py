@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from datetime import timedelta
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -39,7 +37,6 @@ from mnemolog.store import MemoryStore
 quarantine = typer.Typer(cls=Group, help="Inspect and purge unusable files, which are kept with the reason.")
 app.add_typer(quarantine, name="quarantine")
 
-DAYS_MAX: Final = 36_500
 _STYLES: Final = {"note": "dim", "problem": "yellow", "log": "bold red"}
 
 
@@ -107,27 +104,18 @@ def list_(store: Store, as_json: AsJson = False) -> None:
 @quarantine.command("purge", cls=StoreCommand)
 def purge(
     store: Store,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Names, as `list` shows them.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All items.")] = False,
-    older_than: Annotated[
-        float | None, typer.Option(metavar="DAYS", min=0, max=DAYS_MAX, help="Items older than this.")
-    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Delete. Without it nothing is deleted.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete items from quarantine. A segment ahead of the log is evidence of lost events: list before you purge.
+    """Delete all items in quarantine. A segment ahead of the log is evidence of lost events: list before you purge.
 
-    Example: mnemolog quarantine purge memory/ --older-than 30 --yes
+    Example: mnemolog quarantine purge memory/ --yes
     """
-    if not names and not everything and older_than is None:
-        raise errors.InvalidInput("names", "give names, --all or --older-than")
-    if older_than is not None and math.isnan(older_than):
-        raise errors.InvalidInput("older_than", "expected a number of days, got nan")
-    looking, age = dry_run or not yes, None if older_than is None else timedelta(days=older_than)
+    looking = dry_run or not yes
     with open_store(store, create=False) as opened:
-        chosen = opened.admin.quarantine().purge(names or (), older_than=age, everything=everything, dry_run=looking)
-    answer({"dry_run": looking, "items": chosen}, _show_purged, as_json=as_json)
+        items = opened.admin.quarantine().purge(dry_run=looking)
+    answer({"dry_run": looking, "items": items}, _show_purged, as_json=as_json)
     if not yes and not dry_run:
         remark("nothing was deleted", hint="add --yes to delete, or --dry-run to only list")
         raise typer.Exit(EXIT_FAILED)

@@ -35,8 +35,6 @@ COMMANDS: Final = {
     "verify": "verify {store}",
 }
 """The command for each call that a hint names. Arguments that it does not place come last, then options."""
-_OPTIONS: Final = {"everything": "all"}
-"""Options whose names differ from those of the library."""
 
 
 class CommandLine:
@@ -147,7 +145,7 @@ def _options(options: dict[str, Any]) -> list[str]:
     """Return options as they are typed."""
     typed: list[str] = []
     for name, value in options.items():
-        typed.append(f"--{_OPTIONS.get(name, name).replace('_', '-')}")
+        typed.append(f"--{name.replace('_', '-')}")
         if value is not True:
             typed.append("none" if value is None else str(getattr(value, "value", value)))
     return typed

@@ -1,6 +1,6 @@
 """The quarantine: unusable files are renamed into a folder, with the reason beside them. Never deleted automatically.
 
-Only `purge` deletes, and only what an operator names. The reason is written first, then the item is renamed: a crash
+Only `purge` deletes. The reason is written first, then the item is renamed: a crash
 leaves the original in its place (and a reason without an item, which is ignored), or both item and reason.
 """
 
@@ -10,9 +10,9 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -39,7 +39,7 @@ BYTES_MAX: Final = 4 << 30
 LOCK_WAIT_S: Final = 10.0
 """How long to wait for another thread or process that renames. The lock is not held while deleting."""
 
-PURGE_ALL: Final = remedy("admin.quarantine().purge", everything=True)
+PURGE: Final = remedy("admin.quarantine().purge")
 _LIST: Final = remedy("admin.quarantine().items")
 _NOTE: Final = ".reason.json"
 _WHEN: Final = "%Y%m%dT%H%M%SZ"
@@ -128,9 +128,8 @@ def identity(path: Path) -> Identity | None:
 class Quarantine:
     """The quarantine in `folder`, which is created when first needed. Safe for threads and processes."""
 
-    def __init__(self, folder: Path, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._now = now
 
     def add(
         self,
@@ -208,47 +207,30 @@ class Quarantine:
         size = sum(item.bytes for item in items)
         full = len(items) >= ITEMS_MAX or size >= BYTES_MAX
         if full:
-            action: str = Hint("It takes nothing more: ", _LIST, " shows what is in it, ", PURGE_ALL, " makes room.")
+            action: str = Hint("It takes nothing more: ", _LIST, " shows what is in it, ", PURGE, " makes room.")
         else:
-            action = Hint(_LIST, " shows what is in it, ", PURGE_ALL, " deletes it.") if items else NOTHING_TO_DO
+            action = Hint(_LIST, " shows what is in it, ", PURGE, " deletes it.") if items else NOTHING_TO_DO
         return QuarantineStatus(items=len(items), bytes=size, full=full, action=action)
 
-    def purge(
-        self,
-        names: Iterable[str] = (),
-        *,
-        older_than: timedelta | None = None,
-        everything: bool = False,
-        dry_run: bool = False,
-    ) -> list[QuarantinedItem]:
-        """Delete items: those named, those moved here longer than `older_than` ago, or `everything`.
+    def purge(self, *, dry_run: bool = False) -> list[QuarantinedItem]:
+        """Delete all items. Return what was deleted, or with `dry_run` would be. Raises `ProjectionUnreadable`."""
+        items = self.items()
+        if not dry_run:
+            self.delete(items)
+        return items
 
-        An item whose reason has no time is never "older". Returns what was deleted, or with `dry_run` would be.
-        Raises `InvalidInput` for a name that is not in quarantine (nothing was deleted), `ProjectionUnreadable` where
-        the file system refuses.
-        """
-        items, wanted = self.items(), set(names)
-        if unknown := wanted - {item.name for item in items}:
-            raise errors.InvalidInput("name", f"{sorted(unknown)[0]!r} is not in quarantine")
-        now = self._now()
-        chosen = [
-            item
-            for item in items
-            if everything
-            or item.name in wanted
-            or (older_than is not None and item.when is not None and now - item.when > older_than)
-        ]
-        if chosen and not dry_run:
-            try:
-                self._delete(chosen)
-            except (OSError, filelock.Timeout) as error:
-                raise errors.ProjectionUnreadable(self.folder, str(error)) from error
-        return chosen
+    def delete(self, items: Sequence[QuarantinedItem]) -> None:
+        """Delete items. Raises `ProjectionUnreadable` where the file system refuses."""
+        try:
+            if items:
+                self._delete(items)
+        except (OSError, filelock.Timeout) as error:
+            raise errors.ProjectionUnreadable(self.folder, str(error)) from error
 
     def _note(self, path: Path, *, reason: str, state: str, built_from: LogRange | None) -> _Note:
         root = self.folder.parent
         was = path.relative_to(root) if path.is_relative_to(root) else Path(path.name)
-        when = self._now().astimezone(UTC).strftime(_WHEN)
+        when = datetime.now(UTC).strftime(_WHEN)
         known = {} if built_from is None else built_from._asdict()
         return _Note(was=str(was), reason=reason, when=when, state=state, **known)
 

@@ -59,6 +59,7 @@ class AsyncQuarantine(AsyncWrapper[Quarantine]):
     paths = in_read_pool(Quarantine.paths)
     status = in_read_pool(Quarantine.status)
     add = in_background_pool(Quarantine.add)
+    delete = in_background_pool(Quarantine.delete)
     purge = in_background_pool(Quarantine.purge)
 
 

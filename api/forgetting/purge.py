@@ -77,6 +77,6 @@ def purge(
 
 def _purge_quarantine(quarantine: Quarantine, log: EventLog) -> None:
     """Delete all items in quarantine, because their content is unknown; except items known to be of another log."""
-    quarantine.purge([item.name for item in quarantine.items() if item.log_id in ("", log.log_id)])
+    quarantine.delete([item for item in quarantine.items() if item.log_id in ("", log.log_id)])
     for path in quarantine.folder.glob(".removed.*"):
         stale_files.remove(path)

@@ -20,7 +20,7 @@ from mnemolog.infra.sqlite import REMEDY_FOR_MARK
 from mnemolog.operations.backup_keys import newest_copy
 from mnemolog.operations.known_backups import last_backup, last_keys
 from mnemolog.projections.health.witnesses import IN_QUARANTINE
-from mnemolog.projections.quarantine import PURGE_ALL
+from mnemolog.projections.quarantine import PURGE
 
 
 def restore_newest_backup(store: Path) -> Hint:
@@ -46,7 +46,7 @@ def after_findings(store: Path, findings: Iterable[Finding]) -> Hint:
         return Hint("nothing is lost, and no read uses these events; find the program that wrote them and stop it")
     if all(item.kind is Kind.WITNESS and item.detail.startswith(IN_QUARANTINE) for item in found):
         given_up = "what the log has lost was given up; "
-        return Hint(given_up, PURGE_ALL, " deletes what is left of it, and the evidence")
+        return Hint(given_up, PURGE, " deletes what is left of it, and the evidence")
     place = store.absolute().resolve()
     folder = restored(place)
     own_keys = read_address(place) is not None or StoreLayout(place).keys.exists()

@@ -215,6 +215,7 @@ LEFT_OUT: Final[dict[Method, str]] = {
     ModelService.add: "a model is a folder or a download on the server: run it there",
     AdminService.quarantine: "its own methods are offered",
     Quarantine.add: "the store itself moves files there",
+    Quarantine.delete: "POST /quarantine/purge deletes all of them",
     Quarantine.paths: "paths of the server: GET /quarantine lists the items",
 }
 """Public methods that the server does not offer, and why."""

@@ -106,12 +106,12 @@ def test_doctor_and_verify_exit_with_three_when_the_log_has_lost_history(memory,
         assert ran.returncode == 3, (arguments, ran.stdout)
         assert arguments[0] == "verify" or "THE LOG IS DAMAGED" in ran.stdout
         assert "mnemolog backup" not in ran.stdout
-    assert run("quarantine", "purge", older, "--all", "--yes").returncode == 0
+    assert run("quarantine", "purge", older, "--yes").returncode == 0
     assert run("doctor", older).returncode == 0
 
 
 def test_the_quarantine_is_listed_and_purged_only_with_yes(memory, run):
-    """Names as listed; nothing goes without --yes, and nothing unnamed."""
+    """Names as listed; nothing goes without --yes."""
     damage(memory)
     run("doctor", memory, "--fix")
     (item,) = json.loads(run("quarantine", "list", memory, "--json").stdout)
@@ -119,12 +119,10 @@ def test_the_quarantine_is_listed_and_purged_only_with_yes(memory, run):
     listed = run("quarantine", "list", memory).stdout
     assert item["name"][:20] in listed
     assert "1 item," in listed
-    assert "NAME: give names, --all or --older-than" in refused(run("quarantine", "purge", memory), 2)
-    assert "is not in quarantine" in refused(run("quarantine", "purge", memory, "nothing", "--yes"), 2)
-    for arguments, code in ((("--all",), 1), (("--all", "--dry-run", "--yes"), 0), (("--older-than", "1", "--yes"), 0)):
+    for arguments, code in (((), 1), (("--dry-run", "--yes"), 0)):
         ran = run("quarantine", "purge", memory, *arguments)
         assert ran.returncode == code
         assert len(json.loads(run("quarantine", "list", memory, "--json").stdout)) == 1
-    ran = run("quarantine", "purge", item["name"], "--yes", store=memory)
+    ran = run("quarantine", "purge", "--yes", store=memory)
     assert (ran.returncode, "deleted 1 item" in ran.stdout) == (0, True)
     assert json.loads(run("quarantine", "list", memory, "--json").stdout) == []

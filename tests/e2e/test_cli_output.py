@@ -48,7 +48,7 @@ READS = {
     "verify": ["verify"],
     "doctor": ["doctor", "--deep"],
     "quarantine list": ["quarantine", "list"],
-    "quarantine purge": ["quarantine", "purge", "--all", "--dry-run"],
+    "quarantine purge": ["quarantine", "purge", "--dry-run"],
     "memory list": ["memory", "list", "evil"],
     "memory get": ["memory", "get", "evil", "key"],
     "facts": ["facts"],

@@ -110,7 +110,7 @@ def test_no_content_is_in_any_line_of_a_whole_run(folder, tmp_path, everything):
     (folder / "projections" / "views.db").write_bytes(SECRET.encode() * 1_000)
     with MemoryStore.open(folder, model=Quoting(), background=False) as store:
         store.recall(SECRET)
-        store.admin.quarantine().purge(everything=True)
+        store.admin.quarantine().purge()
         (tmp_path / "x.jsonl").write_text(json.dumps({"session": "s", "role": "user", "text": SECRET}) + "\n{")
         import_files(store, [tmp_path / "x.jsonl"], skip_bad=True)
     assert not [line for line in everything.lines if SECRET in line]

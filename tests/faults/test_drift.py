@@ -244,7 +244,7 @@ def test_verify_uses_a_witness_in_quarantine_until_it_is_purged(older):
         shutil.rmtree(store.admin.quarantine().folder / item.name)
         (store.admin.quarantine().folder / item.name).mkdir()
         assert not store.verify().sound, "the reason has noted what the manifest said"
-        store.admin.quarantine().purge(everything=True)
+        store.admin.quarantine().purge()
         assert store.verify().sound
 
 

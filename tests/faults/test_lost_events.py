@@ -184,7 +184,7 @@ def test_a_node_resumes_after_doctor_fix_and_keeps_the_lost_turns(server, node):
         assert "head.json" in store.verify().findings[0].detail
         (item,) = [item for item in store.admin.quarantine().items() if item.was == "head.json"]
         assert (item.state, item.upto) == ("ahead", 11)
-        store.admin.quarantine().purge(everything=True)
+        store.admin.quarantine().purge()
         assert store.verify().sound
     with node.open() as store:
         assert store.session("trip").record("user", "and on").position == 7

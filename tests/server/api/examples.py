@@ -116,7 +116,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "admin.reapply_erasures": Example("/erasures", {"erasures": []}),
     "admin.quarantine.items": Example("/quarantine"),
     "admin.quarantine.status": Example("/quarantine/status"),
-    "admin.quarantine.purge": Example("/quarantine/purge", {"older_than": 86_400, "dry_run": True}),
+    "admin.quarantine.purge": Example("/quarantine/purge", {"dry_run": True}),
 }
 
 
