@@ -13,6 +13,7 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -169,9 +170,16 @@ def _connect(path: Path, parameters: str, busy_timeout_s: float) -> Any:
     )
 
 
+def temporary_engine() -> sa.Engine:
+    """Return an engine on one connection to a database whose file SQLite deletes as soon as it has opened it."""
+    dbapi2 = driver.dbapi2
+    creator = partial(dbapi2.connect, "", isolation_level=None)
+    return sa.create_engine("sqlite+pysqlite://", module=dbapi2, creator=creator, poolclass=sa.StaticPool)
+
+
 def schema_of(create: Callable[[sa.Connection], object]) -> dict[str, str]:
     """Return the statements of what `create` makes, by name, to compare others with."""
-    engine = sa.create_engine("sqlite+pysqlite://", module=driver.dbapi2)
+    engine = temporary_engine()
     try:
         with engine.connect() as connection:
             create(connection)

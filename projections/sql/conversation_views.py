@@ -153,8 +153,6 @@ class Views(SqlProjection):
     def _start_over(self, connection: sa.Connection) -> None:
         for table in (PLACES_OF_WORDS, VOCABULARY, TEXT_INDEX):
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
-        for table in ("switches", "activations", "words"):  # Written by development versions of 0.1.
-            connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
         super()._start_over(connection)
 
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -112,13 +112,6 @@ def covered(
         if any(values)
     )
     return sorted({position for some in rows for (position,) in some})
-
-
-def due(connection: sa.Connection) -> Iterator[tuple[int, int]]:
-    """Yield the rows that the table of distrusted turns and facts should have, to compare it."""
-    for position, undone, stored in fetch(connection, _LASTING, ORIGIN):
-        source = _SOURCE.decode(stored)
-        yield from ((at, position) for at in covered(connection, source, last=undone or INTEGER_MAX))
 
 
 def all_at(connection: sa.Connection, upto: Position) -> frozenset[Position]:

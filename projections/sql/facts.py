@@ -50,15 +50,6 @@ EVIDENCE: Final = sa.Table(
     sqlite_with_rowid=False,
 )
 """The facts that rest on a turn."""
-DERIVED: Final = {
-    "keys": ("SELECT scope, key FROM fact_keys", "SELECT scope, key FROM facts"),
-    "evidence": (
-        "SELECT turn, fact FROM fact_evidence",
-        "SELECT json_each.value, position FROM facts, json_each(because)",
-    ),
-}
-"""Tables that follow from the facts, and what they follow from."""
-
 
 COLUMNS: Final = ", ".join(Assertion._fields)
 _INSERT: Final = f"INSERT INTO facts ({COLUMNS}) VALUES ({', '.join('?' * len(Assertion._fields))})"

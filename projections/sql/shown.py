@@ -33,9 +33,9 @@ class Showings(Result, frozen=True):
     contexts: int
 
 
-def rows_of(events: Sequence[RecordedEvent]) -> list[tuple[int, int, int, int]]:
-    """Return the rows of the receipts among events."""
-    found = list[tuple[int, int, int, int]]()
+def take(connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
+    """Add the receipts of a batch of events."""
+    rows = list[tuple[int, int, int, int]]()
     for item in events:
         match item.event:
             case ContextServed() as served:
@@ -44,13 +44,8 @@ def rows_of(events: Sequence[RecordedEvent]) -> list[tuple[int, int, int, int]]:
                 shown, is_context = {*served.hits, *served.around}, 0
             case _:
                 continue
-        found += [(position, item.position, item.version, is_context) for position in shown]
-    return found
-
-
-def take(connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
-    """Add the receipts of a batch of events."""
-    if rows := rows_of(events):
+        rows += [(position, item.position, item.version, is_context) for position in shown]
+    if rows:
         connection.exec_driver_sql("INSERT INTO shown VALUES (?, ?, ?, ?)", rows)
 
 

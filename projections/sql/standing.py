@@ -30,21 +30,18 @@ STANDING: Final = sa.Table(
 _INSERT: Final = f"INSERT INTO standing ({', '.join(STANDING.c.keys())}) VALUES ({', '.join('?' * len(STANDING.c))})"
 
 
-def rows_of(
-    turns: Sequence[tuple[RecordedEvent, TurnRecorded]], scopes: Mapping[str, str]
-) -> list[tuple[int, int, int, str, str]]:
-    """Return the rows of turns. `scopes` maps sessions to scopes. Only users say how answers should be."""
-    return [
-        (recorded.position, read.start, read.end, read.kind.value, scopes[session])
-        for recorded, turn in turns
-        if turn.role == Role.USER and (session := str(session_of(recorded.stream))) in scopes
-        for read in standing_in(turn.text)
-    ]
-
-
 def insert(
     connection: sa.Connection, turns: Sequence[tuple[RecordedEvent, TurnRecorded]], scopes: Mapping[str, str]
 ) -> None:
-    """Add the standing statements of new turns."""
-    if rows := rows_of(turns, scopes):
+    """Add the standing statements of new turns. `scopes` maps sessions to scopes.
+
+    Only users say how answers should be.
+    """
+    rows = [
+        (recorded.position, read.start, read.end, read.kind.value, scopes[str(session_of(recorded.stream))])
+        for recorded, turn in turns
+        if turn.role == Role.USER
+        for read in standing_in(turn.text)
+    ]
+    if rows:
         connection.exec_driver_sql(_INSERT, rows)

@@ -29,14 +29,10 @@ TURN_METADATA: Final = sa.Table(
 sa.Index("turn_metadata_by_position", TURN_METADATA.c.position)
 
 
-def rows_of(position: Position, metadata: Mapping[str, Any]) -> list[tuple[str, bytes, Position]]:
-    """Return the rows of a turn."""
-    return [(key, stored(value), position) for key, value in metadata.items()]
-
-
 def insert(connection: sa.Connection, turns: Iterable[tuple[Position, Mapping[str, Any]]]) -> None:
     """Insert the metadata of new turns, by position."""
-    if rows := [row for position, metadata in turns for row in rows_of(position, metadata)]:
+    rows = [(key, stored(value), position) for position, metadata in turns for key, value in metadata.items()]
+    if rows:
         connection.exec_driver_sql("INSERT INTO turn_metadata (key, value, position) VALUES (?, ?, ?)", rows)
 
 
