@@ -253,8 +253,7 @@ class ModelService:
         if not self._layout.embeddings.exists():
             return 0
         with opened(self._layout.embeddings) as database:
-            forget = embeddings.count_of_model if dry_run else embeddings.forget_model
-            return forget(database, fingerprint)
+            return embeddings.delete(database, lambda contents: contents, model=fingerprint, dry_run=dry_run)
 
 
 def _called(model: Any) -> str:

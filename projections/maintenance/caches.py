@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted
@@ -22,14 +24,16 @@ from mnemolog.projections.maintenance.context import (
 )
 from mnemolog.projections.maintenance.results import PRESENT, CacheStatus, IssueWithFix
 from mnemolog.projections.quarantine import size_of
+from mnemolog.projections.sql import snapshots
 from mnemolog.projections.sql.database import faults_of
 from mnemolog.projections.sql.opening import is_damage, opened
 
+READ_BATCH: Final = 500
+IsWhole = Callable[[Mapping[str, Any]], bool]
+"""Whether a row matches its checksum."""
 ACTIONS: Final[Actions] = {
     Drift.CURRENT: NOTHING_TO_DO,
-    Drift.DAMAGED: Hint(
-        *(remedy("admin.doctor", fix=True), " moves the damaged file to quarantine, or deletes the damaged rows.")
-    ),
+    Drift.DAMAGED: Hint(*(remedy("admin.doctor", fix=True), " moves the damaged file to quarantine.")),
     Drift.MISSING: "Nothing to do: it is created when it is first needed.",
     Drift.UNREADABLE: UNREADABLE_ACTION,
 }
@@ -63,29 +67,48 @@ class Cache(Database):
         """Yield what is wrong with the cache, with `deep` row by row."""
         path, (status,) = self.path(context.layout), self.status(context)
         state, why = status.state, status.why
-        keys: list[tuple[Any, ...]] = []
         if deep and state == PRESENT:
-            state, why, keys = _audited(context, path)
+            state, why = self._audited(path)
         if state in (PRESENT, Drift.MISSING):
             return
-        fix = None
-        if keys:
-            fix = partial(_delete_rows, path, keys)
-        elif state == Drift.DAMAGED:
-            fix = partial(context.quarantine_database, path, why=why, state=state)
         drift = Drift(state)
+        fix = partial(context.quarantine_database, path, why=why, state=state) if drift is Drift.DAMAGED else None
         yield self.issue(context, drift, what="cache", why=why, action=ACTIONS[drift], fix=fix)
+
+    def _audited(self, path: Path) -> tuple[str, str]:
+        """Return the state of the cache by all of its rows, and why."""
+        table, is_whole = self._table()
+        try:
+            with opened(path) as database, database.reading() as connection:
+                if faults := faults_of(connection):
+                    return Drift.DAMAGED.value, "; ".join(faults)
+                if not sa.inspect(connection).has_table(table.name):
+                    return PRESENT, ""
+                rows = connection.execution_options(yield_per=READ_BATCH).execute(sa.select(table))
+                bad = sum(not _fits(dict(row._mapping), is_whole) for row in rows)
+        except errors.ProjectionUnreadable as error:
+            return state_by(error).value, error.cause
+        return (Drift.DAMAGED.value, f"{counted(bad, 'row')} without the right checksum") if bad else (PRESENT, "")
+
+    def _table(self) -> tuple[sa.Table, IsWhole]:
+        """Return the table, and the check of a row."""
+        raise NotImplementedError
 
 
 class Embeddings(Cache):
     """The cache of embedded texts."""
+
+    def _table(self) -> tuple[sa.Table, IsWhole]:
+        from mnemolog.projections.sql import embeddings  # It needs numpy.
+
+        return embeddings.EMBEDDINGS, embeddings.is_whole
 
     def purge(self, context: StoreContext, forgotten: Forgotten) -> bool:
         """Delete the vectors of texts that no remaining turn has."""
         path = self.path(context.layout)
         if not path.exists():
             return True
-        from mnemolog.projections.vectors.embeddings_sweep import sweep  # It needs numpy.
+        from mnemolog.projections.vectors.lookup_by_text import sweep  # It needs numpy.
 
         upto = context.log.head().position
         return context.purge_database(path, partial(sweep, log=context.log, upto=upto, progress=context.progress))
@@ -93,6 +116,9 @@ class Embeddings(Cache):
 
 class Snapshots(Cache):
     """The states of sessions."""
+
+    def _table(self) -> tuple[sa.Table, IsWhole]:
+        return snapshots.SNAPSHOTS, snapshots.is_whole
 
     def purge(self, context: StoreContext, forgotten: Forgotten) -> bool:
         """Delete all of them: they are folded from the log again."""
@@ -106,28 +132,8 @@ class Snapshots(Cache):
             return True
 
 
-def _audited(context: StoreContext, path: Path) -> tuple[str, str, list[tuple[Any, ...]]]:
-    """Return the state of a cache by all of its rows, why, and the keys of the damaged ones."""
-    from mnemolog.projections.health import rows_audit
-
+def _fits(row: Mapping[str, Any], is_whole: IsWhole) -> bool:
     try:
-        with opened(path) as database:
-            with database.reading() as connection:
-                if faults := faults_of(connection):
-                    return Drift.DAMAGED.value, "; ".join(faults), []
-            keys = rows_audit.invalid_rows(database, progress=context.progress)
-    except errors.ProjectionUnreadable as error:
-        return state_by(error).value, error.cause, []
-    return (
-        (Drift.DAMAGED.value, f"{counted(len(keys), 'row')} without the right checksum", keys)
-        if keys
-        else (PRESENT, "", [])
-    )
-
-
-def _delete_rows(path: Path, keys: list[tuple[Any, ...]]) -> str:
-    from mnemolog.projections.health import rows_audit
-
-    with opened(path) as database:
-        count = rows_audit.delete(database, keys)
-    return f"deleted {counted(count, 'row')}; what they held is computed again when needed"
+        return is_whole(row)
+    except (TypeError, ValueError, AttributeError):  # A flipped bit can turn a value into one of another type.
+        return False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import sqlalchemy as sa
@@ -18,8 +18,6 @@ from mnemolog.projections.sql.packed_vectors import Packed, width_of
 
 LOOKUP_MAX: Final = 500
 _xxh3: Final = xxhash.xxh3_128_digest
-FORMAT: Final = 2
-"""Format of the rows, in `user_version`. From 2 on, the checksum covers the fingerprint. Older rows are deleted."""
 DELETED_TOGETHER_MAX: Final = 2_000
 """Texts to delete in one transaction."""
 FREE_PAGES_MAX: Final = 64
@@ -40,9 +38,9 @@ EMBEDDINGS: Final = sa.Table(
 
 _SELECT: Final = "SELECT content, chunks, vectors, checksum FROM embeddings WHERE fingerprint = ? AND content IN ({})"
 _SELECT_CONTENTS: Final = (
-    "SELECT content FROM embeddings WHERE fingerprint = ? AND content > ? ORDER BY content LIMIT ?"
+    "SELECT rowid, CAST(content AS BLOB) FROM embeddings WHERE rowid > ? AND substr(fingerprint, 1, ?) = ? "
+    "ORDER BY rowid LIMIT ?"
 )
-_DELETE: Final = "DELETE FROM embeddings WHERE fingerprint = ? AND content = ?"
 
 _Row = tuple[bytes, int, bytes, bytes]
 """Content hash, chunks, vectors, and checksum."""
@@ -62,9 +60,6 @@ class EmbeddingCache:
         self.database, self._epoch = database, epoch
         self._fingerprint, self._width = fingerprint, width_of(dimension)
         with database.writing() as connection:
-            if not is_current(connection):
-                METADATA.drop_all(connection)
-                connection.exec_driver_sql(f"PRAGMA user_version = {FORMAT}")
             METADATA.create_all(connection)
 
     def look_up(self, contents: Iterable[bytes]) -> dict[bytes, Packed]:
@@ -107,23 +102,12 @@ class EmbeddingCache:
     def delete_held(self, held: Callable[[Sequence[bytes]], Collection[bytes]]) -> int:
         """Delete the texts of these content hashes that `held` returns: segments have their vectors. Return how many.
 
-        In small transactions. Then the file is shrunk, if much of it is free.
+        Then the file is shrunk, if much of it is free.
         """
-        deleted, after = 0, b""
-        while contents := self._contents_behind(after):
-            after = contents[-1]
-            if doomed := held(contents):
-                with self.database.writing() as connection:
-                    connection.exec_driver_sql(_DELETE, [(self._fingerprint, content) for content in doomed])
-                deleted += len(doomed)
+        deleted = delete(self.database, held, model=self._fingerprint)
         if self._is_mostly_free():
             self.database.scrub()
         return deleted
-
-    def _contents_behind(self, content: bytes) -> list[bytes]:
-        with self.database.reading() as connection:
-            rows = fetch(connection, _SELECT_CONTENTS, self._fingerprint, content, DELETED_TOGETHER_MAX)
-        return [found for (found,) in rows]
 
     def _is_mostly_free(self) -> bool:
         with self.database.reading() as connection:
@@ -146,44 +130,31 @@ class EmbeddingCache:
         return None
 
 
-def count_of_model(database: ProjectionDatabase, fingerprint: str) -> int:
-    """Return how many texts are cached for models with this fingerprint prefix."""
-    with database.reading() as connection:
-        if not sa.inspect(connection).has_table(EMBEDDINGS.name):
-            return 0
-        query = sa.select(sa.func.count()).select_from(EMBEDDINGS).where(_begins(fingerprint))
-        return int(connection.execute(query).scalar_one())
+def delete(
+    database: ProjectionDatabase,
+    doomed: Callable[[Sequence[bytes]], Collection[bytes]],
+    *,
+    model: str = "",
+    dry_run: bool = False,
+) -> int:
+    """Delete the texts that `doomed` returns of some content hashes, of models with this fingerprint prefix.
 
-
-def forget_model(database: ProjectionDatabase, fingerprint: str) -> int:
-    """Delete the cached texts of models with this fingerprint prefix, and return how many.
-
-    In many small transactions, so that a thread that embeds meanwhile does not wait long. If it is killed, the rest
-    can be deleted later.
+    Return how many. In small transactions, so that a thread that embeds meanwhile does not wait long. If it is killed,
+    the next call deletes the rest.
     """
-    deleted = 0
-    with database.reading() as connection:
-        if not sa.inspect(connection).has_table(EMBEDDINGS.name):
-            return 0
+    deleted = after = 0
     while True:
-        with database.writing() as connection:
-            keys = sa.select(EMBEDDINGS.c.fingerprint, EMBEDDINGS.c.content).where(_begins(fingerprint))
-            rows = [tuple(row) for row in connection.execute(keys.limit(DELETED_TOGETHER_MAX))]
+        with (database.reading if dry_run else database.writing)() as connection:
+            if not sa.inspect(connection).has_table(EMBEDDINGS.name):
+                return 0
+            rows = fetch(connection, _SELECT_CONTENTS, after, len(model), model, DELETED_TOGETHER_MAX)
             if not rows:
                 return deleted
-            connection.exec_driver_sql(_DELETE, rows)
-        deleted += len(rows)
-
-
-def _begins(fingerprint: str) -> sa.ColumnElement[bool]:
-    # Hexadecimal digits sort before "g", so this range of the primary key is every fingerprint with the prefix.
-    return sa.and_(EMBEDDINGS.c.fingerprint >= fingerprint, EMBEDDINGS.c.fingerprint < fingerprint + "g")
-
-
-def is_current(connection: sa.Connection) -> bool:
-    """Whether the rows of a cache have the current format."""
-    version: int = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-    return version == FORMAT
+            chosen = set(doomed([content for _, content in rows]))
+            gone = [(row,) for row, content in rows if content in chosen]
+            if gone and not dry_run:
+                connection.exec_driver_sql("DELETE FROM embeddings WHERE rowid = ?", gone)
+        deleted, after = deleted + len(gone), rows[-1][0]
 
 
 def checksum(fingerprint: str, content: bytes, blob: bytes) -> bytes:
@@ -192,3 +163,10 @@ def checksum(fingerprint: str, content: bytes, blob: bytes) -> bytes:
     Detects damage, not manipulation. XXH3 is as fast as reading.
     """
     return _xxh3(fingerprint.encode() + content + blob)
+
+
+def is_whole(row: Mapping[str, Any]) -> bool:
+    """Whether a row matches its checksum. One that does not counts as missing."""
+    blob, chunks = row["vectors"], row["chunks"]
+    shaped = len(blob) % chunks == 0 if chunks > 0 else chunks == 0 and not blob
+    return shaped and bool(row["checksum"] == checksum(row["fingerprint"], row["content"], blob))

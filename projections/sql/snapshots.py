@@ -177,6 +177,11 @@ class SnapshotStore:
             return
 
 
+def is_whole(row: Mapping[str, Any]) -> bool:
+    """Whether a row matches its checksum. One that does not is not used."""
+    return bool(row["checksum"] == checksum(row))
+
+
 def checksum(row: Mapping[str, Any]) -> bytes:
     """Return the SHA-256 of a whole row. It covers version and stream, because a mix-up is as wrong as damage."""
     parts = [row[column.name] for column in SNAPSHOTS.columns if column.name != "checksum"]

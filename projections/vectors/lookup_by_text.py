@@ -1,20 +1,23 @@
-"""Find the vectors of texts in segments, by the hashes of the texts."""
+"""Find the vectors of texts, by the hashes of the texts: in segments, and those in the cache that no turn has."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 import numpy as np
 
-from mnemolog.projections.ports import Log
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.projections.ports import Log, Progress
+from mnemolog.projections.sql import embeddings
+from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import content_hash
 from mnemolog.projections.sql.packed_vectors import Packed
 from mnemolog.projections.vectors.manifest import Damaged
 from mnemolog.projections.vectors.rendering import rendered_turns
 from mnemolog.projections.vectors.segment import Positions, Segment
-from mnemolog.projections.vectors.text_hashes import HASH, TextHashes, hashes_of
+from mnemolog.projections.vectors.text_hashes import CONTENT_BYTES, HASH, Hashes, TextHashes, hashes_of, places_in
 
 READ_BATCH: Final = 1_000
 
@@ -72,3 +75,28 @@ def hashes_in_log(log: Log, segment: Segment) -> Iterator[tuple[Positions, list[
         if held.any():
             hashes = [content_hash(turn.text) for turn, is_held in zip(turns, held.tolist(), strict=True) if is_held]
             yield np.searchsorted(segment.turns, positions[held]), hashes
+
+
+def sweep(database: ProjectionDatabase, log: Log, *, upto: Position, progress: Progress | None = None) -> int:
+    """Delete the cached vectors of texts that no turn up to `upto` has (mark and sweep). Return how many.
+
+    Those of a forgotten text cannot be found by its hash, because the text is gone. This also clears a cache that was
+    restored from an older copy. Call it after raising the forgetting epoch: then no writer stores a text that it has
+    read before (`EmbeddingCache.store`), and those that have begun to are waited for. Raises `ProjectionUnreadable`.
+    """
+    found = bytearray()
+    for events in log.read(after=ORIGIN, upto=upto, batch_max=READ_BATCH):
+        for turn in rendered_turns(events):
+            found += content_hash(turn.text)[:CONTENT_BYTES]
+        if progress is not None:
+            progress(events[-1].position, upto)
+    alive: Hashes = np.frombuffer(found, dtype=HASH)
+    alive.sort()
+
+    def doomed(contents: Sequence[bytes]) -> list[bytes]:
+        if not len(alive):
+            return list(contents)
+        _, held = places_in(alive, hashes_of(contents))
+        return [content for content, is_held in zip(contents, held.tolist(), strict=True) if not is_held]
+
+    return embeddings.delete(database, doomed)

@@ -59,11 +59,16 @@ class TextHashes:
         """Return the number of a turn for each of these content hashes that the segment has."""
         if not wanted or not len(self._ascending):
             return {}
-        asked = hashes_of(wanted)
-        places = np.minimum(np.searchsorted(self._ascending, asked), len(self._ascending) - 1)
-        held = np.flatnonzero(self._ascending[places] == asked)
+        places, is_held = places_in(self._ascending, hashes_of(wanted))
+        held = np.flatnonzero(is_held)
         numbers = self._numbers[places[held]].tolist()
         return {wanted[at]: number for at, number in zip(held.tolist(), numbers, strict=True)}
+
+
+def places_in(ascending: Hashes, asked: Hashes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return for each of these hashes where it is among at least one in ascending order, and whether it is there."""
+    places = np.minimum(np.searchsorted(ascending, asked), len(ascending) - 1)
+    return places, ascending[places] == asked
 
 
 NO_HASHES: Final = TextHashes(np.empty(0, dtype=HASH), np.empty(0, dtype=np.uint32))
