@@ -95,7 +95,7 @@ class VectorGenerations:
             forgetting.purge(
                 context.layout.vectors,
                 context.log,
-                list(forgotten()),
+                forgotten(),
                 salvage=partial(_salvage, context),
                 progress=context.progress,
             )

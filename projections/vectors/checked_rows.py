@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import faiss
 import numpy as np
@@ -41,122 +42,85 @@ SLACK: Final = 1e-5
 Rows = NDArray[np.int64]
 
 
-class ExactRows(Protocol):
+class ExactRows(ABC):
     """The vectors of a segment. All methods raise `Damaged` rather than return wrong numbers."""
 
-    @property
-    def count(self) -> int:
-        """How many rows there are."""
-        ...
+    def __init__(self, count: int, dimension: int) -> None:
+        self.count, self.dimension = count, dimension
+        self._kept: Vectors | None = None
 
-    @property
-    def dimension(self) -> int:
-        """Components of a vector."""
-        ...
-
+    @abstractmethod
     def packed(self, rows: Rows) -> Packed:
-        """Return the rows with these numbers (ascending), packed."""
-        ...
+        """Return the rows with these numbers (ascending), packed. Raises `Damaged`, `ProjectionUnreadable`."""
 
     def pieces(self) -> Iterator[Packed]:
         """Yield all rows in order, packed, at most `PIECE_ROWS` at once."""
-        ...
+        for start in range(0, self.count, PIECE_ROWS):
+            yield self.packed(np.arange(start, min(start + PIECE_ROWS, self.count)))
 
     def kept(self) -> Vectors | None:
         """Return all rows as floats, which stay in memory; None for more than `KEPT_ROWS_MAX` rows."""
-        ...
+        kept = self._kept
+        if kept is None and self.count <= KEPT_ROWS_MAX:
+            pieces = [unpack(piece, self.dimension) for piece in self.pieces()]
+            pieces = pieces or [np.empty((0, self.dimension), dtype=np.float32)]
+            self._kept = kept = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return kept
 
 
-class MemoryRows:
+class MemoryRows(ExactRows):
     """Packed vectors in memory only."""
 
     def __init__(self, packed: Packed, dimension: int) -> None:
-        self._packed, self._dimension = packed, dimension
-        self._kept: Vectors | None = None
-
-    @property
-    def count(self) -> int:
-        """How many rows there are."""
-        return len(self._packed)
-
-    @property
-    def dimension(self) -> int:
-        """Components of a vector."""
-        return self._dimension
+        super().__init__(len(packed), dimension)
+        self._packed = packed
 
     def packed(self, rows: Rows) -> Packed:
         """Return the rows with these numbers, packed."""
         return self._packed.take(rows, axis=0)
 
-    def pieces(self) -> Iterator[Packed]:
-        """Yield all rows in order, packed."""
-        for start in range(0, len(self._packed), PIECE_ROWS):
-            yield self._packed[start : start + PIECE_ROWS]
 
-    def kept(self) -> Vectors | None:
-        """Return all rows as floats; None if there are many."""
-        if self._kept is None and len(self._packed) <= KEPT_ROWS_MAX:
-            self._kept = unpack(self._packed, self._dimension)
-        return self._kept
-
-
-class StoredRows:
+class StoredRows(ExactRows):
     """An immutable file of packed rows, with a checksum for every block of rows.
 
     A block is checked on first use, and again after the file was modified.
     """
 
     def __init__(self, path: Path, *, count: int, dimension: int, digests: bytes) -> None:
-        self.path, self._count, self._dimension, self._digests = path, count, dimension, digests
-        self._row_bytes = width_of(dimension)
-        if len(digests) != -(-count // BLOCK_ROWS) * DIGEST_BYTES:
+        super().__init__(count, dimension)
+        self.path, self._digests, self._row_bytes = path, digests, width_of(dimension)
+        blocks = -(-count // BLOCK_ROWS)
+        if len(digests) != blocks * DIGEST_BYTES:
             raise Damaged(path, "it has another number of rows than checksums")
         self._descriptor = _open(path)
         weakref.finalize(self, os.close, self._descriptor)
         self._stamp = self._current_stamp()
-        self._unchecked = np.ones(-(-count // BLOCK_ROWS), dtype=np.bool_)
-        self._kept: Vectors | None = None
-
-    @property
-    def count(self) -> int:
-        """How many rows there are."""
-        return self._count
-
-    @property
-    def dimension(self) -> int:
-        """Components of a vector."""
-        return self._dimension
+        self._unchecked = np.ones(blocks, dtype=np.bool_)
 
     def packed(self, rows: Rows) -> Packed:
-        """Return the rows with these numbers (ascending), packed. Raises `Damaged`."""
+        """Return the rows with these numbers (ascending), packed. Raises `Damaged`, `ProjectionUnreadable`."""
         self._notice_change()
         blocks = rows // BLOCK_ROWS
         unchecked = blocks[self._unchecked[blocks]]
         # Not `np.unique`: the first call imports numpy.ma, a tenth of opening a store of a million turns.
         for block in unchecked[np.diff(unchecked, prepend=-1) > 0].tolist():
             start = block * BLOCK_ROWS
-            self._compare(block, self._read(start, min(start + BLOCK_ROWS, self._count)))
+            self._compare(block, self._read([start], [min(BLOCK_ROWS, self.count - start)]))
         return self._read_some(rows)
 
     def pieces(self) -> Iterator[Packed]:
-        """Yield all rows in order, packed, at most `PIECE_ROWS` at once. Raises `Damaged`, `ProjectionUnreadable`."""
-        for start in range(0, self._count, PIECE_ROWS):
+        """Yield all rows in order, each block checked again. Raises `Damaged`, `ProjectionUnreadable`."""
+        for start in range(0, self.count, PIECE_ROWS):
             self._notice_change()
-            piece = self._read(start, min(start + PIECE_ROWS, self._count))
+            piece = self._read([start], [min(PIECE_ROWS, self.count - start)])
             for first in range(0, len(piece), BLOCK_ROWS):
                 self._compare((start + first) // BLOCK_ROWS, piece[first : first + BLOCK_ROWS])
             yield piece
 
     def kept(self) -> Vectors | None:
         """Return all rows as floats; None if there are many. Raises `Damaged`, `ProjectionUnreadable`."""
-        if self._count > KEPT_ROWS_MAX:
-            return None
         self._notice_change()
-        kept = self._kept
-        if kept is None:
-            pieces = [unpack(piece, self._dimension) for piece in self.pieces()]
-            self._kept = kept = np.concatenate(pieces) if pieces else np.empty((0, self._dimension), dtype=np.float32)
-        return kept
+        return super().kept()
 
     def _notice_change(self) -> None:
         """Check every block again if the file was modified. Raises `Damaged` if its length is another."""
@@ -172,11 +136,11 @@ class StoredRows:
 
     def _current_stamp(self) -> tuple[int, int]:
         found = os.fstat(self._descriptor)
-        if found.st_size != self._count * self._row_bytes:
-            raise Damaged(self.path, f"it has {found.st_size:,} bytes instead of {self._count * self._row_bytes:,}")
+        if found.st_size != self.count * self._row_bytes:
+            raise Damaged(self.path, f"it has {found.st_size:,} bytes instead of {self.count * self._row_bytes:,}")
         return found.st_mtime_ns, found.st_ctime_ns
 
-    def _read_some(self, rows: Rows) -> NDArray[np.uint8]:
+    def _read_some(self, rows: Rows) -> Packed:
         """Return these rows (ascending), read from the file. Those near each other are read together.
 
         They are not mapped: what is read of a mapped file stays in memory, with 15 pages around each row, and giving
@@ -187,31 +151,21 @@ class StoredRows:
         starts = np.flatnonzero(np.diff(rows, prepend=-GAP_ROWS_MAX - 1) > GAP_ROWS_MAX)
         ends = np.append(starts[1:], len(rows))
         firsts, counts = rows[starts], rows[ends - 1] - rows[starts] + 1
-        ranges = (counts * self._row_bytes).tolist(), (firsts * self._row_bytes).tolist()
-        try:
-            read = b"".join(map(os.pread, repeat(self._descriptor), *ranges))
-        except OSError as error:
-            raise errors.ProjectionUnreadable(self.path, str(error)) from error
-        if len(read) != counts.sum() * self._row_bytes:
-            raise Damaged(self.path, "it ends before its last row")
-        found = np.frombuffer(read, dtype=np.uint8).reshape(-1, self._row_bytes)
+        found = self._read(firsts.tolist(), counts.tolist())
         not_read = firsts - np.cumsum(counts) + counts
         wanted: NDArray[np.uint8] = found[rows - np.repeat(not_read, ends - starts)]
         return wanted
 
-    def _read(self, start: int, end: int) -> NDArray[np.uint8]:
-        """Return the rows from `start` to `end`, read from the file."""
-        rows = np.empty((end - start, self._row_bytes), dtype=np.uint8)
-        room, offset = rows.data.cast("B"), start * self._row_bytes
-        while room:
-            try:
-                read = os.preadv(self._descriptor, [room], offset)
-            except OSError as error:
-                raise errors.ProjectionUnreadable(self.path, str(error)) from error
-            if not read:
-                raise Damaged(self.path, "it ends before its last row")
-            room, offset = room[read:], offset + read
-        return rows
+    def _read(self, firsts: list[int], counts: list[int]) -> Packed:
+        """Return ranges of rows, read from the file one after the other."""
+        sizes, offsets = ([number * self._row_bytes for number in numbers] for numbers in (counts, firsts))
+        try:
+            read = b"".join(map(os.pread, repeat(self._descriptor), sizes, offsets))
+        except OSError as error:
+            raise errors.ProjectionUnreadable(self.path, str(error)) from error
+        if len(read) != sum(sizes):
+            raise Damaged(self.path, "it ends before its last row")
+        return np.frombuffer(read, dtype=np.uint8).reshape(-1, self._row_bytes)
 
 
 def block_digest(rows: NDArray[Any]) -> bytes:
