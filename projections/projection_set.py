@@ -16,7 +16,6 @@ from mnemolog.domain.session import session_of
 from mnemolog.domain.spans import Spans
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.ports import MakeEncoder, Progress, Reranker, TimedLog
 from mnemolog.projections.projector import Projector
@@ -25,6 +24,7 @@ from mnemolog.projections.read_models import Turn
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import VIEWS, Views
 from mnemolog.projections.sql.opening import open_unproved, open_views
+from mnemolog.projections.sql.projection import catch_up
 from mnemolog.projections.sql.tracking import tracked
 from mnemolog.projections.vectors.model_registry import Models
 from mnemolog.projections.vectors.model_vectors import Vectors

@@ -65,16 +65,15 @@ class Projector:
         self._file = StateFile(projections)
         self._thread: threading.Thread | None = None
         self._closed = self._poked = self._grown = self._asleep = False
-        self._reached = self._looked_to = ORIGIN
-        """The positions up to which all is embedded, and up to which the log was searched for a first turn."""
+        self._reached = ORIGIN
+        """The position up to which all is embedded."""
         self._has_turns = False
         self._status = ProjectorStatus(state="idle", pid=os.getpid(), host=socket.gethostname(), since=self._now())
         self._retry_at = 0.0
         self._origin = fork_guard.Origin()
         fork_guard.watch(self)
         shutdown.watch(self)
-        self._listener = _Listener(self)
-        log.followers.listen(self._listener, poll_s_max=FOLLOW_S)
+        log.followers.listen(self, poll_s_max=FOLLOW_S)
         indexing.trouble = lambda: self.status().trouble
 
     def status(self) -> ProjectorStatus:
@@ -106,8 +105,8 @@ class Projector:
             self._poked = True
             self._changes.notify_all()
 
-    def grew(self) -> None:
-        """Note an append. Called for each append, so it is cheap and never raises."""
+    def set(self) -> None:
+        """Note an append, as a listener of the log. Called for each append, so it is cheap and never raises."""
         self._grown = True
         if self._asleep:
             with self._changes.mutex:
@@ -126,7 +125,7 @@ class Projector:
         with self._changes.mutex:
             self._closed = True
             self._changes.notify_all()
-        self._log.followers.unlisten(self._listener)
+        self._log.followers.unlisten(self)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout_s)
@@ -181,7 +180,10 @@ class Projector:
 
     def _catch_up(self, head: Position) -> None:
         if head > self._reached or self._status.failures:
-            if self._any_turns(upto=head):
+            # Without any turns, neither a model nor vectors are loaded.
+            if not self._has_turns:
+                self._has_turns = self._log.count(topic=TurnRecorded.topic, after=self._reached, upto=head) > 0
+            if self._has_turns:
                 self._indexing.bring_up(head, stop=lambda: self._closed, moved=self._moved)
                 self._enter("idle", position=self._indexing.covers())
             else:
@@ -189,17 +191,6 @@ class Projector:
             self._reached = head
         elif self._status.state != "idle":
             self._enter("idle", position=self._status.position)
-
-    def _any_turns(self, *, upto: Position) -> bool:
-        """Return whether the log has turns. Without any, neither a model nor vectors are loaded."""
-        for events in () if self._has_turns else self._log.read(after=self._looked_to, upto=upto):
-            if self._closed:
-                raise cancellation.Stopped
-            self._looked_to = events[-1].position
-            if any(isinstance(event.event, TurnRecorded) for event in events):
-                self._has_turns = True
-                break
-        return self._has_turns
 
     def _moved(self, position: Position) -> None:
         if self._status.state == "working":
@@ -251,7 +242,7 @@ class Projector:
         """Wait until the timeout, or until `close` or `poke`. Return whether appends ended the wait."""
 
         def reason() -> str | None:
-            self._asleep = for_appends  # Set before `_grown` is read: `grew` does it in the opposite order.
+            self._asleep = for_appends  # Set before `_grown` is read: `set` does it in the opposite order.
             if self._closed or self._poked:
                 self._poked = False
                 return "ended"
@@ -267,16 +258,6 @@ class Projector:
 
     def _now(self) -> datetime:
         return to_datetime(self._clock.now())
-
-
-class _Listener:
-    """Notified by the log after each commit."""
-
-    def __init__(self, projector: Projector) -> None:
-        self._projector = projector
-
-    def set(self) -> None:
-        self._projector.grew()
 
 
 def _in_words(error: BaseException) -> str:

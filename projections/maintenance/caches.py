@@ -33,14 +33,16 @@ IsWhole = Callable[[Mapping[str, Any]], bool]
 """Whether a row matches its checksum."""
 ACTIONS: Final[Actions] = {
     Drift.CURRENT: NOTHING_TO_DO,
-    Drift.DAMAGED: Hint(*(remedy("admin.doctor", fix=True), " moves the damaged file to quarantine.")),
+    Drift.DAMAGED: Hint(
+        *(remedy("admin.doctor", fix=True), " moves the damaged file to quarantine, or deletes the damaged rows.")
+    ),
     Drift.MISSING: "Nothing to do: it is created when it is first needed.",
     Drift.UNREADABLE: UNREADABLE_ACTION,
 }
 
 
 class Cache(Database):
-    """A cache in a database of its own. `first_row` reads a row: the module of its tables may need numpy."""
+    """A cache in a table of the same name. `first_row` reads a row: the module of the table may need numpy."""
 
     def __init__(self, name: str, *, first_row: str) -> None:
         super().__init__(name)
@@ -67,28 +69,45 @@ class Cache(Database):
         """Yield what is wrong with the cache, with `deep` row by row."""
         path, (status,) = self.path(context.layout), self.status(context)
         state, why = status.state, status.why
+        bad = 0
         if deep and state == PRESENT:
-            state, why = self._audited(path)
+            state, why, bad = self._audited(path)
         if state in (PRESENT, Drift.MISSING):
             return
-        drift = Drift(state)
-        fix = partial(context.quarantine_database, path, why=why, state=state) if drift is Drift.DAMAGED else None
+        drift, fix = Drift(state), None
+        if bad:
+            fix = partial(self._delete_bad_rows, path)
+        elif drift is Drift.DAMAGED:
+            fix = partial(context.quarantine_database, path, why=why, state=state)
         yield self.issue(context, drift, what="cache", why=why, action=ACTIONS[drift], fix=fix)
 
-    def _audited(self, path: Path) -> tuple[str, str]:
-        """Return the state of the cache by all of its rows, and why."""
-        table, is_whole = self._table()
+    def _audited(self, path: Path) -> tuple[str, str, int]:
+        """Return the state of the cache by all of its rows, why, and how many do not match their checksum."""
         try:
             with opened(path) as database, database.reading() as connection:
                 if faults := faults_of(connection):
-                    return Drift.DAMAGED.value, "; ".join(faults)
-                if not sa.inspect(connection).has_table(table.name):
-                    return PRESENT, ""
-                rows = connection.execution_options(yield_per=READ_BATCH).execute(sa.select(table))
-                bad = sum(not _fits(dict(row._mapping), is_whole) for row in rows)
+                    return Drift.DAMAGED.value, "; ".join(faults), 0
+                bad = len(self._bad_rows(connection))
         except errors.ProjectionUnreadable as error:
-            return state_by(error).value, error.cause
-        return (Drift.DAMAGED.value, f"{counted(bad, 'row')} without the right checksum") if bad else (PRESENT, "")
+            return state_by(error).value, error.cause, 0
+        state = Drift.DAMAGED.value if bad else PRESENT
+        return state, f"{counted(bad, 'row')} without the right checksum", bad
+
+    def _delete_bad_rows(self, path: Path) -> str:
+        with opened(path) as database, database.writing() as connection:
+            bad = self._bad_rows(connection)  # Once more under the lock: another process may have replaced some.
+            if bad:
+                connection.exec_driver_sql(f"DELETE FROM {self.name} WHERE rowid = ?", bad)
+        return f"deleted {counted(len(bad), 'row')}; what they held is computed again when needed"
+
+    def _bad_rows(self, connection: sa.Connection) -> list[tuple[int]]:
+        """Return the numbers of the rows that do not match their checksum. Such rows are never used."""
+        table, is_whole = self._table()
+        if not sa.inspect(connection).has_table(table.name):
+            return []
+        query = sa.select(sa.literal_column("rowid").label("number"), table)
+        rows = connection.execution_options(yield_per=READ_BATCH).execute(query)
+        return [(row.number,) for row in rows if not _fits(dict(row._mapping), is_whole)]
 
     def _table(self) -> tuple[sa.Table, IsWhole]:
         """Return the table, and the check of a row."""

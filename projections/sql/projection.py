@@ -7,20 +7,24 @@ they are opened; the version is part of the name.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import ClassVar, Final
 
 import sqlalchemy as sa
 
+from mnemolog.domain import structured_log
 from mnemolog.domain.events import ContentErased, RecordedEvent
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.projections.catch_up import BATCH_MAX
 from mnemolog.projections.drift import Drift
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.sql import tracking
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.tracking import Tracked
 
+BATCH_MAX: Final = 500
+SAVED_TOGETHER: Final = 8
+"""Batches in one transaction: a page of the database that several of them change is written once."""
 USABLE: Final = frozenset({Drift.CURRENT, Drift.BEHIND})
 """States of tables that catch up from their position. In all other states, tables are refilled from the beginning."""
 
@@ -159,6 +163,41 @@ class SqlProjection(TrackedTables, ABC):
         last = fresh[-1].position
         digest = self.log.digest_at(last) or b""
         tracking.track(connection, self.name, Tracked(last, self.log.log_id, digest))
+
+
+def catch_up(
+    log: Log,
+    projection: SqlProjection,
+    *,
+    upto: Position,
+    batch_max: int = BATCH_MAX,
+    progress: Progress | None = None,
+) -> Position:
+    """Apply every event of `(projection.position(), upto]`, in order. Return the position reached."""
+    start = reached = projection.position()
+    failed: Exception | None = None
+
+    def following(batches: Iterable[list[RecordedEvent]]) -> Iterator[list[RecordedEvent]]:
+        nonlocal reached, failed
+        try:
+            for events in batches:
+                yield events
+                reached = events[-1].position
+        except Exception as error:  # Of reading the log. What was read before is saved.
+            failed = error
+
+    batches = log.read(after=start, upto=upto, batch_max=batch_max)
+    for first in batches:
+        projection.apply_all(following(chain([first], islice(batches, SAVED_TOGETHER - 1))))
+        if progress is not None:
+            progress(reached - start, upto - start)
+        if failed is not None:
+            raise failed
+    if reached > start:
+        structured_log.debug(
+            "projection.caught_up", name=projection.name, after=start, upto=upto, behind_events=upto - start
+        )
+    return projection.position() if reached > start else start
 
 
 def empty(database: ProjectionDatabase) -> None:

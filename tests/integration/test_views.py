@@ -32,9 +32,9 @@ from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.store_layout import DATABASE_PARTS
 from mnemolog.domain.switching import agent_stream
-from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.drift import Drift
 from mnemolog.projections.sql.conversation_views import Views
+from mnemolog.projections.sql.projection import catch_up
 from tests.support import projections_of, turn
 
 BRANCH = SessionStarted(title="b", agent="ada", scope="acme", parent="a", branched_at=2, reason="branch")
