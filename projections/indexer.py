@@ -167,7 +167,7 @@ class Indexing:
         """Make one step. Return how many texts were encoded; None if the turn did not come in time."""
         projection = vectors.projection()
         return self._alone(
-            lambda: projection.catch_up(upto=upto, encode_max=texts).encoded,
+            lambda: projection.catch_up(upto=upto, encode_max=texts),
             needless=lambda: projection.covers >= upto,
             timeout_s=timeout_s,
         )

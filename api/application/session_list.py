@@ -23,7 +23,7 @@ from mnemolog.projections.read_models import AgentSummary, ScopeSummary, Session
 from mnemolog.projections.sql import queries, session_pages
 
 if TYPE_CHECKING:
-    from mnemolog.projections.sql.turn_times import TurnTimes
+    from mnemolog.projections.sql.filtering import TurnTimes
 
 _SILENT: Final[ContextVar[bool]] = ContextVar("mnemolog_no_scope_warnings", default=False)
 
@@ -131,7 +131,7 @@ class SessionList:
     @contextmanager
     def turn_times(self) -> Iterator[TurnTimes]:
         """Yield the turns that the store's own scope shows, with the times when they were recorded."""
-        from mnemolog.projections.sql.turn_times import TurnTimes  # Imports numpy.
+        from mnemolog.projections.sql.filtering import TurnTimes  # Imports numpy.
 
         views, _, _ = self._projections.to_answer()
         with views.database.reading() as connection:

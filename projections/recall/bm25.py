@@ -21,9 +21,8 @@ from mnemolog.domain import errors
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.sql import position_blocks
-from mnemolog.projections.sql.conversation_views import PLACES_OF_WORDS, TEXT_INDEX, VOCABULARY
+from mnemolog.projections.sql.conversation_views import PLACES_OF_WORDS, TEXT_INDEX, VOCABULARY, languages_at
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.languages import languages_at
 from mnemolog.projections.sql.position_blocks import LENGTH_MAX, closed_to
 from mnemolog.projections.sql.position_mask import PositionMask
 from mnemolog.projections.sql.words import stems_of

@@ -25,8 +25,8 @@ from mnemolog.projections.recall.repeated_questions import askings
 from mnemolog.projections.recall.request import Kind, Request, request_of
 from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found
 from mnemolog.projections.sql import queries
+from mnemolog.projections.sql.conversation_views import languages_at
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.languages import languages_at
 from mnemolog.projections.sql.queries import Filters
 from mnemolog.projections.sql.words import TERMS_MAX, terms_of, wholes_of, words_of
 

@@ -20,7 +20,7 @@ from mnemolog.domain.events import (
     TurnRecorded,
 )
 from mnemolog.domain.forgetting import was_turn
-from mnemolog.domain.language import choice_of
+from mnemolog.domain.language import DEFAULT_LANGUAGE, choice_of
 from mnemolog.domain.message_content import spoken_text
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
@@ -28,7 +28,6 @@ from mnemolog.domain.validation import NEVER_STARTED, STARTED_AGAIN
 from mnemolog.projections.sql import (
     distrust,
     facts,
-    languages,
     position_blocks,
     shown,
     speakers,
@@ -90,6 +89,15 @@ TURNS: Final = sa.Table(
 
 What ranking reads comes first, so that a long text is not read with it.
 """
+
+CHOICES: Final = sa.Table(
+    "languages",
+    METADATA,
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("language", sa.Text, nullable=False),
+    sqlite_strict=True,
+)
+"""The languages that a store has had. The text index is in the last one, with the turns from before it too."""
 
 TEXT_INDEX: Final = position_blocks.TEXT_INDEX
 TOKENIZER: Final = "ascii tokenchars '_'"
@@ -180,6 +188,22 @@ def _session_row(recorded: RecordedEvent, started: SessionStarted) -> tuple[Any,
     )
 
 
+class Languages(NamedTuple):
+    """The language at a position, and that of the text index."""
+
+    then: str
+    indexed: str
+
+
+def languages_at(connection: sa.Connection, position: Position) -> Languages:
+    """Return the language at `position`, and that of the text index."""
+    then = indexed = DEFAULT_LANGUAGE
+    for chosen_at, language in fetch(connection, "SELECT position, language FROM languages ORDER BY position"):
+        indexed = language
+        then = language if chosen_at <= position else then
+    return Languages(then, indexed)
+
+
 class _Known(NamedTuple):
     """A session as the views have it."""
 
@@ -196,7 +220,7 @@ def _known_sessions(connection: sa.Connection, events: Sequence[RecordedEvent]) 
 
 def _follow_language(connection: sa.Connection, events: Sequence[RecordedEvent]) -> str:
     """Note the languages that were chosen, and return the one after these events. A new one applies to all turns."""
-    before = languages.languages_at(connection, events[-1].position).indexed
+    before = languages_at(connection, events[-1].position).indexed
     chosen = [(item.position, language) for item in events if (language := choice_of(item)) is not None]
     if not chosen:
         return before

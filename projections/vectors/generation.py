@@ -42,16 +42,6 @@ UNEVEN_MAX: Final = 2
 """Maximum ratio of the largest segment of a run to the others together. Beyond it, much is copied for little."""
 
 
-class Coverage(NamedTuple):
-    """What an extension of the vectors did."""
-
-    upto: Position
-    turns: int
-    """Turns that are newly covered."""
-    encoded: int
-    """Texts that the model encoded; the vectors of the others were stored."""
-
-
 class Step(NamedTuple):
     """What one step of an extension did."""
 
@@ -180,13 +170,14 @@ class Generation:
         encode_max: int | None = None,
         events_max: int | None = None,
         progress: Progress | None = None,
-    ) -> Coverage:
+    ) -> int:
         """Embed the turns of the log up to `upto`, from what is stored or else with the model.
 
-        Stops early before the turn that would be the `encode_max + 1`-th text to encode, or after `events_max` events:
-        `covers` then ends there. Raises `EncodingFailed` with the position; vectors of earlier turns are kept.
+        Return how many texts the model encoded. Stops early before the turn that would be the `encode_max + 1`-th text
+        to encode, or after `events_max` events: `covers` then ends there. Raises `EncodingFailed` with the position;
+        vectors of earlier turns are kept.
         """
-        before, start, encoded, events = self.covers, self._work.covers, 0, 0
+        start, encoded, events = self._work.covers, 0, 0
         while True:
             left = None if encode_max is None else encode_max - encoded
             with self._extending:
@@ -200,7 +191,7 @@ class Generation:
                 break
         with self._extending:
             self.snapshot = self._work
-        return Coverage(self.covers, self._count_turns(after=before, upto=self.covers), encoded)
+        return encoded
 
     def count_unknown(self, *, upto: Position) -> int:
         """Return how many distinct texts `extend` would encode with the model."""
@@ -391,11 +382,6 @@ class Generation:
         self._work = self._work._replace(tail=tail)
         if self._work.covers >= self.snapshot.covers:
             self.snapshot = self._work
-
-    def _count_turns(self, *, after: Position, upto: Position) -> int:
-        """Return how many turns in `(after, upto]` have a vector here."""
-        later = [segment.turns for segment in self.snapshot.segments if segment.upto > after]
-        return sum(int(np.count_nonzero((turns > after) & (turns <= upto))) for turns in later)
 
 
 def _fewer(tail: tuple[Segment, ...]) -> tuple[Segment, ...]:

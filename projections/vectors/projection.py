@@ -25,7 +25,7 @@ from mnemolog.projections.sql.position_mask import PositionMask
 from mnemolog.projections.vectors.checked_rows import floats
 from mnemolog.projections.vectors.embedder import Embedder
 from mnemolog.projections.vectors.folders import GenerationFolder, generation_folders, generation_name, prefix_of
-from mnemolog.projections.vectors.generation import EVENTS_TOGETHER_MAX, Coverage, Generation, Snapshot
+from mnemolog.projections.vectors.generation import EVENTS_TOGETHER_MAX, Generation, Snapshot
 from mnemolog.projections.vectors.inventory import look
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
 from mnemolog.projections.vectors.manifest import Damaged, segment_folders
@@ -69,10 +69,8 @@ class VectorAnswer(NamedTuple):
 class Rebuilt(NamedTuple):
     """The result of a rebuild of vectors."""
 
-    generation: str
-    upto: Position
     turns: int
-    """Turns that have a vector in it."""
+    """Turns that have a vector in the new generation."""
     encoded: int
     """Texts that the model encoded; the vectors of the others were stored."""
     skipped: int
@@ -100,32 +98,18 @@ class VectorProjection:
         """The position up to which every turn has its vector."""
         return self._generation.snapshot.covers
 
-    def catch_up(
-        self,
-        *,
-        upto: Position,
-        encode_max: int | None = None,
-        progress: Progress | None = None,
-    ) -> Coverage:
-        """Embed turns up to `upto` and write them as segments.
+    def catch_up(self, *, upto: Position, encode_max: int) -> int:
+        """Embed turns up to `upto` in one step. Return how many texts the model encoded.
 
-        With `encode_max` this is one step: at most so many texts for the model and `EVENTS_TOGETHER_MAX` events, and
-        segments are written only once there are many vectors. Raises `EncodingFailed` with the position; vectors of
-        earlier turns are kept. Without `encode_max`, also raises `IndexerBusy` if another process writes for more than
-        `WAIT_S` seconds. New vectors are in memory and in the cache either way.
+        These are at most `encode_max`, of at most `EVENTS_TOGETHER_MAX` events. New vectors are in memory and in the
+        cache; a segment is written once there are many. Raises `EncodingFailed` with the position; vectors of earlier
+        turns are kept.
         """
         generation = self._refreshed()
-        if encode_max is not None:
-            try:
-                return generation.extend(
-                    upto=upto, encode_max=encode_max, events_max=EVENTS_TOGETHER_MAX, progress=progress
-                )
-            finally:
-                self._write_long_tail(generation)
         try:
-            return generation.extend(upto=upto, progress=progress)
+            return generation.extend(upto=upto, encode_max=encode_max, events_max=EVENTS_TOGETHER_MAX)
         finally:
-            self._write_all(generation)
+            self._write_long_tail(generation)
 
     def write(self, *, new_since: Position | None = None) -> None:
         """Write the vectors in memory, and merge segments if there are many.
@@ -222,7 +206,7 @@ class VectorProjection:
             replaced = self._folders()
             final = self._name(replaced[-1].serial + 1 if replaced else 1)
             atomic_files.publish_folder(building, final)
-            rebuilt = Rebuilt(final.name, built.covers, built.turns, encoded, built.skipped)
+            rebuilt = Rebuilt(built.turns, encoded, built.skipped)
             del built  # Its index is read again: with it, there would be two in memory.
             with self._switching:
                 self._generation = self._open(final)
@@ -275,7 +259,7 @@ class VectorProjection:
                 if progress is not None:
                     progress(before + done - start, upto - start)
 
-            encoded += fresh.extend(upto=at, progress=report).encoded
+            encoded += fresh.extend(upto=at, progress=report)
             if at >= upto:
                 break
             fresh.write(merge=False, index=False)

@@ -10,7 +10,7 @@ from mnemolog.domain.message_content import spoken_text
 from mnemolog.domain.position import Position
 
 RECIPE: Final = "text/2"
-"""Part of the model fingerprint. Change it whenever `render` changes, because every vector changes then."""
+"""Part of the model fingerprint. Change it whenever `rendered_turns` changes, because every vector changes then."""
 
 
 class RenderedTurn(NamedTuple):
@@ -20,18 +20,13 @@ class RenderedTurn(NamedTuple):
     text: str
 
 
-def render(turn: TurnRecorded) -> str:
-    """Return the text to embed, empty if the turn gets no vector: it only calls tools.
+def rendered_turns(events: Iterable[RecordedEvent]) -> list[RenderedTurn]:
+    """Return the turns with a text among these events, in order. One that only calls tools gets no vector.
 
     Speakers' names are left out: they add little meaning, and the ranking scores them.
     """
-    return spoken_text(turn.text, turn.tool_calls)
-
-
-def rendered_turns(events: Iterable[RecordedEvent]) -> list[RenderedTurn]:
-    """Return the turns with a text among these events, in order."""
     return [
         RenderedTurn(item.position, text)
         for item in events
-        if isinstance(item.event, TurnRecorded) and (text := render(item.event))
+        if isinstance(item.event, TurnRecorded) and (text := spoken_text(item.event.text, item.event.tool_calls))
     ]

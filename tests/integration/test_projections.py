@@ -11,9 +11,8 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain import errors
 from mnemolog.projections.recall import text_search
-from mnemolog.projections.sql.conversation_views import CREATE_TEXT_INDEX, TEXT_INDEX, TURNS, Views
+from mnemolog.projections.sql.conversation_views import CHOICES, CREATE_TEXT_INDEX, TEXT_INDEX, TURNS, Views
 from mnemolog.projections.sql.database import ProjectionDatabase, fetch
-from mnemolog.projections.sql.languages import CHOICES
 from mnemolog.projections.sql.opening import open_engine
 from mnemolog.projections.sql.position_blocks import BLOCKS
 from mnemolog.projections.sql.projection import catch_up

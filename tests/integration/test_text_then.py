@@ -12,8 +12,7 @@ from pysqlite3 import dbapi2
 
 from mnemolog.projections.recall import bm25, text_search
 from mnemolog.projections.sql import position_blocks
-from mnemolog.projections.sql.conversation_views import CREATE_TEXT_INDEX, TEXT_INDEX
-from mnemolog.projections.sql.languages import CHOICES
+from mnemolog.projections.sql.conversation_views import CHOICES, CREATE_TEXT_INDEX, TEXT_INDEX
 from mnemolog.projections.sql.position_blocks import BLOCKS
 from mnemolog.projections.sql.words import stems_of, terms_of
 
