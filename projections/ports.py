@@ -11,7 +11,6 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.moments import RecordedTimes
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.spans import Spans
-from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, nothing_known
 from mnemolog.infra.runtime.condition import Listener
 
@@ -45,16 +44,12 @@ class Log(Protocol):
         ...
 
 
-class StreamLog(Log, Protocol):
-    """A log that can return the first event of every stream."""
+class SessionLog(Log, Protocol):
+    """The truth, stream by stream."""
 
     def first_event(self, stream: str) -> RecordedEvent | None:
         """The event that a stream begins with, None if nothing was appended to it."""
         ...
-
-
-class FoldableLog(Log, Protocol):
-    """The truth, stream by stream."""
 
     def fold(
         self,
@@ -69,10 +64,6 @@ class FoldableLog(Log, Protocol):
         It is of the forgetting epoch that was when this began.
         """
         ...
-
-
-class SessionLog(StreamLog, FoldableLog, Protocol):
-    """The truth, session by session."""
 
 
 class Followers(Protocol):
@@ -96,7 +87,7 @@ class Followers(Protocol):
         ...
 
 
-class StoreLog(FoldableLog, Protocol):
+class StoreLog(SessionLog, Protocol):
     """The log of an open store."""
 
     @property
@@ -165,18 +156,6 @@ def untimed(name: str, **facts: str) -> AbstractContextManager[object]:
 
 
 _NOTHING: Final = nullcontext()
-
-
-class Snapshots(Protocol):
-    """States of sessions that were kept."""
-
-    def find(self, stream: str, position: Position | None) -> FoldedState[SessionState] | None:
-        """The newest one at or before a position that is true of this log."""
-        ...
-
-    def save(self, stream: str, folded: FoldedState[SessionState]) -> None:
-        """Keep a committed state."""
-        ...
 
 
 class AuditableLog(Log, Protocol):

@@ -15,7 +15,8 @@ from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import FoldedState, Past
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.lru_cache import LruCache
-from mnemolog.projections.ports import SessionLog, Snapshots
+from mnemolog.projections.ports import SessionLog
+from mnemolog.projections.sql.snapshots import SnapshotStore
 
 SESSIONS_KEPT_MAX: Final = 256
 INSIDE_KEPT_MAX: Final = 10_000
@@ -96,7 +97,7 @@ class SessionStates:
     A session outside of `boundary` counts as never started.
     """
 
-    def __init__(self, log: SessionLog, snapshots: Snapshots, *, boundary: Boundary = UNBOUNDED) -> None:
+    def __init__(self, log: SessionLog, snapshots: SnapshotStore, *, boundary: Boundary = UNBOUNDED) -> None:
         self._log, self._snapshots, self.boundary = log, snapshots, boundary
         self._inside: LruCache[str, bool] = LruCache(INSIDE_KEPT_MAX)
         self._kept = _KeptSessions()

@@ -15,7 +15,7 @@ from mnemolog.domain.session import session_of
 from mnemolog.domain.switching import agent_of
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.history.event_descriptions import describe, signed
-from mnemolog.projections.ports import Progress, ShownEvents, StreamLog
+from mnemolog.projections.ports import Progress, SessionLog, ShownEvents
 
 BATCH_MAX: Final = 1_000
 TITLES_KEPT_MAX: Final = 10_000
@@ -63,7 +63,7 @@ class Moment(Result, frozen=True, kw_only=True):
 
 
 def timeline(
-    log: StreamLog,
+    log: SessionLog,
     events: ShownEvents,
     *,
     after: Position,
@@ -99,7 +99,7 @@ def _is_asked(recorded: RecordedEvent, *, session: str | None, since: Micros | N
     )
 
 
-def _who(log: StreamLog, titles: LruCache[str, str], recorded: RecordedEvent) -> str:
+def _who(log: SessionLog, titles: LruCache[str, str], recorded: RecordedEvent) -> str:
     stream = recorded.stream
     title = titles.get(stream)
     if title is None:  # It began before what is shown, or long ago.

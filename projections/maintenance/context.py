@@ -33,7 +33,8 @@ class LogAtHead:
     def __init__(self, log: StoreLog) -> None:
         self._log, self._head, self.log_id, self.busy_timeout_s = log, log.head(), log.log_id, log.busy_timeout_s
         self.followers = log.followers
-        self.epoch, self.read, self.fold, self.count = log.epoch, log.read, log.fold, log.count
+        self.epoch, self.read, self.count = log.epoch, log.read, log.count
+        self.first_event, self.fold = log.first_event, log.fold
 
     def head(self) -> Head:
         """Return the head as it was read first."""

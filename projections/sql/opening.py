@@ -114,27 +114,9 @@ def opened(path: Path, *, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S) -> Iter
 
 
 def open_views(layout: StoreLayout, log: Log, *, busy_timeout_s: float) -> Views:
-    """Open the views of a store. If they are damaged or of another history, quarantine and rebuild them.
-
-    They may hold the only copy of turns that the log has lost, so they are never overwritten.
-    """
-
-    def open_covered(database: ProjectionDatabase) -> Views:
-        with database.reading() as connection:
-            state, _ = state_of(connection, log, Views.name)
-        if state in UNCOVERED:
-            raise _Uncovered(layout.views, state.value)
-        return Views(database, log)
-
-    schema = Schema(Views.create_tables, Views.name)
-    return open_or_rebuild(
-        layout.views,
-        open_covered,
-        layout.quarantine,
-        schema=schema,
-        busy_timeout_s=busy_timeout_s,
-        sealed=True,
-        cache_bytes=VIEWS_CACHE_BYTES,
+    """Open the views of a store, as `open_tables` does."""
+    return open_tables(
+        layout, log, layout.views.name, Views, busy_timeout_s=busy_timeout_s, sealed=True, cache_bytes=VIEWS_CACHE_BYTES
     )
 
 
@@ -173,10 +155,19 @@ class _AsRead:
         return self._at.digest if position == self._at.position else None
 
 
-def open_tables(layout: StoreLayout, log: Log, file_name: str, kind: type[Tables], *, busy_timeout_s: float) -> Tables:
-    """Open the tables of an adapter, in a separate file in the folder of projections.
+def open_tables(
+    layout: StoreLayout,
+    log: Log,
+    file_name: str,
+    kind: type[Tables],
+    *,
+    busy_timeout_s: float,
+    sealed: bool = False,
+    cache_bytes: int = sqlite.CACHE_BYTES,
+) -> Tables:
+    """Open tables in a file of their own. If they are damaged or of another history, quarantine and rebuild them.
 
-    Unusable ones go to quarantine and are rebuilt, as with the views.
+    Views may hold the only copy of turns that the log has lost, so they are never overwritten.
     """
     path = layout.projections / file_name
 
@@ -187,8 +178,15 @@ def open_tables(layout: StoreLayout, log: Log, file_name: str, kind: type[Tables
             raise _Uncovered(path, state.value)
         return kind(database, log)
 
-    schema = Schema(kind.create_tables, kind.name)
-    return open_or_rebuild(path, open_covered, layout.quarantine, schema=schema, busy_timeout_s=busy_timeout_s)
+    return open_or_rebuild(
+        path,
+        open_covered,
+        layout.quarantine,
+        schema=Schema(kind.create_tables, kind.name),
+        busy_timeout_s=busy_timeout_s,
+        sealed=sealed,
+        cache_bytes=cache_bytes,
+    )
 
 
 def open_snapshots(layout: StoreLayout, log: Log, *, busy_timeout_s: float) -> SnapshotStore:
