@@ -26,8 +26,7 @@ from mnemolog.projections.sql.conversation_views import VIEWS, Views
 from mnemolog.projections.sql.opening import open_unproved, open_views
 from mnemolog.projections.sql.projection import catch_up
 from mnemolog.projections.sql.tracking import tracked
-from mnemolog.projections.vectors.model_registry import Models
-from mnemolog.projections.vectors.model_vectors import Vectors
+from mnemolog.projections.vectors.model_vectors import Models, Vectors
 
 
 class ProjectionSet:

@@ -33,8 +33,7 @@ from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.sql.opening import opened
 from mnemolog.projections.vectors.folders import generation_folders, prefix_of
 from mnemolog.projections.vectors.inventory import GenerationStatus, generations
-from mnemolog.projections.vectors.model_registry import Models, opened_from_anywhere
-from mnemolog.projections.vectors.model_vectors import Vectors
+from mnemolog.projections.vectors.model_vectors import Models, Vectors, opened_from_anywhere
 from mnemolog.results import Model, ModelActivation, ModelDrop
 
 CATCH_UP_PASSES_MAX: Final = 10

@@ -1,10 +1,9 @@
-"""Find and delete files left by dead processes: temporary files and folders, and notes."""
+"""Find and delete files left by dead processes: temporary files and folders."""
 
 from __future__ import annotations
 
 import re
 import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,16 +12,14 @@ from typing import Final, NamedTuple
 import filelock
 
 from mnemolog.domain import errors
-from mnemolog.domain.encoding import UNDECODABLE
 from mnemolog.infra.runtime.atomic_files import lock_file
 from mnemolog.infra.runtime.processes import is_running
 from mnemolog.projections.vectors.folders import generation_folders
-from mnemolog.projections.vectors.lock import IndexerLock, read_holder
+from mnemolog.projections.vectors.lock import IndexerLock
 
 _TEMPORARY: Final = re.compile(r"\.[a-z]+\.(\d{1,18})\.[0-9a-f]{8}(?:-wal|-shm)?")
 """The names that `atomic_files.temporary_name` makes, with the files that SQLite keeps beside them."""
 _LOCK: Final = re.compile(r"\.([0-9a-f]{16})\.lock")
-_HOLDER: Final = re.compile(r"\.([0-9a-f]{16})\.holder\.json")
 
 
 class StaleFile(NamedTuple):
@@ -47,27 +44,6 @@ def abandoned_in(folder: Path) -> list[StaleFile]:
         match = _TEMPORARY.fullmatch(path.name)
         if match is not None and not is_running(int(match[1])):
             found.append(StaleFile(path, f"process {match[1]}, which created it, no longer runs"))
-    return found
-
-
-def stale_notes(projections: Path) -> list[StaleFile]:
-    """Return the notes of indexers that no longer run.
-
-    Notes are for people only and decide nothing. A note of another machine is never called stale.
-    """
-    found = []
-    for path in sorted((projections / "vectors").glob(".*.holder.json")):
-        if _HOLDER.fullmatch(path.name) is None:
-            continue
-        try:
-            holder = read_holder(path)
-        except FileNotFoundError:
-            continue
-        except (OSError, *UNDECODABLE) as error:
-            found.append(StaleFile(path, f"it cannot be read: {error}"))
-            continue
-        if holder.host == socket.gethostname() and not is_running(holder.pid):
-            found.append(StaleFile(path, f"{holder} no longer runs; the lock itself is free"))
     return found
 
 

@@ -40,11 +40,6 @@ class Holder(msgspec.Struct, frozen=True):
 _DECODER: Final = msgspec.json.Decoder(Holder)
 
 
-def read_holder(note: Path) -> Holder:
-    """Return the holder that a note names. Raises `OSError`, and `UNDECODABLE` errors for a damaged note."""
-    return _DECODER.decode(read_file(note))
-
-
 class IndexerLock:
     """The right to write the vectors of one model, for one thread of one process. Not reentrant.
 
@@ -80,7 +75,7 @@ class IndexerLock:
     def holder(self) -> str:
         """Return a description of the current holder, or of one that was killed."""
         try:
-            return str(read_holder(self._note))
+            return str(_DECODER.decode(read_file(self._note)))
         except (OSError, *UNDECODABLE):
             return _UNKNOWN
 

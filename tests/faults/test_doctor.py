@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import threading
 from contextlib import closing
 
-import msgspec
 import pytest
 from pysqlite3 import dbapi2
 
@@ -24,7 +22,7 @@ from mnemolog.projections.sql import file_checksum
 from mnemolog.projections.sql.opening import opened
 from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS
 from mnemolog.projections.vectors.damage import salvage
-from mnemolog.projections.vectors.lock import Holder, IndexerLock
+from mnemolog.projections.vectors.lock import IndexerLock
 from tests.faults.tamper import Tampering, copy_store, rewrite_manifest
 from tests.support import FakeClock, HashEncoder, as_typed, forbid_writing
 
@@ -385,26 +383,6 @@ def test_nothing_is_moved_or_removed_while_another_process_writes_vectors(memory
             assert not found.healthy
             assert list(vectors.glob(".building*"))
         assert store.admin.doctor(fix=True).healthy
-
-
-def test_a_note_of_a_dead_indexer_is_found_and_removed(memory):
-    """Of this machine; of another nothing is known. A note is no problem either way."""
-    vectors = memory / "projections" / "vectors"
-    note = vectors / ".0123456789abcdef.holder.json"
-    note.write_bytes(msgspec.json.encode(Holder(dead_process(), "another machine")))
-    with MemoryStore.open(memory, model=None) as store:
-        assert store.admin.doctor().findings == ()
-        note.write_bytes(msgspec.json.encode(Holder(dead_process(), socket.gethostname())))
-        found = store.admin.doctor()
-        assert [item.state for item in found.findings] == ["stale"]
-        assert found.healthy
-        store.admin.doctor(fix=True)
-        assert not note.exists()
-        note.write_bytes(b"{\xed")  # Found by the simulation with seed 209853018/7: what is no UTF-8 is no JSON.
-        (found,) = store.admin.doctor(fix=True).findings
-        assert "cannot be read" in found.why
-        assert not note.exists()
-        assert store.admin.doctor().findings == ()
 
 
 def test_a_replaced_generation_is_found_and_quarantined(memory):

@@ -26,7 +26,7 @@ def test_a_note_that_cannot_be_written_does_not_keep_the_lock(tmp_path, monkeypa
 
 
 def test_a_held_lock_names_its_holder_and_is_released_without_a_note(tmp_path):
-    """Of another thread as of another process. A note that is left is for doctor to report: its process was killed."""
+    """Of another thread as of another process."""
     one, two = (IndexerLock(tmp_path, "f" * 64) for _ in range(2))
     with one.held():
         (note,) = tmp_path.glob("*.holder.json")

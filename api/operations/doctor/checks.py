@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,6 @@ from mnemolog.operations.recovery import after_findings, free, put_keys_back, re
 from mnemolog.projections.drift import Drift
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.health.sampling import sample
-from mnemolog.projections.health.stale_files import StaleFile
 from mnemolog.projections.health.verify import Witness, of_the_file, quick_verify, verify
 from mnemolog.projections.health.witnesses import lost_turns, witnesses_of
 from mnemolog.projections.maintenance.context import StoreContext
@@ -348,25 +347,24 @@ def check_quarantine(context: StoreContext) -> Iterator[IssueWithFix]:
 
 def check_stale_files(context: StoreContext) -> Iterator[IssueWithFix]:
     """Yield the files that dead processes have left."""
-    for listed, state in ((stale_files.abandoned, "abandoned"), (stale_files.stale_notes, "stale")):
-        for item in listed(context.layout.projections):
-            issue = Issue(
-                what="leftover",
-                where=context.named(item.path),
-                state=state,
-                severity="problem" if state == "abandoned" else "note",
-                why=item.why,
-                matters="It takes up space." if state == "abandoned" else "It names a process that no longer works.",
-                action=Hint(remedy("admin.doctor", fix=True), " removes it."),
-                fixable=True,
-            )
-            yield IssueWithFix(issue, partial(_remove_stale_file, context, item.path, listed))
+    for item in stale_files.abandoned(context.layout.projections):
+        issue = Issue(
+            what="leftover",
+            where=context.named(item.path),
+            state="abandoned",
+            severity="problem",
+            why=item.why,
+            matters="It takes up space.",
+            action=Hint(remedy("admin.doctor", fix=True), " removes it."),
+            fixable=True,
+        )
+        yield IssueWithFix(issue, partial(_remove_stale_file, context, item.path))
 
 
-def _remove_stale_file(context: StoreContext, path: Path, listed: Callable[[Path], list[StaleFile]]) -> str:
+def _remove_stale_file(context: StoreContext, path: Path) -> str:
     """Delete a stale file, if it is still stale while no process writes vectors."""
     with stale_files.indexers_locked_out(context.layout.vectors):
-        if not any(other.path == path for other in listed(context.layout.projections)):
+        if not any(other.path == path for other in stale_files.abandoned(context.layout.projections)):
             return "nothing to do: it no longer exists, or is in use again"
         stale_files.remove(path)
     return "removed"
