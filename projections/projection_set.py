@@ -18,8 +18,7 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.ports import MakeEncoder, Progress, Reranker, TimedLog
-from mnemolog.projections.projector import Projector
-from mnemolog.projections.projector_status import ProjectorStatus, read_status
+from mnemolog.projections.projector import Projector, ProjectorStatus, read_status
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import VIEWS, Views

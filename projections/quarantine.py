@@ -85,13 +85,6 @@ class QuarantineStatus(Result, frozen=True, kw_only=True):
     action: str
 
 
-class Identity(NamedTuple):
-    """Which file a path refers to. A new file of the same name has another identity."""
-
-    device: int
-    inode: int
-
-
 class _Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     was: str = ""
     reason: str = "no reason was noted"
@@ -116,13 +109,13 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _DECODER: Final = msgspec.json.Decoder(_Note)
 
 
-def identity(path: Path) -> Identity | None:
-    """Return which file `path` refers to now, None if it does not exist."""
+def identity(path: Path) -> tuple[int, int] | None:
+    """Return which file `path` refers to now, None if it does not exist. A new file of the name has another identity."""
     try:
         found = path.stat(follow_symlinks=False)
     except OSError:
         return None
-    return Identity(found.st_dev, found.st_ino)
+    return found.st_dev, found.st_ino
 
 
 class Quarantine:
@@ -138,7 +131,7 @@ class Quarantine:
         reason: str,
         state: str = "damaged",
         parts: Sequence[str] = (),
-        judged: Identity | None = None,
+        judged: tuple[int, int] | None = None,
         built_from: LogRange | None = None,
     ) -> Path | None:
         """Rename `path` into the quarantine and return where it is now.

@@ -20,7 +20,7 @@ from mnemolog.projections.health import stale_files
 from mnemolog.projections.maintenance.context import StoreContext
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.projector_status import PROJECTORS
+from mnemolog.projections.projector import PROJECTORS
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.registry import PROJECTIONS, unregistered_tables
 from mnemolog.projections.sql.snapshots import SnapshotStore

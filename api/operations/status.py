@@ -31,7 +31,7 @@ from mnemolog.projections.maintenance.caches import Cache
 from mnemolog.projections.maintenance.context import LogAtHead, StoreContext
 from mnemolog.projections.maintenance.results import CacheStatus, TablesStatus, ViewsStatus
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.projector_status import ProjectorStatus
+from mnemolog.projections.projector import ProjectorStatus
 from mnemolog.projections.quarantine import QuarantineStatus
 from mnemolog.projections.registry import PROJECTIONS
 from mnemolog.projections.sql import queries

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted
@@ -18,8 +18,6 @@ from mnemolog.projections.sql import file_checksum, queries
 from mnemolog.projections.sql.conversation_views import VIEWS
 from mnemolog.projections.sql.opening import is_damage, opened
 from mnemolog.projections.sql.projection import USABLE, empty, state_of
-
-TableKind = Literal["views", "tables"]
 
 _FIX: Final = remedy("admin.doctor", fix=True)
 _REBUILD: Final = remedy("rebuild", "views")
@@ -94,8 +92,7 @@ class AdapterTables(Database):
                 continue
             why = status.why or _ends(context, status.position)
             fix = partial(context.quarantine_database, path, why=why, state=state.value)
-            fixable = state is not Drift.UNREADABLE
-            yield self.issue(context, state, what="tables", why=why, action=status.action, fix=fix if fixable else None)
+            yield self.issue(context, state, what="tables", why=why, action=status.action, fix=fix)
 
     def purge(self, context: StoreContext, forgotten: Forgotten) -> bool:
         """Empty the tables; the adapter reads the log again, also where it has them open now."""

@@ -17,7 +17,7 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.domain.errors import EncodingFailed, StoreForked
 from mnemolog.projections import projector
-from mnemolog.projections.projector_status import PROJECTORS
+from mnemolog.projections.projector import PROJECTORS
 from tests.children.forking import in_child
 from tests.support import WAIT_S, HashEncoder, Picky, in_thread, projections_of, start_child, wait_until
 

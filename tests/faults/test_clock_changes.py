@@ -7,7 +7,7 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.position import Micros
-from mnemolog.projections.projector_status import ProjectorStatus, StateFile, read_status
+from mnemolog.projections.projector import ProjectorStatus, StateFile, read_status
 from tests.support import FakeClock, HashEncoder
 
 YEAR = 365 * 86_400 * 1_000_000
