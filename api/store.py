@@ -732,15 +732,14 @@ class MemoryStore(OfOneProcess):
         projection: Rebuildable = "all",
         *,
         dry_run: bool = False,
-        from_scratch: bool = False,
         skip_bad: bool = False,
         progress: Progress | None = None,
     ) -> Results[RebuildReport]:
         """Rebuild `vectors`, `views` or `all` from the log. The old ones answer until the new ones are complete.
 
-        Vectors come from the embedding cache if it has the text, else from the model; an interrupted rebuild is
-        resumed. `from_scratch` uses neither. A text that the model cannot encode stops the rebuild, or with `skip_bad`
-        is skipped and listed in `status`. With `dry_run` nothing is built.
+        Vectors that are stored are used, others come from the model; an interrupted rebuild is resumed. A text that
+        the model cannot encode stops the rebuild, or with `skip_bad` is skipped and listed in `status`. With `dry_run`
+        nothing is built.
         Raises `ModelUnavailable`, `EncodingFailed` (naming the position), `IndexerBusy`, `UndecodableEvent`.
         """
         parts = self.parts
@@ -752,7 +751,6 @@ class MemoryStore(OfOneProcess):
             parts.projections,
             parts.snapshots,
             dry_run=dry_run,
-            from_scratch=from_scratch,
             skip_bad=skip_bad,
             progress=progress,
         )

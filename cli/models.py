@@ -45,7 +45,6 @@ def rebuild(
         typer.Argument(metavar="[vectors|views|all]", help="What to rebuild."),
     ] = "all",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the amount of work; change nothing.")] = False,
-    scratch: Annotated[bool, typer.Option("--from-scratch", help="Embed every text again, without the cache.")] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip turns that the model refuses.")] = False,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
@@ -59,7 +58,7 @@ def rebuild(
     with store_with_model(store, model) as opened, phases() as phase:
         for part in parts:
             progress = phase(f"rebuilding {part}")
-            reports += opened.rebuild(part, dry_run=dry_run, from_scratch=scratch, skip_bad=skip_bad, progress=progress)
+            reports += opened.rebuild(part, dry_run=dry_run, skip_bad=skip_bad, progress=progress)
     print_build(reports, reports, as_json=as_json)
 
 

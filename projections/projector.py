@@ -23,8 +23,7 @@ import msgspec
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import UtcTime, to_datetime
-from mnemolog.domain.encoding import UNDECODABLE
-from mnemolog.domain.encoding import to_json
+from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result

@@ -110,7 +110,7 @@ _DECODER: Final = msgspec.json.Decoder(_Note)
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """Return which file `path` refers to now, None if it does not exist. A new file of the name has another identity."""
+    """Return which file `path` refers to now, None if it does not exist. A new file is another one."""
     try:
         found = path.stat(follow_symlinks=False)
     except OSError:

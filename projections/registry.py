@@ -49,11 +49,11 @@ class Projection(Protocol):
 class Rebuildable(Projection, Protocol):
     """A projection that is rebuilt on request; the others are filled when they are next used."""
 
-    def rebuild(self, context: StoreContext, *, upto: Position, from_scratch: bool, skip_bad: bool) -> Rebuilt:
+    def rebuild(self, context: StoreContext, *, upto: Position, skip_bad: bool) -> Rebuilt:
         """Rebuild it from the log up to a position. The old one answers until the new one is complete."""
         ...
 
-    def to_encode(self, context: StoreContext, *, upto: Position, from_scratch: bool) -> int:
+    def to_encode(self, context: StoreContext, *, upto: Position) -> int:
         """Return how many texts a rebuild would call the model for."""
         ...
 

@@ -31,7 +31,6 @@ def rebuild(
     snapshots: SnapshotStore,
     *,
     dry_run: bool,
-    from_scratch: bool,
     skip_bad: bool,
     progress: Progress | None,
 ) -> list[RebuildReport]:
@@ -54,9 +53,9 @@ def rebuild(
     for name in every if projection == "all" else (projection,):
         started = perf_counter()
         if dry_run:
-            built = Rebuilt(0, PROJECTIONS[name].to_encode(context, upto=upto, from_scratch=from_scratch))
+            built = Rebuilt(0, PROJECTIONS[name].to_encode(context, upto=upto))
         else:
-            built = PROJECTIONS[name].rebuild(context, upto=upto, from_scratch=from_scratch, skip_bad=skip_bad)
+            built = PROJECTIONS[name].rebuild(context, upto=upto, skip_bad=skip_bad)
         seconds = perf_counter() - started
         if not dry_run:
             facts = {**built._asdict(), "seconds": round(seconds, 3)}

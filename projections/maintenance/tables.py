@@ -148,14 +148,14 @@ class ConversationViews(Database):
                 fix = partial(self._rebuild, context, unusable=unusable, why=why, state=state.value)
         yield self.issue(context, state, what="views", why=why, action=VIEWS_ACTIONS[state], fix=fix)
 
-    def rebuild(self, context: StoreContext, *, upto: Position, from_scratch: bool, skip_bad: bool) -> Rebuilt:
-        """Rebuild the views from the log. They come from the log alone, so the two options change nothing."""
+    def rebuild(self, context: StoreContext, *, upto: Position, skip_bad: bool) -> Rebuilt:
+        """Rebuild the views from the log. They come from the log alone, so `skip_bad` changes nothing."""
         views = context.projections.views()
         views.rebuild(upto=upto, progress=context.progress)
         with views.database.reading() as connection:
             return Rebuilt(queries.turns_up_to(connection, upto))
 
-    def to_encode(self, context: StoreContext, *, upto: Position, from_scratch: bool) -> int:
+    def to_encode(self, context: StoreContext, *, upto: Position) -> int:
         """Return 0: no model is needed."""
         return 0
 
@@ -169,7 +169,7 @@ class ConversationViews(Database):
         if unusable:
             done = context.quarantine_database(context.layout.views, why=why, state=state) + "; "
         upto = context.log.head().position
-        rebuilt = self.rebuild(context, upto=upto, from_scratch=False, skip_bad=False)
+        rebuilt = self.rebuild(context, upto=upto, skip_bad=False)
         return f"{done}rebuilt from the log with {counted(rebuilt.turns, 'turn')}"
 
     def _catch_up(self, context: StoreContext) -> str:

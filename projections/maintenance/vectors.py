@@ -77,15 +77,15 @@ class VectorGenerations:
                 why = "the active model has no vectors"
                 yield _to_build(context, context.layout.vectors, status.fingerprint, Drift.MISSING, why, status.model)
 
-    def rebuild(self, context: StoreContext, *, upto: Position, from_scratch: bool, skip_bad: bool) -> Rebuilt:
+    def rebuild(self, context: StoreContext, *, upto: Position, skip_bad: bool) -> Rebuilt:
         """Build a new generation for the active model. Raises `ModelUnavailable`, `EncodingFailed`, `IndexerBusy`."""
         projection = context.projections.vectors().projection()
-        built = projection.rebuild(upto=upto, from_scratch=from_scratch, skip_bad=skip_bad, progress=context.progress)
+        built = projection.rebuild(upto=upto, skip_bad=skip_bad, progress=context.progress)
         return Rebuilt(built.turns, built.encoded, built.skipped)
 
-    def to_encode(self, context: StoreContext, *, upto: Position, from_scratch: bool) -> int:
+    def to_encode(self, context: StoreContext, *, upto: Position) -> int:
         """Return how many texts a rebuild would call the model for."""
-        return context.projections.vectors().projection().missing(upto=upto, from_scratch=from_scratch)
+        return context.projections.vectors().projection().missing(upto=upto)
 
     def purge(self, context: StoreContext, forgotten: Forgotten) -> bool:
         """Remove forgotten turns from every segment. Raises `IndexerBusy`."""

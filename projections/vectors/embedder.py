@@ -48,7 +48,7 @@ class Embedder:
     """The one way from a turn to its vectors.
 
     `segments` returns those that may have the vectors of a text. With `skip_bad` a text that the model refuses is
-    skipped. With `from_scratch` neither the cache nor a segment is read, but fresh vectors are still cached.
+    skipped.
     """
 
     def __init__(
@@ -58,10 +58,8 @@ class Embedder:
         *,
         segments: Callable[[], Iterable[Segment]],
         skip_bad: bool = False,
-        from_scratch: bool = False,
     ) -> None:
-        self._encoder, self._cache, self._segments = encoder, cache, segments
-        self._skip_bad, self._from_scratch = skip_bad, from_scratch
+        self._encoder, self._cache, self._segments, self._skip_bad = encoder, cache, segments, skip_bad
 
     def embed(self, turns: Sequence[RenderedTurn], *, encode_max: int | None, read_in: int = 0) -> Embedded:
         """Embed turns from what is stored, and with the model up to `encode_max` distinct texts that are not.
@@ -90,8 +88,6 @@ class Embedder:
 
     def _known(self, hashes: Iterable[bytes]) -> dict[bytes, Packed]:
         """Return the vectors that are stored for these content hashes."""
-        if self._from_scratch:
-            return {}
         found = self._cache.look_up(hashes)
         return found | find_vectors(self._segments(), [content for content in hashes if content not in found])
 

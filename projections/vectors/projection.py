@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -183,13 +182,12 @@ class VectorProjection:
         self,
         *,
         upto: Position,
-        from_scratch: bool = False,
         skip_bad: bool = False,
         progress: Progress | None = None,
     ) -> Rebuilt:
         """Build a new generation from the log, while the current one keeps answering.
 
-        Resumes an interrupted rebuild and takes stored vectors, unless `from_scratch`.
+        Resumes an interrupted rebuild and takes stored vectors.
         With `skip_bad`, a text that the model refuses is skipped and listed in the manifest.
         Raises `EncodingFailed` with the position, and `IndexerBusy`: the current generation stays in use.
         """
@@ -198,11 +196,9 @@ class VectorProjection:
             atomic_files.remove_leftovers(self._root, PROBE)
             if building.is_symlink():  # Not ours: the folder that it leads to would be written.
                 building.unlink()
-            if from_scratch:
-                shutil.rmtree(building, ignore_errors=True)
             atomic_files.make_folder(building, root=PROJECTIONS)
-            embedder = self._embedder(skip_bad=skip_bad, from_scratch=from_scratch)
-            built, encoded = self._build_whole(building, embedder, upto, progress, from_scratch=from_scratch)
+            embedder = self._embedder(skip_bad=skip_bad)
+            built, encoded = self._build_whole(building, embedder, upto, progress)
             replaced = self._folders()
             final = self._name(replaced[-1].serial + 1 if replaced else 1)
             atomic_files.publish_folder(building, final)
@@ -215,19 +211,18 @@ class VectorProjection:
                 self._remove(folder.path)
         return rebuilt
 
-    def missing(self, *, upto: Position, from_scratch: bool = False) -> int:
+    def missing(self, *, upto: Position) -> int:
         """Return how many texts up to `upto` a rebuild would encode with the model."""
-        embedder = self._embedder(from_scratch=from_scratch)
-        return self._open(self._root / atomic_files.temporary_name(PROBE), embedder).count_unknown(upto=upto)
+        return self._open(self._root / atomic_files.temporary_name(PROBE)).count_unknown(upto=upto)
 
     def _build_whole(
-        self, folder: Path, embedder: Embedder, upto: Position, progress: Progress | None, *, from_scratch: bool
+        self, folder: Path, embedder: Embedder, upto: Position, progress: Progress | None
     ) -> tuple[Snapshot, int]:
         """Build in a folder, without segments that turn out to be damaged. Return what was built, and texts encoded."""
         for _ in range(ATTEMPTS_MAX):
             fresh = self._open(folder, embedder)
             try:
-                if not from_scratch and fresh.covers == ORIGIN:
+                if fresh.covers == ORIGIN:
                     fresh.take_over(self._whole_segments(upto))
                 encoded = self._build(fresh, upto, progress)
                 return fresh.snapshot, encoded
@@ -330,14 +325,8 @@ class VectorProjection:
             self._questions.put(content, made)
         return made
 
-    def _embedder(self, *, skip_bad: bool = False, from_scratch: bool = False) -> Embedder:
-        return Embedder(
-            self._encoder,
-            self._cache,
-            segments=lambda: self._generation.stored,
-            skip_bad=skip_bad,
-            from_scratch=from_scratch,
-        )
+    def _embedder(self, *, skip_bad: bool = False) -> Embedder:
+        return Embedder(self._encoder, self._cache, segments=lambda: self._generation.stored, skip_bad=skip_bad)
 
     def _open(self, folder: Path, embedder: Embedder | None = None) -> Generation:
         return Generation(

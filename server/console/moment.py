@@ -20,7 +20,7 @@ from mnemolog.server.console.rendering import moment
 from mnemolog.store import MemoryStore
 
 if TYPE_CHECKING:
-    from mnemolog.projections.sql.turn_times import TurnTimes  # Imports numpy.
+    from mnemolog.projections.sql.filtering import TurnTimes  # Imports numpy.
 
 BUCKETS: Final = 100
 """Bars of the histogram, each as long as the others in time."""

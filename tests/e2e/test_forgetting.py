@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -508,7 +509,9 @@ def test_vectors_of_what_is_left_answer_as_before(folder, clock):
         assert encoder.texts_encoded == encoded + 1, "only the query"
         assert len(store.recall("number4", mode="vector", k=50).hits) == 18
         scores = {hit.position: round(hit.similarity, 5) for hit in store.recall("topic2", mode="vector", k=50).hits}
-        store.rebuild("vectors", from_scratch=True)
+    shutil.rmtree(folder / "projections")
+    with MemoryStore.open(folder, model=encoder, clock=clock, background=False) as store:
+        store.rebuild("vectors")
         again = {hit.position: round(hit.similarity, 5) for hit in store.recall("topic2", mode="vector", k=50).hits}
         assert scores == again, "as a rebuild from the log alone has it"
         assert store.admin.doctor(deep=True).healthy

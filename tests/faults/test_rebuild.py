@@ -92,7 +92,7 @@ def test_projections_that_are_deleted_are_made_again_as_they_were(tmp_path, fold
     built = vectors_of(folder)
     shutil.rmtree(folder / "projections")
     with opened(folder) as store:
-        store.rebuild("vectors", from_scratch=True)
+        store.rebuild("vectors")
     same(answers(folder, questions), rebuilt, questions)
     assert vectors_of(folder) == built, "made twice, it is the same byte for byte"
 

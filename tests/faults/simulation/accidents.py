@@ -60,7 +60,7 @@ class Accidents(Conversations, Questions):
 
     def rebuild(self, what: int, *_: int) -> None:
         if what % 3 and self.with_models:
-            self.attempt(lambda: self.store.rebuild("vectors", from_scratch=what % 6 == 1))
+            self.attempt(lambda: self.store.rebuild("vectors"))
         else:
             self.attempt(lambda: self.store.rebuild("views"))
 
