@@ -16,11 +16,11 @@ from mnemolog.domain.position import Position
 from mnemolog.infra.runtime import cancellation
 from mnemolog.infra.runtime.condition import InterruptSafeCondition
 from mnemolog.projections.ports import Progress
+from mnemolog.projections.vectors.lock import IndexerLock
 from mnemolog.projections.vectors.model_vectors import Vectors
 
 if TYPE_CHECKING:
     from mnemolog.projections.sql.position_mask import PositionMask
-    from mnemolog.projections.vectors.lock import IndexerLock
     from mnemolog.projections.vectors.projection import VectorAnswer
 
 STEP_TEXTS: Final = 128
@@ -72,7 +72,10 @@ class Indexing:
             return 0
         vectors, encoded, limit = self._vectors(), 0, upto
         refused: errors.EncodingFailed | None = None
-        with self._lock(vectors).held(wait_s=wait_s), cancellation.when(stop):
+        with (
+            IndexerLock(self._root, vectors.fingerprint, purpose=_PURPOSE).held(wait_s=wait_s),
+            cancellation.when(stop),
+        ):
             moved(start)
             while (before := self.covers()) < limit:
                 cancellation.check()
@@ -191,11 +194,6 @@ class Indexing:
                 if self._turn is mine:
                     self._turn = None
                 self._changes.notify_all()
-
-    def _lock(self, vectors: Vectors) -> IndexerLock:
-        from mnemolog.projections.vectors.lock import IndexerLock
-
-        return IndexerLock(self._root, vectors.fingerprint, purpose=_PURPOSE)
 
 
 def _distance(vectors: Vectors, upto: Position) -> int:

@@ -2,12 +2,11 @@
 
 A block has a bitmap of its turns for every scope, session, role, speaker and metadata value in it, and the rounded
 times and the lengths of its turns. New turns never change a block; forgetting removes turns from it. Positions after
-the last block are read from the table of turns.
+the last block are read from the table of turns. Numbers of two bytes are in the order of the machine: little-endian.
 """
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -165,7 +164,7 @@ def _times(first: int, said: Mapping[int, int]) -> tuple[int, int, bytes]:
     times, unit = array("H", bytes(2 * BLOCK)), time_unit(earliest, latest)
     for position, at in said.items():
         times[position - first] = (at - earliest >> unit) + 1
-    return earliest, latest, _packed(times)
+    return earliest, latest, times.tobytes()
 
 
 def _lengths(connection: sa.Connection, first: int) -> tuple[int, bytes]:
@@ -175,7 +174,7 @@ def _lengths(connection: sa.Connection, first: int) -> tuple[int, bytes]:
         length = number_in(stored)
         lengths[position - first] = min(length + 1, LENGTH_MAX)
         words += length
-    return words, _packed(lengths)
+    return words, lengths.tobytes()
 
 
 def lengths_of(connection: sa.Connection, positions: Sequence[int]) -> dict[int, int]:
@@ -213,14 +212,14 @@ def _remove(connection: sa.Connection, key: Key, number: int, places: Sequence[i
 
 def _forget_in(connection: sa.Connection, number: int, gone: Set[int], words: Mapping[int, int]) -> None:
     ((turns, held, stored),) = fetch(connection, "SELECT turns, words, lengths FROM blocks WHERE block = ?", number)
-    lengths = unpacked("H", stored)
+    lengths = array("H", stored)
     for position in gone:
         lengths[position % BLOCK] = 0
     held -= sum(words.get(position, 0) for position in gone)
     first = number * BLOCK
     rows = fetch(connection, _TIMES + _WITHIN, first, first + BLOCK - 1)
     times = _times(first, {position: at for position, at in rows if position not in gone})
-    left = Block(number, turns - len(gone), held, *times, _packed(lengths))
+    left = Block(number, turns - len(gone), held, *times, lengths.tobytes())
     connection.exec_driver_sql("DELETE FROM blocks WHERE block = ?", (number,))
     connection.exec_driver_sql(_INSERT_BLOCK, tuple(left))
 
@@ -253,7 +252,7 @@ def _keys(turns: Iterable[Any], named: Iterable[Any]) -> dict[Key, list[int]]:
 def bitmap(places: Sequence[int]) -> bytes:
     """Return places in a block (ascending) as they are stored."""
     if len(places) <= LISTED_MAX:
-        return _packed(array("H", places))
+        return array("H", places).tobytes()
     digits = bytearray(b"0" * BLOCK)
     for place in places:
         digits[~place] = 49  # "1"
@@ -263,23 +262,9 @@ def bitmap(places: Sequence[int]) -> bytes:
 def places_in(stored: bytes) -> list[int]:
     """Return the places of a bitmap, ascending."""
     if len(stored) != BITS_BYTES:
-        return unpacked("H", stored).tolist()
+        return array("H", stored).tolist()
     bits = int.from_bytes(stored, "little")
     return [place for place in range(BLOCK) if bits >> place & 1]
-
-
-def unpacked(kind: str, stored: bytes) -> array[int]:
-    """Return numbers of a kind of `array` that are stored in little-endian order."""
-    numbers = array(kind, stored)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers
-
-
-def _packed(numbers: array[int]) -> bytes:
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers.tobytes()
 
 
 def number_in(stored: bytes) -> int:

@@ -25,9 +25,9 @@ from mnemolog.projections.vectors.embedder import Embedded, Embedder
 from mnemolog.projections.vectors.lookup_by_text import text_hashes_of
 from mnemolog.projections.vectors.manifest import Skipped, covered_by, read_manifest, segment_folders
 from mnemolog.projections.vectors.publish import TEMPORARY, Description, publish
-from mnemolog.projections.vectors.rendering import RenderedTurn, rendered_turns
+from mnemolog.projections.vectors.rendering import RECIPE, RenderedTurn, rendered_turns
 from mnemolog.projections.vectors.segment import Segment
-from mnemolog.projections.vectors.segment_sequence import Maker, load_chain
+from mnemolog.projections.vectors.segment_sequence import load_chain
 
 READ_BATCH: Final = 512
 STEP_TEXTS: Final = 128
@@ -49,9 +49,6 @@ class Step(NamedTuple):
     events: int
     goes_on: bool
     """Whether more work may remain."""
-
-
-NO_STEP: Final = Step(0, 0, False)
 
 
 class Snapshot(NamedTuple):
@@ -117,11 +114,10 @@ class Generation:
         encoder: Encoder,
         embedder: Embedder,
         cache: EmbeddingCache,
-        maker: Maker,
         quarantine: Path,
     ) -> None:
         self.folder = folder
-        self._log, self._encoder, self._embedder, self._maker = log, encoder, embedder, maker
+        self._log, self._encoder, self._embedder = log, encoder, embedder
         self._cache, self._quarantine = cache, quarantine
         self._extending = fork_guard.lock()
         self._writing = False
@@ -286,9 +282,9 @@ class Generation:
         digest = self._log.digest_at(parts[-1].upto)
         if digest is None:
             raise errors.LogDamaged("the event that the vectors reach to is gone", position=parts[-1].upto)
-        maker, encoder = self._maker, self._encoder
+        model = self._encoder
         description = Description(
-            self._log.log_id, maker.fingerprint, encoder.name, maker.recipe, encoder.dimension, digest.hex()
+            self._log.log_id, model.fingerprint, model.name, RECIPE, model.dimension, digest.hex()
         )
         made = publish([self._with_text_hashes(part) for part in parts], self.folder, description, index=index)
         gone = {part.folder for part in parts if part.folder is not None}
@@ -329,7 +325,11 @@ class Generation:
             listed = segment_folders(self.folder)
             known = {part.folder: part for part in (*self._work.written, *self._beyond) if part.folder is not None}
             chain, self._beyond = load_chain(
-                self.folder, log=self._log, maker=self._maker, set_aside=self._set_aside, known=known
+                self.folder,
+                log=self._log,
+                fingerprint=self._encoder.fingerprint,
+                set_aside=self._set_aside,
+                known=known,
             )
         self._listed = listed
         stays = keep_tail and (chain[-1].upto if chain else ORIGIN) == self._work.written_to
@@ -340,7 +340,7 @@ class Generation:
         after = self._work.covers
         events = next(iter(self._log.read(after=after, upto=upto, batch_max=READ_BATCH)), None)
         if events is None:
-            return NO_STEP
+            return Step(0, 0, False)
         texts_max = STEP_TEXTS if encode_max is None else min(encode_max, STEP_TEXTS)
         turns = rendered_turns(events)
         embedded = self._embedder.embed(turns, encode_max=texts_max, read_in=self._epoch)

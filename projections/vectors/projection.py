@@ -28,10 +28,8 @@ from mnemolog.projections.vectors.generation import EVENTS_TOGETHER_MAX, Generat
 from mnemolog.projections.vectors.inventory import look
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
 from mnemolog.projections.vectors.manifest import Damaged, segment_folders
-from mnemolog.projections.vectors.rendering import RECIPE
 from mnemolog.projections.vectors.search import nearest, similarities
 from mnemolog.projections.vectors.segment import Segment
-from mnemolog.projections.vectors.segment_sequence import Maker
 
 QUESTIONS_KEPT: Final = 256
 """Questions whose vectors are kept in memory, by the hash of their text."""
@@ -85,7 +83,6 @@ class VectorProjection:
     def __init__(self, root: Path, *, log: StoreLog, encoder: Encoder, cache: EmbeddingCache, quarantine: Path) -> None:
         self._root, self._log, self._encoder, self._cache = root, log, encoder, cache
         self._quarantine = quarantine
-        self._maker = Maker(encoder.fingerprint, RECIPE)
         self._lock = IndexerLock(root, encoder.fingerprint)
         self._switching = fork_guard.lock()
         self._generation = self._open(self._current_folder())
@@ -192,7 +189,7 @@ class VectorProjection:
         Raises `EncodingFailed` with the position, and `IndexerBusy`: the current generation stays in use.
         """
         with self._lock.held(), mapped_to_projection_errors(self._root):
-            building = self._root / f"{BUILDING}{prefix_of(self._maker.fingerprint)}"
+            building = self._root / f"{BUILDING}{prefix_of(self._encoder.fingerprint)}"
             atomic_files.remove_leftovers(self._root, PROBE)
             if building.is_symlink():  # Not ours: the folder that it leads to would be written.
                 building.unlink()
@@ -335,7 +332,6 @@ class VectorProjection:
             encoder=self._encoder,
             embedder=embedder or self._embedder(),
             cache=self._cache,
-            maker=self._maker,
             quarantine=self._quarantine,
         )
 
@@ -346,7 +342,7 @@ class VectorProjection:
             atomic_files.remove_folder(generation)
 
     def _folders(self) -> list[GenerationFolder]:
-        return generation_folders(self._root, self._maker.fingerprint)
+        return generation_folders(self._root, self._encoder.fingerprint)
 
     def _current_folder(self) -> Path:
         folders = self._folders()
@@ -354,7 +350,7 @@ class VectorProjection:
 
     def _name(self, serial: int) -> Path:
         """Return the path of the first generation from `serial` on whose name is not that of a symbolic link."""
-        while (path := self._root / generation_name(self._maker.fingerprint, serial)).is_symlink():
+        while (path := self._root / generation_name(self._encoder.fingerprint, serial)).is_symlink():
             serial += 1
         return path
 

@@ -21,17 +21,11 @@ from mnemolog.projections.vectors.manifest import (
     state_of,
 )
 from mnemolog.projections.vectors.publish import load
+from mnemolog.projections.vectors.rendering import RECIPE
 from mnemolog.projections.vectors.segment import Segment
 
 LISTINGS_MAX: Final = 100
 """How often a folder is listed again because a segment was merged away while it was read."""
-
-
-class Maker(NamedTuple):
-    """The model and recipe that a usable segment must have been made with."""
-
-    fingerprint: str
-    recipe: str
 
 
 class Chain(NamedTuple):
@@ -52,7 +46,7 @@ class _Vanished(Exception):
 
 
 def load_chain(
-    folder: Path, *, log: Log, maker: Maker, set_aside: SetAside, known: Mapping[Path, Segment] | None = None
+    folder: Path, *, log: Log, fingerprint: str, set_aside: SetAside, known: Mapping[Path, Segment] | None = None
 ) -> Chain:
     """Read the matching segments in `folder`.
 
@@ -61,14 +55,14 @@ def load_chain(
     """
     for _ in range(LISTINGS_MAX):
         try:
-            usable = _usable(folder, log, maker, set_aside)
+            usable = _usable(folder, log, fingerprint, set_aside)
             return _chain(usable, log, known or {}, set_aside)
         except _Vanished:
             continue
     raise errors.ProjectionUnreadable(folder, "its segments change more quickly than they can be read")
 
 
-def _usable(folder: Path, log: Log, maker: Maker, set_aside: SetAside) -> list[tuple[Manifest, Path]]:
+def _usable(folder: Path, log: Log, fingerprint: str, set_aside: SetAside) -> list[tuple[Manifest, Path]]:
     """Return the segments whose manifests match."""
     found: list[tuple[Manifest, Path]] = []
     for part in segment_folders(folder):
@@ -76,9 +70,9 @@ def _usable(folder: Path, log: Log, maker: Maker, set_aside: SetAside) -> list[t
             manifest = read_manifest(part)
             if range_of(part) != (manifest.after, manifest.upto):
                 raise Damaged(part, "its name and its manifest have different positions")
-            if manifest.recipe != maker.recipe:
+            if manifest.recipe != RECIPE:
                 raise Damaged(part, f"it was made by another recipe, {manifest.recipe!r}")
-            if state_of(manifest, log=log, fingerprint=maker.fingerprint) is SegmentState.USABLE:
+            if state_of(manifest, log=log, fingerprint=fingerprint) is SegmentState.USABLE:
                 found.append((manifest, part))
         except Damaged as error:
             _quarantine(part, error.cause, log, set_aside)
