@@ -245,39 +245,6 @@ def spoil_segment(folder):
     vectors.write_bytes(b"")
 
 
-def foreign_projections(folder):
-    other = folder.with_name("another")
-    with MemoryStore.open(other, model=HashEncoder(), background=False) as store:
-        store.session("z").record("user", "other")
-        store.recall("other")
-        store.admin.catch_up_vectors()
-    shutil.rmtree(folder / "projections")
-    shutil.copytree(other / "projections", folder / "projections")
-
-
-PROJECTIONS = {
-    "missing": (lambda folder: shutil.rmtree(folder / "projections"), 0),
-    "the views overwritten": (lambda folder: (folder / "projections/views.db").write_bytes(b"\xff" * 9_000), 1),
-    "of another log": (foreign_projections, 1),
-}
-"""One of each exit status and kind; `tests/faults/test_doctor.py` has every damage."""
-
-
-@pytest.mark.parametrize("how", PROJECTIONS)
-def test_doctor_fix_mends_projections_and_nothing_says_that_the_log_is_damaged(memory, run, how):
-    """The commands that the findings name work as printed."""
-    spoil, status = PROJECTIONS[how]
-    spoil(memory)
-    for arguments in (("doctor", memory), ("doctor", memory, "--deep")):
-        ran = run(*arguments)
-        assert ran.returncode == status, ran
-        assert "THE LOG" not in ran.stdout
-    assert run("verify", memory).returncode == 0
-    assert run("doctor", memory, "--fix").returncode == 0
-    assert run("doctor", memory, "--deep").returncode == 0
-    assert run("recall", memory, "number3", "--mode", "text").returncode == 0
-
-
 def test_doctor_says_what_it_checked_and_what_it_did_not(memory, run):
     """Never that nothing is wrong: a quick check has not read the projections, and says how to read them."""
     quick = run("doctor", memory)

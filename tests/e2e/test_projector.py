@@ -19,7 +19,7 @@ from mnemolog.domain.errors import EncodingFailed, StoreForked
 from mnemolog.projections import projector
 from mnemolog.projections.projector import PROJECTORS
 from tests.children.forking import in_child
-from tests.support import WAIT_S, HashEncoder, Picky, in_thread, projections_of, start_child, wait_until
+from tests.support import WAIT_S, HashEncoder, Picky, projections_of, start_child, wait_until
 
 pytestmark = pytest.mark.local
 
@@ -387,17 +387,6 @@ def test_a_child_of_a_fork_has_no_projector(folder, encoder):
         in_child(child)
         assert len(state_files(folder)) == 1
         wait_for(store, "idle", record(store, "milk")[-1])
-
-
-def test_it_follows_while_eight_threads_record(folder, encoder):
-    """Everything is embedded once, and `close` comes in between."""
-    with MemoryStore.open(folder, model=encoder, synchronous="NORMAL") as store:
-        store.start_session("s")
-        threads = [in_thread(lambda m=m: [record(store, f"{m} {n}") for n in range(100)]) for m in range(8)]
-        for thread in threads:
-            thread.result()
-        wait_for(store, "idle", store.head().position)
-        assert encoder.texts_encoded == 800
 
 
 WORKING = """

@@ -529,19 +529,6 @@ def test_what_is_wrong_with_a_log_is_found_in_both_depths_and_never_mended(memor
             assert of_log["changed"] == "log.db at 5"
 
 
-def test_a_doctor_in_an_open_store_disturbs_no_later_call(memory):
-    """The store has views, vectors and snapshots open while they are quarantined: it opens the new ones."""
-    with MemoryStore.open(memory, model=HashEncoder(), background=False) as store:
-        before = store.recall("number7").hits
-        (segment_of(memory / "projections") / "vectors.q12").write_bytes(b"")
-        assert store.admin.doctor(fix=True).healthy
-        assert store.recall("number7").hits == before
-        store.record("a", "user", "one more")
-        assert store.recall("one more").hits[0].text == "one more"
-        store.admin.catch_up_vectors()
-        assert is_sound(store.admin.doctor(deep=True))
-
-
 def test_a_deep_check_reports_progress(memory):
     """Log, views, rows and segments each count up to their own end."""
     moves = []

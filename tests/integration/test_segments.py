@@ -150,27 +150,6 @@ def test_segments_stay_few_and_little_is_rewritten(batch, seed):
     assert rewritten <= 16 * total
 
 
-def test_appends_in_small_batches_leave_few_segments(folder):
-    """Each batch written: under twelve segments, all turns once."""
-    with MemoryStore.open(folder, model=HashEncoder(dimension=8), synchronous="NORMAL", background=False) as store:
-        session = store.start_session("s")
-        home = folder / "projections" / "vectors" / f"{store.parts.projections.vectors().fingerprint[:16]}-0001"
-        before, share = set(), 0.0
-        for n in range(0, 6_000, 100):
-            session_turns = [f"note {i}" for i in range(n, n + 100)]
-            store.record_many([_turn(session.id, text) for text in session_turns])
-            store.admin.catch_up_vectors()
-            now = {part.name: read_manifest(part).vectors for part in segment_folders(home)}
-            assert len(now) < 12
-            fresh = sum(count for name, count in now.items() if name not in before)
-            if n >= 4 * generation.ROWS_FREE:
-                share = max(share, fresh / sum(now.values()))
-            before = set(now)
-        assert sum(now.values()) == 6_000
-        assert share <= generation.SHARE_MAX + 0.03
-        assert store.recall("note 4711", mode="vector", k=1).hits[0].text == "note 4711"
-
-
 @pytest.mark.parametrize(
     "rows", [lambda n: 4, lambda n: 1 + n * 7 % 13, lambda n: 64 if n % 50 == 0 else 1, lambda n: n // 300]
 )

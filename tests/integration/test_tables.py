@@ -118,17 +118,6 @@ def test_tables_of_another_log_or_version_are_not_used(store, tmp_path):
         theirs.database.close()
 
 
-def test_a_damaged_file_is_quarantined_and_rebuilt(store):
-    """Nothing is lost with it."""
-    store.start_session("s").record("user", "tea")
-    (store.path / "projections").mkdir(exist_ok=True)
-    (store.path / "projections" / FILE).write_bytes(b"no database at all " * 100)
-    tables = open_tables(store, FILE, Said)
-    tables.catch_up()
-    assert tables.texts() == ["tea"]
-    tables.database.close()
-
-
 def test_an_adapter_gets_the_log_the_clock_and_the_model_of_a_store(store, clock, encoder, tmp_path):
     """Those that the store itself goes by."""
     assert log_of(store).head().position == store.head().position

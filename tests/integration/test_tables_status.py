@@ -41,11 +41,6 @@ def test_tables_are_listed_where_there_are_any(folder_with_items):
         assert [item for item in store.admin.doctor().findings if item.what == "tables"] == []
 
 
-def test_a_store_without_them_lists_none(store):
-    """Nobody has asked for threads or items there."""
-    assert store.status().tables == ()
-
-
 @pytest.mark.parametrize(
     ("statement", "state", "severity"),
     [
