@@ -184,11 +184,6 @@ def _factory(dimension: int, lists: int) -> str:
     return f"IVF{lists},PQ{dimension // together}x{int(math.log2(CENTRES))}fs"
 
 
-def version() -> str:
-    """Return the version of FAISS."""
-    return str(faiss.__version__)
-
-
 def _read_in_order(rows: ExactRows, wanted: Rows) -> Vectors:
     """Return these rows (ascending). Reads all rows: pages of a mapped file would stay in memory, one for each row."""
     found, start = np.empty((len(wanted), rows.dimension), dtype=np.float32), 0

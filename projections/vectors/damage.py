@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from mnemolog.domain import errors, structured_log
@@ -22,7 +21,6 @@ from mnemolog.projections.vectors.manifest import (
 )
 from mnemolog.projections.vectors.publish import load
 from mnemolog.projections.vectors.rendering import RECIPE
-from mnemolog.projections.vectors.segment import Segment
 
 
 def why_bytes_invalid(folder: Path, manifest: Manifest, *, progress: Progress | None = None) -> str | None:
@@ -39,8 +37,8 @@ def why_bytes_invalid(folder: Path, manifest: Manifest, *, progress: Progress | 
         segment.read_text_hashes()
         done = total - manifest.files[VECTORS_FILE].size_bytes
         _tell(progress, done, total)
-        for read in _by_block(segment):
-            done += read
+        for piece in segment.exact.pieces():
+            done += piece.nbytes
             _tell(progress, done, total)
     except errors.ProjectionUnreadable as error:
         return error.cause if error.path == folder else f"{error.path.name}: {error.cause}"
@@ -58,14 +56,15 @@ def set_aside(folder: Path, why: str, *, log: Log, cache: ProjectionDatabase, qu
 def salvage(folder: Path, log: Log, database: ProjectionDatabase) -> None:
     """Store the undamaged vectors of a segment in the embedding cache, by the texts that the log has for its turns.
 
-    Does nothing for a segment of another log. If the log cannot be read or the cache cannot be written, the rest is for
-    the model.
+    Does nothing for a segment of another log. If the log cannot be read or the cache cannot be written, or what says
+    where its vectors are is damaged, the rest is for the model.
     """
     epoch = log.epoch()
     try:
-        if (found := _opened(folder, log)) is None:
+        manifest = read_manifest(folder)
+        if manifest.recipe != RECIPE or state_of(manifest, log=log, fingerprint=None) is not SegmentState.USABLE:
             return
-        manifest, segment = found
+        segment = load(folder, manifest, with_index=False)
         cache = EmbeddingCache(
             database, fingerprint=manifest.fingerprint, dimension=manifest.dimension, epoch=log.epoch
         )
@@ -73,23 +72,6 @@ def salvage(folder: Path, log: Log, database: ProjectionDatabase) -> None:
             cache.store(vectors_at(segment, dict(zip(hashes, numbers.tolist(), strict=True))), read_in=epoch)
     except errors.MnemologError as error:
         structured_log.warning("vectors.not_salvaged", segment=str(folder), error=error)
-
-
-def _opened(folder: Path, log: Log) -> tuple[Manifest, Segment] | None:
-    """Return a segment as far as it is undamaged, without its index; None if it is of no use with this log.
-
-    Raises `ProjectionUnreadable` if what says where its vectors are is damaged.
-    """
-    manifest = read_manifest(folder)
-    if manifest.recipe != RECIPE or state_of(manifest, log=log, fingerprint=None) is not SegmentState.USABLE:
-        return None
-    return manifest, load(folder, manifest, with_index=False)
-
-
-def _by_block(segment: Segment) -> Iterator[int]:
-    """Read and check the rows; yield the number of bytes of each read."""
-    for piece in segment.exact.pieces():
-        yield piece.nbytes
 
 
 def _tell(progress: Progress | None, done: int, total: int) -> None:

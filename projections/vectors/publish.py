@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import faiss
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from mnemolog.domain import structured_log
 from mnemolog.domain.store_layout import PROJECTIONS
@@ -47,8 +47,6 @@ from mnemolog.projections.vectors.manifest import (
     write_manifest,
 )
 from mnemolog.projections.vectors.segment import (
-    NO_POSITIONS,
-    Positions,
     Segment,
     joined_rows,
     joined_text_hashes,
@@ -85,7 +83,7 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     dimension = description.dimension
     exact = StoredRows(temporary / VECTORS_FILE, count=len(rows), dimension=dimension, digests=digests)
     hashes = joined_text_hashes(parts)
-    files = {ROWS_FILE: _bytes(turns[rows]), CONTENTS_FILE: hashes.serialised()}
+    files = {ROWS_FILE: turns[rows].astype("<i8").tobytes(), CONTENTS_FILE: hashes.serialised()}
     proposing = None
     if index and len(rows) >= COARSE_ROWS_MIN:
         # A segment that is written alone has the rows that it had, for which its index was built.
@@ -114,7 +112,7 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
         candidates=0 if proposing is None else proposing.effort.candidates,
         block_rows=BLOCK_ROWS,
         files=tags | {name: tag_of(data) for name, data in files.items()},
-        faiss_version=ann_index.version(),
+        faiss_version=str(faiss.__version__),
     )
     write_manifest(temporary, manifest)
     final = generation / segment_name(first.after, last.upto)
@@ -144,7 +142,7 @@ def load(folder: Path, manifest: Manifest, *, with_index: bool = True) -> Segmen
     data = {name: read_checked(folder, name, tags[name]) for name in sorted(read)}
     count, dimension = manifest.vectors, manifest.dimension
     exact = StoredRows(folder / VECTORS_FILE, count=count, dimension=dimension, digests=data[BLOCKS_FILE])
-    ids = _numbers(data[ROWS_FILE])
+    ids = np.frombuffer(data[ROWS_FILE], dtype="<i8").astype(np.int64)
     first_rows = np.diff(ids, prepend=-1) != 0
     turns, rows = ids[first_rows], np.cumsum(first_rows, dtype=np.int64) - 1
     try:
@@ -220,11 +218,3 @@ def _in_blocks(pieces: Iterator[Packed]) -> Iterator[Packed]:
         left = np.array(joined_piece[whole:])
     if left is not None and len(left):
         yield left
-
-
-def _bytes(numbers: NDArray[np.int64]) -> bytes:
-    return numbers.astype("<i8").tobytes()
-
-
-def _numbers(data: bytes) -> Positions:
-    return np.frombuffer(data, dtype="<i8").astype(np.int64) if data else NO_POSITIONS

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,6 @@ from mnemolog.projections.vectors.manifest import Damaged, Skipped
 from mnemolog.projections.vectors.text_hashes import NO_HASHES, TextHashes, hashes_of
 
 Positions = NDArray[np.int64]
-NO_POSITIONS: Final[Positions] = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
