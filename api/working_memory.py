@@ -13,7 +13,6 @@ from mnemolog.domain import checkpoints
 from mnemolog.domain import working_memory as memory
 from mnemolog.domain.events import CheckpointCreated, CheckpointRestored, Event, RecordedEvent, TaskChanged
 from mnemolog.domain.limits import MemoryLimits
-from mnemolog.domain.lineage import lineage
 from mnemolog.domain.position import Micros
 from mnemolog.domain.result import Results
 from mnemolog.domain.state import SessionState, checkpoint_of, task_of
@@ -78,7 +77,7 @@ class MemoryView(ABC):
 
     def lineage(self) -> list[str]:
         """Return the ids of the session's ancestors, root first, then its own."""
-        return [*lineage(self._state()), self.id]
+        return [*self._state().ancestors, self.id]
 
 
 class WorkingMemory(MemoryView):

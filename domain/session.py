@@ -1,5 +1,8 @@
 """A session: one conversation of one agent, started once, recorded turn by turn, ended once.
 
+It sees the turns of its ancestors up to the branch point, and its own. It does not see turns of siblings, nor rewound
+turns. A branch keeps what it saw when it was created, whatever its parent hides later.
+
 Decisions are pure functions of a state and a command; they raise an error or return the events to append.
 """
 
@@ -42,10 +45,11 @@ from mnemolog.domain.limits import (
     checked_text,
 )
 from mnemolog.domain.message import said_in
-from mnemolog.domain.moments import Time, parse_said_at
+from mnemolog.domain.moments import Time, checked_position, parse_said_at
 from mnemolog.domain.position import Position
 from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import parse_scope
+from mnemolog.domain.spans import Spans, cut, own
 from mnemolog.domain.state import NoteState, SessionState, checkpoint_of, entry_bytes, new_value, task_of
 from mnemolog.domain.threads import Blob, pack, unpack
 
@@ -359,3 +363,44 @@ def _created_in(state: SessionState, event: CheckpointRestored) -> str | None:
     if checkpoint is None:
         return state.lost_checkpoints.get(Position(event.position))
     return checkpoint.session if checkpoint.position == event.position else None
+
+
+def unhidden(state: SessionState, beginnings: Sequence[RecordedEvent]) -> Spans:
+    """Return what a session would see if nothing had ever been hidden.
+
+    `beginnings` are the first events of its ancestors, root first. Their states are not needed.
+    """
+    chain = [(session_of(first.stream) or "", first.position, first.event) for first in beginnings]
+    found: Spans = ()
+    for session, position, event in [*chain, (state.session, state.started_position, state.started)]:
+        at = event.branched_at if isinstance(event, SessionStarted) else None
+        found = cut(found, upto=Position(0 if at is None else at)) + own(session, at=position)
+    return found
+
+
+def rewind(session_id: str, state: SessionState | None, *, to: int, head: Position) -> list[Event]:
+    """Decide to hide every turn after the position `to`; no event if no visible turn is after it.
+
+    `head` is the position of the last event in the session's stream, turns included. `to` must be in
+    `[span.after, span.upto]` of a span of the session: the first position of its own span hides all of
+    its own turns. Raises `UnknownSession`, `SessionAlreadyEnded`, `InvalidInput` or, for a position that is
+    hidden, too early or not written yet, `OutsideSession`.
+    """
+    state = opened(session_id, state)
+    target = checked_position("to", to)
+    ends = [(span.after, head if span.upto is None else span.upto) for span in state.spans]
+    last_seen = max((upto for after, upto in ends if upto > after), default=None)
+    if target <= head and (last_seen is None or target >= last_seen):
+        return []
+    if not any(after <= target <= upto for after, upto in ends):
+        raise errors.OutsideSession(session_id, position=target, first=ends[0][0], last=last_seen or head)
+    return [TurnsRewound(to=target)]
+
+
+def last_seen(state: SessionState, position: Position, *, head: Position) -> Position:
+    """Return the last position at or before `position` that a session sees; `position` if it saw nothing then.
+
+    `head` is the position of the last event in the session's stream.
+    """
+    ends = [(span.after, head if span.upto is None else span.upto) for span in state.spans]
+    return max((Position(min(position, upto)) for after, upto in ends if after <= position), default=position)

@@ -42,10 +42,10 @@ from immutables import Map
 from mnemolog.domain import session
 from mnemolog.domain.errors import InvalidInput, OutsideSession, SessionExists, SwitchRefused
 from mnemolog.domain.events import Event, RecordedEvent, SessionEnded, SessionStarted, SessionSwitched
-from mnemolog.domain.lineage import rewind
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import Position
 from mnemolog.domain.request import without_actor
+from mnemolog.domain.session import rewind
 from mnemolog.domain.state import SessionState
 
 _STREAM_PREFIX: Final = "agent/"

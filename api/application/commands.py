@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from mnemolog.domain import checkpoints, embedding_model, errors, lineage, session, switching, working_memory
+from mnemolog.domain import checkpoints, embedding_model, errors, session, switching, working_memory
 from mnemolog.domain.events import (
     Event,
     Forgotten,
@@ -204,7 +204,7 @@ def rewind(
     stream = session.session_stream(session_id)
     state = session.opened(session_id, state_in(tx, session_id, states))
     target = position_before(tx, state, turns=turns) if to is None else checked_position("to", to, head=tx.head)
-    events = lineage.rewind(session_id, state, to=target, head=tx.last_position(stream))
+    events = session.rewind(session_id, state, to=target, head=tx.last_position(stream))
     visible = state.spans
     for event in events:
         tx.append(stream, event, key=key)

@@ -11,10 +11,10 @@ from mnemolog.domain import errors, session
 from mnemolog.domain.clock import local_time, to_datetime
 from mnemolog.domain.events import ContextServed, RecallServed, RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.facts import facts_scope
-from mnemolog.domain.lineage import last_seen, unhidden
 from mnemolog.domain.moments import When, checked_position, position_at
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.scope import Boundary, covered
+from mnemolog.domain.session import last_seen, unhidden
 from mnemolog.domain.similar_labels import closest
 from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.domain.state import SessionState

@@ -6,7 +6,7 @@ import pytest
 
 from mnemolog.domain import errors, spans
 from mnemolog.domain.events import TurnsRewound
-from mnemolog.domain.lineage import lineage, rewind
+from mnemolog.domain.session import rewind
 from mnemolog.domain.spans import Span
 from tests.memory_log import MemoryLog
 from tests.session_states import sees
@@ -31,7 +31,7 @@ def test_a_fresh_session_sees_only_itself(log):
     assert log.turns_seen("s") == [mine[0], mine[2]]
     assert sees(log["s"], "s", mine[0])
     assert not sees(log["s"], "other", mine[1])
-    assert lineage(log["s"]) == ()
+    assert log["s"].ancestors == ()
 
 
 def test_a_branch_sees_its_parent_up_to_the_branch_point(log):
@@ -71,7 +71,7 @@ def test_a_rewind_behind_the_branch_point_cuts_the_ancestors_for_this_session_on
     new = log.say("a")
     assert log.turns_seen("a") == [one, new]
     assert log.turns_seen("s") == log.turns_seen("b") == [one, two]
-    assert lineage(log["a"]) == ("s",)
+    assert log["a"].ancestors == ("s",)
 
 
 def test_a_branch_made_before_its_parents_rewind_keeps_what_it_saw(log):

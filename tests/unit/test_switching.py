@@ -14,7 +14,6 @@ from mnemolog.domain.events import (
     SessionSwitched,
     TurnsRewound,
 )
-from mnemolog.domain.lineage import lineage
 from mnemolog.domain.switching import (
     SWITCH_REASONS,
     SwitchReason,
@@ -104,7 +103,7 @@ def test_reset_ends_the_old_session(log):
         ("session/s", SessionEnded(reason="reset")),
         switched("s", "t", "reset"),
     ]
-    assert lineage(log["t"]) == ()
+    assert log["t"].ancestors == ()
     log.do(session.end, "t", reason="done")
     assert [stream for stream, _ in log.switch(RESET, "u")] == ["session/u", "agent/assistant"]
 
@@ -155,7 +154,7 @@ def test_compress_into_a_new_session_inherits_all_and_ends_the_old(log):
         ("session/s", SessionEnded(reason="compress")),
         switched("s", "t", "compress"),
     ]
-    assert (log.turns_seen("t"), lineage(log["t"])) == ([3, 4], ("s",))
+    assert (log.turns_seen("t"), log["t"].ancestors) == ([3, 4], ("s",))
 
 
 def test_rewind_in_place_hides_turns(log):
@@ -281,7 +280,7 @@ def test_no_sequence_of_switches_makes_a_cycle(steps):
             assert log.agent().current == to
             log.say(to) if not log[to].ended else None
     for name, state in log.histories.sessions.items():
-        chain = (*lineage(state), name)
+        chain = (*state.ancestors, name)
         assert len(set(chain)) == len(chain)
         starts = [log[ancestor].started_position for ancestor in chain]
         assert starts == sorted(starts)

@@ -11,7 +11,7 @@ from mnemolog.domain import errors, session
 from mnemolog.domain.checkpoints import create_checkpoint, delete_checkpoint, restore_checkpoint
 from mnemolog.domain.events import SessionResumed
 from mnemolog.domain.limits import TASK_BYTES_MAX, MemoryLimits
-from mnemolog.domain.lineage import rewind
+from mnemolog.domain.session import rewind
 from mnemolog.domain.working_memory import (
     add_note,
     clear_notes,

@@ -16,8 +16,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from mnemolog.domain import errors, session
 from mnemolog.domain.checkpoints import checkpoints, create_checkpoint, delete_checkpoint, restore_checkpoint
-from mnemolog.domain.lineage import lineage, rewind
-from mnemolog.domain.session import session_of
+from mnemolog.domain.session import rewind, session_of
 from mnemolog.domain.state import decode_state, encode_state
 from mnemolog.domain.working_memory import (
     MISSING,
@@ -251,7 +250,7 @@ def compare(state, model, now, events):
     """Check that a state says what the model says, in every way of reading."""
     there = model.there(now)
     assert decode_state(encode_state(state)) == state  # The totals of bytes as well, which decoding counts anew.
-    assert (state.session, state.ended, list(lineage(state))) == (model.name, model.ended, model.ancestors)
+    assert (state.session, state.ended, list(state.ancestors)) == (model.name, model.ended, model.ancestors)
     assert repr(all_values(state, now)) == repr({key: sort_keys(there[key]) for key in sorted(there)})
     assert keys(state, now, pattern="user/*") == sorted(key for key in there if key.startswith("user/"))
     assert all((value_at(state, key, now) is MISSING) == (key not in there) for key in ("a", "b", "ç"))
