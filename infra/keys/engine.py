@@ -32,36 +32,10 @@ class KeyErasure(NamedTuple):
     event: bytes
 
 
-class KeysWriter(Protocol):
-    """A transaction under the lock of the keys of one log. Material and secret are as stored: they may be wrapped."""
-
-    def secret(self) -> bytes:
-        """Return the secret of the whole store."""
-
-    def stored(self, stream: str) -> StoredKeys:
-        """Return what is stored of a stream."""
-
-    def insert(self, stream: str, series: int, nodes: Sequence[Node]) -> None:
-        """Add nodes that are not there."""
-
-    def delete(self, stream: str, series: int, places: Collection[tuple[int, int]]) -> None:
-        """Delete the nodes of these depths and prefixes."""
-
-    def note_destroyed(self, stream: str, series: int, ranges: Sequence[tuple[int, int]], request: str) -> None:
-        """Note that leaves were destroyed for a request, unless that is noted already."""
-
-    def note_request(self, erasure: KeyErasure) -> None:
-        """Note a request that leaves are destroyed for. If it is noted already, update its position."""
-
-    def rewrite(self, change: Callable[[bytes], bytes], *, wrapped: bool) -> None:
-        """Replace all material and the secret by what `change` makes of them: wrapped, or in the clear."""
-
-    def note_change(self) -> None:
-        """Have other processes drop the keys that they have in memory: `KeysEngine.last_change` is another one."""
-
-
 class KeysEngine(Protocol):
     """The keys of one log. Not safe for several threads at once: the keyring has a lock.
+
+    Material and secret are as stored: they may be wrapped.
 
     It is opened when it is first needed. Every method raises `KeysMissing` where it does not have the keys of the log,
     and `LogBusy`, `StorageFull`, `StoreNotWritable`, `LogUnreachable` as the log does.
@@ -85,8 +59,29 @@ class KeysEngine(Protocol):
     def stored(self, stream: str) -> StoredKeys:
         """Return what is stored of a stream. What is destroyed meanwhile is found at least once, as node or as gone."""
 
-    def writing(self) -> AbstractContextManager[KeysWriter]:
-        """Begin a transaction under the lock of the keys, and commit it, durably, or undo it after an error."""
+    def writing(self) -> AbstractContextManager[None]:
+        """Begin a transaction under the lock of the keys, and commit it, durably, or undo it after an error.
+
+        In it `secret` and `stored` read what is stored now, and the methods from `insert` to `note_change` may be used.
+        """
+
+    def insert(self, stream: str, series: int, nodes: Sequence[Node]) -> None:
+        """Add nodes that are not there."""
+
+    def delete(self, stream: str, series: int, places: Collection[tuple[int, int]]) -> None:
+        """Delete the nodes of these depths and prefixes."""
+
+    def note_destroyed(self, stream: str, series: int, ranges: Sequence[tuple[int, int]], request: str) -> None:
+        """Note that leaves were destroyed for a request, unless that is noted already."""
+
+    def note_request(self, erasure: KeyErasure) -> None:
+        """Note a request that leaves are destroyed for. If it is noted already, update its position."""
+
+    def rewrite(self, change: Callable[[bytes], bytes], *, wrapped: bool) -> None:
+        """Replace all material and the secret by what `change` makes of them: wrapped, or in the clear."""
+
+    def note_change(self) -> None:
+        """Have other processes drop the keys that they have in memory: `last_change` is another one."""
 
     def requests(self, *, last: bool = False) -> list[KeyErasure]:
         """Return the requests that leaves were destroyed for, in the order in which that was done; only the `last`."""

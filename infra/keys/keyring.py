@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from mnemolog.domain import errors
 from mnemolog.domain.encrypted_content import HEAD_BYTES, NONCE_BYTES, SEALED, SEALING_FORMAT, why_invalid
 from mnemolog.infra.keys import key_file
-from mnemolog.infra.keys.engine import KeyErasure, KeysEngine, KeysWriter, StoredKeys
+from mnemolog.infra.keys.engine import KeyErasure, KeysEngine, StoredKeys
 from mnemolog.infra.keys.key_tree import DEPTH, KEY_BYTES, LEAF_MAX, Node, leaves_near, without
 from mnemolog.infra.runtime import fork_guard
 
@@ -123,10 +123,10 @@ class Keyring:
 
     def rewrap(self, key: bytes | None) -> None:
         """Wrap all that is stored with another key, or store it in the clear. It is to be wiped then."""
-        with self._lock, self.engine.writing() as writer:
-            self._unwrapped(writer.secret())
-            writer.rewrite(lambda stored: key_file.wrap(key, self._unwrapped(stored)), wrapped=key is not None)
-            writer.note_change()
+        with self._lock, self.engine.writing():
+            self._unwrapped(self.engine.secret())
+            self.engine.rewrite(lambda stored: key_file.wrap(key, self._unwrapped(stored)), wrapped=key is not None)
+            self.engine.note_change()
 
     def key_to_open(self, stream: str, series: int, version: int) -> tuple[StreamKeys, bytes | None]:
         """Return the keys of a stream, and the one that `version` was sealed with; None where it was destroyed."""
@@ -186,21 +186,21 @@ class Keyring:
         ranges = defaultdict(list)
         for stream, upto, first, last in doomed:
             ranges[stream, upto].append((0 if first == 1 else first, last))
-        with self._lock, self.engine.writing() as writer:
+        with self._lock, self.engine.writing():
             for (stream, upto), leaves in ranges.items():
                 for series in range(upto + 1):
-                    self._puncture(writer, stream, series, leaves)
-                    writer.note_destroyed(stream, series, leaves, erasure.request)
-            writer.note_request(erasure)
-            writer.note_change()
+                    self._puncture(stream, series, leaves)
+                    self.engine.note_destroyed(stream, series, leaves, erasure.request)
+            self.engine.note_request(erasure)
+            self.engine.note_change()
             self._streams.clear()
 
     def renew(self, stream: str, *, above: int) -> None:
         """Have content of a stream that is still to come encrypted with keys of a series above `above`."""
-        with self._lock, self.engine.writing() as writer:
-            if self._keys_of(stream, writer.stored(stream)).series <= above:
-                self._insert(writer, stream, _checked_series(stream, above + 1), [_new_root()])
-                writer.note_change()
+        with self._lock, self.engine.writing():
+            if self._keys_of(stream, self.engine.stored(stream)).series <= above:
+                self._insert(stream, _checked_series(stream, above + 1), [_new_root()])
+                self.engine.note_change()
                 self._streams.clear()
 
     def wipe(self, *, wait_s: float | None = None) -> bool:
@@ -255,11 +255,11 @@ class Keyring:
 
     def _plant(self, stream: str, version: int) -> StreamKeys:
         """Return the keys of a stream with a tree that `version` is in, made unless another process was quicker."""
-        with self.engine.writing() as writer:
-            keys = self._keys_of(stream, writer.stored(stream))
+        with self.engine.writing():
+            keys = self._keys_of(stream, self.engine.stored(stream))
             if keys.key(keys.series, version) is None:
                 series, root = _checked_series(stream, keys.series + 1, version), _new_root()
-                self._insert(writer, stream, series, [root])
+                self._insert(stream, series, [root])
                 keys = keys.with_tree(series, root)
         self._keep(stream, keys)
         return keys
@@ -272,21 +272,21 @@ class Keyring:
         place = _PLACE + self.engine.log_id.encode() + len(name).to_bytes(4, "big") + name
         return StreamKeys(place, nodes, stored.destroyed)
 
-    def _puncture(self, writer: KeysWriter, stream: str, series: int, ranges: Iterable[tuple[int, int]]) -> None:
+    def _puncture(self, stream: str, series: int, ranges: Iterable[tuple[int, int]]) -> None:
         """Replace the nodes above the leaves in `ranges`, both ends included, by those that are left without them."""
-        before = [self._clear(node) for of, node in writer.stored(stream).nodes if of == series]
+        before = [self._clear(node) for of, node in self.engine.stored(stream).nodes if of == series]
         after = before
         for first, last in ranges:
             after = list(without(after, first, last))
         places = {(node.depth, node.prefix) for node in before}
-        writer.delete(stream, series, places - {(node.depth, node.prefix) for node in after})
-        self._insert(writer, stream, series, [node for node in after if (node.depth, node.prefix) not in places])
+        self.engine.delete(stream, series, places - {(node.depth, node.prefix) for node in after})
+        self._insert(stream, series, [node for node in after if (node.depth, node.prefix) not in places])
 
-    def _insert(self, writer: KeysWriter, stream: str, series: int, nodes: Iterable[Node]) -> None:
+    def _insert(self, stream: str, series: int, nodes: Iterable[Node]) -> None:
         """Add nodes, wrapped as all others are at this moment: another process may have changed that."""
-        self._unwrapped(writer.secret())
+        self._unwrapped(self.engine.secret())
         wrapped = [node._replace(material=key_file.wrap(self._wrapping, node.material)) for node in nodes]
-        writer.insert(stream, series, wrapped)
+        self.engine.insert(stream, series, wrapped)
 
     def _clear(self, node: Node) -> Node:
         return node._replace(material=self._unwrapped(node.material))

@@ -99,56 +99,6 @@ _MISSING: Final = ("3F000", "42P01")  # invalid_schema_name, undefined_table
 _COUNT: Final = re.compile(r"\d+")
 
 
-class PostgresWriter:
-    """Implements `KeysWriter` on a driver connection that has locked the keys."""
-
-    def __init__(self, cursor: Any, log_id: str, secret: bytes) -> None:
-        self._cursor, self._log_id, self._secret = cursor, log_id, secret
-
-    def secret(self) -> bytes:
-        """See `KeysWriter`."""
-        return self._secret
-
-    def stored(self, stream: str) -> StoredKeys:
-        """See `KeysWriter`."""
-        return _stored(self._cursor, self._log_id, stream)
-
-    def insert(self, stream: str, series: int, nodes: Sequence[Node]) -> None:
-        """See `KeysWriter`."""
-        if nodes:
-            columns = map(list, zip(*nodes, strict=True))
-            self._cursor.execute(_INSERT_NODES, (self._log_id, stream, series, *columns))
-
-    def delete(self, stream: str, series: int, places: Collection[tuple[int, int]]) -> None:
-        """See `KeysWriter`."""
-        if places:
-            columns = map(list, zip(*places, strict=True))
-            self._cursor.execute(_DELETE_NODES, (self._log_id, stream, series, *columns))
-
-    def note_destroyed(self, stream: str, series: int, ranges: Sequence[tuple[int, int]], request: str) -> None:
-        """See `KeysWriter`."""
-        columns = map(list, zip(*ranges, strict=True))
-        self._cursor.execute(_INSERT_DESTROYED, (self._log_id, stream, series, request, *columns))
-
-    def note_request(self, erasure: KeyErasure) -> None:
-        """See `KeysWriter`."""
-        self._cursor.execute(_INSERT_REQUEST, (self._log_id, *erasure))
-
-    def rewrite(self, change: Callable[[bytes], bytes], *, wrapped: bool) -> None:
-        """See `KeysWriter`."""
-        number = keys_file.WRAPPED_FORMAT if wrapped else keys_file.CLEAR_FORMAT
-        self._cursor.execute(_UPDATE_SECRET, (number, change(self._secret), self._log_id))
-        with self._cursor.connection.cursor("nodes") as nodes:
-            nodes.execute(_SELECT_MATERIAL, (self._log_id,), binary=True)
-            for page in _pages(nodes):
-                changed = [(change(material), self._log_id, *place) for *place, material in page]
-                self._cursor.executemany(_UPDATE_MATERIAL, changed)
-
-    def note_change(self) -> None:
-        """See `KeysWriter`."""
-        self._cursor.execute(_NOTE_CHANGE, (self._log_id,))
-
-
 class PostgresKeys:
     """Implements `KeysEngine` on one connection to the database at `url`, which is made again where it was closed.
 
@@ -171,7 +121,7 @@ class PostgresKeys:
         self._settings = Settings(url, synchronous="FULL", busy_timeout_s=busy_timeout_s, read_only=read_only)
         self._driver: Driver | None = None
         self._cursor: Any = None
-        self._secret = b""
+        self._secret, self._is_writing = b"", False
         self._closed = False
 
     def missing(self, why: str) -> errors.KeysMissing:
@@ -206,11 +156,18 @@ class PostgresKeys:
 
     def stored(self, stream: str) -> StoredKeys:
         """See `KeysEngine`. One statement, so one snapshot."""
+        found = StoredKeys([], [])
         with self._reading() as cursor:
-            return _stored(cursor, self.log_id, stream)
+            rows = cursor.execute(_SELECT_STORED, (self.log_id, stream) * 2).fetchall()
+        for series, first, second, material in rows:
+            if material is None:
+                found.destroyed.append((series, first, second))
+            else:
+                found.nodes.append((series, Node(first, second, material)))
+        return found
 
     @contextmanager
-    def writing(self) -> Iterator[PostgresWriter]:
+    def writing(self) -> Iterator[None]:
         """See `KeysEngine`. The row of the log in `meta` is the lock."""
         with self._reading():
             pass  # Connected now. From here on, missing rights are those to write.
@@ -221,7 +178,8 @@ class PostgresKeys:
                 row = self._cursor.execute(f"{_SELECT_CHANGE} FOR UPDATE", (self.log_id,)).fetchone()
                 if row is None:
                     raise self.missing("they are gone")
-                yield PostgresWriter(self._cursor, self.log_id, row[1])
+                self._secret, self._is_writing = row[1], True
+                yield
                 driver.execute("COMMIT")
             except BaseException:
                 if driver.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
@@ -230,6 +188,43 @@ class PostgresKeys:
                 if driver.info.transaction_status is not TransactionStatus.IDLE:
                     driver.close()
                 raise
+            finally:
+                self._is_writing = False
+
+    def insert(self, stream: str, series: int, nodes: Sequence[Node]) -> None:
+        """See `KeysEngine`."""
+        if nodes:
+            columns = map(list, zip(*nodes, strict=True))
+            self._cursor.execute(_INSERT_NODES, (self.log_id, stream, series, *columns))
+
+    def delete(self, stream: str, series: int, places: Collection[tuple[int, int]]) -> None:
+        """See `KeysEngine`."""
+        if places:
+            columns = map(list, zip(*places, strict=True))
+            self._cursor.execute(_DELETE_NODES, (self.log_id, stream, series, *columns))
+
+    def note_destroyed(self, stream: str, series: int, ranges: Sequence[tuple[int, int]], request: str) -> None:
+        """See `KeysEngine`."""
+        columns = map(list, zip(*ranges, strict=True))
+        self._cursor.execute(_INSERT_DESTROYED, (self.log_id, stream, series, request, *columns))
+
+    def note_request(self, erasure: KeyErasure) -> None:
+        """See `KeysEngine`."""
+        self._cursor.execute(_INSERT_REQUEST, (self.log_id, *erasure))
+
+    def rewrite(self, change: Callable[[bytes], bytes], *, wrapped: bool) -> None:
+        """See `KeysEngine`."""
+        number = keys_file.WRAPPED_FORMAT if wrapped else keys_file.CLEAR_FORMAT
+        self._cursor.execute(_UPDATE_SECRET, (number, change(self._secret), self.log_id))
+        with self._cursor.connection.cursor("nodes") as nodes:
+            nodes.execute(_SELECT_MATERIAL, (self.log_id,), binary=True)
+            for page in _pages(nodes):
+                changed = [(change(material), self.log_id, *place) for *place, material in page]
+                self._cursor.executemany(_UPDATE_MATERIAL, changed)
+
+    def note_change(self) -> None:
+        """See `KeysEngine`."""
+        self._cursor.execute(_NOTE_CHANGE, (self.log_id,))
 
     def requests(self, *, last: bool = False) -> list[KeyErasure]:
         """See `KeysEngine`."""
@@ -310,7 +305,7 @@ class PostgresKeys:
             with self._mapped_errors():
                 if self._closed:
                     raise errors.StoreClosed
-                if self._driver is None or is_lost(self._driver):
+                if self._driver is None or (not self._is_writing and is_lost(self._driver)):
                     self._connect()
                 yield self._cursor
         except errors.StoreNotWritable as error:
@@ -393,16 +388,6 @@ def create(driver: Any, *, created_at: int) -> str:
 def discard(driver: Any, log_id: str) -> None:
     """Delete keys that were made for a log which was not created after all. Raises the driver's errors."""
     driver.execute(_DELETE_UNUSED, (log_id,))
-
-
-def _stored(cursor: Any, log_id: str, stream: str) -> StoredKeys:
-    found = StoredKeys([], [])
-    for series, first, second, material in cursor.execute(_SELECT_STORED, (log_id, stream) * 2).fetchall():
-        if material is None:
-            found.destroyed.append((series, first, second))
-        else:
-            found.nodes.append((series, Node(first, second, material)))
-    return found
 
 
 def _said(error: BaseException) -> str:

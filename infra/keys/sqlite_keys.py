@@ -37,52 +37,6 @@ _INSERT_REQUEST: Final = (
 )
 
 
-class SqliteWriter:
-    """Implements `KeysWriter` on a driver connection."""
-
-    def __init__(self, driver: Any) -> None:
-        self._driver = driver
-
-    def secret(self) -> bytes:
-        """See `KeysWriter`."""
-        return keys_file.identity(self._driver).secret
-
-    def stored(self, stream: str) -> StoredKeys:
-        """See `KeysWriter`."""
-        return _stored(self._driver, stream)
-
-    def insert(self, stream: str, series: int, nodes: Sequence[Node]) -> None:
-        """See `KeysWriter`."""
-        self._driver.executemany(_INSERT_NODE, [(stream, series, *node) for node in nodes])
-
-    def delete(self, stream: str, series: int, places: Collection[tuple[int, int]]) -> None:
-        """See `KeysWriter`."""
-        self._driver.executemany(_DELETE_NODE, [(stream, series, *place) for place in places])
-
-    def note_destroyed(self, stream: str, series: int, ranges: Sequence[tuple[int, int]], request: str) -> None:
-        """See `KeysWriter`."""
-        self._driver.executemany(_INSERT_DESTROYED, [(stream, series, *leaves, request) for leaves in ranges])
-
-    def note_request(self, erasure: KeyErasure) -> None:
-        """See `KeysWriter`."""
-        self._driver.execute(_INSERT_REQUEST, erasure)
-
-    def rewrite(self, change: Callable[[bytes], bytes], *, wrapped: bool) -> None:
-        """See `KeysWriter`."""
-        self._driver.create_function("changed", 1, change)
-        number = keys_file.WRAPPED_FORMAT if wrapped else keys_file.CLEAR_FORMAT
-        self._driver.execute("UPDATE keys_meta SET format = ?, secret = changed(secret)", (number,))
-        self._driver.execute("ALTER TABLE nodes RENAME TO nodes_before")
-        self._driver.execute(keys_file.nodes_statement(wrapped=wrapped))
-        self._driver.execute(
-            "INSERT INTO nodes SELECT stream, series, depth, prefix, changed(material) FROM nodes_before"
-        )
-        self._driver.execute("DROP TABLE nodes_before")
-
-    def note_change(self) -> None:
-        """See `KeysWriter`. SQLite notes every commit."""
-
-
 class SqliteKeys:
     """Implements `KeysEngine` on the file at `path`. Safe for many processes; not across a fork.
 
@@ -136,23 +90,58 @@ class SqliteKeys:
 
     def stored(self, stream: str) -> StoredKeys:
         """See `KeysEngine`."""
+        # Destroyed ones last: what is destroyed in between is then found twice rather than not at all.
         with self._driver() as driver:
-            return _stored(driver, stream)
+            nodes = keys_file.rows(driver, _SELECT_NODES, (stream,), types=(int, int, int, bytes))
+            destroyed = keys_file.rows(driver, _SELECT_DESTROYED, (stream,), types=(int, int, int))
+        return StoredKeys([(series, Node(*rest)) for series, *rest in nodes], destroyed)
 
     @contextmanager
-    def writing(self) -> Iterator[SqliteWriter]:
+    def writing(self) -> Iterator[None]:
         """See `KeysEngine`."""
         with self._driver() as driver:
             self._files.require_unchanged()
             driver.execute("BEGIN IMMEDIATE")
             try:
-                yield SqliteWriter(driver)
+                self._secret = keys_file.identity(driver).secret
+                yield
                 driver.execute("COMMIT")
                 self._files.require_in_place()
             except BaseException:
                 if driver.in_transaction:
                     driver.execute("ROLLBACK")
                 raise
+
+    def insert(self, stream: str, series: int, nodes: Sequence[Node]) -> None:
+        """See `KeysEngine`."""
+        self._opened.executemany(_INSERT_NODE, [(stream, series, *node) for node in nodes])
+
+    def delete(self, stream: str, series: int, places: Collection[tuple[int, int]]) -> None:
+        """See `KeysEngine`."""
+        self._opened.executemany(_DELETE_NODE, [(stream, series, *place) for place in places])
+
+    def note_destroyed(self, stream: str, series: int, ranges: Sequence[tuple[int, int]], request: str) -> None:
+        """See `KeysEngine`."""
+        self._opened.executemany(_INSERT_DESTROYED, [(stream, series, *leaves, request) for leaves in ranges])
+
+    def note_request(self, erasure: KeyErasure) -> None:
+        """See `KeysEngine`."""
+        self._opened.execute(_INSERT_REQUEST, erasure)
+
+    def rewrite(self, change: Callable[[bytes], bytes], *, wrapped: bool) -> None:
+        """See `KeysEngine`."""
+        self._opened.create_function("changed", 1, change)
+        number = keys_file.WRAPPED_FORMAT if wrapped else keys_file.CLEAR_FORMAT
+        self._opened.execute("UPDATE keys_meta SET format = ?, secret = changed(secret)", (number,))
+        self._opened.execute("ALTER TABLE nodes RENAME TO nodes_before")
+        self._opened.execute(keys_file.nodes_statement(wrapped=wrapped))
+        self._opened.execute(
+            "INSERT INTO nodes SELECT stream, series, depth, prefix, changed(material) FROM nodes_before"
+        )
+        self._opened.execute("DROP TABLE nodes_before")
+
+    def note_change(self) -> None:
+        """See `KeysEngine`. SQLite notes every commit."""
 
     def requests(self, *, last: bool = False) -> list[KeyErasure]:
         """See `KeysEngine`."""
@@ -263,10 +252,3 @@ class SqliteKeys:
             engine.dispose()
             raise
         self._engine, self._connection, self._opened, self._secret = engine, connection, driver, found.secret
-
-
-def _stored(driver: Any, stream: str) -> StoredKeys:
-    # Destroyed ones last: what is destroyed in between is then found twice rather than not at all.
-    nodes = keys_file.rows(driver, _SELECT_NODES, (stream,), types=(int, int, int, bytes))
-    destroyed = keys_file.rows(driver, _SELECT_DESTROYED, (stream,), types=(int, int, int))
-    return StoredKeys([(series, Node(*rest)) for series, *rest in nodes], destroyed)
