@@ -75,6 +75,9 @@ def flaw_in(event: Event, *, position: int, recorded_at: int) -> str | None:
     """Return what is wrong with an event itself, whatever comes before it; None if nothing is."""
     if not is_in_calendar(recorded_at):
         return NOT_IN_CALENDAR
+    named, why = _EARLIER.get(type(event), (None, None))
+    if named is not None and any(at >= position for at in named(event)):
+        return why
     find = _FLAWS.get(type(event))
     return None if find is None else find(event, position)
 
@@ -163,16 +166,8 @@ def _start(event: SessionStarted, position: int) -> str | None:
     return None
 
 
-def _value(event: ValueSet | ItemPut, _position: int) -> str | None:
+def _value(event: ValueSet | FactAsserted | ItemPut, _position: int) -> str | None:
     return None if _is_json(event.value) else "its value is no JSON, or nested too deep"
-
-
-def _restore(event: CheckpointRestored, position: int) -> str | None:
-    return None if event.position < position else "it restores what does not come before it"
-
-
-def _rewind(event: TurnsRewound, position: int) -> str | None:
-    return None if event.to < position else "it rewinds to what does not come before it"
 
 
 def _language(event: LanguageChosen, _position: int) -> str | None:
@@ -221,41 +216,11 @@ def _ranges(versions: Iterable[tuple[int, int]]) -> str | None:
     return None if all(first <= last for first, last in versions) else "it names versions that cannot be"
 
 
-def _fact(event: FactAsserted, position: int) -> str | None:
-    if any(turn >= position for turn in event.because):
-        return "it rests on what does not come before it"
-    return None if _is_json(event.value) else "its value is no JSON, or nested too deep"
-
-
-def _retraction(event: FactRetracted, position: int) -> str | None:
-    return None if event.fact < position else "it takes back what does not come before it"
-
-
-def _distrust(event: SourceDistrusted, position: int) -> str | None:
-    if any(turn >= position for turn in event.turns):
-        return "it distrusts what does not come before it"
-    return _scopes(event.scopes)
-
-
-def _trust(event: SourceTrusted, position: int) -> str | None:
-    return None if event.distrust < position else "it ends what does not come before it"
-
-
-def _token(event: TokenCreated, _position: int) -> str | None:
-    return _scopes(event.scopes)
-
-
-def _scopes(scopes: Iterable[str]) -> str | None:
+def _scopes(event: SourceDistrusted | TokenCreated, _position: int) -> str | None:
     try:
-        return None if all(map(parse_scope, scopes)) else "one of its scopes is empty"
+        return None if all(map(parse_scope, event.scopes)) else "one of its scopes is empty"
     except MnemologError:
         return "one of its scopes is no scope"
-
-
-def _thread(event: ThreadCheckpointed, position: int) -> str | None:
-    bases = (value.base for value in event.values if value.base is not None)
-    fits = all(at < position for at in (*event.kept.values(), *bases))
-    return None if fits else "it is built on what does not come before it"
 
 
 def _is_json(value: Any, depth: int = 0) -> bool:
@@ -275,23 +240,31 @@ def _is_json(value: Any, depth: int = 0) -> bool:
 
 
 _SCALARS: Final = frozenset((str, int, bool, type(None)))
+_EARLIER: Final[dict[type[Event], tuple[Callable[[Any], Iterable[int]], str]]] = {
+    CheckpointRestored: (lambda event: (event.position,), "it restores what does not come before it"),
+    TurnsRewound: (lambda event: (event.to,), "it rewinds to what does not come before it"),
+    FactAsserted: (lambda event: event.because, "it rests on what does not come before it"),
+    FactRetracted: (lambda event: (event.fact,), "it takes back what does not come before it"),
+    SourceDistrusted: (lambda event: event.turns, "it distrusts what does not come before it"),
+    SourceTrusted: (lambda event: (event.distrust,), "it ends what does not come before it"),
+    ThreadCheckpointed: (
+        lambda event: (*event.kept.values(), *(value.base or 0 for value in event.values)),
+        "it is built on what does not come before it",
+    ),
+}
+"""The positions that an event names, which have to lie before it, and what is wrong where one does not."""
 _FLAWS: Final[dict[type[Event], Callable[[Any, int], str | None]]] = {
     TurnRecorded: _turn,
     SessionStarted: _start,
     ValueSet: _value,
-    CheckpointRestored: _restore,
-    TurnsRewound: _rewind,
     LanguageChosen: _language,
     RecallServed: _receipt,
     ContextServed: _context,
     RecallJudged: _judgement,
     ForgetRequested: _request,
     ContentErased: _erased,
-    TokenCreated: _token,
-    ThreadCheckpointed: _thread,
+    TokenCreated: _scopes,
     ItemPut: _value,
-    FactAsserted: _fact,
-    FactRetracted: _retraction,
-    SourceDistrusted: _distrust,
-    SourceTrusted: _trust,
+    FactAsserted: _value,
+    SourceDistrusted: _scopes,
 }

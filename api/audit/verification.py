@@ -40,7 +40,7 @@ def verify_store(
     progress: Progress | None,
 ) -> Verification:
     """Verify the log against all witnesses: what this node has seen, heads kept elsewhere, and `others`."""
-    seen = log.seen_head()
+    seen = log.engine.seen_head()
     own = [] if seen is None else [Witness("this node", seen)]
     witnesses = [*own, *witnesses_of(folder, log), *_noted(expect_head, heads), *others]
     found = verify(log, witnesses=witnesses, contents=contents, progress=progress)

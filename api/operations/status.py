@@ -200,7 +200,7 @@ def _status_alone(
 
 def _lost_events(log: EventLog) -> Iterator[str]:
     """Yield why nothing more is recorded."""
-    if (error := log.replaced()) is not None:
+    if (error := log.engine.replaced()) is not None:
         yield Hint(f"{error}; nothing is recorded: ", remedy("admin.doctor"), " reports what was lost and what to do")
 
 

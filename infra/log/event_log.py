@@ -68,14 +68,6 @@ class EventLog(fork_guard.OfOneProcess):
         """How long to wait for a lock that another process holds, in seconds."""
         return self.engine.busy_timeout_s
 
-    def replaced(self) -> errors.StoreReplaced | None:
-        """Return the error of appends to a log that is not the one that was opened or seen before, None if it is."""
-        return self.engine.replaced()
-
-    def seen_head(self) -> Head | None:
-        """Return the last head that this node has noted: a witness of the history. None if it notes none."""
-        return self.engine.seen_head()
-
     def moved_to(self) -> str:
         """Return where the log was moved; empty if it was not. A moved log refuses writers that open it."""
         self.require_usable()

@@ -93,7 +93,7 @@ async def audit(request: Request, caller: Caller, at: AsOf) -> AuditPage:
 
 def _witnesses(store: MemoryStore) -> Iterator[ShownWitness]:
     log = events_of(store)
-    seen = log.seen_head()
+    seen = log.engine.seen_head()
     if seen is not None:
         yield ShownWitness(name="this server, when it last looked", position=seen.position, agrees=_agrees(store, seen))
     for witness in (*backup_witnesses(store.path, log.log_id), *witnesses_of(store.path, log)):

@@ -81,7 +81,7 @@ def check_log(context: StoreContext, log: EventLog, looked: Looked, *, deep: boo
 
 def _seen_head(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]:
     """Yield that the database of the log has lost events which this node has seen, and what this node has of them."""
-    error, seen = log.replaced(), log.seen_head()
+    error, seen = log.engine.replaced(), log.engine.seen_head()
     if error is None or seen is None:
         return
     head = log.head().position

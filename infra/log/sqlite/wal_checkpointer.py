@@ -147,7 +147,7 @@ class WalKeeper:
         said = 0
         while not self._closing.is_set() and (size := size_bytes(self._database)) >= self._warn_bytes:
             # This connection was opened by name. A checkpoint with another `-wal` would damage the log.
-            if (replaced := self._log.replaced()) is not None:
+            if (replaced := self._log.engine.replaced()) is not None:
                 raise replaced
             pause_s = BUSY_RETRY_S
             with suppress(sqlite.driver.dbapi2.OperationalError):  # Another connection has a lock: later.
