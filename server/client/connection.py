@@ -6,6 +6,7 @@ import random
 import ssl
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -39,9 +40,6 @@ BEGUN: Final = frozenset({STOPPING, errors.LogUnreachable.__name__})
 SILENCE_S: Final = 600.0
 """How long a call that takes long may last, in seconds."""
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
-_PROBLEM: Final = msgspec.json.Decoder(Problem)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,8 +158,14 @@ class Connection:
 
     def _refusal(self, response: httpx2.Response) -> Exception:
         """Return the error for an answer that is no success."""
-        problem, status = _problem_in(response), response.status_code
-        error = None if problem is None else _error_in(response.content)
+        body, status, problem = response.read(), response.status_code, None
+        if response.headers.get("content-type", "").partition(";")[0] == PROBLEM_JSON:
+            with suppress(msgspec.MsgspecError):
+                problem = msgspec.json.decode(body, type=Problem)
+        error = None if problem is None else error_of(body)
+        if problem is not None and error is None:  # No error of a store, such as an invalid token.
+            error = errors.StoreError(problem.detail)
+            error.hint = problem.hint
         after_s = response.headers.get("retry-after", "")
         if status in LOST or (status in REFUSED and (error is None or after_s)):
             is_refused = status in REFUSED and not (problem is not None and problem.title in BEGUN)
@@ -197,32 +201,6 @@ class Unanswered(Exception):
     ) -> None:
         super().__init__(why)
         self.is_refused, self.retry_after_s, self.error = is_refused, retry_after_s, error
-
-
-def _problem_in(response: httpx2.Response) -> Problem | None:
-    """Return the problem that an answer is; None if it is no answer of a mnemolog server."""
-    body = response.read()
-    if response.headers.get("content-type", "").partition(";")[0] != PROBLEM_JSON:
-        return None
-    return _problem_of(body)
-
-
-def _problem_of(body: bytes) -> Problem | None:
-    try:
-        return _PROBLEM.decode(body)
-    except msgspec.MsgspecError:
-        return None
-
-
-def _error_in(body: bytes) -> errors.MnemologError | None:
-    """Return the error of a problem. One that is no error of a store, such as an invalid token, is a `StoreError`."""
-    if (error := error_of(body)) is not None:
-        return error
-    if (problem := _problem_of(body)) is None:
-        return None
-    refused = errors.StoreError(problem.detail)
-    refused.hint = problem.hint
-    return refused
 
 
 def _cause(error: httpx2.TransportError) -> str:

@@ -13,8 +13,7 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.result import Results
 from mnemolog.server.client.connection import Connection
-from mnemolog.server.client.request_encoding import ClientOperation
-from mnemolog.server.client.results import decoded
+from mnemolog.server.client.operation import ClientOperation
 from mnemolog.server.http.operation_table import BY_METHOD, LEFT_OUT, OPERATIONS, Method, Operation
 from mnemolog.server.http.serialization import PAGE_MAX, ListPage, Value
 
@@ -27,8 +26,10 @@ _AS_OF: Final = {operation.method.__name__: operation for operation in OPERATION
 class Remote:
     """The base of what is on a server: the connection, and the arguments that each call of it sends."""
 
-    _connection: Connection
     _given: Mapping[str, Any] = {}
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     def _call(self, name: str, /, **arguments: Any) -> Any:
         """Run an operation. `default` is returned where there is no value; `progress` is not called."""
@@ -51,7 +52,7 @@ class Remote:
                 found.reverse()
             found.stale = first.stale
             return found
-        answer = decoded(operation, self._connection.send(operation.call(arguments)))
+        answer = operation.result(self._connection.send(operation.call(arguments)))
         match answer:
             case ListPage():
                 listed = Results(map(self._result, answer.items))
@@ -74,7 +75,7 @@ class Remote:
                 arguments["limit"] = PAGE_MAX
             elif "limit" in arguments or left != operation.limit:
                 arguments["limit"] = left
-            page = decoded(operation, self._connection.send(operation.call(arguments)))
+            page = operation.result(self._connection.send(operation.call(arguments)))
             yield page
             left = None if left is None else left - len(page.items)
             if page.next is None or left == 0:

@@ -49,8 +49,8 @@ from mnemolog.projections.recall.prefetch_ticket import (
 from mnemolog.projections.recall.question import SearchOptions
 from mnemolog.results import NewTurn
 from mnemolog.server.client.connection import Connection
+from mnemolog.server.client.operation import exported_into
 from mnemolog.server.client.remote import BY_NAME, Remote, remote
-from mnemolog.server.client.results import exported_into
 from mnemolog.server.http.serialization import Prefetch, Prefetched, SessionFound, SessionThen
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
@@ -124,7 +124,7 @@ class RemoteStore(_Recording, MemoryStore):
     """The URL of the server."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self.path = connection.url
         self.audit = RemoteAudit(connection)
         self.models = RemoteModels(connection)
@@ -303,9 +303,6 @@ class RemoteSessionAt(Remote, SessionAt):
 class RemoteAudit(Remote, AuditService):
     """The history of a store on a server: `store.audit`."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
     def export(
         self,
         file: str | Path | BinaryIO,
@@ -333,16 +330,10 @@ class RemoteAudit(Remote, AuditService):
 class RemoteModels(Remote, ModelService):
     """The embedding models of a store on a server: `store.models`."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
 
 @remote
 class RemoteAdmin(Remote, AdminService):
     """Maintains a store on a server: `store.admin`."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
 
     def quarantine(self) -> Quarantine:
         """Return the quarantine, to list its items and to purge them."""
@@ -352,6 +343,3 @@ class RemoteAdmin(Remote, AdminService):
 @remote
 class RemoteQuarantine(Remote, Quarantine):
     """The quarantine of a store on a server."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection

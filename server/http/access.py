@@ -16,8 +16,9 @@ import msgspec
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import tokens
 from mnemolog.domain.errors import InvalidInput, MnemologError
-from mnemolog.domain.scope import Scopes, parse_scopes
-from mnemolog.domain.tokens import Token, Verb, new_token
+from mnemolog.domain.events import TokenCreated
+from mnemolog.domain.scope import Scopes
+from mnemolog.domain.tokens import Verb, new_token
 from mnemolog.infra.runtime.regular_files import read_file
 from mnemolog.server.http.connections import PEER
 from mnemolog.server.http.problems import RequestRefused
@@ -64,23 +65,9 @@ def local_caller(store: AsyncMemoryStore) -> Caller:
     return Caller(actor=LOCAL, verbs=VERBS, store=store)
 
 
-def token_caller(store: AsyncMemoryStore, token: Token) -> Caller:
-    """Return the holder of a token. `store` is the store within its scopes."""
-    return Caller(
-        actor=token.actor,
-        verbs=frozenset(token.verbs),
-        scopes=token.scopes,
-        store=store,
-        token=token.id,
-    )
-
-
-class User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a person may do, as a token says it."""
-
+class _User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verbs: tuple[str, ...]
     scopes: tuple[str, ...] = ()
-    """Where; everywhere if empty."""
 
 
 class Users:
@@ -90,7 +77,7 @@ class Users:
         """`proxies` are the addresses or networks that may send the header. Raises `InvalidInput`, as `read` does."""
         self._header, self._file = header.lower().encode(), file
         self._proxies = [ip_network(proxy) for proxy in proxies]
-        self._users: Mapping[str, User] = {}
+        self._users: Mapping[str, TokenCreated] = {}
         self.read()
 
     def read(self) -> None:
@@ -99,14 +86,14 @@ class Users:
         Raises `InvalidInput`; then what was read before holds.
         """
         try:
-            users = msgspec.convert(tomllib.loads(read_file(self._file, follow=True).decode()), dict[str, User])
+            users = msgspec.convert(tomllib.loads(read_file(self._file, follow=True).decode()), dict[str, _User])
             checked = [
                 new_token("", "", actor=name, verbs=user.verbs, scopes=user.scopes, expires_at=None)
                 for name, user in users.items()
             ]
         except (OSError, ValueError, MnemologError) as error:
             raise InvalidInput("users", f"{self._file} cannot be used: {error}") from error
-        self._users = {user.acts_as: User(tuple(user.verbs), tuple(user.scopes)) for user in checked}
+        self._users = {user.acts_as: user for user in checked}
 
     def name_in(self, scope: Any) -> str:
         """Return the name that a request carries, empty if none. Raises `RequestRefused` where it may not carry one."""
@@ -119,19 +106,9 @@ class Users:
             raise RequestRefused("HeaderNotTrusted", 403, why, "see --trust-header and --proxy-address")
         return sent[0].strip()
 
-    def user(self, name: str) -> User:
-        """Return what a person may do. Raises `RequestRefused` for one who is not in the file."""
+    def user(self, name: str) -> TokenCreated:
+        """Return what a person may do, as a token says it. Raises `RequestRefused` for one who is not in the file."""
         if (user := self._users.get(name)) is None:
             why = f"the proxy knows {name!r}, but this server does not"
             raise RequestRefused("Forbidden", 403, why, "the file of --users says who may do what")
         return user
-
-
-def user_caller(store: AsyncMemoryStore, name: str, user: User) -> Caller:
-    """Return a person. `store` is the store within the scopes of the user."""
-    return Caller(actor=name, verbs=VERBS & frozenset(user.verbs), scopes=scopes_of(user), store=store)
-
-
-def scopes_of(user: User) -> Scopes:
-    """Return where a person may do something; everywhere if empty."""
-    return parse_scopes(user.scopes) if user.scopes else ()

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 from urllib.parse import quote, unquote_to_bytes
 
 from starlette.applications import Starlette
@@ -134,15 +134,6 @@ async def _failed(request: Request, error: Exception) -> Response:
     return problem_response(internal_error(error, getattr(request.state, "route", "")))
 
 
-class Endpoint(Protocol):
-    """Answers the requests to one operation."""
-
-    operation: Operation
-
-    async def respond(self, request: Request) -> Response:
-        """Return the answer to a request of a caller that has the verb of the operation."""
-
-
 class _Api(Router):
     """Finds endpoints by the path as it was sent, percent-encoded: an argument in it may hold a slash."""
 
@@ -268,6 +259,9 @@ class OperationEndpoint:
             arguments |= {"progress": stopping(None)}
         with request_key(*key):
             return await run_in(pool, caller.store, lambda store: self._call(store, arguments, known))
+
+
+Endpoint = OperationEndpoint | FollowEndpoint
 
 
 def _path_arguments(request: Request) -> list[str]:

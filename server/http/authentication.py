@@ -25,12 +25,14 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_list import without_scope_warnings
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.errors import LimitExceeded, LogUnreachable, MnemologError
+from mnemolog.domain.errors import LogUnreachable, MnemologError
+from mnemolog.domain.events import TokenCreated
 from mnemolog.domain.request import acting_as
 from mnemolog.domain.scope import Boundary, Scopes, parse_scopes
 from mnemolog.domain.tokens import KnownToken, Token, TokensState, digest_of_secret, id_of
 from mnemolog.infra.runtime.lru_cache import LruCache
-from mnemolog.server.http.access import Caller, User, Users, local_caller, scopes_of, token_caller, user_caller
+from mnemolog.server.http.access import VERBS, Caller, Users, local_caller
+from mnemolog.server.http.connections import RUNNING
 from mnemolog.server.http.operation_table import MCP_PATH, PREFIX, SCOPE_HEADER
 from mnemolog.server.http.problems import RequestRefused, problem, problem_of, send_problem
 from mnemolog.store import MemoryStore
@@ -81,11 +83,19 @@ class Callers:
         self._tokens.note_use(token.id, now)
         if self._tokens.uses_are_due:
             await run_in("access", self._store, lambda _: self._tokens.save_uses())
-        return token_caller(await self._part(token.scopes), token)
+        return Caller(
+            actor=token.actor,
+            verbs=frozenset(token.verbs),
+            scopes=token.scopes,
+            store=await self._part(token.scopes),
+            token=token.id,
+        )
 
-    async def person(self, name: str, user: User) -> Caller:
+    async def person(self, user: TokenCreated) -> Caller:
         """Return the caller that a proxy has authenticated."""
-        return user_caller(await self._part(scopes_of(user)), name, user)
+        scopes = parse_scopes(user.scopes) if user.scopes else ()
+        verbs = VERBS & frozenset(user.verbs)
+        return Caller(actor=user.acts_as, verbs=verbs, scopes=scopes, store=await self._part(scopes))
 
     async def within(self, caller: Caller, scopes: Sequence[str]) -> Caller:
         """Return a caller for a request within some scopes. Raises `OutsideScope`, `InvalidInput`."""
@@ -129,14 +139,14 @@ class Callers:
 class RequestBuckets:
     """A bucket of `per_minute` requests for each key, which fills in a minute. `ADDRESSES_MAX` keys are kept."""
 
-    def __init__(self, per_minute: int, *, time: Callable[[], float] = monotonic) -> None:
-        self._per_minute, self._time = per_minute, time
+    def __init__(self, per_minute: int) -> None:
+        self._per_minute = per_minute
         self._left: LruCache[str, tuple[float, float]] = LruCache(ADDRESSES_MAX)
         """How many requests were left, and when that was."""
 
     def wait_s(self, key: str) -> int:
         """Take a request. Return 0, or in how many seconds there will be one."""
-        now = self._time()
+        now = monotonic()
         left, since = self._left.get(key) or (float(self._per_minute), now)
         left = min(self._per_minute, left + (now - since) * self._per_minute / MINUTE_S)
         if left < 1:
@@ -223,7 +233,7 @@ class Authentication:
         users = self._callers.users
         if users is None or not (name := users.name_in(scope)) or b"authorization" in headers:
             return None
-        return await self._callers.person(name, users.user(name))
+        return await self._callers.person(users.user(name))
 
     def _token_in(self, scope: Any, headers: dict[bytes, bytes]) -> str | None:
         """Return the token that a request carries, empty for other credentials; None if it carries none."""
@@ -239,7 +249,9 @@ class Authentication:
         is_public = path.startswith(self._public) and b"authorization" not in headers
         if is_public:
             is_login = path == self._login and scope["method"] not in SAFE
-            await self._app(scope, _Short(receive), _LogIn(send, self._failures, address) if is_login else send)
+            if (running := scope["state"].get(RUNNING)) is not None:
+                running.body_max = PUBLIC_BODY_MAX
+            await self._app(scope, receive, _LogIn(send, self._failures, address) if is_login else send)
         elif is_wrong and (wait_s := self._failures.wait_s(address)):
             await _send_wait(send, wait_s)
         elif self._login and not is_program(path) and b"text/html" in headers.get(b"accept", b""):
@@ -261,21 +273,6 @@ class Authentication:
 def until_refusal_s(began: float, now: float) -> float:
     """Return how long to wait before a refusal is sent, in seconds, so that the work before it cannot be timed."""
     return REFUSED_S - (now - began) % REFUSED_S
-
-
-class _Short:
-    """Receives the body of a request that anybody may make. Raises `LimitExceeded` for a large one."""
-
-    def __init__(self, receive: Any) -> None:
-        self._receive, self._size = receive, 0
-
-    async def __call__(self) -> Any:
-        """Receive a message."""
-        message = await self._receive()
-        self._size += len(message.get("body", b""))
-        if self._size > PUBLIC_BODY_MAX:
-            raise LimitExceeded("body", limit=PUBLIC_BODY_MAX, actual=self._size, unit="bytes")
-        return message
 
 
 class _LogIn:

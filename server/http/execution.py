@@ -46,21 +46,15 @@ WAIT_MAX_S: Final = 60.0
 
 Call = Callable[[MemoryStore, dict[str, Any]], Any]
 
-_TWINS: Final[dict[type, type]] = {
-    MemoryStore: AsyncMemoryStore,
-    Session: AsyncSession,
-    AuditService: AsyncAuditService,
-    ModelService: AsyncModelService,
-    AdminService: AsyncAdminService,
-    Quarantine: AsyncQuarantine,
+_OWNERS: Final[dict[type, tuple[type, Callable[[MemoryStore], Any]]]] = {
+    MemoryStore: (AsyncMemoryStore, lambda store: store),
+    Session: (AsyncSession, lambda _: None),
+    AuditService: (AsyncAuditService, lambda store: store.audit),
+    ModelService: (AsyncModelService, lambda store: store.models),
+    AdminService: (AsyncAdminService, lambda store: store.admin),
+    Quarantine: (AsyncQuarantine, lambda store: store.admin.quarantine()),
 }
-_OWNERS: Final[dict[type, Callable[[MemoryStore], Any]]] = {
-    MemoryStore: lambda store: store,
-    AuditService: lambda store: store.audit,
-    ModelService: lambda store: store.models,
-    AdminService: lambda store: store.admin,
-    Quarantine: lambda store: store.admin.quarantine(),
-}
+"""The twin for asyncio of each class whose methods are offered, and which one of a store it is."""
 
 
 class Folders(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +84,7 @@ class CallResult(msgspec.Struct, frozen=True):
 
 def pool_for(operation: Operation) -> Pool:
     """Return the pool that the operation's twin for asyncio runs in."""
-    return pool_of(getattr(_TWINS[operation.owner], operation.method.__name__))
+    return pool_of(getattr(_OWNERS[operation.owner][0], operation.method.__name__))
 
 
 def call_for(operation: Operation, folders: Folders) -> Callable[[MemoryStore, dict[str, Any], str | None], CallResult]:
@@ -146,7 +140,7 @@ def _call_of(operation: Operation, folders: Folders) -> Call:
         return partial(_back_up, folders)
     if operation.owner is ModelService and "model" in inspect.signature(operation.method).parameters:
         return partial(_on_model, name)
-    owner = _OWNERS[operation.owner]
+    owner = _OWNERS[operation.owner][1]
     return lambda store, arguments: getattr(owner(store), name)(**arguments)
 
 

@@ -53,14 +53,7 @@ class AnswerCut(Exception):
 class Guard:
     """The outermost ASGI application of a server."""
 
-    def __init__(
-        self,
-        app: App,
-        config: ServerConfig,
-        metrics: Metrics,
-        *,
-        probes: Mapping[str, App],
-    ) -> None:
+    def __init__(self, app: App, config: ServerConfig, metrics: Metrics, *, probes: Mapping[str, App]) -> None:
         """`probes` answer by path, to anybody from any host name: they hold no content."""
         self.app, self.metrics, self.probes = app, metrics, probes
         self.body_max = config.body_max
@@ -158,11 +151,6 @@ def _template(routes: Sequence[BaseRoute], scope: dict[str, Any]) -> str:
 
 class _GuardedRequest:
     """A request and its answer."""
-
-    __slots__ = (
-        "_began", "_complete", "_guard", "_has_hung_up", "_receive", "_send", "_size", "_status", "_task",
-        "body_max", "can_stop", "scope",
-    )  # fmt: skip
 
     def __init__(self, guard: Guard, scope: Any, receive: Receive, send: Send) -> None:
         self._guard, self.scope, self._receive, self._send = guard, scope, receive, send

@@ -49,7 +49,6 @@ class Metrics:
         self._mutex = fork_guard.lock()
         self._watched: list[Gauges] = []
         self._registry.register(_Gauges(self._watched))
-        self._answers: dict[tuple[str, str, int], tuple[Any, Any]] = {}
 
     def gauge(self, name: str, means: str, read: Callable[[], float]) -> None:
         """Add a gauge that is read when metrics are collected."""
@@ -57,13 +56,8 @@ class Metrics:
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answer."""
-        key = (method, route, status)
-        if (found := self._answers.get(key)) is None:
-            labels = self._requests.labels(method, route, str(status))
-            found = self._answers[key] = labels, self._seconds.labels(method, route)
-        count, duration = found
-        count.inc()
-        duration.observe(seconds)
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(method, route).observe(seconds)
 
     def text(self) -> bytes:
         """Return all metrics in the text format."""

@@ -27,7 +27,6 @@ from mnemolog.server.http.operation_table import (
     Operation,
 )
 from mnemolog.server.http.problems import PROBLEM_JSON, Problem, status_of_kind
-from mnemolog.server.http.request_examples import EXAMPLES
 from mnemolog.server.http.serialization import Answers, Arguments, ListPage, Parameter, Value
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
@@ -59,6 +58,63 @@ _WORDS: Final = (
     (r"\bFalse\b", "false"),
 )
 """What docstrings say for Python, and how HTTP says it."""
+EXAMPLES: Final[dict[str, Any]] = {
+    "session": "acme/alice/trip",
+    "id": "acme/alice/trip",
+    "agent": "assistant",
+    "checkpoint": "booked",
+    "role": "user",
+    "text": "The train to Porto leaves at nine.",
+    "messages": [{"role": "user", "content": "Which platform?"}, {"role": "assistant", "content": "Platform four."}],
+    "query": "When does the train leave?",
+    "key": "user/city",
+    "value": "Porto",
+    "reason": "resume",
+    "time": "2026-03-16T14:00:00Z",
+    "before": 1200,
+    "position": 1200,
+    "when": "2026-03-16",
+    "receipt": 1210,
+    "name": "booked",
+    "description": "Book the train",
+    "model": "all-MiniLM-L6-v2",
+    "language": "de",
+    "on": True,
+    "node": "6f1c",
+    "actor": "alice",
+    "token": "k3",
+    "erasures": [],
+    "fact": 1204,
+    "distrust": 1230,
+    "maker": "extractor/1",
+    "record.text": "The train to Porto leaves at nine.",
+    "record.key": "message-17",
+    "record_many.session": "acme/alice/trip",
+    "assert_fact.valid_from": "2026-03",
+    "assert_fact.because": [1201],
+    "retract_fact.reason": "misheard",
+    "distrust.positions": [1201],
+    "distrust.reason": "a forged page",
+    "facts.pattern": "user/*",
+    "recall.k": 5,
+    "recall.scope": "acme/alice",
+    "context.tokens": 1500,
+    "context.scope": "acme/alice",
+    "find.text": "leaves at nine",
+    "forget.session": ["acme/alice/trip"],
+    "forget.dry_run": True,
+    "start_session.scope": "acme/alice",
+    "start_session.title": "A trip to Porto",
+    "switch.to": "acme/alice/trip",
+    "session.branch.at": "booked",
+    "session.rewind.turns": 2,
+    "session.note.text": "Alice wants a seat by the window.",
+    "session.update_task.step": 2,
+    "audit.judge.good": [1201],
+    "admin.create_token.verbs": ["read", "record"],
+    "admin.create_token.scopes": ["acme/alice"],
+}
+"""Arguments of examples: by the name of a required one, or by operation and name of one that its example has."""
 
 
 class _Described:

@@ -378,13 +378,10 @@ def _answer_type(hint: Any) -> Any:
 
 def answer_of(result: Any, kind: Any, more: int | None = None) -> Any:
     """Return a result as a value that msgspec writes."""
+    for known in (Session, SessionAt, Ticket):
+        if isinstance(result, known):
+            return msgspec.convert(result, _RESULT_TYPES[known], from_attributes=True)
     match result:
-        case Session():
-            return SessionFound(id=result.id, title=result.title, agent=result.agent, scope=result.scope)
-        case SessionAt():
-            return SessionThen(id=result.id, position=result.position, ended=result.ended)
-        case Ticket():
-            return Prefetch(stamp=result.stamp, done=result.done, reason=result.reason, error=result.error)
         case PrefetchResult(ticket=ticket):
             made = None if ticket is None else answer_of(ticket, Prefetch)
             return Prefetched(recall=result.recall, reason=result.reason, error=result.error, prefetch=made)

@@ -198,20 +198,6 @@ def test_tries_to_log_in_are_limited(serve, store):
     assert log_in() == 429
 
 
-def test_a_body_without_a_token_is_limited_to_16_kib(serve, store, token):
-    """Before a token was seen, so that bodies of strangers take no memory."""
-    server = serve(login="/login", public=("/login",), cookie="mnemolog_token")
-    secret = token("alice")["authorization"].removeprefix("Bearer ")
-
-    def post(size, **headers):
-        return server("POST", f"{HOST}/login", content=b"x" * size, headers=headers)
-
-    assert post(16 * 1024).status_code == 401
-    refused = post(16 * 1024 + 1)
-    assert (refused.status_code, refused.json()["title"]) == (413, "LimitExceeded")
-    assert post(100_000, cookie=f"mnemolog_token={secret}").status_code != 413
-
-
 def test_a_token_for_one_scope_works_within_it(serve, store, token):
     """Without naming it; new sessions and agents are named below it."""
     server, alice = serve(), token(scopes=[ALICE])

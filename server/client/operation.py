@@ -10,14 +10,19 @@ from datetime import date, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from types import NoneType
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from typing import Any, BinaryIO, Final, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
+import httpx2
 import msgspec
 
+from mnemolog.audit.results import LogExport
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encoding import to_json
-from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.errors import InvalidInput, LogUnreachable, StoreError
+from mnemolog.domain.events import EVENT_TYPES, Event, ForeignEvent, Forgotten, RecordedEvent
+from mnemolog.domain.export import ExportHeader, ExportTrailer
+from mnemolog.domain.export import decoded as export_line
 from mnemolog.domain.facts import parse_valid_time
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import INTEGER_MAX, checked_json
@@ -25,15 +30,26 @@ from mnemolog.domain.moments import Time, parse_time, position_at
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import SessionHandle, session_id_of
 from mnemolog.projections.read_models import Turn
-from mnemolog.results import Checkpoint
+from mnemolog.projections.recall.answer import Recall
+from mnemolog.results import Checkpoint, SwitchPreview
 from mnemolog.server.client.connection import Call
 from mnemolog.server.http.operation_table import LEFT_OUT_ARGUMENTS, Operation
-from mnemolog.server.http.serialization import WAITS, answer_types, is_paged, parameters, takes_long
+from mnemolog.server.http.serialization import (
+    WAITS,
+    LogEvent,
+    Prefetched,
+    answer_types,
+    is_paged,
+    parameters,
+    takes_long,
+)
 
 KEY_BYTES: Final = 16
 _WITH_EVENTS: Final = frozenset({"events", "preview_switch", "audit.timeline", "audit.event"})
 """Operations whose answers hold events."""
 _JSON_VALUES: Final = frozenset({"value", "metadata", "tool_calls"})
+_STAND_INS: Final[tuple[type[Event], ...]] = (ForeignEvent, Forgotten)
+"""Events that are shown in the place of one that cannot be, those with the most fields first."""
 
 
 class ClientOperation:
@@ -80,6 +96,21 @@ class ClientOperation:
             lasts_s=sum(given[name] for name in WAITS if isinstance(given.get(name), int | float)),
             takes_long=self.takes_long,
         )
+
+    def result(self, body: bytes) -> Any:
+        """Return what an answer holds. Raises `StoreError` for one that is not of this version of the API."""
+        failure: msgspec.MsgspecError | None = None
+        for decoder in self.decoders:
+            try:
+                found = decoder.decode(body)
+            except msgspec.MsgspecError as error:
+                failure = error
+            else:
+                return _patched(found, msgspec.json.decode(body)) if self.has_events else _with_times(found)
+        if failure is None:
+            return None
+        why = f"the answer to {self.operation.name} is not of this version of the API: {failure}"
+        raise StoreError(why) from failure
 
     def _is_sent(self, name: str, value: Any) -> bool:
         if name in self._sent:
@@ -189,3 +220,77 @@ def _from_text(kind: Any, text: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, Path):
         return Path(text)
     raise NotImplementedError(kind)
+
+
+def _with_times(answer: Any) -> Any:
+    """Return an answer with the times among the filters of a recall as such: JSON has them as text."""
+    match answer:
+        case Recall(filters=filters):
+            times = {name: msgspec.convert(filters[name], datetime) for name in ("since", "until") if name in filters}
+            return msgspec.structs.replace(answer, filters=filters | times) if times else answer
+        case Prefetched(recall=Recall()):
+            return msgspec.structs.replace(answer, recall=_with_times(answer.recall))
+    return answer
+
+
+def _patched(value: Any, raw: Any) -> Any:
+    """Return an answer with its events decoded by their topics: their types are not known before."""
+    match value:
+        case list() | tuple():
+            return type(value)(_patched(item, of) for item, of in zip(value, raw, strict=True))
+        case LogEvent():
+            return RecordedEvent(
+                position=value.position,
+                stream=value.stream,
+                version=value.version,
+                recorded_at=value.recorded_at,
+                key=value.key,
+                event=_event(value.topic, raw["event"]),
+            )
+        case SwitchPreview():
+            return msgspec.structs.replace(value, events=_patched(value.events, raw["events"]))
+        case msgspec.Struct() if hasattr(value, "items"):
+            return msgspec.structs.replace(value, items=_patched(value.items, raw["items"]))
+        case msgspec.Struct() if raw.get("event") is not None:
+            return msgspec.structs.replace(value, event=_event(raw["topic"], raw["event"]))
+    return value
+
+
+def _event(topic: str, fields: dict[str, Any]) -> Event:
+    kind = next(kind for kind in _STAND_INS if _fits(kind, fields)) if "was" in fields else EVENT_TYPES[topic]
+    return msgspec.convert(fields, kind)
+
+
+def _fits(kind: type[Event], fields: dict[str, Any]) -> bool:
+    return all(not item.required or item.encode_name in fields for item in msgspec.structs.fields(kind))
+
+
+def exported_into(response: httpx2.Response, *, file: BinaryIO, url: str) -> LogExport:
+    """Write an export as it arrives. Raises `LogUnreachable` for one that breaks off: it is not complete."""
+    written, first, last = 0, b"", b""
+    for line in _lines(response.iter_bytes()):
+        written += file.write(line)
+        first, last = first or line, line
+    try:
+        header, trailer = export_line(first), export_line(last)
+    except InvalidInput as error:
+        raise _broken_off(url) from error
+    if not isinstance(header, ExportHeader) or not isinstance(trailer, ExportTrailer):
+        raise _broken_off(url)
+    head = Head(position=Position(trailer.position), digest=trailer.digest)
+    return LogExport(
+        log_id=header.log_id, after=Position(header.after), events=trailer.events, head=head, bytes=written
+    )
+
+
+def _broken_off(url: str) -> LogUnreachable:
+    return LogUnreachable(f"{url} did not send the end of the export: what was written is not complete")
+
+
+def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from (line + b"\n" for line in lines)
+    if rest:
+        yield rest
