@@ -23,7 +23,7 @@ from mnemolog.server.console.routes import Console
 from mnemolog.server.http.access import Caller, local_caller
 from mnemolog.server.http.authentication import Callers
 from mnemolog.server.http.config import ServerConfig
-from mnemolog.server.http.metrics import Metrics
+from mnemolog.server.http.monitoring import Metrics
 
 
 class Browser:

@@ -78,7 +78,7 @@ def effects(visible: VisibleEvents, projections: ProjectionSet, clock: Clock, po
         receipts = dict(reversed(shown.receipts_of(connection, [at, *(fact.position for fact in facts)])))
         branches = session_pages.branches(connection, turn.session)
     found = [
-        _shown_in(item, item.event, receipts[item.position], at)
+        shown_in(item, item.event, fact=None if receipts[item.position] == at else receipts[item.position])
         for item in log.read_at(sorted(receipts))
         if isinstance(item.event, RecallServed | ContextServed)
     ]
@@ -101,7 +101,8 @@ def effects(visible: VisibleEvents, projections: ProjectionSet, clock: Clock, po
     )
 
 
-def _shown_in(recorded: RecordedEvent, event: RecallServed | ContextServed, what: Position, turn: Position) -> ShownIn:
+def shown_in(recorded: RecordedEvent, event: RecallServed | ContextServed, *, fact: Position | None = None) -> ShownIn:
+    """Return the answer whose receipt an event is. `fact` is what it showed in place of a turn."""
     recall = recall_of(event)
     return ShownIn(
         position=recorded.position,
@@ -110,7 +111,7 @@ def _shown_in(recorded: RecordedEvent, event: RecallServed | ContextServed, what
         query=recall.query,
         session=recall.session if isinstance(event, RecallServed) or event.of is None else event.of,
         actor=event.actor,
-        fact=None if what == turn else what,
+        fact=fact,
     )
 
 

@@ -17,8 +17,8 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.operations.known_backups import backup_witnesses
 from mnemolog.projections.health.witnesses import witnesses_of
-from mnemolog.server.console.event_search import EventFilter, EventLine, newest_events
 from mnemolog.server.console.jobs import jobs_of
+from mnemolog.server.console.live_page import EventFilter, EventLine, newest_events
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, page
 from mnemolog.server.console.parameters import position, text

@@ -9,19 +9,17 @@ from typing import Any, ClassVar, Final
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
-from mnemolog.adapters.support.store_access import events_of, known_async_session, read
+from mnemolog.adapters.support.store_access import known_async_session, read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.display import counted
-from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.domain.session import session_of
 from mnemolog.projections.context.answer import BlockKind, Context, LeftOut, WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
 from mnemolog.server.console.moment import AsOf, recorded_at
 from mnemolog.server.console.page import page
 from mnemolog.server.console.parameters import decimal, text, whole
-from mnemolog.server.console.rendering import excerpt
+from mnemolog.server.console.receipts_page import answered_turn
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
@@ -76,7 +74,9 @@ async def context(request: Request, caller: Caller, at: AsOf) -> ContextPage:
         return ContextPage()
     found = await _context(store, query, as_of=at.when)
     shown = found.left_out[:LEFT_OUT_MAX]
-    time, left_out = await read(store, lambda blocking: (recorded_at(blocking, found.head), _left_out(blocking, shown)))
+    time, left_out = await read(
+        store, lambda of: (recorded_at(of, found.head), tuple(_shown(of, item) for item in shown))
+    )
     return ContextPage(
         context=found,
         at=time,
@@ -99,16 +99,11 @@ async def _context(store: AsyncMemoryStore, query: QueryParams, *, as_of: Positi
     return await (await known_async_session(store, session)).context(question, budget, scope=scope or None, **how)
 
 
-def _left_out(store: MemoryStore, items: tuple[LeftOut, ...]) -> tuple[ShownLeftOut, ...]:
-    return tuple(_shown(store, item) for item in items)
-
-
 def _shown(store: MemoryStore, item: LeftOut) -> ShownLeftOut:
-    recorded = None if item.position is None else events_of(store).event_at(item.position)
-    if recorded is None or not isinstance(turn := recorded.event, TurnRecorded):
+    turn = None if item.position is None else answered_turn(store, item.position)
+    if turn is None or turn.forgotten:
         return ShownLeftOut(item=item, text=item.name)
-    session = session_of(recorded.stream) or ""
-    return ShownLeftOut(item=item, who=turn.speaker or turn.role, text=excerpt(turn.text), session=session)
+    return ShownLeftOut(item=item, who=turn.who, text=turn.text, session=turn.session or "")
 
 
 def _summary(found: Context) -> Iterator[str]:

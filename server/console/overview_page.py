@@ -21,8 +21,8 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.recall.receipts import recall_of
 from mnemolog.projections.sql.session_pages import Group
-from mnemolog.server.console.event_search import EventFilter, EventLine, newest_events
 from mnemolog.server.console.health_page import Part, parts_of
+from mnemolog.server.console.live_page import EventFilter, EventLine, newest_events
 from mnemolog.server.console.moment import AsOf, Visit
 from mnemolog.server.console.page import limited, page, wants_json
 from mnemolog.server.console.receipts_page import AnsweredTurn, Receipt, ReceiptFilter, answered_turn, newest_receipts

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec.structs import replace
 from starlette.datastructures import QueryParams
@@ -151,10 +151,11 @@ def _options(query: QueryParams) -> dict[str, Any]:
 
 
 def _page(store: MemoryStore, question: str, here: Recall, there: Recall | None) -> RecallPage:
+    language = events_of(store).fold(LANGUAGE_STREAM, evolve_language).state or DEFAULT_LANGUAGE
     return RecallPage(
         head=here.head,
         at=recorded_at(store, here.head),
-        hits=tuple(_shown(here, _query_stems(store, question))),
+        hits=tuple(_shown(here, frozenset(terms_of(question, language)), language)),
         searched=_searched(here),
         legs=tuple(_legs(here)),
         compared=None if there is None else _compared(here, there, at=recorded_at(store, there.head)),
@@ -192,38 +193,27 @@ def _places(answer: Recall) -> dict[Position, int]:
     return {hit.position: place for place, hit in enumerate(answer.hits, 1)}
 
 
-class QueryStems(NamedTuple):
-    """The words of a question without their endings, in the language of the text index."""
-
-    stems: frozenset[str]
-    language: str
-
-    def pieces(self, text: str) -> Iterator[Piece]:
-        """Yield a text in pieces: words of the question, and what is between them."""
-        start = 0
-        for word in WORD.finditer(text):
-            if not self.stems.isdisjoint(stems_of(word[0], self.language)):
-                if word.start() > start:
-                    yield Piece(text=text[start : word.start()], matches=False)
-                yield Piece(text=word[0], matches=True)
-                start = word.end()
-        if start < len(text):
-            yield Piece(text=text[start:], matches=False)
+def _pieces(text: str, stems: frozenset[str], language: str) -> Iterator[Piece]:
+    """Yield a text in pieces: words of the question, and what is between them."""
+    start = 0
+    for word in WORD.finditer(text):
+        if not stems.isdisjoint(stems_of(word[0], language)):
+            if word.start() > start:
+                yield Piece(text=text[start : word.start()], matches=False)
+            yield Piece(text=word[0], matches=True)
+            start = word.end()
+    if start < len(text):
+        yield Piece(text=text[start:], matches=False)
 
 
-def _query_stems(store: MemoryStore, query: str) -> QueryStems:
-    language = events_of(store).fold(LANGUAGE_STREAM, evolve_language).state or DEFAULT_LANGUAGE
-    return QueryStems(frozenset(terms_of(query, language)), language)
-
-
-def _shown(answer: Recall, words: QueryStems) -> Iterator[ShownHit]:
+def _shown(answer: Recall, stems: frozenset[str], language: str) -> Iterator[ShownHit]:
     drawn = [abs(part) for hit in answer.hits for name, part in hit.score_parts.items() if name != _START]
     largest = max(drawn, default=0.0) or 1.0
     for place, hit in enumerate(answer.hits, 1):
         yield ShownHit(
             place=place,
             hit=hit,
-            passage=tuple(words.pieces(hit.passage.text)),
+            passage=tuple(_pieces(hit.passage.text, stems, language)),
             score=sum(hit.score_parts.values()) if hit.score_parts else None,
             parts=tuple(
                 ScorePart(

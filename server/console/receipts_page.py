@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from functools import partial
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
+from msgspec.structs import asdict
 from starlette.requests import Request
 
 from mnemolog.adapters.support.store_access import events_of, read, visible_of, with_pools
+from mnemolog.audit.effects import ShownIn, shown_in
 from mnemolog.audit.receipt_audit import NO_ANSWER, AuditedReceipt, Verdict
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RECALLS_STREAM, ContextServed, RecallServed, RecordedEvent, TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position, Version
@@ -34,13 +34,9 @@ LOOKED_MAX: Final = 5_000
 """Receipts that one search reads. Where a filter leaves few, the next search continues there."""
 
 
-class Receipt(Result, frozen=True, kw_only=True):
+class Receipt(ShownIn, frozen=True, kw_only=True):
     """A question that left a receipt, and what was shown for it."""
 
-    position: Position
-    served_at: datetime
-    kind: Literal["recall", "context"]
-    query: str
     head: Position
     """The position that its answer refers to."""
     turns: tuple[Position, ...]
@@ -48,24 +44,17 @@ class Receipt(Result, frozen=True, kw_only=True):
     tokens: int | None
     """Of the text of a context."""
     scopes: tuple[str, ...]
-    session: str | None
-    actor: str
 
     @classmethod
     def of(cls, recorded: RecordedEvent, served: RecallServed | ContextServed) -> Receipt:
         """Return the receipt that an event is."""
-        recall, is_context = recall_of(served), isinstance(served, ContextServed)
+        recall, context = recall_of(served), served if isinstance(served, ContextServed) else None
         return cls(
-            position=recorded.position,
-            served_at=to_datetime(recorded.recorded_at),
-            kind="context" if is_context else "recall",
-            query=recall.query,
+            **asdict(shown_in(recorded, served)),
             head=Position(recall.head),
-            turns=tuple(map(Position, served.turns if isinstance(served, ContextServed) else recall.hits)),
-            tokens=served.tokens if isinstance(served, ContextServed) else None,
+            turns=tuple(map(Position, recall.hits if context is None else context.turns)),
+            tokens=None if context is None else context.tokens,
             scopes=scopes_of(recall),
-            session=(served.of if isinstance(served, ContextServed) else None) or recall.session,
-            actor=served.actor,
         )
 
 
@@ -97,25 +86,27 @@ def newest_receipts(
 ) -> ReceiptsFound:
     """Return the last receipts of `(after, upto]` that match and the caller may see, of at most `LOOKED_MAX`."""
     log, visible, found = events_of(store), visible_of(store), list[Receipt]()
+
+    def add(recorded: RecordedEvent) -> None:
+        event = recorded.event
+        if isinstance(event, RecallServed | ContextServed) and visible.shows_receipt(event):
+            receipt = Receipt.of(recorded, event)
+            found.extend([receipt] if wanted.takes(receipt) else [])
+
     if wanted.turn is not None:
         with store.parts.projections.current_views().database.reading() as connection:
             showing = receipts_of(connection, [wanted.turn])
         places = [position for position, _ in showing if after < position <= upto]
         for recorded in sorted(log.read_at(places), key=lambda item: -item.position):
-            event = recorded.event
-            if isinstance(event, RecallServed | ContextServed) and visible.shows_receipt(event):
-                receipt = Receipt.of(recorded, event)
-                found += [receipt] if wanted.takes(receipt) else []
+            add(recorded)
         return ReceiptsFound(tuple(found[:limit]), found[limit - 1].position if len(found) > limit else None)
     last, least = log.version_at(RECALLS_STREAM, upto), log.version_at(RECALLS_STREAM, after)
     reached, end = upto, max(last - LOOKED_MAX, least)
     while last > end and len(found) < limit:
         first = Version(max(last - PER_PAGE, end))
         for recorded in reversed(next(log.read_stream(RECALLS_STREAM, after=first, upto=upto, batch_max=last - first))):
-            event, reached, last = recorded.event, recorded.position, Version(recorded.version - 1)
-            if isinstance(event, RecallServed | ContextServed) and visible.shows_receipt(event):
-                receipt = Receipt.of(recorded, event)
-                found += [receipt] if wanted.takes(receipt) else []
+            reached, last = recorded.position, Version(recorded.version - 1)
+            add(recorded)
             if len(found) == limit:
                 break
     return ReceiptsFound(tuple(found), reached if last > least else None)

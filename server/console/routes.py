@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 from mnemolog.adapters.support.store_access import boundary_of, read, visible_of, with_pools
 from mnemolog.application.read_audit import reading
@@ -36,7 +36,7 @@ from mnemolog.server.console import (
     sessions_page,
     tokens_page,
 )
-from mnemolog.server.console.assets import send_asset
+from mnemolog.server.console.assets import Assets
 from mnemolog.server.console.moment import VISIT_COOKIE, AsOf, TimeBar, Visit, as_of, time_bar
 from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, redirect, wants_json
 from mnemolog.server.console.parameters import form_of, text
@@ -131,7 +131,7 @@ class Console:
             self._route(THEME, self._theme, "POST"),
             self._route(API_PAGE, self._api),
             self._route(SEARCH, self._search),
-            Route(f"{STATIC}{{name:path}}", send_asset, methods=["GET"]),
+            Mount(STATIC, Assets()),
             self._route("/{path:path}", self._no_page),
         ]
 

@@ -249,7 +249,7 @@ class Authentication:
         is_public = path.startswith(self._public) and b"authorization" not in headers
         if is_public:
             is_login = path == self._login and scope["method"] not in SAFE
-            if (running := scope["state"].get(RUNNING)) is not None:
+            if (running := scope.setdefault("state", {}).get(RUNNING)) is not None:
                 running.body_max = PUBLIC_BODY_MAX
             await self._app(scope, receive, _LogIn(send, self._failures, address) if is_login else send)
         elif is_wrong and (wait_s := self._failures.wait_s(address)):

@@ -94,7 +94,11 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 "backups", f"{why}: pass --backup-keys FOLDER, or --no-keys if you copy the keys yourself"
             )
         for proxy in self.proxies:
-            _check_network(proxy)
+            try:
+                ip_network(proxy)
+            except ValueError as error:
+                why = f"{proxy!r} is neither an IP address nor a network such as 10.0.0.0/8"
+                raise InvalidInput("proxy_address", why) from error
         if bool(self.trust_header) != (self.users is not None) or (self.trust_header and not self.behind_proxy):
             why = "a proxy that authenticates people needs --behind-proxy, --trust-header and --users together"
             raise InvalidInput("trust_header", why)
@@ -155,12 +159,3 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _check_network(text: str) -> None:
-    try:
-        ip_network(text)
-    except ValueError as error:
-        raise InvalidInput(
-            "proxy_address", f"{text!r} is neither an IP address nor a network such as 10.0.0.0/8"
-        ) from error

@@ -17,7 +17,7 @@ from mnemolog.domain import structured_log
 from mnemolog.domain.errors import LimitExceeded
 from mnemolog.server.http.config import ServerConfig, is_loopback, without_port
 from mnemolog.server.http.connections import RUNNING
-from mnemolog.server.http.metrics import Metrics
+from mnemolog.server.http.monitoring import Metrics
 from mnemolog.server.http.problems import STOPPING, problem, send_problem
 
 Receive = Callable[[], Awaitable[Any]]

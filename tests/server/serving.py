@@ -13,10 +13,10 @@ from pathlib import Path
 
 from starlette.responses import PlainTextResponse
 
+from mnemolog.server.application import _Server
 from mnemolog.server.http.connections import Connections
 from mnemolog.server.http.guard import Guard
-from mnemolog.server.http.metrics import Metrics
-from mnemolog.server.http.serving import _Server
+from mnemolog.server.http.monitoring import Metrics
 from tests.support import WAIT_S, wait_until
 
 

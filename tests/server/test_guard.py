@@ -85,11 +85,9 @@ def test_a_foreign_host_is_refused(served):
 
 
 def test_a_body_without_a_token_is_limited_to_16_kib(guarded):
-    """So that bodies of strangers take no memory; with a token it may be larger."""
-    url, _, tokens = guarded
-    cookie = {"cookie": f"mnemolog_token={tokens['ops'].secret}"}
-    for size, headers, status in ((16 * 1024, {}, 401), (16 * 1024 + 1, {}, 413), (100_000, cookie, 401)):
-        assert ask(url, "/login", "POST", content=b"x" * size, headers=headers).status_code == status
+    """So that bodies of strangers take no memory."""
+    for size, status in ((16 * 1024, 401), (16 * 1024 + 1, 413)):
+        assert ask(guarded[0], "/login", "POST", content=b"x" * size).status_code == status
 
 
 OTHER, APP = "https://evil.example.org", "https://app.example.org"

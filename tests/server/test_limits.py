@@ -21,7 +21,7 @@ from mnemolog.server.http.authentication import Callers
 from mnemolog.server.http.config import ServerConfig
 from mnemolog.server.http.connections import Limits
 from mnemolog.server.http.live_events import Followers
-from mnemolog.server.http.metrics import Metrics
+from mnemolog.server.http.monitoring import Metrics
 from tests.server.serving import in_process, server, until
 from tests.support import WAIT_S, wait_until
 
