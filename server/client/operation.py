@@ -26,8 +26,8 @@ from mnemolog.domain.export import decoded as export_line
 from mnemolog.domain.facts import parse_valid_time
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import INTEGER_MAX, checked_json
-from mnemolog.domain.moments import Time, parse_time, position_at
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.moments import Time, parse_time
+from mnemolog.domain.position import Position
 from mnemolog.domain.session import SessionHandle, session_id_of
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
@@ -173,22 +173,14 @@ def _plain(name: str, value: Any) -> Any:
     raise InvalidInput(name, f"a {type(value).__name__} cannot be sent to a server")
 
 
-class _Moments:
-    """Stands for a log in which the position of a time is the time."""
-
-    def head(self) -> Head:
-        """Return the last position that there could be."""
-        return Head(position=Position(INTEGER_MAX), digest="")
-
-    def position_at(self, time: Micros) -> Position:
-        """Return the time."""
-        return Position(time)
-
-
 def _moment(name: str, value: Time, *, takes_positions: bool) -> str:
     """Return a time as it travels: in UTC, because the server may be in another time zone. Raises `InvalidInput`."""
-    time = Micros(position_at(name, value, _Moments())) if takes_positions else parse_time(name, value)
-    return to_datetime(time).isoformat()
+    try:
+        return to_datetime(parse_time(name, value)).isoformat()
+    except InvalidInput:
+        if takes_positions and isinstance(value, str):
+            return value  # The server refuses it, and says that it also takes positions.
+        raise
 
 
 def _segment(name: str, value: Any) -> str:

@@ -88,18 +88,3 @@ def said_on(page, address):
     """The text of a page."""
     page.goto(address)
     return page.get_by_role("main").inner_text()
-
-
-def test_the_colours_are_chosen_and_kept(visit, reading):
-    """Auto, light or dark, on every page, whatever the machine prefers."""
-    page = visit(reading, color_scheme="light").open("/")
-    paper = "() => getComputedStyle(document.body.parentElement).backgroundColor"
-    light = page.evaluate(paper)
-    for _ in range(3):
-        page.get_by_role("button", name="Colours").click()
-        if page.evaluate(paper) != light:
-            break
-    dark = page.evaluate(paper)
-    assert dark != light
-    go(page, "Health")
-    assert page.evaluate(paper) == dark

@@ -6,7 +6,7 @@ from datetime import date
 
 from examples import five_weeks
 from mnemolog import MemoryStore
-from tests.browser import long_memory, screenshots
+from tests.browser import long_memory
 
 
 def test_the_sample_memory_answers_differently_as_of_an_earlier_day(tmp_path):
@@ -20,10 +20,3 @@ def test_the_sample_memory_answers_differently_as_of_an_earlier_day(tmp_path):
         times = [store.status().created_at, *(moment.at for moment in store.audit.timeline())]
         assert (times[0].date(), times[-1].date()) == (date(2026, 3, 2), date(2026, 4, 9))
         assert times == sorted(times)
-
-
-def test_the_pictures_of_the_documentation_are_small():
-    """Under 200 kB each."""
-    for name in screenshots.IN_DOCS:
-        size = (screenshots.DOCS / f"console-{name}.png").stat().st_size
-        assert 10_000 < size < 200_000

@@ -158,7 +158,9 @@ def test_pages_of_an_allowed_origin_may_use_the_server_without_cookies(served):
     allowed = preflight(url, "/v1/sessions/trip")
     assert allowed.status_code == 200
     assert "PUT" in allowed.headers["access-control-allow-methods"]
-    assert "idempotency-key" in allowed.headers["access-control-allow-headers"]
+    for name in ("authorization", "idempotency-key", "if-none-match", "last-event-id", "mnemolog-scope"):
+        assert name in allowed.headers["access-control-allow-headers"].lower()
+    assert "ETag" in ask(url, headers={"origin": APP}).headers["access-control-expose-headers"]
     too_large = {"origin": APP, "content-type": "application/json"}
     for answer in (
         allowed,

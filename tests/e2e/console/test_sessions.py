@@ -13,7 +13,6 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.projections.sql import queries
 from mnemolog.server.console import moment as moments
-from mnemolog.server.console.live_page import EVENTS_MAX
 from mnemolog.server.console.session_page import TURNS_MAX
 from mnemolog.server.console.sessions_page import ROWS_MAX
 from tests.console import console_app
@@ -132,16 +131,6 @@ def test_the_live_page_has_the_newest_events_without_a_script(reader):
         assert [item["position"] for item in shown["events"]] == list(positions), query
         assert shown["tail"] == tail
     assert reader.get("/live?session=unknown").status_code == 404
-
-
-def test_the_live_page_is_no_longer_than_a_hundred_events(browse):
-    """Also of a log with more."""
-    turns = [{"role": "user", "text": f"turn {number}"} for number in range(1_200)]
-    console = browse(lambda store: store.session("a").record_many(turns))
-    shown = console.json("/live")
-    assert [item["position"] for item in shown["events"]] == list(range(1_201, 1_201 - EVENTS_MAX, -1))
-    started = console.json("/live?topic=session.started.v1")
-    assert ([item["position"] for item in started["events"]], started["complete"]) == ([1], True)
 
 
 # The list of sessions

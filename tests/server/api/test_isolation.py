@@ -24,6 +24,7 @@ from mnemolog.server.http.operation_table import OPERATIONS
 from mnemolog.server.http.serialization import parameters
 from tests.server.api.conftest import Time
 from tests.server.api.examples import EXAMPLES, TRIP, TRIP_ID
+from tests.server.api.test_tail import following
 from tests.support import FakeClock
 
 SENTINEL = "heliotrope"
@@ -268,39 +269,14 @@ def test_a_follower_sees_only_events_of_its_scopes(tmp_path):
 
     async def follow():
         async with Tenants(tmp_path / "memory", ghost="ghost", **about) as tenants:
-            head, sent, done = tenants.store.head().position, bytearray(), asyncio.Event()
-            last = 0
-
-            async def receive():
-                await done.wait()
-                return {"type": "http.disconnect"}
-
-            async def send(message):
-                nonlocal last
-                sent.extend(message.get("body", b""))
-                ids = re.findall(rb"id: (\d+)", bytes(sent))
-                last = int(ids[-1]) if ids else 0
-                if b"mine" in sent:
-                    done.set()
-
-            scope = {
-                "type": "http",
-                "method": "GET",
-                "path": "/v1/tail",
-                "raw_path": b"/v1/tail",
-                "query_string": b"after=0",
-                "scheme": "http",
-                "client": ("127.0.0.1", 1),
-                "headers": [(b"authorization", f"Bearer {tenants.secret}".encode())],
-            }
-            task = asyncio.create_task(tenants.app(scope, receive, send))
-            await asyncio.to_thread(tenants.store.record, "ghost", "user", f"{SENTINEL} again")
-            await asyncio.to_thread(tenants.store.record, "acme/ada/trip", "user", "this is mine")
-            await asyncio.wait_for(done.wait(), 30)
-            await asyncio.wait_for(task, 30)
-            assert last > head
-            assert SENTINEL.encode() not in sent
-            assert b"verbena" in sent
+            sent = b"authorization", f"Bearer {tenants.secret}".encode()
+            async with following(tenants, "after=0", headers=[sent]) as followed:
+                await asyncio.to_thread(tenants.store.record, "ghost", "user", f"{SENTINEL} again")
+                mine = await asyncio.to_thread(tenants.store.record, "acme/ada/trip", "user", "this is mine")
+                text = repr(await followed.upto(mine.position))
+            assert SENTINEL not in text
+            assert "verbena" in text
+            assert "this is mine" in text
 
     asyncio.run(follow())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 
-import msgspec
 import pytest
 
 from mnemolog import MemoryStore
@@ -13,11 +12,9 @@ from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.server.http.operation_table import LEFT_OUT, OPERATIONS
-from mnemolog.server.http.serialization import Answers, Arguments, parameters
 from mnemolog.session import Session
 
 SURFACE = (MemoryStore, Session, AuditService, ModelService, AdminService, Quarantine)
-EACH = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 
 
 @pytest.mark.parametrize("kind", SURFACE)
@@ -39,15 +36,3 @@ def test_no_route_and_no_name_is_given_twice():
     ]
     assert len(set(routes)) == len(routes)
     assert len({item.name for item in OPERATIONS}) == len(OPERATIONS)
-
-
-@EACH
-def test_arguments_and_answers_of_each_operation_have_a_schema(operation):
-    """They are types that msgspec can read, write and describe."""
-    arguments, answers = Arguments(operation), Answers(operation)
-    assert {item.name for item in parameters(operation) if item.in_path} == {
-        part[1:-1] for part in operation.path.split("/") if part.startswith("{")
-    }
-    for kind in (arguments.struct, *answers.types):
-        msgspec.json.Decoder(kind)
-        msgspec.json.schema(kind)

@@ -66,7 +66,7 @@ class Followed:
 
 
 @asynccontextmanager
-async def following(server, query: str = "", *, last: int | None = None):
+async def following(server, query: str = "", *, headers=()):
     """Follow the log of a server, as one caller over one connection."""
     hung_up, followed = asyncio.Event(), Followed()
 
@@ -74,13 +74,14 @@ async def following(server, query: str = "", *, last: int | None = None):
         await hung_up.wait()
         return {"type": "http.disconnect"}
 
-    headers = [] if last is None else [(b"last-event-id", str(last).encode())]
     scope = {
         "type": "http",
         "method": "GET",
         "path": "/v1/tail",
         "raw_path": b"/v1/tail",
         "query_string": query.encode(),
+        "scheme": "http",
+        "client": ("127.0.0.1", 1),
         "headers": headers,
     }
     task = asyncio.create_task(server.app(scope, receive, followed.take))
@@ -104,7 +105,7 @@ def test_a_follower_resumes_after_the_last_event_that_it_has_seen(server, store)
     head = store.head().position
 
     async def follow():
-        async with following(server, "after=0", last=3) as followed:
+        async with following(server, "after=0", headers=[(b"last-event-id", b"3")]) as followed:
             assert positions(await followed.events(head - 3)) == list(range(4, head + 1))
             await asyncio.to_thread(store.record, TRIP_ID, "user", "and now")
             assert (await followed.event())["id"] == head + 1
