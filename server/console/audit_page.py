@@ -37,13 +37,6 @@ class ShownWitness(Result, frozen=True, kw_only=True):
     agrees: bool
 
 
-class ActorCount(Result, frozen=True, kw_only=True):
-    """How much one actor did, among the events that were looked through."""
-
-    actor: str
-    events: int
-
-
 class AuditPage(Result, frozen=True, kw_only=True):
     """The audit."""
 
@@ -62,8 +55,8 @@ class AuditPage(Result, frozen=True, kw_only=True):
     looked_to: Position
     older: int | None
     """Give this as `before` for the next page; None if there is none."""
-    actors: tuple[ActorCount, ...]
-    """Who acted in the events that were looked through. Empty where no actor was recorded."""
+    actors: dict[str, int]
+    """How much each actor did in the events that were looked through. Empty where none was recorded."""
 
 
 @page("/audit", title="Audit", template="audit.html")
@@ -85,7 +78,7 @@ async def audit(request: Request, caller: Caller, at: AsOf) -> AuditPage:
             looked_from=found.after,
             looked_to=last,
             older=found.after + 1 if found.after else None,
-            actors=tuple(ActorCount(actor=name, events=events) for name, events in sorted(found.actors.items())),
+            actors=dict(sorted(found.actors.items())),
         )
 
     return await read(caller.store, look)

@@ -139,8 +139,11 @@ class TimeBar(Result, frozen=True, kw_only=True):
     @property
     def steps(self) -> list[tuple[str, str, str]]:
         """The steps of the slider: each moment for the URL, and its time and its position in words."""
-        ends = ((item.at, moment(item.until, exact=True), _in_words(item.position)) for item in self.buckets)
-        return [("0", "before the first event", ""), *ends]
+        found = [("0", "before the first event", "")]
+        for item in self.buckets:
+            place = "" if item.position is None else f"position {item.position:,}"
+            found.append((item.at, moment(item.until, exact=True), place))
+        return found
 
 
 class _WholeLog:
@@ -276,10 +279,6 @@ def _ends(first: Micros, last: Micros) -> list[Micros]:
 
 def _differences(counts: Sequence[int]) -> list[int]:
     return [count - before for count, before in zip(counts, [0, *counts], strict=False)]
-
-
-def _in_words(position: Position | None) -> str:
-    return "" if position is None else f"position {position:,}"
 
 
 def _url_time(time: Micros) -> str:

@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, quote, unquote
 import msgspec
 from starlette.requests import cookie_parser
 from starlette.responses import Response
+from starlette.types import ASGIApp, Send
 
 from mnemolog.adapters.support.store_access import clock_of, tokens_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
@@ -54,7 +55,6 @@ BEARER: Final = b"bearer "
 CHALLENGE: Final = b'Bearer realm="mnemolog"'
 SAFE: Final = frozenset(("GET", "HEAD"))
 
-App = Callable[[Any, Any, Any], Awaitable[None]]
 Known = tuple[TokensState, datetime]
 
 
@@ -179,7 +179,7 @@ class Authentication:
 
     def __init__(
         self,
-        app: App,
+        app: ASGIApp,
         callers: Callers,
         store: AsyncMemoryStore,
         *,
@@ -214,7 +214,7 @@ class Authentication:
                 await self._let_in_or_refuse(scope, headers, receive, send, is_wrong=given is not None)
                 return
             if caller.scopes:
-                send = _DelayedRefusals(send, began, self._time, self._sleep)
+                send = self._delaying(send, began)
             if (wanted := _wanted_scopes(scope, headers)) is not None:
                 caller = await self._callers.within(caller, wanted)
         except RequestRefused as error:
@@ -242,6 +242,30 @@ class Authentication:
             return sent[len(BEARER) :].strip().decode("latin-1") if sent[: len(BEARER)].lower() == BEARER else ""
         return _cookie_in(headers, self._cookie) if self._cookie else None
 
+    def _delaying(self, send: Send, began: float) -> Send:
+        """Return what sends refusals at a fixed time after the request came, or a multiple of it."""
+
+        async def delayed(message: Any) -> None:
+            if message["type"] == "http.response.start" and 400 <= message["status"] < 500:
+                await self._sleep(until_refusal_s(began, self._time()))
+            await send(message)
+
+        return delayed
+
+    def _counting(self, send: Send, address: str) -> Send:
+        """Return what sends the answer to a login. Each with an invalid token counts; too many lead to 429."""
+        is_refused = False
+
+        async def counted(message: Any) -> None:
+            nonlocal is_refused
+            if message.get("status") == 401 and (wait_s := self._failures.wait_s(address)):
+                is_refused = True
+                await _send_wait(send, wait_s)
+            elif not is_refused:
+                await send(message)
+
+        return counted
+
     async def _let_in_or_refuse(
         self, scope: Any, headers: dict[bytes, bytes], receive: Any, send: Any, *, is_wrong: bool
     ) -> None:
@@ -251,7 +275,7 @@ class Authentication:
             is_login = path == self._login and scope["method"] not in SAFE
             if (running := scope.setdefault("state", {}).get(RUNNING)) is not None:
                 running.body_max = PUBLIC_BODY_MAX
-            await self._app(scope, receive, _LogIn(send, self._failures, address) if is_login else send)
+            await self._app(scope, receive, self._counting(send, address) if is_login else send)
         elif is_wrong and (wait_s := self._failures.wait_s(address)):
             await _send_wait(send, wait_s)
         elif self._login and not is_program(path) and b"text/html" in headers.get(b"accept", b""):
@@ -273,38 +297,6 @@ class Authentication:
 def until_refusal_s(began: float, now: float) -> float:
     """Return how long to wait before a refusal is sent, in seconds, so that the work before it cannot be timed."""
     return REFUSED_S - (now - began) % REFUSED_S
-
-
-class _LogIn:
-    """Sends the answer to a login. Each with an invalid token counts; too many are answered with 429."""
-
-    def __init__(self, send: Any, failures: RequestBuckets, address: str) -> None:
-        self._send, self._failures, self._address = send, failures, address
-        self._is_refused = False
-
-    async def __call__(self, message: Any) -> None:
-        """Send a message."""
-        is_wrong = message.get("status") == 401
-        if is_wrong and (wait_s := self._failures.wait_s(self._address)):
-            self._is_refused = True
-            await _send_wait(self._send, wait_s)
-        elif not self._is_refused:
-            await self._send(message)
-
-
-class _DelayedRefusals:
-    """Sends refusals at a fixed time after the request came, or a multiple of it: their work cannot be timed."""
-
-    def __init__(
-        self, send: Any, began: float, time: Callable[[], float], sleep: Callable[[float], Awaitable[None]]
-    ) -> None:
-        self._send, self._began, self._time, self._sleep = send, began, time, sleep
-
-    async def __call__(self, message: Any) -> None:
-        """Send a message."""
-        if message["type"] == "http.response.start" and 400 <= message["status"] < 500:
-            await self._sleep(until_refusal_s(self._began, self._time()))
-        await self._send(message)
 
 
 async def _send_wait(send: Any, wait_s: int) -> None:

@@ -6,12 +6,13 @@ Nothing of a request is logged but its method, the template of its route, and th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from time import perf_counter
 from typing import Any, Final
 
 from starlette.routing import BaseRoute, Match, Mount
+from starlette.types import ASGIApp, Receive, Send
 
 from mnemolog.domain import structured_log
 from mnemolog.domain.errors import LimitExceeded
@@ -19,10 +20,6 @@ from mnemolog.server.http.config import ServerConfig, is_loopback, without_port
 from mnemolog.server.http.connections import RUNNING
 from mnemolog.server.http.monitoring import Metrics
 from mnemolog.server.http.problems import STOPPING, problem, send_problem
-
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
-App = Callable[[Any, Receive, Send], Awaitable[None]]
 
 HUNG_UP: Final = 499
 """The status in metrics and logs of a request whose client hung up before it was answered."""
@@ -53,7 +50,7 @@ class AnswerCut(Exception):
 class Guard:
     """The outermost ASGI application of a server."""
 
-    def __init__(self, app: App, config: ServerConfig, metrics: Metrics, *, probes: Mapping[str, App]) -> None:
+    def __init__(self, app: ASGIApp, config: ServerConfig, metrics: Metrics, *, probes: Mapping[str, ASGIApp]) -> None:
         """`probes` answer by path, to anybody from any host name: they hold no content."""
         self.app, self.metrics, self.probes = app, metrics, probes
         self.body_max = config.body_max
@@ -119,7 +116,7 @@ class Guard:
 class RequestLimit:
     """Answers so many requests at a time, but for `uncounted` paths, which wait for events and not for work."""
 
-    def __init__(self, app: App, *, requests: int, uncounted: str) -> None:
+    def __init__(self, app: ASGIApp, *, requests: int, uncounted: str) -> None:
         self._app, self._free, self._uncounted = app, requests, uncounted
         self._requests = requests
 

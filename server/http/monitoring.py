@@ -17,13 +17,14 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from mnemolog.adapters.support.agent_tools.memory import NO_MODEL, Memory
 from mnemolog.domain.errors import MnemologError, OutsideScope
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.observability.telemetry import INSTRUMENTS, Facts, Gauges, Instrument
 from mnemolog.server.http.access import Caller
-from mnemolog.server.http.authentication import App, Callers
+from mnemolog.server.http.authentication import Callers
 from mnemolog.server.http.problems import problem, problem_response
 
 READY_TIMEOUT_S: Final = 8.0
@@ -131,7 +132,7 @@ def _named(name: str, item: Instrument) -> str:
     return name.replace(".", "_") + _UNITS.get(item.unit, "")
 
 
-def probes(memory: Memory, callers: Callers | None) -> dict[str, App]:
+def probes(memory: Memory, callers: Callers | None) -> dict[str, ASGIApp]:
     """Return what answers without a token: `/healthz` (the process is alive) and `/readyz` (it answers recalls).
 
     `callers` are asked whether they know the tokens; None where no request needs one.

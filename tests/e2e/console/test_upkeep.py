@@ -251,7 +251,7 @@ def test_forgetting_is_confirmed_in_writing_and_answered_with_a_certificate(writ
     assert "nobody can read their content any more" in html
     assert writer.json("/forgetting")["erasures"] == [erasure]
     assert "I drink tea" not in writer.get("/recall?q=drink+tea").text
-    assert writer.json("/audit")["actors"] == [{"actor": "ada", "events": 5}]
+    assert writer.json("/audit")["actors"] == {"ada": 5}
     assert len(writer.json("/audit?actor=ada")["events"]) == 5
 
 
