@@ -111,7 +111,7 @@ def _show_effects(found: Effects) -> None:
     for item in found.shown_in:
         through = "" if item.fact is None else f", through the fact at @{item.fact}"
         where = f" in {item.session}" if item.session else ""
-        out.line(f"    @{item.position} {dated(item.at)} {item.kind}{where}{through}: {one_line(item.query)}")
+        out.line(f"    @{item.position} {dated(item.served_at)} {item.kind}{where}{through}: {one_line(item.query)}")
     out.line(f"{counted(len(found.rests_on), 'fact rests', 'facts rest')} on it")
     for fact in found.rests_on:
         out.line(f"    @{fact.position} {fact.key} ({fact.state})")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 from mnemolog.application.visible_events import VisibleEvents
+from mnemolog.audit.receipt_audit import Receipt
 from mnemolog.domain.clock import Clock, UtcTime, to_datetime
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.events import RECALLS_STREAM, ContextServed, RecallServed, RecordedEvent
+from mnemolog.domain.events import RECALLS_STREAM, ContextServed, RecallServed
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import Position
@@ -17,23 +17,13 @@ from mnemolog.domain.spans import Span
 from mnemolog.forgetting import history as forgetting_history
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Fact, Turn
-from mnemolog.projections.recall.receipts import recall_of
 from mnemolog.projections.sql import fact_queries, queries, session_pages, shown
 from mnemolog.projections.sql.span_queries import positions_in
 
 
-class ShownIn(Result, frozen=True, kw_only=True):
+class ShownIn(Receipt, frozen=True, kw_only=True):
     """An answer that showed a turn, as its receipt says."""
 
-    position: Position
-    """Of the receipt."""
-    kind: Literal["recall", "context"]
-    at: UtcTime
-    query: str
-    session: str | None
-    """The session that asked; None if none was named."""
-    actor: str
-    """Who asked; empty if none was named."""
     fact: Position | None = None
     """If the answer did not show the turn itself: a fact in it that rests on the turn."""
 
@@ -78,7 +68,7 @@ def effects(visible: VisibleEvents, projections: ProjectionSet, clock: Clock, po
         receipts = dict(reversed(shown.receipts_of(connection, [at, *(fact.position for fact in facts)])))
         branches = session_pages.branches(connection, turn.session)
     found = [
-        shown_in(item, item.event, fact=None if receipts[item.position] == at else receipts[item.position])
+        ShownIn.of(item, item.event, fact=None if receipts[item.position] == at else receipts[item.position])
         for item in log.read_at(sorted(receipts))
         if isinstance(item.event, RecallServed | ContextServed)
     ]
@@ -98,20 +88,6 @@ def effects(visible: VisibleEvents, projections: ProjectionSet, clock: Clock, po
         came_after=tuple(_came_after(projections, began)),
         receipts_since=None if first is None else to_datetime(first.recorded_at),
         forgotten_receipts=sum(item.topic in (RecallServed.topic, ContextServed.topic) for item in forgotten),
-    )
-
-
-def shown_in(recorded: RecordedEvent, event: RecallServed | ContextServed, *, fact: Position | None = None) -> ShownIn:
-    """Return the answer whose receipt an event is. `fact` is what it showed in place of a turn."""
-    recall = recall_of(event)
-    return ShownIn(
-        position=recorded.position,
-        kind="context" if isinstance(event, ContextServed) else "recall",
-        at=to_datetime(recorded.recorded_at),
-        query=recall.query,
-        session=recall.session if isinstance(event, RecallServed) or event.of is None else event.of,
-        actor=event.actor,
-        fact=fact,
     )
 
 

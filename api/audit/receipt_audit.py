@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Self
 
 from msgspec.structs import replace
 
@@ -31,7 +31,7 @@ from mnemolog.projections.ports import Progress
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.question import VECTOR
 from mnemolog.projections.recall.ranking import Page
-from mnemolog.projections.recall.receipts import question_of, question_today, recall_of
+from mnemolog.projections.recall.receipts import question_of, question_today, recall_of, scopes_of
 from mnemolog.projections.recall.service import Basis, Recalls, basis_of
 
 NO_ANSWER: Final = (
@@ -59,14 +59,16 @@ class Verdict(StrEnum):
     """It cannot be repeated here as it was: `why` says what is missing."""
 
 
-class AuditedReceipt(Result, frozen=True, kw_only=True):
-    """A receipt and the result of repeating it."""
+class Receipt(Result, frozen=True, kw_only=True):
+    """A question that left a receipt, and what was shown for it."""
 
     position: Position
     """Position of the receipt in the log."""
     kind: Literal["recall", "context"]
     served_at: UtcTime
     query: str
+    scopes: tuple[str, ...]
+    """Those that were searched; none for all."""
     session: str | None
     """The session that was searched, or whose working memory a context has; None for none."""
     actor: str
@@ -75,6 +77,31 @@ class AuditedReceipt(Result, frozen=True, kw_only=True):
     """The position that its answer refers to."""
     turns: tuple[Position, ...]
     """The turns in the answer, best first; of a context those in the text, in its order."""
+    tokens: int | None
+    """Of the text of a context."""
+
+    @classmethod
+    def of(cls, recorded: RecordedEvent, served: RecallServed | ContextServed, **more: Any) -> Self:
+        """Return the receipt that an event is. `more` are further fields of the class."""
+        recall, context = recall_of(served), served if isinstance(served, ContextServed) else None
+        return cls(
+            position=recorded.position,
+            kind="recall" if context is None else "context",
+            served_at=to_datetime(recorded.recorded_at),
+            query=recall.query,
+            scopes=scopes_of(recall),
+            session=(context is not None and context.of) or recall.session,
+            actor=served.actor,
+            head=Position(recall.head),
+            turns=tuple(map(Position, recall.hits if context is None else context.turns)),
+            tokens=None if context is None else context.tokens,
+            **more,
+        )
+
+
+class AuditedReceipt(Receipt, frozen=True, kw_only=True):
+    """A receipt and the result of repeating it."""
+
     model: str | None
     """Fingerprint of the model that answered; None if no vectors did."""
     verdict: Verdict = Verdict.UNKNOWN
@@ -162,18 +189,7 @@ class _Repeating:
         self._counters = {counter.name: counter for counter in (counter_of(None), counter_of(tokenizer))}
 
     def audited(self, recorded: RecordedEvent, served: RecallServed | ContextServed) -> AuditedReceipt:
-        recall = recall_of(served)
-        found = AuditedReceipt(
-            position=recorded.position,
-            kind="recall" if isinstance(served, RecallServed) else "context",
-            served_at=to_datetime(recorded.recorded_at),
-            query=recall.query,
-            session=recall.session if isinstance(served, RecallServed) else served.of,
-            actor=served.actor,
-            head=Position(recall.head),
-            turns=tuple(map(Position, recall.hits if isinstance(served, RecallServed) else served.turns)),
-            model=recall.model,
-        )
+        found = AuditedReceipt.of(recorded, served, model=recall_of(served).model)
         if isinstance(served, ContextServed) and (why := self._why_not(served)):
             return replace(found, why=why, today=why)
         verdict, why = self._verdict(served)

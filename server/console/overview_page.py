@@ -11,7 +11,7 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from mnemolog.adapters.support.store_access import clock_of, events_of, read, session_list_of, visible_of, with_pools
-from mnemolog.audit.receipt_audit import NO_ANSWER, recall_today
+from mnemolog.audit.receipt_audit import NO_ANSWER, Receipt, recall_today
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted
 from mnemolog.domain.errors import OutsideScope
@@ -25,7 +25,7 @@ from mnemolog.server.console.health_page import Part, parts_of
 from mnemolog.server.console.live_page import EventFilter, EventLine, newest_events
 from mnemolog.server.console.moment import AsOf, Visit
 from mnemolog.server.console.page import limited, page, wants_json
-from mnemolog.server.console.receipts_page import AnsweredTurn, Receipt, ReceiptFilter, answered_turn, newest_receipts
+from mnemolog.server.console.receipts_page import AnsweredTurn, ReceiptFilter, answered_turn, newest_receipts
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from msgspec.structs import asdict
 from starlette.requests import Request
 
 from mnemolog.adapters.support.store_access import events_of, read, visible_of, with_pools
-from mnemolog.audit.effects import ShownIn, shown_in
-from mnemolog.audit.receipt_audit import NO_ANSWER, AuditedReceipt, Verdict
+from mnemolog.audit.receipt_audit import NO_ANSWER, AuditedReceipt, Receipt, Verdict
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RECALLS_STREAM, ContextServed, RecallServed, RecordedEvent, TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position, Version
@@ -19,7 +17,6 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of
 from mnemolog.projections.context.receipts import digest_of
 from mnemolog.projections.context.token_counting import counter_of
-from mnemolog.projections.recall.receipts import recall_of, scopes_of
 from mnemolog.projections.sql.shown import receipts_of
 from mnemolog.server.console import parameters
 from mnemolog.server.console.moment import AsOf
@@ -32,30 +29,6 @@ from mnemolog.store import MemoryStore
 PER_PAGE: Final = 100
 LOOKED_MAX: Final = 5_000
 """Receipts that one search reads. Where a filter leaves few, the next search continues there."""
-
-
-class Receipt(ShownIn, frozen=True, kw_only=True):
-    """A question that left a receipt, and what was shown for it."""
-
-    head: Position
-    """The position that its answer refers to."""
-    turns: tuple[Position, ...]
-    """The turns that were shown: the hits of a recall, best first, or those in the text of a context."""
-    tokens: int | None
-    """Of the text of a context."""
-    scopes: tuple[str, ...]
-
-    @classmethod
-    def of(cls, recorded: RecordedEvent, served: RecallServed | ContextServed) -> Receipt:
-        """Return the receipt that an event is."""
-        recall, context = recall_of(served), served if isinstance(served, ContextServed) else None
-        return cls(
-            **asdict(shown_in(recorded, served)),
-            head=Position(recall.head),
-            turns=tuple(map(Position, recall.hits if context is None else context.turns)),
-            tokens=None if context is None else context.tokens,
-            scopes=scopes_of(recall),
-        )
 
 
 class ReceiptFilter(Result, frozen=True, kw_only=True):
@@ -139,7 +112,6 @@ class AnsweredTurn(Result, frozen=True, kw_only=True):
 class ReceiptPage(Result, frozen=True, kw_only=True):
     """One receipt: what was answered then, whether that is reproduced, and today's answer."""
 
-    receipt: Receipt
     audited: AuditedReceipt
     says: tuple[str, ...]
     """The result in words."""
@@ -177,17 +149,14 @@ async def receipt(request: Request, caller: Caller, _at: AsOf) -> ReceiptPage:
 def _receipt_page(store: MemoryStore, position: Position) -> ReceiptPage:
     recorded = events_of(store).event_at(position)
     served = None if recorded is None else recorded.event
-    if recorded is None or not isinstance(served, RecallServed | ContextServed):
+    if not isinstance(served, RecallServed | ContextServed) or not visible_of(store).shows_receipt(served):
         raise InvalidInput("position", f"no receipt is recorded at {position}")
-    if not visible_of(store).shows_receipt(served):  # As if there were none.
-        raise InvalidInput("position", f"no receipt is recorded at {position}")
-    (audited,), shown = store.audit.receipts(after=position - 1, limit=1).receipts, Receipt.of(recorded, served)
+    (audited,) = store.audit.receipts(after=position - 1, limit=1).receipts
     return ReceiptPage(
-        receipt=shown,
         audited=audited,
         says=tuple(_verdict(audited)),
         text=_text(store, served) if isinstance(served, ContextServed) else None,
-        then=tuple(answered_turn(store, item, went=item in audited.went) for item in shown.turns),
+        then=tuple(answered_turn(store, item, went=item in audited.went) for item in audited.turns),
         came=tuple(answered_turn(store, item) for item in audited.came),
     )
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import clock_of, events_of, read, visible_of
 from mnemolog.application.distrust import Distrust
+from mnemolog.audit.receipt_audit import Receipt
 from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position
@@ -29,7 +30,7 @@ from mnemolog.server.console.lineage_page import Mark, hidden_by, marks_of
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, page, redirect
 from mnemolog.server.console.parameters import position, text, whole
-from mnemolog.server.console.receipts_page import Receipt, ReceiptFilter, newest_receipts
+from mnemolog.server.console.receipts_page import ReceiptFilter, newest_receipts
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 

@@ -80,7 +80,7 @@ def test_a_recorded_recall_is_repeated_then_and_now(reader):
     ]
     assert page["came"]
     assert [turn["forgotten"] for turn in page["then"]] == [False, False]
-    again = reader.json(f"/recall?q=what+does+she+drink%3F&at={page['receipt']['head']}")
+    again = reader.json(f"/recall?q=what+does+she+drink%3F&at={page['audited']['head']}")
     assert [hit["hit"]["position"] for hit in again["hits"]][:2] == [turn["position"] for turn in page["then"]]
     assert "Asked today, the memory answers otherwise." in reader.get(path).text
     assert reader.get("/recall/receipts/3").status_code == 400
@@ -100,7 +100,7 @@ def test_a_context_with_a_receipt_shows_the_text_that_the_model_was_given(browse
     texts = []
     console = browse(fill)
     page, html = console.json("/recall/receipts/3"), console.get("/recall/receipts/3").text
-    assert (page["text"], page["receipt"]["kind"], page["receipt"]["session"]) == (texts[0], "context", "trip")
+    assert (page["text"], page["audited"]["kind"], page["audited"]["session"]) == (texts[0], "context", "trip")
     assert page["says"][0] == "Asked again as of then, the memory gives the same answer."
     assert [turn["text"] for turn in page["then"]] == ["I drink tea."]
     assert 'href="/recall/receipts?turn=2"' in html
