@@ -23,14 +23,13 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of
 from mnemolog.forgetting import history
 from mnemolog.forgetting.results import AskedQuestion, Certificate, ForgetReport
-from mnemolog.infra.log.event_log import EventLog
-from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.server.console import parameters
 from mnemolog.server.console.event_words import in_words
 from mnemolog.server.console.jobs import jobs_of
+from mnemolog.server.console.live_page import EventLine
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import Refused, action, page
-from mnemolog.server.console.rendering import EXCERPT_CHARACTERS_MAX, excerpt
+from mnemolog.server.console.rendering import excerpt
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
@@ -80,7 +79,7 @@ class PreviewLine(Result, frozen=True, kw_only=True):
 
     position: Position | None
     kind: str
-    """`turn`, `value`, `task`, `note`, `event`, `question`, or `stays` for a question that is kept."""
+    """`turn`, `value`, `task`, `note`, `question`, or `stays` for a question that is kept."""
     who: str
     text: str
 
@@ -110,7 +109,7 @@ class ForgetPreview(Result, frozen=True, kw_only=True):
     """By kind of event, in words."""
     sessions: tuple[SessionPreview, ...]
     sessions_more: int
-    events: tuple[PreviewLine, ...]
+    events: tuple[EventLine, ...]
     """Single events that were named."""
     questions: tuple[PreviewLine, ...]
     """Questions asked above or beside it, which may quote it."""
@@ -188,13 +187,14 @@ async def _preview(store: AsyncMemoryStore, selection: Selection, *, after: int)
     shown = report.sessions[:PER_PAGE]
     lines = PER_PAGE if len(shown) == 1 else LINES_OF_EACH
 
-    def look(blocking: MemoryStore) -> tuple[tuple[SessionPreview, ...], tuple[PreviewLine, ...]]:
+    def look(blocking: MemoryStore) -> tuple[tuple[SessionPreview, ...], tuple[EventLine, ...]]:
         turns = {item.session: item.turns for item in blocking.sessions()} if shown else {}
         begin = after if len(shown) == 1 else ORIGIN
         previews = (
             _session_preview(blocking, name, turns=turns.get(name, 0), after=begin, most=lines) for name in shown
         )
-        events = (_event(events_of(blocking), position) for position in selection.positions[:PER_PAGE])
+        named = selection.positions[:PER_PAGE]
+        events = (EventLine.of(it) for at in named for it in blocking.audit.timeline(after=at - 1, upto=at))
         return tuple(previews), tuple(events)
 
     sessions, events = await read(store, look)
@@ -237,14 +237,6 @@ def _session_preview(store: MemoryStore, session_id: str, *, turns: int, after: 
         more=len(found) > most,
         last_position=listed[-1].position if listed else Position(after),
     )
-
-
-def _event(log: EventLog, position: int) -> PreviewLine:
-    recorded = log.event_at(Position(position))
-    if recorded is None:
-        return PreviewLine(position=Position(position), kind="event", who="", text="")
-    what = describe(recorded.event, characters_max=EXCERPT_CHARACTERS_MAX)
-    return PreviewLine(position=recorded.position, kind="event", who=session_of(recorded.stream) or "", text=what)
 
 
 def _question(item: AskedQuestion) -> PreviewLine:

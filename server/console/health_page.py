@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
@@ -90,7 +89,9 @@ class HealthPage(Result, frozen=True, kw_only=True):
 async def health(request: Request, caller: Caller, _at: AsOf) -> HealthPage:
     """Show the health of the whole store. It is that of now: projections have no past."""
     store, model, ask_doctor = caller.store, text(request.query_params, "model"), caller.may("admin")
-    status, report = await asyncio.gather(store.status(), _diagnosed(store, ask_doctor))
+    status = await store.status()
+    # Not in the threads for long work: the page does not wait for a job.
+    report = await read(store, lambda blocking: blocking.admin.doctor()) if ask_doctor else None
     quarantined = await (await store.admin.quarantine()).items() if ask_doctor else ()
     models = await model_rows(store)
     parts = tuple(parts_of(status))
@@ -105,11 +106,6 @@ async def health(request: Request, caller: Caller, _at: AsOf) -> HealthPage:
         chosen=_chosen(models, model) if model else None,
         has_model=await read(store, lambda blocking: blocking.parts.projections.has_model),
     )
-
-
-async def _diagnosed(store: AsyncMemoryStore, ask_doctor: bool) -> DoctorReport | None:
-    # Not in the threads for long work: the page does not wait for a job.
-    return await read(store, lambda blocking: blocking.admin.doctor()) if ask_doctor else None
 
 
 async def model_rows(store: AsyncMemoryStore) -> tuple[ModelRow, ...]:
