@@ -6,31 +6,25 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
-from msgspec.structs import replace
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import events_of, read
-from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.adapters.support.store_access import read
 from mnemolog.domain.display import counted
-from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.hints import sentence
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.operations.doctor.report import DoctorReport
 from mnemolog.operations.status import Status
 from mnemolog.projections.drift import MEANS, Drift
 from mnemolog.projections.maintenance.results import PRESENT
-from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import QuarantinedItem
-from mnemolog.results import Model, ModelActivation
+from mnemolog.results import Model
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import Refused, action, page
-from mnemolog.server.console.parameters import text
+from mnemolog.server.console.page import action, page
 from mnemolog.server.http.access import Caller
-from mnemolog.store import MemoryStore
 
 QUARANTINED_MAX: Final = 100
 """Items of the quarantine that are listed."""
@@ -53,20 +47,6 @@ class Part(Result, frozen=True, kw_only=True):
     """What to do; empty if there is nothing to do."""
 
 
-class ModelRow(Result, frozen=True, kw_only=True):
-    """A model that can be made the active one."""
-
-    model: Model
-    """Without a fingerprint if it is known to this server but has no vectors yet."""
-    turns_to_embed: int
-    """How many turns are embedded, at most, before it can answer. Texts with stored vectors need no model."""
-
-    @property
-    def choice(self) -> str:
-        """What names it in a form."""
-        return self.model.fingerprint or self.model.name
-
-
 class HealthPage(Result, frozen=True, kw_only=True):
     """The health of a store."""
 
@@ -78,22 +58,20 @@ class HealthPage(Result, frozen=True, kw_only=True):
     report: DoctorReport | None
     """What `doctor` finds, without mending anything; None for a caller who may not ask it."""
     quarantined: tuple[QuarantinedItem, ...]
-    models: tuple[ModelRow, ...]
-    chosen: ModelRow | None = None
-    """The model that is to be activated, to look at what that takes."""
+    models: tuple[Model, ...]
+    """Those with vectors on disk, and those that were ever active."""
     has_model: bool
     """Whether this server was started with a model."""
 
 
 @page("/health", title="Health", template="health.html", whole=True)
-async def health(request: Request, caller: Caller, _at: AsOf) -> HealthPage:
+async def health(_request: Request, caller: Caller, _at: AsOf) -> HealthPage:
     """Show the health of the whole store. It is that of now: projections have no past."""
-    store, model, ask_doctor = caller.store, text(request.query_params, "model"), caller.may("admin")
+    store, ask_doctor = caller.store, caller.may("admin")
     status = await store.status()
     # Not in the threads for long work: the page does not wait for a job.
     report = await read(store, lambda blocking: blocking.admin.doctor()) if ask_doctor else None
     quarantined = await (await store.admin.quarantine()).items() if ask_doctor else ()
-    models = await model_rows(store)
     parts = tuple(parts_of(status))
     return HealthPage(
         healthy=(report is None or report.healthy) and not status.warnings,
@@ -102,47 +80,9 @@ async def health(request: Request, caller: Caller, _at: AsOf) -> HealthPage:
         parts=parts,
         report=report,
         quarantined=tuple(quarantined[:QUARANTINED_MAX]),
-        models=models,
-        chosen=_chosen(models, model) if model else None,
+        models=tuple(await store.models.list()),
         has_model=await read(store, lambda blocking: blocking.parts.projections.has_model),
     )
-
-
-async def model_rows(store: AsyncMemoryStore) -> tuple[ModelRow, ...]:
-    """Return the models with vectors on disk, those that were ever active, and those that the server was given."""
-    listed = await store.models.list()
-    return await read(store, lambda blocking: tuple(_model_rows(blocking, listed)))
-
-
-def _model_rows(store: MemoryStore, listed: list[Model]) -> Iterator[ModelRow]:
-    log, known = events_of(store), {model.name for model in listed}
-    head = log.head().position
-    unused = [_without_vectors(name) for name in store.parts.projections.models.names() if name not in known]
-    for model in (*listed, *unused):
-        missing = log.count(topic=TurnRecorded.topic, after=model.covers, upto=head)
-        yield ModelRow(model=model, turns_to_embed=missing)
-
-
-def _without_vectors(name: str) -> Model:
-    return Model(
-        name=name,
-        fingerprint="",
-        state=Drift.MISSING.value,
-        covers=ORIGIN,
-        behind_events=0,
-        vectors=0,
-        active=False,
-        activated_at=None,
-    )
-
-
-def _chosen(models: tuple[ModelRow, ...], choice: str) -> ModelRow:
-    for model in models:
-        if choice == model.choice:
-            return model
-    what = f"No model of this store or of this server is named {choice!r}."
-    hint = "Start the server with it (`--model NAME`), or add it to the store."
-    raise Refused(400, "This model is not known here", what, hint)
 
 
 def parts_of(status: Status) -> Iterator[Part]:
@@ -213,21 +153,3 @@ async def fix(request: Request, caller: Caller, _form: QueryParams) -> Response:
     """Mend what `doctor` can mend, in the background."""
     work = partial(caller.store.admin.doctor, fix=True)
     return await jobs_of(request).start(request, caller, "Mending what can be mended", work, back="/health")
-
-
-@action("/health/model", title="Change the model", verb="admin", whole=True)
-async def change_model(request: Request, caller: Caller, form: QueryParams) -> Response:
-    """Build what a model lacks and make it the active one, in the background."""
-    chosen = _chosen(await model_rows(caller.store), str(form.get("model", "")))
-    work, title = partial(activate, caller.store, chosen), f"Changing the model to {chosen.model.name}"
-    return await jobs_of(request).start(request, caller, title, work, back="/health")
-
-
-async def activate(store: AsyncMemoryStore, chosen: ModelRow, *, progress: Progress) -> ModelActivation:
-    """Make a model the active one. One without vectors is built first. Raises as `ModelService.activate` does."""
-    if chosen.model.fingerprint:
-        return await store.models.activate(chosen.model.fingerprint, progress=progress)
-    (model,) = await read(store, lambda blocking: blocking.parts.projections.models.called(chosen.model.name)[:1])
-    added = await store.models.add(model, progress=progress)
-    activated = await store.models.activate(model, progress=progress)
-    return replace(activated, encoded_texts=activated.encoded_texts + added.encoded_texts)

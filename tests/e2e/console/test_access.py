@@ -246,7 +246,7 @@ def test_a_caller_of_a_scope_sees_its_part_and_is_refused_where_a_page_is_about_
         assert "about the whole memory" in page.text
         assert not any(f'href="{url}"' in alice.get(shown).text for shown in ("/", "/recall", "/audit")), url
         assert f'href="{url}"' in reader.get(linked_on).text
-    for url in ("/audit/verify", "/health/check", "/health/fix", "/health/model"):
+    for url in ("/audit/verify", "/health/check", "/health/fix"):
         assert alice.submit(url, {}).status_code == 403, url
     count = events_of(alice, "sessions=trip")
     erasure = alice.follow(alice.submit("/forgetting", {"sessions": "trip", "events": count, "confirm": "trip"}))[

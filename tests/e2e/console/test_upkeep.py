@@ -8,9 +8,10 @@ import threading
 import pytest
 
 from mnemolog import acting_as
+from mnemolog.aio.wrappers import run_in
 from mnemolog.server.console import jobs, live_page
 from tests.e2e.console.conftest import HOSTILE
-from tests.support import WAIT_S, HashEncoder
+from tests.support import WAIT_S
 
 pytestmark = pytest.mark.local
 
@@ -46,69 +47,37 @@ def test_a_finding_says_what_mending_would_do_and_is_mended_only_with_write(writ
     assert not leftover.exists()
 
 
-def test_the_model_is_changed_and_changed_back_after_a_look_at_what_that_takes(made, clock, opened):
-    """The page says how much has to be embedded; going back embeds nothing."""
-    other = HashEncoder(fingerprint="b" * 64)
-    other.name = "other-words"
-    console = opened(made, write=True, model=HashEncoder(), models=[other], clock=clock)
-
-    def change(name):
-        done = console.follow(console.submit("/health/model", {"model": name}))
-        return done, {row["model"]["name"]: row["model"] for row in console.json("/health")["models"]}
-
-    page = console.json("/health?model=other-words")
-    assert (page["chosen"]["turns_to_embed"], page["chosen"]["model"]["activated_at"]) == (4, None)
-    assert "Up to 4 turns are embedded first" in console.get("/health?model=other-words").text
-    job, rows = change("other-words")
-    assert (job["result"]["model"], job["result"]["encoded_texts"]) == ("other-words", 4)
-    assert other.texts_encoded == 4
-    assert rows["other-words"]["active"]
-    _, rows = change(rows["hash-words"]["fingerprint"] or "hash-words")
-    assert rows["hash-words"]["active"]
-    assert rows["other-words"]["activated_at"] is not None
-    encoded = other.texts_encoded
-    change(rows["other-words"]["fingerprint"])
-    assert other.texts_encoded == encoded
-    assert console.get("/health?model=../../etc").status_code == 400
+def test_health_names_the_model_that_answers(reader):
+    (model,) = reader.json("/health")["models"]
+    assert (model["name"], model["vectors"]) == ("hash-words", 4)
+    assert "hash-words" in reader.get("/health").text
 
 
 # Jobs
 
 
-class Gated(HashEncoder):
-    """A model that waits before its first batch until the gate is open."""
-
-    name = "gated"
-
-    def __init__(self):
-        super().__init__(fingerprint="c" * 64)
-        self.gate = threading.Event()
-
-    def encode(self, texts):
-        assert self.gate.wait(WAIT_S)
-        return super().encode(texts)
-
-
-def test_long_work_shows_its_progress_and_recalls_are_answered_meanwhile(made, clock, opened, monkeypatch):
-    """The page refreshes, or has a link. Until then the old model answers, and no page waits for a job."""
+def test_long_work_shows_its_progress_and_no_page_waits_for_it(reader, monkeypatch):
+    """The page refreshes, or has a link. As many jobs run as the store has threads for long work."""
     monkeypatch.setattr(jobs, "QUICK_S", 0.01)
-    gated = Gated()
-    console = opened(made, write=True, model=HashEncoder(), models=[gated], clock=clock)
-    started = console.submit("/health/model", {"model": "gated"})
+    gate, verified = threading.Event(), reader.store.verify
+
+    async def verify(**options):
+        await run_in("background", reader.store, lambda _: gate.wait(WAIT_S))
+        return await verified(**options)
+
+    monkeypatch.setattr(reader.store, "verify", verify)
+    started, second = (reader.submit("/audit/verify", {}) for _ in range(2))
     path = started.headers["location"]
-    assert console.json(path)["state"] == "running"
-    html = console.get(path).text
+    assert reader.json(path)["state"] == "running"
+    html = reader.get(path).text
     assert f'hx-get="{path}" hx-trigger="every 1s"' in html
     assert f'<a href="{path}">Look again</a>' in html
-    second = console.submit("/health/model", {"model": "gated"})
-    assert console.json("/recall?q=tea")["legs"][1]["answered"]
-    paths = ("/diff?from=0", "/forgetting?sessions=trip", "/recall/receipts/6", "/audit", "/context?q=tea", "/health")
-    assert [console.get(path).status_code for path in paths] == [200] * 6
-    gated.gate.set()
-    done = console.follow(started)
-    assert (done["state"], done["result"]["model"]) == ("done", "gated")
-    assert console.follow(second)["state"] in ("done", "failed")
-    assert "hx-get" not in console.get(path).text
+    paths = ("/recall?q=tea", "/diff?from=0", "/forgetting?sessions=trip", "/recall/receipts/6", "/audit", "/health")
+    assert [reader.get(path).status_code for path in (*paths, "/context?q=tea")] == [200] * 7
+    gate.set()
+    for job in (started, second):
+        assert reader.follow(job)["result"]["sound"]
+    assert "hx-get" not in reader.get(path).text
 
 
 def test_a_job_that_fails_is_shown_on_its_page_and_logged_at_once(reader, monkeypatch, caplog):
