@@ -204,12 +204,6 @@ class Models:
             if not any(known is model or (isinstance(model, str) and known == model) for known in self._given):
                 self._given.append(model)
 
-    def names(self) -> list[str]:
-        """Return the names of the registered models, without loading any."""
-        with self._lock:
-            given = list(self._given)
-        return list(dict.fromkeys(self.opened(model).encoder.name for model in given))
-
     def called(self, name: str) -> list[Any]:
         """Return the registered models with this name."""
         with self._lock:
