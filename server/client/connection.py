@@ -40,6 +40,7 @@ BEGUN: Final = frozenset({STOPPING, errors.LogUnreachable.__name__})
 SILENCE_S: Final = 600.0
 """How long a call that takes long may last, in seconds."""
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_PROBLEM: Final = msgspec.json.Decoder(Problem)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +162,7 @@ class Connection:
         body, status, problem = response.read(), response.status_code, None
         if response.headers.get("content-type", "").partition(";")[0] == PROBLEM_JSON:
             with suppress(msgspec.MsgspecError):
-                problem = msgspec.json.decode(body, type=Problem)
+                problem = _PROBLEM.decode(body)
         error = None if problem is None else error_of(body)
         if problem is not None and error is None:  # No error of a store, such as an invalid token.
             error = errors.StoreError(problem.detail)
