@@ -16,7 +16,7 @@ from importlib import import_module as _import_module
 _HOMES = {
     "AgentSummary": "projections.read_models",
     "AsyncMemoryStore": "aio.store",
-    "AsyncSession": "aio.session",
+    "AsyncSession": "aio.store",
     "Checkpoint": "results",
     "Context": "projections.context.answer",
     "DuplicateKey": "domain.errors",

@@ -16,7 +16,7 @@ from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.position import Micros
 from mnemolog.domain.result import Results
 from mnemolog.domain.state import SessionState, checkpoint_of, task_of
-from mnemolog.domain.working_memory import MISSING, checked_value_key, value_at
+from mnemolog.domain.working_memory import MISSING, value_at
 from mnemolog.results import Checkpoint, Note, RestorePreview, Task
 
 
@@ -42,10 +42,6 @@ class MemoryView(ABC):
         """
         found = value_at(self._state(), key, self._now())
         return default if found is MISSING else found
-
-    def exists(self, key: str) -> bool:
-        """Return whether `key` has a value that has not expired; `None` counts as a value."""
-        return value_at(self._state(), checked_value_key(key), self._now()) is not MISSING
 
     def keys(self, pattern: str | None = None) -> list[str]:
         """Return the keys that have a value, sorted; with `pattern` those that match the glob (`*?[]`)."""

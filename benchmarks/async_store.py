@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from mnemolog import AsyncMemoryStore, AsyncSession, MemoryStore, Session
-from mnemolog.adapters.importers import import_files_async
+from mnemolog.adapters.importers import import_files
 from mnemolog.aio import worker_pools
 
 AT_ONCE = 100
@@ -125,11 +125,12 @@ async def longest_gap(work: Callable[[], Awaitable[object]]) -> tuple[float, flo
 async def gaps(folder: Path) -> dict[str, tuple[float, float]]:
     lines = (json.dumps({"session": f"s{n % 50}", "role": "user", "text": f"hello {n} " * 20}) for n in range(50_000))
     (said := folder / "said.jsonl").write_text("\n".join(lines))
+    with MemoryStore.open(folder / "gaps", model=None, background=False) as filled:
+        import_files(filled, said)
     async with AsyncMemoryStore.open(folder / "gaps", model=Busy(2.0), background=False) as store:
         return {
             "nothing": await longest_gap(lambda: asyncio.sleep(2)),
-            "importing 50,000 turns": await longest_gap(lambda: import_files_async(store, [said])),
-            "catching up with them": await longest_gap(store.admin.catch_up_views),
+            "catching up with 50,000 turns": await longest_gap(store.admin.catch_up_views),
             "a recall, 2 s of Python in the model": await longest_gap(lambda: store.recall("hello", mode="vector")),
         }
 

@@ -2,7 +2,7 @@
 
 from mnemolog.adapters.importers.detection import FORMATS, detect_format
 from mnemolog.adapters.importers.fields import FieldMap, parse_field_map
-from mnemolog.adapters.importers.import_files import ImportReport, import_files, import_files_async
+from mnemolog.adapters.importers.import_files import ImportReport, import_files
 from mnemolog.adapters.importers.preview import FilePreview, TurnPreview, preview_files
 from mnemolog.adapters.importers.read import read_turns
 from mnemolog.adapters.importers.turn import ImportedTurn
@@ -16,7 +16,6 @@ __all__ = [
     "TurnPreview",
     "detect_format",
     "import_files",
-    "import_files_async",
     "parse_field_map",
     "preview_files",
     "read_turns",

@@ -15,8 +15,7 @@ from mnemolog.adapters.importers.files import files_in, size_of
 from mnemolog.adapters.importers.read import open_file
 from mnemolog.adapters.importers.recognition import Item, Recording
 from mnemolog.adapters.importers.turn import DAMAGED, ImportedTurn, event_of, redacted
-from mnemolog.adapters.support.store_access import log_of, visible_of, with_pools
-from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.adapters.support.store_access import log_of, visible_of
 from mnemolog.domain import errors, session
 from mnemolog.domain.display import counted
 from mnemolog.infra.log.transaction import Transaction
@@ -128,23 +127,6 @@ def import_files(
     report.sessions = len(sessions)
     report.left_out = dict(left_out + Counter({DAMAGED: len(report.refused)}))
     return report
-
-
-async def import_files_async(
-    store: AsyncMemoryStore,
-    paths: str | Path | Sequence[str | Path],
-    *,
-    format: str | None = None,  # noqa: A002
-    fields: Sequence[str] = (),
-    scope: str | None = None,
-    agent: str | None = None,
-    skip_bad: bool = False,
-    progress: BytesProgress | None = None,
-) -> ImportReport:
-    """`import_files` without blocking the event loop. A cancelled task stops after the current batch."""
-    blocking, pools = with_pools(store)
-    call = partial(import_files, blocking, paths, format=format, fields=fields, scope=scope, agent=agent)
-    return await pools.background(partial(call, skip_bad=skip_bad, progress=progress))
 
 
 def with_defaults(turns: Iterable[ImportedTurn], *, scope: str | None, agent: str | None) -> Iterator[ImportedTurn]:

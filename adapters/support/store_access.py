@@ -7,8 +7,7 @@ from functools import partial
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from mnemolog.aio.session import AsyncSession
-from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.aio.store import AsyncMemoryStore, AsyncSession
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_list import SessionList

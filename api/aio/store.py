@@ -1,18 +1,19 @@
-"""The store for asyncio."""
+"""The store for asyncio, its sessions and its services: the API of the blocking ones, method by method."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from functools import partial, update_wrapper
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, Self
+from typing import Any, ParamSpec, Self, TypeVar
 
-from mnemolog.aio.services import AsyncAdminService, AsyncAuditService, AsyncModelService
-from mnemolog.aio.session import AsyncSession
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.aio.wrappers import (
     AsyncWrapper,
+    Attribute,
     in_background_pool,
     in_pages,
     in_read_pool,
@@ -20,10 +21,201 @@ from mnemolog.aio.wrappers import (
     in_write_pool,
     wrapped,
 )
-from mnemolog.session import Session
+from mnemolog.audit.service import AuditService
+from mnemolog.domain.position import Position
+from mnemolog.models.service import ModelService
+from mnemolog.operations.service import AdminService
+from mnemolog.projections.quarantine import Quarantine
+from mnemolog.projections.recall.prefetch_ticket import (
+    Outcome,
+    PrefetchReason,
+    PrefetchResult,
+    Request,
+    Stamp,
+    Ticket,
+)
+from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
+from mnemolog.working_memory import MemoryView
 
 P = ParamSpec("P")
+View_co = TypeVar("View_co", bound=MemoryView, covariant=True)
+
+
+class AsyncTicket(AsyncWrapper[Ticket]):
+    """A recall running in the background. See `Ticket`."""
+
+    stamp = Attribute[Stamp]()
+    """When, at which position and for which session it was requested."""
+    request = Attribute[Request]()
+    """The request."""
+    outcome = Attribute[Outcome | None]()
+    """How it ended; None while it has not."""
+    id = Attribute[int]()
+    """Number of the ticket, from 1."""
+    done = Attribute[bool]()
+    """Whether it has ended, with or without an answer."""
+    reason = Attribute[PrefetchReason | None]()
+    """Why there is no answer; None while it runs, and if there was an answer."""
+    error = Attribute[str | None]()
+    """The error of the recall, if the reason is `failed`."""
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Return True once it is done, False after `timeout_s` seconds. Blocks no thread while it waits."""
+        loop = asyncio.get_running_loop()
+        told = asyncio.Event()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # The loop is closed.
+                loop.call_soon_threadsafe(told.set)
+
+        self._of.when_done(tell)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await told.wait()
+        return self.done
+
+    async def cancel(self) -> None:
+        """Cancel it. If it has not started it never runs; an answer not yet returned is discarded."""
+        self._of.cancel()
+
+
+class AsyncMemoryView(AsyncWrapper[View_co]):
+    """Working memory, read-only. Methods are those of `MemoryView`."""
+
+    id = Attribute[str]()
+    """Id of the session."""
+
+    get = in_read_pool(MemoryView.get)
+    keys = in_read_pool(MemoryView.keys)
+    all = in_read_pool(MemoryView.all)
+    task = in_read_pool(MemoryView.task)
+    notes = in_read_pool(MemoryView.notes)
+    checkpoints = in_read_pool(MemoryView.checkpoints)
+    lineage = in_read_pool(MemoryView.lineage)
+
+
+class AsyncSessionAt(AsyncMemoryView[SessionAt]):
+    """A session as it was at a position of the log. See `SessionAt`."""
+
+    position = Attribute[Position]()
+    """The position."""
+    ended = Attribute[bool]()
+    """Whether the session had ended."""
+
+    turns = in_read_pool(SessionAt.turns)
+
+
+class AsyncSession(AsyncMemoryView[Session]):
+    """A conversation. See `Session`: same methods, arguments and errors, but awaitable."""
+
+    title = Attribute[str]()
+    """The title the session was started with; empty if it has none."""
+    agent = Attribute[str]()
+    """The agent the session was started for."""
+    scope = Attribute[str]()
+    """The scope the session was started in."""
+
+    assert_fact = in_write_pool(Session.assert_fact)
+    record = in_write_pool(Session.record)
+    record_many = in_write_pool(Session.record_many)
+    recall = in_recall_pool(Session.recall)
+    context = in_recall_pool(Session.context)
+    turns = in_read_pool(Session.turns)
+    messages = in_read_pool(Session.messages)
+    rewind = in_write_pool(Session.rewind)
+    branch = wrapped(lambda of, pools: AsyncSession(of, pools), in_write_pool(Session.branch))
+    end = in_write_pool(Session.end)
+    at = wrapped(AsyncSessionAt, in_read_pool(Session.at))
+    prefetch = wrapped(AsyncTicket, in_read_pool(Session.prefetch))
+
+    set = in_write_pool(Session.set)
+    delete = in_write_pool(Session.delete)
+    clear = in_write_pool(Session.clear)
+    set_task = in_write_pool(Session.set_task)
+    update_task = in_write_pool(Session.update_task)
+    note = in_write_pool(Session.note)
+    clear_notes = in_write_pool(Session.clear_notes)
+    checkpoint = in_write_pool(Session.checkpoint)
+    restore = in_write_pool(Session.restore)
+    delete_checkpoint = in_write_pool(Session.delete_checkpoint)
+
+    async def prefetch_result(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:
+        """Return the answer to this session's newest prefetch, once, or why there is none. See `Session`.
+
+        Blocks no thread while it waits. If it is cancelled while waiting, the answer stays available.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait_s
+        while True:
+            taken = await self._take(max_behind=max_behind)
+            left_s = end - loop.time()
+            if taken.reason is not PrefetchReason.NOT_READY or taken.ticket is None or left_s <= 0:
+                return taken
+            await AsyncTicket(taken.ticket, self._pools).wait(left_s)
+
+    _take = in_read_pool(Session.prefetch_result)
+
+
+class AsyncAuditService(AsyncWrapper[AuditService]):
+    """Shows the history of a store, compares it and exports it. See `AuditService`."""
+
+    append_head = in_background_pool(AuditService.append_head)
+    event = in_read_pool(AuditService.event)
+    diff = in_background_pool(AuditService.diff)
+    export = in_background_pool(AuditService.export)
+    scan_secrets = in_background_pool(AuditService.scan_secrets)
+    receipts = in_background_pool(AuditService.receipts)
+    effects = in_background_pool(AuditService.effects)
+    judge = in_write_pool(AuditService.judge)
+    judgements = in_background_pool(AuditService.judgements)
+    forgotten = in_background_pool(AuditService.forgotten)
+    erasures = in_read_pool(AuditService.erasures)
+    pending_erasures = in_read_pool(AuditService.pending_erasures)
+    timeline = in_pages(AuditService.timeline)
+
+
+class AsyncModelService(AsyncWrapper[ModelService]):
+    """Lists, adds, activates and drops embedding models. See `ModelService`."""
+
+    list = in_read_pool(ModelService.list)
+    add = in_background_pool(ModelService.add)
+    activate = in_background_pool(ModelService.activate)
+    drop = in_background_pool(ModelService.drop)
+    load = in_recall_pool(ModelService.load)
+
+
+class AsyncQuarantine(AsyncWrapper[Quarantine]):
+    """The quarantine of a store. See `Quarantine`."""
+
+    folder = Attribute[Path]()
+    """The folder of the quarantine."""
+
+    items = in_read_pool(Quarantine.items)
+    paths = in_read_pool(Quarantine.paths)
+    status = in_read_pool(Quarantine.status)
+    add = in_background_pool(Quarantine.add)
+    delete = in_background_pool(Quarantine.delete)
+    purge = in_background_pool(Quarantine.purge)
+
+
+class AsyncAdminService(AsyncWrapper[AdminService]):
+    """Keeps the projections of a store healthy and up to date. See `AdminService`."""
+
+    doctor = in_background_pool(AdminService.doctor)
+    quarantine = wrapped(AsyncQuarantine, in_read_pool(AdminService.quarantine))
+    catch_up_views = in_background_pool(AdminService.catch_up_views)
+    catch_up_vectors = in_background_pool(AdminService.catch_up_vectors)
+    language = in_read_pool(AdminService.language)
+    set_language = in_write_pool(AdminService.set_language)
+    redaction = in_read_pool(AdminService.redaction)
+    set_redaction = in_write_pool(AdminService.set_redaction)
+    nodes = in_read_pool(AdminService.nodes)
+    remove_node = in_read_pool(AdminService.remove_node)
+    create_token = in_write_pool(AdminService.create_token)
+    tokens = in_read_pool(AdminService.tokens)
+    revoke_token = in_write_pool(AdminService.revoke_token)
+    reapply_erasures = in_background_pool(AdminService.reapply_erasures)
 
 
 class Opening:
@@ -114,10 +306,8 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
     ) -> None:
         await self.close()
 
-    @property
-    def path(self) -> Path:
-        """The folder of the store."""
-        return self._of.path
+    path = Attribute[Path]()
+    """The folder of the store."""
 
     start_session = wrapped(AsyncSession, in_write_pool(MemoryStore.start_session))
     session = wrapped(AsyncSession, in_write_pool(MemoryStore.session))

@@ -89,12 +89,13 @@ class WorkerPool:
         self._reset()
 
     def _reset(self) -> None:
-        self._mutex = fork_guard.lock()
+        self._mutex = threading.Condition(fork_guard.lock())
+        """Notified when there is work, and when the pool is shut."""
         self._queue: OrderedDict[Job[Any], None] = OrderedDict()
         self._running: set[Job[Any]] = set()
         self._threads: set[threading.Thread] = set()
-        self._idle: list[threading.Lock] = []
-        """A held lock for each thread that waits for work; releasing it wakes the thread."""
+        self._idle = 0
+        """Threads that wait for work, also those that were notified and do not run yet."""
 
     async def call(self, work: Callable[[], Result]) -> Result:
         """Return what `work` returns. If cancelled before it starts, it never runs; after that it runs on, unobserved.
@@ -130,9 +131,8 @@ class WorkerPool:
             if self._shut:
                 raise errors.StoreClosed
             self._queue[job] = None
-            if self._idle:
-                self._idle.pop().release()  # The one idle for the shortest time: the others may time out and end.
-            elif len(self._threads) < self._threads_max:
+            self._mutex.notify()
+            if len(self._queue) > self._idle and len(self._threads) < self._threads_max:
                 self._start_thread(job)
 
     def shut(self) -> None:
@@ -142,8 +142,7 @@ class WorkerPool:
             rejected = list(self._queue) if self._stops else []
             for job in rejected:
                 del self._queue[job]
-            while self._idle:
-                self._idle.pop().release()
+            self._mutex.notify_all()
         for job in rejected:
             job.fail(errors.StoreClosed())
 
@@ -189,26 +188,19 @@ class WorkerPool:
 
     def _next(self) -> Job[Any] | None:
         """Return the next job, None if this thread has to end."""
-        lingered = False
-        while True:
-            gate = threading.Lock()
-            gate.acquire()
-            with self._mutex:
-                if self._queue:
-                    job, _ = self._queue.popitem(last=False)
-                    self._running.add(job)
-                    return job
+        with self._mutex:
+            while not self._queue:
                 if self._shut:
                     return None
-                if lingered:
+                self._idle += 1
+                notified = self._mutex.wait(self._linger_s)
+                self._idle -= 1
+                if not notified and not self._queue:
                     self._threads.discard(threading.current_thread())
                     return None
-                self._idle.append(gate)
-            gate.acquire(timeout=self._linger_s)
-            with self._mutex:
-                if gate in self._idle:
-                    self._idle.remove(gate)
-                    lingered = True
+            job, _ = self._queue.popitem(last=False)
+            self._running.add(job)
+            return job
 
     def _must_stop(self, job: Job[Any]) -> bool:
         return job.given_up or self._shut

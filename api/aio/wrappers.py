@@ -27,6 +27,7 @@ Item = TypeVar("Item")
 Of_co = TypeVar("Of_co", covariant=True)
 Self = TypeVar("Self")
 Result = TypeVar("Result")
+Value = TypeVar("Value")
 Wrapper = TypeVar("Wrapper")
 Call = TypeVar("Call", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -37,6 +38,20 @@ class AsyncWrapper(OfOneProcess, Generic[Of_co]):
 
     def __init__(self, of: Of_co, pools: WorkerPools) -> None:
         self._of, self._pools = of, pools
+
+    def __repr__(self) -> str:
+        return f"Async{self._of!r}"
+
+
+class Attribute(Generic[Value]):
+    """An attribute of the blocking object, read at once: it waits for no file and no lock."""
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, wrapper: AsyncWrapper[Any], _owner: type) -> Value:
+        value: Value = getattr(wrapper._of, self._name)
+        return value
 
 
 class Pooled(Protocol[Of_co]):

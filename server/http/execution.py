@@ -13,9 +13,14 @@ from typing import Any, Final, get_origin, get_type_hints
 import msgspec
 
 from mnemolog.adapters.support.store_access import boundary_of, events_of, known_session
-from mnemolog.aio.services import AsyncAdminService, AsyncAuditService, AsyncModelService, AsyncQuarantine
-from mnemolog.aio.session import AsyncSession
-from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.aio.store import (
+    AsyncAdminService,
+    AsyncAuditService,
+    AsyncMemoryStore,
+    AsyncModelService,
+    AsyncQuarantine,
+    AsyncSession,
+)
 from mnemolog.aio.wrappers import Pool, pool_of
 from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors

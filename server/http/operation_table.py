@@ -149,7 +149,6 @@ _SESSIONS: Final = (
     _on(Session, "GET", f"{_SESSION}/values/{{key}}", Session.get),
     _on(Session, "PUT", f"{_SESSION}/values/{{key}}", Session.set, "record"),
     _on(Session, "DELETE", f"{_SESSION}/values/{{key}}", Session.delete, "record"),
-    _on(Session, "GET", f"{_SESSION}/values/{{key}}/exists", Session.exists),
     _on(Session, "GET", f"{_SESSION}/task", Session.task, of_log_alone=True),
     _on(Session, "PUT", f"{_SESSION}/task", Session.set_task, "record"),
     _on(Session, "PATCH", f"{_SESSION}/task", Session.update_task, "record"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import threading
 import time
@@ -12,8 +11,7 @@ from contextlib import suppress
 import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, StoreClosed
-from mnemolog.adapters.importers import import_files_async
-from mnemolog.adapters.support.store_access import log_of, with_pools
+from mnemolog.adapters.support.store_access import with_pools
 from mnemolog.aio.worker_pools import RECALLERS_MAX, WRITERS_MAX
 from tests.e2e.test_async_store import Held, own_threads, seen, texts, trip, until
 from tests.e2e.test_projector import PROMPT_S, Stuck, projector_threads
@@ -136,39 +134,6 @@ def test_a_recall_in_the_model_is_given_up_at_once_and_ends_before_the_next_batc
             assert not any("first" in text or "second" in text for text in asked)
 
     asyncio.run(main())
-
-
-def test_an_import_is_cut_short_between_steps_and_may_be_run_again(folder, tmp_path):
-    """What it has recorded stays."""
-    lines = (json.dumps({"session": "trip", "role": "user", "text": f"tea {n}"}) for n in range(3_000))
-    (tmp_path / "said.jsonl").write_text("\n".join(lines))
-
-    async def main():
-        async with AsyncMemoryStore.open(folder, model=None) as store:
-            committed = Committed()
-            log_of(with_pools(store)[0]).followers.listen(committed)
-            task = asyncio.create_task(import_files_async(store, [tmp_path / "said.jsonl"]))
-            await seen(committed.once)
-            await cancelled(task)
-            committed.go_on.set()
-            await until(lambda: not with_pools(store)[1]._background._running, what="the end of the import")
-            there = len(await store.turns("trip", limit=10_000))
-            assert 0 < there < 3_000
-            report = await import_files_async(store, [tmp_path / "said.jsonl"])
-            assert (report.turns, report.already_there) == (3_000, there)
-
-    asyncio.run(main())
-
-
-class Committed:
-    """Told of commits. Holds who writes after the first one, until it may go on."""
-
-    def __init__(self):
-        self.once, self.go_on = threading.Event(), threading.Event()
-
-    def set(self):
-        self.once.set()
-        assert self.go_on.wait(WAIT_S)
 
 
 class Slow(os.PathLike):

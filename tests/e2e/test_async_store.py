@@ -14,7 +14,7 @@ import time
 import pytest
 
 from mnemolog import MISSING, AsyncMemoryStore, AsyncSession, MemoryStore, MnemologError, StoreClosed
-from mnemolog.adapters.importers import import_files, import_files_async
+from mnemolog.adapters.importers import import_files
 from mnemolog.adapters.support.store_access import log_of, with_pools
 from mnemolog.aio.worker_pools import READERS_MAX, RECALLERS_MAX, WRITERS_MAX
 from mnemolog.domain.errors import StoreForked
@@ -109,7 +109,7 @@ def test_a_store_does_all_that_the_blocking_one_does(folder, encoder):
                 assert (answer.hits[0].position, answer.legs) == (first.position, ("text", "vector"))
 
             await session.set("budget", None)
-            assert (await session.get("budget", MISSING), await session.exists("other")) == (None, False)
+            assert (await session.get("budget", MISSING), await session.get("other")) == (None, None)
             assert (await session.set_task("book", step=1, total=3)).step == 1
             await session.note("by train")
             asked = await session.checkpoint("asked")
@@ -174,10 +174,6 @@ def test_after_close_everything_is_refused(folder, encoder):
     asyncio.run(main())
 
 
-def import_on_either_side(store, paths, **options):
-    return (import_files_async if isinstance(store, AsyncMemoryStore) else import_files)(store, paths, **options)
-
-
 WRONG = {
     "no session": lambda store: store.record("nobody", "user", "hello"),
     "role": lambda store: store.record("trip", "king", "hello"),
@@ -187,7 +183,6 @@ WRONG = {
     "session exists": lambda store: store.start_session("trip", title="other"),
     "switch": lambda store: store.switch(reason="resume"),
     "position": lambda store: store.replay(to=99),
-    "import": lambda store: import_on_either_side(store, [store.path / "nothing.jsonl"], format="nonsense"),
     "arguments": lambda store: store.record("trip"),
 }
 
@@ -225,7 +220,7 @@ def test_what_cannot_be_opened_says_so(folder):
 
 
 @pytest.mark.local
-def test_what_is_given_is_called_in_a_thread_with_the_context_of_the_call(folder, tmp_path):
+def test_what_is_given_is_called_in_a_thread_with_the_context_of_the_call(folder):
     """As `asyncio.to_thread` has it."""
     request: contextvars.ContextVar[str] = contextvars.ContextVar("request", default="none")
     found = []
@@ -238,18 +233,17 @@ def test_what_is_given_is_called_in_a_thread_with_the_context_of_the_call(folder
             look()
             return super().encode(batch)
 
-    (tmp_path / "said.jsonl").write_text(json.dumps({"session": "said", "role": "user", "text": "tea"}))
-
     async def main():
         async with AsyncMemoryStore.open(folder, model=Looking(), background=False) as store:
-            request.set("import")
-            await import_files_async(store, [tmp_path / "said.jsonl"], progress=look)
+            await (await store.session("said")).record("user", "tea")
+            request.set("verify")
+            await store.verify(progress=look)
             request.set("recall")
             await store.recall("tea")
         assert request.get() == "recall"
 
     asyncio.run(main())
-    assert set(found) == {("import", "mnemolog-background"), ("recall", "mnemolog-recalls")}
+    assert set(found) == {("verify", "mnemolog-background"), ("recall", "mnemolog-recalls")}
 
 
 def test_recalls_stuck_in_the_model_delay_no_other_call(folder):
@@ -278,10 +272,12 @@ def test_recalls_stuck_in_the_model_delay_no_other_call(folder):
 
 
 @pytest.mark.local
-def test_the_loop_stays_responsive_during_an_import_and_a_long_catch_up(folder, tmp_path, encoder):
-    """Each step of the import is answered from the loop before the next one begins."""
+def test_the_loop_stays_responsive_during_a_long_catch_up(folder, tmp_path, encoder):
+    """Each step is answered from the loop before the next one begins."""
     lines = (json.dumps({"session": f"s{n % 7}", "role": "user", "text": f"tea {n}"}) for n in range(4_000))
     (tmp_path / "said.jsonl").write_text("\n".join(lines))
+    with MemoryStore.open(folder, model=None, background=False) as store:
+        import_files(store, tmp_path / "said.jsonl")
 
     async def main():
         loop, answers = asyncio.get_running_loop(), 0
@@ -295,7 +291,6 @@ def test_the_loop_stays_responsive_during_an_import_and_a_long_catch_up(folder, 
 
         async with AsyncMemoryStore.open(folder, model=encoder, background=False) as store:
             heart = Heart()
-            assert (await import_files_async(store, [tmp_path / "said.jsonl"], progress=ask)).recorded == 4_000
             assert await store.admin.catch_up_views(progress=ask) == 4_007
             assert (await store.admin.catch_up_vectors(progress=ask)).complete
             assert answers > 20

@@ -69,7 +69,6 @@ CALLS = {
     ],
     "all": lambda store: store.session("trip/a b?").all(),
     "keys": lambda store: store.session("trip/a b?").keys("c*"),
-    "exists": lambda store: store.session("trip/a b?").exists("nothing"),
     "delete": lambda store: store.session("trip/a b?").delete("nothing"),
     "task": lambda store: store.session("trip/a b?").set_task("book", step=1, total=3),
     "step": lambda store: store.session("trip/a b?").update_task(step=2),

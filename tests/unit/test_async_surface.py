@@ -15,8 +15,14 @@ from mnemolog import (
     Session,
     SessionAt,
 )
-from mnemolog.aio.services import AsyncAdminService, AsyncAuditService, AsyncModelService, AsyncQuarantine
-from mnemolog.aio.session import AsyncSessionAt, AsyncTicket
+from mnemolog.aio.store import (
+    AsyncAdminService,
+    AsyncAuditService,
+    AsyncModelService,
+    AsyncQuarantine,
+    AsyncSessionAt,
+    AsyncTicket,
+)
 from mnemolog.audit.service import AuditService
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService

@@ -243,6 +243,7 @@ def test_every_lock_is_free_in_a_forked_child():
         and (not isinstance(node, ast.Assign) or any(isinstance(target, ast.Attribute) for target in node.targets))
     }
     assert kept == {
+        "mnemolog.aio.worker_pools: self._mutex = threading.Condition(fork_guard.lock())",
         "mnemolog.infra.log.group_commit: self._room = threading.Condition(self._mutex)",
         "mnemolog.projections.recall.prefetch: self._requested = threading.Condition(self._lock)",
         "mnemolog.infra.log.group_commit: self._company = threading.Lock()",

@@ -12,7 +12,7 @@ from mnemolog.adapters.support.agent_tools import core
 from mnemolog.adapters.support.agent_tools.memory import Memory
 from mnemolog.adapters.support.agent_tools.tool import PARAMETERS, Effect, Tool, made
 from mnemolog.adapters.support.store_access import known_async_session
-from mnemolog.aio.session import AsyncSession
+from mnemolog.aio.store import AsyncSession
 from mnemolog.projections.read_models import SessionSummary
 from mnemolog.session import Session
 

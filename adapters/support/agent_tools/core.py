@@ -13,7 +13,7 @@ from msgspec import Meta
 from mnemolog.adapters.support.agent_tools.memory import NO_MODEL, Memory
 from mnemolog.adapters.support.agent_tools.tool import lean_json
 from mnemolog.adapters.support.store_access import clock_of, known_async_session, with_pools
-from mnemolog.aio.session import AsyncSession
+from mnemolog.aio.store import AsyncSession
 from mnemolog.application.session_service import checked_turn
 from mnemolog.domain.clock import local_time
 from mnemolog.domain.errors import InvalidInput

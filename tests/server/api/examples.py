@@ -72,7 +72,6 @@ EXAMPLES: Final[dict[str, Example]] = {
     "session.get": Example(f"/sessions/{TRIP}/values/a%2Fb", params={"at": 9}),
     "session.set": Example(f"/sessions/{TRIP}/values/a%2Fb", {"value": None, "ttl": 60}, status=204),
     "session.delete": Example(f"/sessions/{TRIP}/values/city"),
-    "session.exists": Example(f"/sessions/{TRIP}/values/city/exists"),
     "session.task": Example(f"/sessions/{TRIP}/task"),
     "session.set_task": Example(f"/sessions/{TRIP}/task", {"description": "book a train", "total": 3}),
     "session.update_task": Example(f"/sessions/{TRIP}/task", {"step": 2}),
