@@ -52,8 +52,8 @@ from mnemolog.projections.recall.prefetch_ticket import StoreState
 from mnemolog.projections.recall.service import Recalls
 from mnemolog.projections.sql.opening import open_snapshots
 from mnemolog.projections.sql.snapshots import SnapshotStore
-from mnemolog.session import SessionParts
 from mnemolog.store_options import StoreOptions
+from mnemolog.working_memory import SessionParts
 
 
 @dataclass(frozen=True, kw_only=True)

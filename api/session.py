@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Unpack
 
-from mnemolog.application import previews
-from mnemolog.application.facts import FactHow, Facts
+from mnemolog.application.facts import FactHow
 from mnemolog.application.prompt_messages import messages_of
 from mnemolog.application.read_audit import audited
-from mnemolog.application.session_service import Decision, Sessions
-from mnemolog.application.switches import Switches
-from mnemolog.application.visible_events import VisibleEvents
-from mnemolog.domain.events import RecordedEvent, SessionStarted
-from mnemolog.domain.limits import MemoryLimits
+from mnemolog.domain.events import SessionStarted
 from mnemolog.domain.moments import Time, When, position_at
 from mnemolog.domain.options import takes_options
 from mnemolog.domain.position import ORIGIN, Micros, Position
@@ -23,30 +17,15 @@ from mnemolog.domain.spans import cut
 from mnemolog.domain.state import SessionState
 from mnemolog.infra.runtime.fork_guard import OfOneProcess
 from mnemolog.projections.context.answer import Context
-from mnemolog.projections.context.service import TOKENS, Contexts, wanted
+from mnemolog.projections.context.service import TOKENS, wanted
 from mnemolog.projections.context.token_counting import Tokenizer
-from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Fact, Turn
 from mnemolog.projections.recall.answer import Recall
-from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import PrefetchResult, Request, Ticket
 from mnemolog.projections.recall.question import Question, RecallOptions, SearchOptions, question
 from mnemolog.projections.recall.service import TIMEOUT_S
-from mnemolog.results import Checkpoint, NewTurn, RestorePreview
-from mnemolog.working_memory import MemoryView, WorkingMemory
-
-
-@dataclass(frozen=True, kw_only=True)
-class SessionParts:
-    """The parts of a store that the handles on its sessions use."""
-
-    visible: VisibleEvents
-    sessions: Sessions
-    facts: Facts
-    switches: Switches
-    projections: ProjectionSet
-    contexts: Contexts
-    prefetcher: Prefetcher
+from mnemolog.results import Checkpoint, NewTurn
+from mnemolog.working_memory import MemoryView, SessionParts, WorkingMemory
 
 
 @audited("session.")
@@ -343,16 +322,6 @@ class Session(OfOneProcess, WorkingMemory):
 
     def _now(self) -> Micros:
         return self._parts.sessions.clock.now()
-
-    def _decide(self, decision: Decision) -> list[RecordedEvent]:
-        return self._parts.sessions.decide(self.id, decision)
-
-    def _preview_restore(self, checkpoint: str) -> RestorePreview:
-        return previews.restore_preview(self._parts.switches.preview_restore(self.id, checkpoint), now=self._now())
-
-    @property
-    def _limits(self) -> MemoryLimits:
-        return self._parts.sessions.limits
 
 
 @audited("session.")

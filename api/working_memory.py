@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, overload
 
+from mnemolog.application import previews
+from mnemolog.application.facts import Facts
 from mnemolog.application.read_audit import audited
-from mnemolog.application.session_service import Decision
+from mnemolog.application.session_service import Decision, Sessions
+from mnemolog.application.switches import Switches
+from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import checkpoints
 from mnemolog.domain import working_memory as memory
 from mnemolog.domain.events import CheckpointCreated, CheckpointRestored, Event, RecordedEvent, TaskChanged
-from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.position import Micros
 from mnemolog.domain.result import Results
 from mnemolog.domain.state import SessionState, checkpoint_of, task_of
 from mnemolog.domain.working_memory import MISSING, value_at
+from mnemolog.projections.context.service import Contexts
+from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.results import Checkpoint, Note, RestorePreview, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionParts:
+    """The parts of a store that the handles on its sessions use."""
+
+    visible: VisibleEvents
+    sessions: Sessions
+    facts: Facts
+    switches: Switches
+    projections: ProjectionSet
+    contexts: Contexts
+    prefetcher: Prefetcher
 
 
 @audited("session.")
@@ -84,18 +104,7 @@ class WorkingMemory(MemoryView):
     or `SessionAlreadyEnded`.
     """
 
-    @abstractmethod
-    def _decide(self, decision: Decision) -> list[RecordedEvent]:
-        """Append the events that `decision` returns for the current state, under the write lock."""
-
-    @abstractmethod
-    def _preview_restore(self, checkpoint: str) -> RestorePreview:
-        """Return what restoring a checkpoint would change now, without changing it."""
-
-    @property
-    @abstractmethod
-    def _limits(self) -> MemoryLimits:
-        """The limits of working memory."""
+    _parts: SessionParts
 
     def set(self, key: str, value: Any, *, ttl: float | timedelta | None = None) -> None:
         """Set `key` to any JSON value, `None` included. It expires `ttl` seconds from now, or never.
@@ -103,7 +112,9 @@ class WorkingMemory(MemoryView):
         Keys hold up to 512 bytes, values up to 256 KiB; keys that start with `mnemolog.` are reserved.
         """
         self._decide(
-            lambda state, now: memory.set_value(self.id, state, key, value, now=now, ttl=ttl, limits=self._limits)
+            lambda state, now: memory.set_value(
+                self.id, state, key, value, now=now, ttl=ttl, limits=self._parts.sessions.limits
+            )
         )
 
     def delete(self, key: str) -> bool:
@@ -160,7 +171,7 @@ class WorkingMemory(MemoryView):
 
     def note(self, text: str) -> None:
         """Append a note of up to 64 KiB to the scratchpad."""
-        self._decide(lambda state, _: memory.add_note(self.id, state, text, limits=self._limits))
+        self._decide(lambda state, _: memory.add_note(self.id, state, text, limits=self._parts.sessions.limits))
 
     def clear_notes(self) -> None:
         """Empty the scratchpad."""
@@ -178,7 +189,7 @@ class WorkingMemory(MemoryView):
                 checkpoint_id=secrets.token_hex(8),
                 name=name,
                 description=description,
-                limits=self._limits,
+                limits=self._parts.sessions.limits,
             )
         )[-1]
         assert isinstance(created.event, CheckpointCreated)
@@ -200,7 +211,8 @@ class WorkingMemory(MemoryView):
         restore would change now. Raises `UnknownCheckpoint`.
         """
         if dry_run:
-            return self._preview_restore(checkpoint)
+            switched = self._parts.switches.preview_restore(self.id, checkpoint)
+            return previews.restore_preview(switched, now=self._now())
         # Fold and keep the state before taking the write lock: under the lock it is then only looked up.
         self._state()
         found: list[Checkpoint] = []
@@ -221,6 +233,10 @@ class WorkingMemory(MemoryView):
     def delete_checkpoint(self, checkpoint: str) -> None:
         """Delete a checkpoint, given by id or name. Raises `UnknownCheckpoint`."""
         self._decide(lambda state, _: checkpoints.delete_checkpoint(self.id, state, checkpoint))
+
+    def _decide(self, decision: Decision) -> list[RecordedEvent]:
+        """Append the events that `decision` returns for the current state, under the write lock."""
+        return self._parts.sessions.decide(self.id, decision)
 
     def _task_after(self, recorded: list[RecordedEvent]) -> Task:
         if recorded and isinstance(recorded[-1].event, TaskChanged):

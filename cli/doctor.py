@@ -27,9 +27,8 @@ from mnemolog.cli.progress import bar
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.hints import Hint
-from mnemolog.operations.doctor.report import DoctorReport
+from mnemolog.operations.doctor.run import DoctorReport, unopened, usual_model
 from mnemolog.operations.doctor.run import doctor as examine
-from mnemolog.operations.doctor.run import unopened, usual_model
 from mnemolog.projections.maintenance.results import Issue
 from mnemolog.projections.quarantine import QuarantinedItem
 from mnemolog.store import MemoryStore

@@ -130,7 +130,7 @@ def _saved_input(folder: Path) -> Path:
 
 
 def _is_log(files: list[Path]) -> bool:
-    from mnemolog.audit.export_reader import is_log_export
+    from mnemolog.audit.log_export import is_log_export
 
     return any(is_log_export(file) for file in files if file.is_file())
 

@@ -24,7 +24,7 @@ from mnemolog.cli.output import console
 from mnemolog.cli.progress import bar
 from mnemolog.domain.display import counted
 from mnemolog.operations.doctor.checks import missing_keys
-from mnemolog.operations.recovery import after_findings
+from mnemolog.operations.known_backups import after_findings
 from mnemolog.projections.health.verify import Verification
 
 

@@ -8,8 +8,7 @@ from difflib import SequenceMatcher
 from typing import Any, Final
 
 from mnemolog.adapters.support.store_access import sessions_of, visible_of
-from mnemolog.application.retry_on_conflict import retry_on_conflict
-from mnemolog.application.session_service import checked_turn
+from mnemolog.application.session_service import checked_turn, retry_on_conflict
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import TURNS_PER_CALL_MAX

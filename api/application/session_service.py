@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypedDict, Unpack
+from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -25,6 +25,10 @@ from mnemolog.results import NewTurn
 
 Decision = Callable[[SessionState | None, Micros], list[Event]]
 """Returns the events to append, given a session's state and the current time; or raises."""
+
+
+ATTEMPTS_MAX: Final = 100
+Result = TypeVar("Result")
 
 
 class Attributes(TypedDict, total=False):
@@ -219,3 +223,13 @@ def checked_turn(new: NewTurn) -> tuple[TurnRecorded, str | None]:
         original=new.original,
     )
     return turn, None if new.key is None else session.checked_key(new.key)
+
+
+def retry_on_conflict(attempt: Callable[[], Result]) -> Result:
+    """Return what `attempt` returns. `WrongExpectedVersion` is retried; that of the last attempt is raised."""
+    for _ in range(ATTEMPTS_MAX - 1):
+        try:
+            return attempt()
+        except errors.WrongExpectedVersion:
+            continue
+    return attempt()

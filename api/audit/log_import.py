@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from mnemolog.audit.export_reader import ExportReader
+from mnemolog.audit.log_export import ExportReader
 from mnemolog.audit.results import LogImport
 from mnemolog.domain import errors
 from mnemolog.domain.chain import Chain

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from mnemolog.audit.export_reader import ExportReader
+from mnemolog.audit.log_export import ExportReader
 from mnemolog.domain import errors
 from mnemolog.domain.chain import Finding, Kind
 from mnemolog.domain.clock import to_datetime

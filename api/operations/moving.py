@@ -102,8 +102,8 @@ def copy_store(
         sealed = with_keys and original.identity.is_sealed
         count = head.position - after
         if not dry_run and copy is not None:
-            reported = _CopyProgress(progress, after, head.position)
-            count = copy_rows(original, copy, upto=head.position, copied=reported.copied)
+            tell, begin, end = progress or (lambda _done, _total: None), after, head.position  # Copied, then verified.
+            count = copy_rows(original, copy, upto=end, copied=lambda upto: tell(upto - begin, 2 * end - begin))
             keys_copy = _copy_keys(original, copy, place) if sealed else None
             verify_copy(
                 copy,
@@ -111,7 +111,7 @@ def copy_store(
                 outcome="the copy is not complete",
                 contents=sealed,
                 witnesses=[Witness("the source", head)],
-                progress=reported.verified,
+                progress=lambda upto, _: tell(end - begin + upto, 2 * end - begin),
             )
             if move:
                 _note_move(original, copy, where, head)
@@ -169,25 +169,6 @@ def _note_move(source: EventLog, copy: EventLog, where: str, head: Head) -> None
     if copy.moved_to():  # The URLs differ, and name the same database.
         source.engine.set_moved_to("", head=head.position)
         raise errors.InvalidInput("target", "it is the source")
-
-
-class _CopyProgress:
-    """Reports the progress of a copy: events copied, then verified."""
-
-    def __init__(self, progress: Progress | None, after: int, upto: int) -> None:
-        self._progress, self._after, self._upto = progress, after, upto
-
-    def copied(self, position: int) -> None:
-        """Report the last position that is copied."""
-        self._report(position - self._after)
-
-    def verified(self, done: int, total: int) -> None:
-        """Report the last position that is verified."""
-        self._report(self._upto - self._after + done)
-
-    def _report(self, done: int) -> None:
-        if self._progress is not None:
-            self._progress(done, 2 * self._upto - self._after)
 
 
 def _refuse_itself(source: Path, place: Path, address: LogAddress | None) -> None:

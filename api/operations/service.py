@@ -18,7 +18,7 @@ from mnemolog.forgetting.results import Erasure, NodeStatus, ReapplyReport
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.operations.doctor import run as doctor
-from mnemolog.operations.doctor.report import DoctorReport
+from mnemolog.operations.doctor.run import DoctorReport
 from mnemolog.operations.nodes import Nodes
 from mnemolog.projections.maintenance.results import RebuildReport
 from mnemolog.projections.maintenance.vectors import catch_up_vectors

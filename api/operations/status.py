@@ -22,9 +22,8 @@ from mnemolog.infra.log.postgres.address import read_address
 from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.operations.doctor.checks import missing_keys
-from mnemolog.operations.known_backups import backup_witnesses
+from mnemolog.operations.known_backups import after_findings, backup_witnesses, put_keys_back
 from mnemolog.operations.nodes import Nodes
-from mnemolog.operations.recovery import after_findings, put_keys_back
 from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
 from mnemolog.projections.health.verify import quick_verify
 from mnemolog.projections.maintenance.caches import Cache

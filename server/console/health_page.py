@@ -15,7 +15,7 @@ from mnemolog.domain.display import counted
 from mnemolog.domain.hints import sentence
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.operations.doctor.report import DoctorReport
+from mnemolog.operations.doctor.run import DoctorReport
 from mnemolog.operations.status import Status
 from mnemolog.projections.drift import MEANS, Drift
 from mnemolog.projections.maintenance.results import PRESENT

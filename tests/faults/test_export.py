@@ -17,7 +17,7 @@ from pysqlite3 import dbapi2
 
 from mnemolog import InvalidInput, LogDamaged, MemoryStore, NewTurn, NotAStore, StorageFull, import_log
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.audit.export_reader import is_log_export
+from mnemolog.audit.log_export import is_log_export
 from mnemolog.domain.digest import genesis, link
 from mnemolog.domain.errors import FormatTooNew, ImportRefused
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE

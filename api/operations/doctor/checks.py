@@ -19,8 +19,14 @@ from mnemolog.domain.hints import Hint, remedy, sentence
 from mnemolog.domain.position import ORIGIN
 from mnemolog.infra.embedding.model_files import read_profile, resolve_model
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.operations.known_backups import backup_witnesses, last_backup
-from mnemolog.operations.recovery import after_findings, free, put_keys_back, restore_newest_backup
+from mnemolog.operations.known_backups import (
+    after_findings,
+    backup_witnesses,
+    free,
+    last_backup,
+    put_keys_back,
+    restore_newest_backup,
+)
 from mnemolog.projections.drift import Drift
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.health.sampling import sample

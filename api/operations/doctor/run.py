@@ -12,11 +12,11 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.hints import Hint, remedy, sentence
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.operations.doctor import checks
-from mnemolog.operations.doctor.report import DoctorReport
-from mnemolog.operations.recovery import restore_newest_backup
+from mnemolog.operations.known_backups import restore_newest_backup
 from mnemolog.projections.drift import Drift
 from mnemolog.projections.maintenance.context import StoreContext
 from mnemolog.projections.maintenance.results import Issue, IssueWithFix
@@ -28,6 +28,27 @@ from mnemolog.projections.sql.snapshots import SnapshotStore
 
 _AWAY: Final = "unreachable"
 _AWAY_MATTERS: Final = "Nothing can be recorded. Recalls are answered from the projections in this folder, and say so."
+
+
+class DoctorReport(Result, frozen=True, kw_only=True):
+    """The outcome of `doctor`."""
+
+    path: str
+    head: Position
+    """The last position of the log, 0 where it cannot be opened."""
+    deep: bool
+    """Whether every byte was read."""
+    healthy: bool
+    """Whether no problem is left in what was checked. Notes do not count."""
+    log_damaged: bool
+    """Whether the log or its keys are in doubt: damaged, lost, or contradicted by a witness."""
+    findings: tuple[Issue, ...]
+    checked: tuple[str, ...]
+    """What was looked at."""
+    not_checked: tuple[str, ...]
+    """What was not looked at: nothing is known about it."""
+    full_check: str
+    """The call that checks it; empty if that is the check that was made."""
 
 
 def doctor(
