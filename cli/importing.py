@@ -265,10 +265,8 @@ def _show_preview(preview: FilePreview) -> None:
 def _show_log(answer: LogImport) -> None:
     """Print what an import did to the store."""
     out = output.console()
-    where = "a new store" if answer.created else "the store"
-    text = f"{counted(answer.events, 'event')} of log {answer.log_id} appended to {where}"
-    out.line(f"{text}, {answer.already_there:,} already there")
+    out.line(f"{counted(answer.events, 'event')} of log {answer.log_id} imported into a new store")
     out.line(f"head {answer.head}")
     if answer.needs_keys:
-        remedy = "run the command again with `--keys FOLDER`, a copy of its keys or the store it is from"
+        remedy = "import into another folder with `--keys FOLDER`, a copy of its keys or the store it is from"
         out.line(f"its content is encrypted, and cannot be read without its keys: {remedy}", style="yellow")

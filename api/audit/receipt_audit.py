@@ -288,8 +288,8 @@ def _difference(served: RecallServed, hits: Sequence[Hit], scores: Sequence[floa
             return f"the same turns, at other ranks in the {leg} leg"
     # Words are counted: their scores are equal or wrong. A vector depends a little on the processor and the libraries.
     tolerance = 0.0 if served.vectors_to is None else SCORES_DIFFER_MAX
-    same = all(abs(one - other) <= tolerance for one, other in zip(scores, served.scores, strict=True))
-    return "" if same else "the same turns, with other scores"
+    same = all(abs(one - other) <= tolerance for one, other in zip(scores, served.scores, strict=False))
+    return "" if same and len(scores) == len(served.scores) else "the same turns, with other scores"
 
 
 def _listed(positions: Iterable[int]) -> str:

@@ -106,11 +106,7 @@ class LogImport(Result, frozen=True, kw_only=True):
     """The result of importing an exported log."""
 
     log_id: str
-    created: bool
-    """Whether the store was created; otherwise it already had a part of this log."""
     events: int
-    """Events that were appended."""
-    already_there: int
     needs_keys: bool
     """Whether its content is encrypted and `keys.db` is missing: put the log's own beside `log.db`."""
     head: Head

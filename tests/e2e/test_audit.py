@@ -319,9 +319,9 @@ def test_export_and_import_go_round(memory, tmp_path, run):
     assert run("export", memory).stdout == file.read_text() == run("export", store=memory).stdout
     assert "exists" in refused(run("export", memory, file), 1)
     assert run("export", memory, file, "--replace").returncode == 0
-    assert json.loads(run("import", new, file, "--json").stdout)["created"]
+    assert json.loads(run("import", new, file, "--json").stdout)["events"] == 36
     assert run("verify", new, "--expect-head", run("head", memory).stdout.strip()).returncode == 0
-    assert json.loads(run("import", new, file, "--json").stdout)["already_there"] == 36
+    assert "is not empty" in refused(run("import", new, file), 2)
     part = run("export", memory, "-", "--from", "4", "--to", "5").stdout
     assert [json.loads(line)["line"] for line in part.splitlines()] == ["header", "event", "event", "end"]
     file.write_text(file.read_text().replace("trip", "trap", 1))

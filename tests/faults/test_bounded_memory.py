@@ -43,7 +43,6 @@ OPERATIONS = {
     "export": lambda store, folder: store.audit.export(folder / "log.jsonl"),
     "verify an export": lambda store, folder: verify_export(folder / "log.jsonl"),
     "import": lambda store, folder: import_log(folder / "log.jsonl", folder / "imported", keys=folder / "keys"),
-    "import again": lambda store, folder: import_log(folder / "log.jsonl", folder / "imported"),
     "timeline": lambda store, folder: deque(store.audit.timeline(), maxlen=0),
     "diff": lambda store, folder: store.audit.diff(0, turns_max=10),
     "judgements": lambda store, folder: store.audit.judgements(),

@@ -97,12 +97,11 @@ def use_backup(scene: Scene, raw: list[str]) -> None:
 
 
 def use_export(scene: Scene, raw: list[str]) -> None:
-    for target in (scene.out / "imported", scene.store):
-        try:
-            import_log(scene.export, target)
-        except MnemologError as error:
-            if scene.export.name not in str(error) and target.name not in str(error):
-                raw.append(f"the file is not named in {error}")
+    try:
+        import_log(scene.export, scene.out / "imported")
+    except MnemologError as error:
+        if scene.export.name not in str(error):
+            raw.append(f"the file is not named in {error}")
 
 
 USES = {use_backup: BACKUP_CHANGES, use_export: EXPORT_CHANGES}
