@@ -92,8 +92,8 @@ def _show_status(status: Status) -> None:
         for segment in item.unused:
             where = f"{item.generation}/{segment.name}"
             out.line(f"not used: {where}: {segment.state}: {segment.why}", style="dim")
-    if status.quarantined:
-        lie = f"{counted(status.quarantined, 'item')} in quarantine, {status.quarantine.bytes / 1e6:.1f} MB"
+    if status.quarantine.items:
+        lie = f"{counted(status.quarantine.items, 'item')} in quarantine, {status.quarantine.bytes / 1e6:.1f} MB"
         out.advice(Hint(f"{lie}: ", status.quarantine.action), style="yellow")
     for warning in status.warnings:
         out.advice(Hint("WARNING: ", warning), style="bold red")

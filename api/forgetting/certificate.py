@@ -59,13 +59,8 @@ def certificate_of(log: EventLog, found: Request, known: Known) -> Certificate:
             confirmed_by=tuple(node.label for node in known.nodes if node not in waiting),
             waiting_for=tuple(node.label for node in waiting),
         ),
-        remains=tuple(item for each in REMAINDERS for item in each(log, found, known)),
+        remains=tuple(_remains(log, found, known)),
     )
-
-
-def _names(log: EventLog, found: Request, _known: Known) -> Iterator[Remainder]:
-    says = "names stay in clear text in the log: ids, scopes, agents, actors, topics, times, sizes, reasons, and keys"
-    yield Remainder(kind="names", says=f"{says} of events that the caller chose", items=_first(_named_in(log, found)))
 
 
 def _named_in(log: EventLog, found: Request) -> Iterator[str]:
@@ -79,21 +74,16 @@ def _named_in(log: EventLog, found: Request) -> Iterator[str]:
             yield from (f"{kind} {name}" for kind, name in (("scope", started.scope), ("agent", started.agent)) if name)
 
 
-def _files(_log: EventLog, found: Request, known: Known) -> Iterator[Remainder]:
+def _remains(log: EventLog, found: Request, known: Known) -> Iterator[Remainder]:
+    """Yield what is known to remain."""
     if found.erased_at is None:
         yield Remainder(kind="keys", says="the keys are not destroyed yet: the content can be read")
     elif found.completed_at is None:
         what = known.pending or "files of keys or of projections are still to be rewritten"
         yield Remainder(kind="files", says=f"it is not complete, and tried again: {what}")
-
-
-def _copies(_log: EventLog, found: Request, known: Known) -> Iterator[Remainder]:
     if copies := _first(known.copies_of_keys(found.erased_at or found.recorded.position)):
         says = "copies of the keys from before, with which any copy of the log can be read"
         yield Remainder(kind="keys", says=says, items=copies)
-
-
-def _digests(log: EventLog, found: Request, _known: Known) -> Iterator[Remainder]:
     keys = [key.encode() for target in found.event.targets for _, key in log.keys(target.stream)]
     if count := sum(map(bool, map(REQUEST_DIGEST.search, keys))):
         says = f"{counted(count, 'key')} that an earlier server wrote: whoever guesses the content can confirm it"
@@ -101,33 +91,17 @@ def _digests(log: EventLog, found: Request, _known: Known) -> Iterator[Remainder
     if count := sum(map(bool, map(IMPORTED_KEY.fullmatch, keys))):
         says = f"{counted(count, 'key')} that an earlier import made from texts: the keys' file confirms a guess"
         yield Remainder(kind="digests", says=says)
-
-
-def _questions(_log: EventLog, _found: Request, known: Known) -> Iterator[Remainder]:
-    count, places = known.questions or (0, ())
     if known.questions is None:
         yield Remainder(kind="questions", says="questions asked above or beside it may quote it: they were not counted")
-    if count:
-        says = f"{counted(count, 'question')} asked above or beside it may quote it"
-        yield Remainder(kind="questions", says=says, items=_first(f"position {place}" for place in places))
-
-
-def _nodes(_log: EventLog, found: Request, known: Known) -> Iterator[Remainder]:
+    elif known.questions[0]:
+        says = f"{counted(known.questions[0], 'question')} asked above or beside it may quote it"
+        yield Remainder(kind="questions", says=says, items=_first(f"position {at}" for at in known.questions[1]))
     if waiting := found.not_confirmed_by(known.nodes):
         says = "files of nodes that have not confirmed it; they purge them before their first answer"
         yield Remainder(kind="nodes", says=says, items=_first(node.label for node in waiting))
+    says = "names stay in clear text in the log: ids, scopes, agents, actors, topics, times, sizes, reasons, and keys"
+    yield Remainder(kind="names", says=f"{says} of events that the caller chose", items=_first(_named_in(log, found)))
 
 
 def _first(items: Iterable[str]) -> tuple[str, ...]:
     return tuple(islice(dict.fromkeys(items), ITEMS_MAX))
-
-
-REMAINDERS: Final[tuple[Callable[[EventLog, Request, Known], Iterator[Remainder]], ...]] = (
-    _files,
-    _copies,
-    _digests,
-    _questions,
-    _nodes,
-    _names,
-)
-"""Each yields what it knows to remain."""

@@ -74,25 +74,23 @@ class Status(Result, frozen=True, kw_only=True):
     another database; empty if it is `log.db`."""
     moved_to: str = ""
     """Where the log was moved: it takes no more events. Empty if it does."""
-    log_bytes: int
+    log_bytes: int = 0
     """In PostgreSQL of all logs of the database."""
-    wal: WalStatus | None
+    wal: WalStatus | None = None
     """None for a log in PostgreSQL."""
     sessions: int
     turns: int
     """Sessions and turns as far as the views have read the log."""
     views: ViewsStatus
-    tables: tuple[TablesStatus, ...]
+    tables: tuple[TablesStatus, ...] = ()
     """The tables that exist."""
-    vectors: tuple[GenerationStatus, ...]
+    vectors: tuple[GenerationStatus, ...] = ()
     caches: tuple[CacheStatus, ...]
     projector: ProjectorStatus
     """This store's own projector, or if it has none, that of another process."""
-    quarantined: int
-    """Items in quarantine."""
     quarantine: QuarantineStatus
     forgetting: ForgettingStatus
-    nodes: tuple[NodeStatus, ...]
+    nodes: tuple[NodeStatus, ...] = ()
     """The nodes of a log in PostgreSQL, this one among them; none of a log in a folder."""
     warnings: tuple[str, ...]
     """Problems that need attention: lost history, a full quarantine, a model that cannot be loaded."""
@@ -140,7 +138,6 @@ def store_status(
         vectors=vectors,
         caches=tuple(item for item in found if isinstance(item, CacheStatus)),
         projector=projector,
-        quarantined=quarantine.items,
         quarantine=quarantine,
         forgetting=forgetting,
         nodes=tuple(nodes.all()),
@@ -165,7 +162,7 @@ def _status_alone(
     with views.database.reading() as connection:
         digest, (sessions, turns) = tracked(connection, views.name).digest, queries.counts(connection)
     context = StoreContext(layout, log, projections, snapshots)
-    address, quarantine = read_address(layout.folder), context.quarantine.status()
+    address = read_address(layout.folder)
     caches = [cache for cache in PROJECTIONS if isinstance(cache, Cache)]
     return Status(
         path=str(layout.folder),
@@ -177,20 +174,14 @@ def _status_alone(
         head=position,
         digest=digest.hex(),
         database="" if address is None else address.shown(),
-        log_bytes=0,
-        wal=None,
         sessions=sessions,
         turns=turns,
         views=ViewsStatus(
             state=_UNPROVED, position=position, behind_events=0, action=_PROVED_LATER, sessions=sessions, turns=turns
         ),
-        tables=(),
-        nodes=(),
-        vectors=(),
         caches=tuple(status for cache in caches for status in cache.status(context)),
         projector=projections.projector_status(),
-        quarantined=quarantine.items,
-        quarantine=quarantine,
+        quarantine=context.quarantine.status(),
         forgetting=ForgettingStatus(requests=0, events=0, pending=()),
         warnings=(f"nothing can be recorded, and recalls are answered from projections alone, {stale}",),
         sqlite_version=dbapi2.sqlite_version,

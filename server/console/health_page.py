@@ -134,8 +134,8 @@ def _summary(status: Status, report: DoctorReport | None, parts: tuple[Part, ...
         yield f"The newest events are read with the next question by: {', '.join(late)}."
     if (trouble := status.projector.trouble) is not None:
         yield f"New turns are not embedded now: {trouble}."
-    if status.quarantined:
-        yield f"{counted(status.quarantined, 'unusable file is', 'unusable files are')} kept apart, in quarantine."
+    if status.quarantine.items:
+        yield f"{counted(status.quarantine.items, 'unusable file is', 'unusable files are')} kept apart, in quarantine."
     if status.forgetting.pending:
         yield f"{counted(len(status.forgetting.pending), 'request')} to forget not carried out everywhere yet."
     yield from map(sentence, status.warnings)

@@ -159,7 +159,7 @@ def test_damage_under_an_open_store_ends_nothing_and_is_never_served(stage, dama
         for path in stage.glob("projections/vectors/*/*/vectors.q12"):
             damage(path)
         assert_recovered(store, before)
-        assert store.status().quarantined >= 1
+        assert store.status().quarantine.items >= 1
 
 
 def test_a_damaged_cache_keeps_no_vectors_from_answering(stage):
@@ -219,5 +219,5 @@ def test_a_rebuild_that_was_cut_off_and_damaged_since_is_gone_on_with(stage, mon
         path.write_bytes(bytes(path.stat().st_size))
     with MemoryStore.open(stage, model=HashEncoder(dimension=DIMENSION)) as store:
         assert store.rebuild("vectors")[0].complete
-        assert store.status().quarantined == 1
+        assert store.status().quarantine.items == 1
     assert judged_answers(stage) == expected

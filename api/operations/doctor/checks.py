@@ -34,6 +34,7 @@ from mnemolog.projections.health.verify import Witness, of_the_file, quick_verif
 from mnemolog.projections.health.witnesses import lost_turns, witnesses_of
 from mnemolog.projections.maintenance.context import StoreContext
 from mnemolog.projections.maintenance.results import Issue, IssueWithFix, Severity
+from mnemolog.projections.maintenance.results import Kind as IssueKind
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX, LogRange
 
 _LOG_MATTERS: Final = "The log is the source of truth. Nothing here can restore what it has lost."
@@ -100,11 +101,9 @@ def _seen_head(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]:
         f"{'is' if lost.turns == 1 else 'are'} still in {context.named(lost.file)}"
         for lost in lost_turns(context.layout, log)
     ]
-    issue = Issue(
-        what="log",
-        where=log.path.name,
-        state=state.value,
-        severity="log",
+    built_from = LogRange(seen.log_id or log.log_id, min(head, seen.position), seen.position, seen.digest)
+    yield issue(
+        *("log", log.path.name, state.value, "log"),
         why=str(error),
         matters=f"Nothing is recorded here. Of what was lost, {'; '.join(held) or 'this node has no turns'}.",
         action=Hint(
@@ -113,10 +112,9 @@ def _seen_head(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]:
             remedy("admin.doctor", fix=True),
             ": it takes the log as it is, and keeps what was built from lost events in projections/quarantine.",
         ),
-        fixable=True,
+        fix=partial(_take_as_it_is, context, str(error), state, built_from),
+        last=True,
     )
-    built_from = LogRange(seen.log_id or log.log_id, min(head, seen.position), seen.position, seen.digest)
-    yield IssueWithFix(issue, partial(_take_as_it_is, context, str(error), state, built_from), last=True)
 
 
 def _take_as_it_is(context: StoreContext, why: str, state: Drift, built_from: LogRange) -> str:
@@ -157,48 +155,39 @@ def _verified(
 
 def log_issue(where: str, state: str, why: str, *, action: str) -> IssueWithFix:
     """Return what is wrong with the log."""
-    issue = Issue(
-        what="log",
-        where=where,
-        state=state,
-        severity="log",
-        why=why,
-        matters=_LOG_MATTERS,
-        action=action,
-        fixable=False,
-    )
-    return IssueWithFix(issue)
+    return issue("log", where, state, "log", why=why, matters=_LOG_MATTERS, action=action)
 
 
 def keys_issue(folder: Path, trouble: errors.KeysMissing, *, state: str) -> IssueWithFix:
     """Return what prevents content from being read."""
-    issue = Issue(
-        what="keys",
-        where=trouble.path.name,
-        state=state,
-        severity="log",
-        why=str(trouble),
-        matters=_KEYS_MATTER,
-        action=sentence(put_keys_back(folder, trouble)),
-        fixable=False,
-    )
-    return IssueWithFix(issue)
+    action = sentence(put_keys_back(folder, trouble))
+    return issue("keys", trouble.path.name, state, "log", why=str(trouble), matters=_KEYS_MATTER, action=action)
 
 
-def store_issue(where: str, state: str, why: str, matters: str, action: str, *, note: bool) -> IssueWithFix:
-    """Return what is wrong with the folder of the store, or with its file system."""
-    severity: Severity = "note" if note else "problem"
-    issue = Issue(
-        what="store",
+def issue(
+    what: IssueKind,
+    where: str,
+    state: str,
+    severity: Severity,
+    *,
+    why: str,
+    matters: str,
+    action: str,
+    fix: Callable[[], str] | None = None,
+    last: bool = False,
+) -> IssueWithFix:
+    """Return what is wrong, with its fix if there is one; `last`: it has to wait until all others are done."""
+    found = Issue(
+        what=what,
         where=where,
         state=state,
         severity=severity,
         why=why,
         matters=matters,
         action=action,
-        fixable=False,
+        fixable=fix is not None,
     )
-    return IssueWithFix(issue)
+    return IssueWithFix(found, fix, last)
 
 
 def check_keys(context: StoreContext, log: EventLog, looked: Looked) -> Iterator[IssueWithFix]:
@@ -260,17 +249,9 @@ def check_backup(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]
         return
     target = free(folder.with_name(f"{folder.name}-backup"))
     keys: dict[str, Any] = {} if log.keyring is None else {"keys": free(folder.with_name(f"{folder.name}-keys"))}
-    issue = Issue(
-        what="backup",
-        where=context.layout.known_backups.name,
-        state=state,
-        severity="note",
-        why=why,
-        matters="What the log loses can be restored from a backup only.",
-        action=Hint(remedy("backup", target, **keys), " makes one; keep it on another disk."),
-        fixable=False,
-    )
-    yield IssueWithFix(issue)
+    matters = "What the log loses can be restored from a backup only."
+    action = Hint(remedy("backup", target, **keys), " makes one; keep it on another disk.")
+    yield issue("backup", context.layout.known_backups.name, state, "note", why=why, matters=matters, action=action)
 
 
 def check_moved(log: EventLog) -> Iterator[IssueWithFix]:
@@ -278,7 +259,8 @@ def check_moved(log: EventLog) -> Iterator[IssueWithFix]:
     if moved_to := log.moved_to():
         why = f"it was moved to {moved_to}"
         action = "Use the store there; docs/moving.md says how to give up the move."
-        yield store_issue("the log", "moved", why, "It takes no more events. Reads continue.", action, note=True)
+        matters = "It takes no more events. Reads continue."
+        yield issue("store", "the log", "moved", "note", why=why, matters=matters, action=action)
 
 
 def check_folder(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]:
@@ -288,12 +270,13 @@ def check_folder(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]
     if free_bytes < LITTLE_ROOM_BYTES and not log.appends.is_read_only:
         why = f"its file system has {free_bytes:,} bytes left"
         action = f"Free some space: `du -xh {shlex.quote(str(folder))}` shows what the store takes."
-        yield store_issue(".", "full", why, "Soon nothing can be recorded.", action, note=False)
+        yield issue("store", ".", "full", "problem", why=why, matters="Soon nothing can be recorded.", action=action)
     for path in (context.layout.keys, context.layout.log):
         if path.exists() and (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077:
             action = f"`chmod 600 {shlex.quote(str(folder / path.name))}` leaves it to its owner."
             matters = "Other users of this machine may read it, and with both files all content."
-            yield store_issue(path.name, "exposed", f"its mode is {mode:04o}", matters, action, note=True)
+            why = f"its mode is {mode:04o}"
+            yield issue("store", path.name, "exposed", "note", why=why, matters=matters, action=action)
     inner = [path.parent for path in sorted(folder.glob("*/log.db"))]
     if (folder.parent / "log.db").exists() or inner:
         where = str(inner[0].name) if inner else ".."
@@ -301,9 +284,8 @@ def check_folder(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]
         matters = "A backup of the outer store leaves the inner one out; deleting the outer one deletes both."
         store = inner[0] if inner else folder
         line = shlex.join(["mv", str(store), str(free((folder if inner else folder.parent).parent / store.name))])
-        yield store_issue(
-            where, "nested", why, matters, f"End all processes that use it, and move it: `{line}`.", note=True
-        )
+        action = f"End all processes that use it, and move it: `{line}`."
+        yield issue("store", where, "nested", "note", why=why, matters=matters, action=action)
 
 
 def check_model(context: StoreContext, *, given: bool) -> Iterator[IssueWithFix]:
@@ -318,18 +300,10 @@ def check_model(context: StoreContext, *, given: bool) -> Iterator[IssueWithFix]
         if models.own is not None and context.active is not None:
             context.projections.vectors()
     except (errors.ModelUnavailable, errors.ModelMismatch) as error:
-        yield IssueWithFix(
-            Issue(
-                what="model",
-                where=str(models.own),
-                state=Drift.MISSING.value,
-                severity="problem" if given else "note",
-                why=str(error),
-                matters="Recalls search by words only, and new turns get no vectors.",
-                action=sentence(error.hint),
-                fixable=False,
-            )
-        )
+        severity: Severity = "problem" if given else "note"
+        matters, action = "Recalls search by words only, and new turns get no vectors.", sentence(error.hint)
+        state = Drift.MISSING.value
+        yield issue("model", str(models.own), state, severity, why=str(error), matters=matters, action=action)
 
 
 def check_quarantine(context: StoreContext) -> Iterator[IssueWithFix]:
@@ -337,34 +311,25 @@ def check_quarantine(context: StoreContext) -> Iterator[IssueWithFix]:
     status = context.quarantine.status()
     if not status.full and 2 * status.items < ITEMS_MAX and 2 * status.bytes < BYTES_MAX:
         return
-    yield IssueWithFix(
-        Issue(
-            what="quarantine",
-            where=context.named(context.layout.quarantine),
-            state="full" if status.full else "large",
-            severity="problem" if status.full else "note",
-            why=f"{status.items} of {ITEMS_MAX} items, {status.bytes:,} of {BYTES_MAX:,} bytes",
-            matters=_FULL_MATTERS,
-            action=status.action,
-            fixable=False,
-        )
+    yield issue(
+        *("quarantine", context.named(context.layout.quarantine)),
+        *(("full", "problem") if status.full else ("large", "note")),
+        why=f"{status.items} of {ITEMS_MAX} items, {status.bytes:,} of {BYTES_MAX:,} bytes",
+        matters=_FULL_MATTERS,
+        action=status.action,
     )
 
 
 def check_stale_files(context: StoreContext) -> Iterator[IssueWithFix]:
     """Yield the files that dead processes have left."""
     for item in stale_files.abandoned(context.layout.projections):
-        issue = Issue(
-            what="leftover",
-            where=context.named(item.path),
-            state="abandoned",
-            severity="problem",
+        yield issue(
+            *("leftover", context.named(item.path), "abandoned", "problem"),
             why=item.why,
             matters="It takes up space.",
             action=Hint(remedy("admin.doctor", fix=True), " removes it."),
-            fixable=True,
+            fix=partial(_remove_stale_file, context, item.path),
         )
-        yield IssueWithFix(issue, partial(_remove_stale_file, context, item.path))
 
 
 def _remove_stale_file(context: StoreContext, path: Path) -> str:

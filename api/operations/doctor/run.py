@@ -160,15 +160,15 @@ def _whole(
     except (errors.LogDamaged, errors.StoreReplaced, errors.LogUnreachable) as error:
         yield _of_the_log(folder, error)
     except errors.MnemologError as error:
-        matters = "It could not be checked."
-        yield checks.store_issue(name, Drift.UNREADABLE.value, str(error), matters, error.hint, note=False)
+        state, matters = Drift.UNREADABLE.value, "It could not be checked."
+        yield checks.issue("store", name, state, "problem", why=str(error), matters=matters, action=error.hint)
     looked.not_checked.append(f"{name}, to the end")
 
 
 def _of_the_log(folder: Path, error: errors.LogDamaged | errors.StoreReplaced | errors.LogUnreachable) -> IssueWithFix:
     if isinstance(error, errors.LogUnreachable):
-        action = sentence(error.hint)
-        return checks.store_issue("the log", _AWAY, str(error), _AWAY_MATTERS, action, note=False)
+        matters, action = _AWAY_MATTERS, sentence(error.hint)
+        return checks.issue("store", "the log", _AWAY, "problem", why=str(error), matters=matters, action=action)
     if isinstance(error, errors.StoreReplaced):
         return checks.log_issue(error.path.name, Drift.REPLACED.value, str(error), action=sentence(error.hint))
     action = Hint(f"Keep {folder} as evidence; ", restore_newest_backup(folder), ".")
