@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "working_memory": {"domain", "infra", "projections", "application", "results", "defaults"},
     "session": {"domain", "infra", "projections", "application", "results", "working_memory", "defaults"},
     "store_options": {"domain", "infra", "observability", "defaults"},
-    "composition": {*SERVICES, "observability", "results", "session", "store_options"},
+    "composition": {*SERVICES, "observability", "results", "working_memory", "store_options"},
     "store": {*LIBRARY - {"store"}, "store_options", "composition"},
     "aio": {*LIBRARY - {"infra", "application"}, "infra.runtime"},
     # The outermost ring.
