@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Unpack
 
 import typer
 
@@ -11,19 +11,7 @@ from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, ModelName, Store, StoreCommand, app
 from mnemolog.cli.arguments import session_called, store_with_model
 from mnemolog.cli.progress import bar
-from mnemolog.cli.recall import (
-    About,
-    Asked,
-    AsOf,
-    FilterFlags,
-    Lineage,
-    MinRelevance,
-    Modes,
-    Order,
-    Query,
-    Receipt,
-    filters_of,
-)
+from mnemolog.cli.recall import AsOf, Query, QuestionFlags, question_of
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain.display import cut, dated, visible_lines
 from mnemolog.domain.limits import INTEGER_MAX
@@ -48,37 +36,21 @@ def context(
         int, typer.Option("--tokens", "-t", metavar="N", min=0, max=INTEGER_MAX, help="Maximum size, in tokens.")
     ] = TOKENS,
     session: Annotated[str | None, typer.Option(help="Only in this session. Adds its task, values and notes.")] = None,
-    lineage: Lineage = False,
-    min_relevance: MinRelevance = None,
-    order: Order = None,
-    about: About = None,
     cover: Annotated[
         bool | None,
         typer.Option("--cover/--no-cover", help="Much on the topic, each turn in short. Default: as asked."),
     ] = None,
-    asked: Asked = "skip",
-    as_of: AsOf = None,
-    receipt: Receipt = False,
-    mode: Modes = "hybrid",
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
-    **filters: Unpack[FilterFlags],
+    **asked: Unpack[QuestionFlags],
 ) -> None:
     """Print what the memory has on a question, as a text for a prompt. What was left out is noted on stderr.
 
     Example: mnemolog context memory/ "where does she live?" --tokens 1000 --session trip
     """
-    how: dict[str, Any] = {
-        "mode": mode,
-        "min_relevance": min_relevance,
-        "asked": asked,
-        "as_of": as_of,
-        "receipt": receipt,
-    }
-    how |= {"order": order, "about": about, "cover": cover, **filters_of(filters)}
     with store_with_model(store, model) as opened, bar("searching"):
         of = None if session is None else session_called(opened, session)
-        found = opened.context(query, tokens, scope=filters["scope"] or "", session=of, lineage=lineage, **how)
+        found = opened.context(query, tokens, session=of, cover=cover, **question_of(asked))
     output.answer(found, _show, as_json=as_json)
 
 

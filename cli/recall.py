@@ -43,12 +43,11 @@ from mnemolog.domain.display import counted, dated, named, one_line
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import CONTEXT_TURNS_MAX, INTEGER_MAX
 from mnemolog.domain.options import Option, options_of, takes_options
-from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.passages import marked
 from mnemolog.projections.recall.phrases import Search, search_for
-from mnemolog.projections.recall.question import TEXT, VECTOR, Mode, TurnFilters
+from mnemolog.projections.recall.question import TEXT, VECTOR, TurnFilters
 from mnemolog.store import MemoryStore
 
 if TYPE_CHECKING:
@@ -69,25 +68,11 @@ InSession = Annotated[
     str | None,
     typer.Option("--session", help="Only in this session."),
 ]
-Lineage = Annotated[
-    bool, typer.Option("--lineage", help="With --session: include the turns inherited from its ancestors.")
-]
 ContextTurns = Annotated[
     int,
     typer.Option("--context-turns", metavar="N", min=0, max=CONTEXT_TURNS_MAX, help="Show N turns around each hit."),
 ]
-MinRelevance = Annotated[
-    float | None,
-    typer.Option(
-        "--min-relevance", metavar="X", min=0, max=1, help="Only turns of at least this relevance; 0 for all."
-    ),
-]
-Order = Annotated[str | None, typer.Option(metavar="relevance|time", help="time: in which order the user said things.")]
-About = Annotated[
-    str | None, typer.Option(metavar="said|answered", help="Prefer what the user said, or what the assistant answered.")
-]
 Superseded = Annotated[str, typer.Option(metavar="mark|drop", help="Mark or drop evidence of facts that do not hold.")]
-Asked = Annotated[str, typer.Option(metavar="skip|keep", help="Skip or keep turns that ask the same as the query.")]
 After = Annotated[
     str | None, typer.Option("--after", metavar="CURSOR", help="Next page: the cursor that the page before printed.")
 ]
@@ -97,13 +82,6 @@ AsOf = Annotated[
         "--as-of", metavar=WHEN, parser=position_or_time, help="Answer as of this position or time of recording."
     ),
 ]
-Receipt = Annotated[
-    bool,
-    typer.Option(
-        "--receipt/--no-receipt", envvar=RECEIPTS_VARIABLE, help="Record query and answer in the log, for audits."
-    ),
-]
-Modes = Annotated[str, typer.Option("--mode", help="hybrid, vector or text.")]
 
 
 def _filter(field: str, *, more: str = "", **how: Any) -> Any:
@@ -127,6 +105,49 @@ class FilterFlags(TypedDict):
     ]
 
 
+class QuestionFlags(FilterFlags):
+    """What `recall` and `context` ask."""
+
+    lineage: Annotated[
+        bool,
+        typer.Option("--lineage", help="With --session: include the turns inherited from its ancestors."),
+        Option(default=False),
+    ]
+    min_relevance: Annotated[
+        float | None, typer.Option(metavar="X", min=0, max=1, help="Only turns of at least this relevance; 0 for all.")
+    ]
+    order: Annotated[
+        str | None, typer.Option(metavar="relevance|time", help="time: in which order the user said things.")
+    ]
+    about: Annotated[
+        str | None,
+        typer.Option(metavar="said|answered", help="Prefer what the user said, or what the assistant answered."),
+    ]
+    asked: Annotated[
+        str,
+        typer.Option(metavar="skip|keep", help="Skip or keep turns that ask the same as the query."),
+        Option(default="skip"),
+    ]
+    as_of: AsOf
+    receipt: Annotated[
+        bool,
+        typer.Option(
+            "--receipt/--no-receipt", envvar=RECEIPTS_VARIABLE, help="Record query and answer in the log, for audits."
+        ),
+        Option(default=False),
+    ]
+    mode: Annotated[str, typer.Option(help="hybrid, vector or text."), Option(default="hybrid")]
+
+
+def question_of(flags: QuestionFlags) -> dict[str, Any]:
+    """Return what a command line asks, as the library takes it. Raises `InvalidInput`."""
+    own = QuestionFlags.__annotations__.keys() - FilterFlags.__annotations__.keys()
+    return {name: value for name, value in flags.items() if name in own} | {
+        "scope": flags["scope"] or "",
+        **filters_of(flags),
+    }
+
+
 def filters_of(flags: FilterFlags) -> TurnFilters:
     """Return the filters that a command line gives, besides its scope. Raises `InvalidInput`."""
     return TurnFilters(
@@ -146,75 +167,50 @@ def recall(
     query: Query,
     k: K = 5,
     session: InSession = None,
-    lineage: Lineage = False,
     context_turns: ContextTurns = 0,
-    min_relevance: MinRelevance = None,
-    order: Order = None,
-    about: About = None,
-    asked: Asked = "skip",
     superseded: Superseded = "mark",
     exchange: Annotated[
         bool, typer.Option("--exchange", help="Show the reply to a hit, or what it replies to.")
     ] = False,
     after: After = None,
-    as_of: AsOf = None,
-    receipt: Receipt = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print what was searched, and what each hit scored for.")
     ] = False,
-    mode: Modes = "hybrid",
     full: Full = False,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
-    **filters: Unpack[FilterFlags],
+    **asked: Unpack[QuestionFlags],
 ) -> None:
     """Find the turns that answer a question.
 
     Example: mnemolog recall memory/ "where does she live?" --scope acme/support --speaker Ada
     """
-    with store_with_model(store, model) as opened, bar("searching"):
-        answer = opened.recall(
-            query,
-            k=k,
-            scope=filters["scope"] or "",
-            session=None if session is None else session_called(opened, session).id,
-            lineage=lineage,
-            context_turns=context_turns,
-            min_relevance=min_relevance,
-            order=cast(Any, order),
-            about=cast(Any, about),
-            asked=cast(Any, asked),
-            superseded=cast(Any, superseded),
-            exchange=exchange,
-            after=after,
-            as_of=as_of,
-            receipt=receipt,
-            mode=cast(Mode, mode),
-            **filters_of(filters),
-        )
-        missing = None if as_json or as_of is not None else unembedded(opened, answer.vectors_cover, answer.head)
-    words = (lambda answer: print(answer.explain())) if explain else partial(_show_recall, full=full)
-    output.answer(answer, words, as_json=as_json)
-    if missing is not None and not as_json:
-        note_unembedded(missing, store, model)
+    with store_with_model(store, model) as opened:
+        with bar("searching"):
+            answer = opened.recall(
+                query,
+                k=k,
+                session=None if session is None else session_called(opened, session).id,
+                context_turns=context_turns,
+                superseded=cast(Any, superseded),
+                exchange=exchange,
+                after=after,
+                **question_of(asked),
+            )
+        words = (lambda answer: print(answer.explain())) if explain else partial(_show_recall, full=full)
+        output.answer(answer, words, as_json=as_json)
+        if not as_json and asked["as_of"] is None:
+            _note_unembedded(opened, answer, store, model)
 
 
-def unembedded(store: MemoryStore, vectors_cover: int | None, head: Position) -> tuple[int, int] | None:
-    """Return how many turns have no vector yet, of how many; None if all have one or none were searched."""
-    if vectors_cover is None or vectors_cover >= head:
-        return None
-    count = partial(log_of(store).count, topic=TurnRecorded.topic, upto=head)
-    missing = count(after=Position(vectors_cover))
-    return (missing, count(after=ORIGIN)) if missing else None
-
-
-def note_unembedded(missing: tuple[int, int], folder: Path, model: str) -> None:
+def _note_unembedded(store: MemoryStore, answer: Recall, folder: Path, model: str) -> None:
     """Print to stderr that not all turns were searched by meaning, and the command that embeds the rest."""
-    chosen = () if model == DEFAULT_MODEL else ("--model", model)
-    without, turns = missing
-    have = "has" if without == 1 else "have"
-    command = typed("project", folder, *chosen)
-    note(f"{without:,} of {counted(turns, 'turn')} {have} no vector yet; {command} makes them")
+    if answer.vectors_cover is not None and answer.vectors_cover < answer.head:
+        missing = log_of(store).count(topic=TurnRecorded.topic, after=answer.vectors_cover, upto=answer.head)
+        if missing:
+            chosen = () if model == DEFAULT_MODEL else ("--model", model)
+            have = "has" if missing == 1 else "have"
+            note(f"{counted(missing, 'turn')} {have} no vector yet; {typed('project', folder, *chosen)} makes them")
 
 
 @app.command("find", cls=StoreCommand)

@@ -316,7 +316,7 @@ def test_recall_and_status_say_which_turns_have_no_vector_and_what_embeds_them(f
     monkeypatch.setattr("mnemolog.cli.app.chosen_model", lambda _: HashEncoder())
     monkeypatch.setattr("mnemolog.cli.arguments.chosen_model", lambda _: HashEncoder())
     ran = run("recall", folder, "number")
-    assert f"note: 135 of 200 turns have no vector yet; `mnemolog project {folder}` makes them\n" in ran.stderr
+    assert f"note: 135 turns have no vector yet; `mnemolog project {folder}` makes them\n" in ran.stderr
     assert run("project", folder).returncode == 0
     assert "no vector yet" not in run("recall", folder, "number").stderr
 
