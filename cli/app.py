@@ -93,7 +93,7 @@ COMMANDS: Final = {
         "doctor": ("doctor", "Find problems and fix them."),
         "backup": ("backup", "Copy a store while it is in use."),
         "restore": ("backup", "Restore a backup into a new folder."),
-        "copy": ("moving", "Copy or move a store to another folder or database."),
+        "copy": ("backup", "Copy or move a store to another folder or database."),
         "quarantine": ("doctor", "List and purge unusable files."),
         "nodes": ("status", "List the nodes of a log in PostgreSQL."),
         "keys": ("keys", "Wrap the content keys with a key kept elsewhere."),

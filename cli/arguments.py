@@ -77,6 +77,7 @@ ByTime = Annotated[
 ]
 Full = Annotated[bool, typer.Option("--full", help="Print long texts whole.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without it nothing is changed.")]
 
 
 def session_called(store: MemoryStore, given: str) -> Session:

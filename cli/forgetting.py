@@ -13,7 +13,7 @@ import typer
 
 from mnemolog.cli import output
 from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, remark
-from mnemolog.cli.arguments import open_store, session_called
+from mnemolog.cli.arguments import DryRun, Yes, open_store, session_called
 from mnemolog.cli.output import console, print_table
 from mnemolog.cli.progress import bar
 from mnemolog.cli.status import NODE_COLUMNS
@@ -76,8 +76,8 @@ def forget(
         Path | None,
         typer.Option(metavar="FILE", help="Write what was forgotten and what remains into a new file, as JSON."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be forgotten; change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it nothing is changed.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Forget sessions, scopes or single events permanently. Without --yes, only print what would be forgotten.

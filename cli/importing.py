@@ -12,7 +12,7 @@ import typer
 
 from mnemolog.cli import output
 from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Refused, Store, StoreCommand, app, chosen_model, remark
-from mnemolog.cli.arguments import open_store, store_with_model
+from mnemolog.cli.arguments import DryRun, open_store, store_with_model
 from mnemolog.cli.progress import Phase, bar, phases
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
@@ -68,9 +68,7 @@ def import_(
     scope: Annotated[str | None, typer.Option(help="Scope if the file names none.")] = None,
     agent: Annotated[str | None, typer.Option(help="Agent if the file names none.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip invalid lines and list them.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the first three turns of each file; write nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     vectors: Annotated[bool, typer.Option(help="Embed what was imported.")] = True,
     keys: Keys = None,
     model: ModelName = DEFAULT_MODEL,

@@ -8,7 +8,7 @@ import typer
 
 from mnemolog.cli import output
 from mnemolog.cli.app import EXIT_FAILED, AsJson, Group, ModelName, Store, StoreCommand, app, chosen_model, remark
-from mnemolog.cli.arguments import DryRun, open_store, store_with_model
+from mnemolog.cli.arguments import DryRun, Yes, open_store, store_with_model
 from mnemolog.cli.output import answer, console, print_list
 from mnemolog.cli.progress import bar, phases
 from mnemolog.defaults import DEFAULT_MODEL
@@ -44,7 +44,7 @@ def rebuild(
         str,
         typer.Argument(metavar="[vectors|views|all]", help="What to rebuild."),
     ] = "all",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the amount of work; change nothing.")] = False,
+    dry_run: DryRun = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip turns that the model refuses.")] = False,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
@@ -173,7 +173,7 @@ def drop(
     store: Store,
     model: Known,
     dry_run: DryRun = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
+    yes: Yes = False,
     own: Annotated[
         str,
         typer.Option(

@@ -49,13 +49,8 @@ def print_table(items: Collection[Item], columns: Columns[Item]) -> None:
         console().rows(tuple(columns), [[cell(item) for cell in columns.values()] for item in items])
 
 
-def print_json(answer: Any) -> None:
-    """Print a result as one JSON document."""
-    print_json_line(answer, indent=2)
-
-
-def print_json_line(answer: Any, *, indent: int = -1) -> None:
-    """Print a result as JSON, on one line without `indent`, and at once."""
+def print_json(answer: Any, *, indent: int = 2) -> None:
+    """Print a result as one JSON document at once; on one line with a negative `indent`."""
     document = msgspec.json.format(to_printable_json(answer, enc_hook=as_text), indent=indent).decode()
     sys.stdout.write(visible_json(document) + "\n")
     sys.stdout.flush()

@@ -13,7 +13,7 @@ from mnemolog.application.distrust import Distrust
 from mnemolog.application.read_audit import Read
 from mnemolog.audit.effects import Effects
 from mnemolog.cli.app import EXIT_FAILED, AsJson, Command, Store, StoreCommand, app, remark
-from mnemolog.cli.arguments import open_store, session_called
+from mnemolog.cli.arguments import Yes, open_store, session_called
 from mnemolog.cli.output import Columns, answer, console, print_list
 from mnemolog.domain.clock import to_micros
 from mnemolog.domain.display import counted, dated, one_line
@@ -67,7 +67,7 @@ def distrust(
     maker: Annotated[str, typer.Option(help="The facts that this program found and will find.")] = "",
     undo: Annotated[int | None, typer.Option(metavar="POSITION", help="End the distrust at this position.")] = None,
     reason: Annotated[str, typer.Option(help="The reason; it stays readable.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it nothing is distrusted.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Show nothing of a source as an answer, until --undo. Without --yes, only count what it covers.

@@ -101,7 +101,7 @@ def _stop_at_signals() -> threading.Event:
 
 def _tell(report: Report, *, as_json: bool) -> None:
     if as_json:
-        output.print_json_line(report)
+        output.print_json(report, indent=-1)
     else:
         sys.stdout.write(_line(report) + "\n")
         for refusal in report.refusals:

@@ -118,14 +118,6 @@ def holds_turns(
 
 
 def _turn(turn: ImportedTurn) -> TurnPreview:
-    return TurnPreview(
-        where=turn.where,
-        session=turn.session,
-        session_title=turn.session_title,
-        scope=turn.scope,
-        agent=turn.agent or "",
-        role=turn.role,
-        speaker=turn.speaker,
-        said_at=None if turn.said_at is None else to_datetime(Micros(turn.said_at)),
-        text=turn.text,
-    )
+    shared = ("where", "session", "session_title", "scope", "role", "speaker", "text")
+    said_at = None if turn.said_at is None else to_datetime(Micros(turn.said_at))
+    return TurnPreview(**{name: getattr(turn, name) for name in shared}, agent=turn.agent or "", said_at=said_at)

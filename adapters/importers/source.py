@@ -60,7 +60,10 @@ class Source(TextSource):
 
     def refuse(self, line: int, why: InvalidInput | str) -> None:
         """Raise `ImportRefused`, or pass it to `on_refused` if the caller gave that."""
-        refuse(self.path, self._on_refused, line, why)
+        refused = ImportRefused(self.path, line, str(why), skippable=True)
+        if self._on_refused is None:
+            raise refused from (why if isinstance(why, InvalidInput) else None)
+        self._on_refused(refused)
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the JSON objects of every line with its number. Other lines are refused."""
@@ -81,14 +84,6 @@ class Source(TextSource):
                 raise ImportRefused(self.path, 1, f"the document is larger than {DOCUMENT_BYTES_MAX:,} bytes")
             self._document = memoryview(data)[len(UTF8_BOM) if data.startswith(UTF8_BOM) else 0 :]
         return self._document
-
-
-def refuse(path: Path, on_refused: OnRefused | None, line: int, why: InvalidInput | str) -> None:
-    """Raise `ImportRefused` for a line, or pass it to `on_refused`."""
-    refused = ImportRefused(path, line, str(why), skippable=True)
-    if on_refused is None:
-        raise refused from (why if isinstance(why, InvalidInput) else None)
-    on_refused(refused)
 
 
 class JsonValue(msgspec.Struct, frozen=True):

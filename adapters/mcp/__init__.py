@@ -11,9 +11,7 @@ from mnemolog.adapters.extras import require
 
 require("mcp", "mcp")
 
-from mnemolog.adapters.mcp.opening import OpeningMemory as OpeningMemory  # noqa: E402
-from mnemolog.adapters.mcp.server import make_server as make_server  # noqa: E402
-from mnemolog.adapters.mcp.server import serve_stdio as serve_stdio  # noqa: E402
-from mnemolog.adapters.support.agent_tools import Memory as Memory  # noqa: E402
+from mnemolog.adapters.mcp.server import OpeningMemory, make_server, serve_stdio  # noqa: E402
+from mnemolog.adapters.support.agent_tools import Memory  # noqa: E402
 
 __all__ = ["Memory", "OpeningMemory", "make_server", "serve_stdio"]
