@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from agents import TResponseInputItem
 from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
@@ -58,36 +57,6 @@ class MnemologSession:
         self._store, self._pools = with_pools(store)
         self._sessions, self._switches = sessions_of(self._store), switches_of(self._store)
         self._visible = visible_of(self._store)
-        self._own: MemoryStore | None = None
-
-    @classmethod
-    def open(
-        cls,
-        session_id: str,
-        path: str | Path,
-        *,
-        scope: str = "",
-        agent: str = DEFAULT_AGENT,
-        session_settings: SessionSettings | dict[str, Any] | None = None,
-        **how: Any,
-    ) -> Self:
-        """Open the store in the folder `path` for this session only: without a model unless `how` names one.
-
-        Arguments in `how` and errors are those of `MemoryStore.open`. `close` closes the store.
-        """
-        store = MemoryStore.open(path, **{"model": None, **how})
-        try:
-            session = cls(session_id, store, scope=scope, agent=agent, session_settings=session_settings)
-        except BaseException:
-            store.close()
-            raise
-        session._own = store
-        return session
-
-    def close(self) -> None:
-        """Close the store if `open` opened it. Later calls raise `StoreClosed`."""
-        if self._own is not None:
-            self._own.close()
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """Return the latest `limit` items, in order. The default limit is that of the settings.

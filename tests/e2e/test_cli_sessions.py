@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -443,24 +441,3 @@ def test_what_is_empty_is_called_so(type_):
         "show empty": "no turns\n",
     }.items():
         assert type_(line).stdout == said
-
-
-def test_the_real_command_imports_nothing_heavy_and_exits_with_the_same_codes(memory):
-    """In a process of its own."""
-    script = (
-        "import sys\n"
-        "from mnemolog.cli import run\n"
-        "codes = [run(line.format(sys.argv[1]).split()) for line in sys.argv[2:]]\n"
-        "heavy = {'torch', 'sentence_transformers', 'faiss', 'numpy'} & set(sys.modules)\n"
-        "print(codes, sorted(heavy))\n"
-    )
-    lines = [
-        "switch {} --reason new --scope acme",
-        "show {} trip-1 --at 5",
-        "task {} trip-1",
-        "checkpoint restore {} trip-1 before",
-        "memory set {} trip-1 k 1",
-        "memory get {} trip-1 nope",
-    ]
-    ran = subprocess.run([sys.executable, "-c", script, memory, *lines], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines()[-1] == "[0, 0, 0, 0, 0, 1] []"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -263,6 +264,12 @@ def claude_tree(links, current, _lists, silent):
     return [{"uuid": "c", "current_leaf_message_uuid": current, "chat_messages": rows}]
 
 
+def assert_read_or_refused(path, form):
+    with suppress(ImportRefused):
+        turns = list(read_turns(path, format=form, on_refused=lambda _: None))
+        assert all(turn.text and turn.session and turn.key and turn.role in ROLES for turn in turns)
+
+
 @settings(max_examples=300, deadline=None)
 @given(LINKS, st.sampled_from([None, "gone", 5, *NODES]), st.booleans(), st.sets(st.sampled_from(NODES), max_size=3))
 @pytest.mark.parametrize("tree", [chatgpt_tree, claude_tree])
@@ -468,12 +475,7 @@ def test_a_damaged_file_is_read_as_turns_or_refused(tmp_path_factory, name, chan
         if value is MISSING:
             del holder[key]
     path = written(tmp_path_factory.mktemp("any") / "file", lines(*values))
-    refused = []
-    try:
-        turns = list(read_turns(path, format=form, on_refused=refused.append))
-    except ImportRefused:
-        return
-    assert all(turn.text and turn.session and turn.key and turn.role in ROLES for turn in turns)
+    assert_read_or_refused(path, form)
 
 
 @settings(max_examples=200, deadline=None)
@@ -482,9 +484,4 @@ def test_any_table_is_read_as_turns_or_refused(tmp_path_factory, body, form):
     """Quotes that do not end, rows that are too long, empty lines, NUL."""
     path = tmp_path_factory.mktemp("any") / "file"
     path.write_text("text,who\n" + body, encoding="utf-8", newline="")
-    refused = []
-    try:
-        turns = list(read_turns(path, format=form, on_refused=refused.append))
-    except ImportRefused:
-        return
-    assert all(turn.text and turn.session and turn.key and turn.role in ROLES for turn in turns)
+    assert_read_or_refused(path, form)
