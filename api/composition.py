@@ -38,11 +38,9 @@ from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.paths import is_writable, local_path
 from mnemolog.infra.runtime.regular_files import require_folder
 from mnemolog.models.service import ModelService
-from mnemolog.observability.instrumentation import gauges_of, measure_appends, recall_timer
-from mnemolog.observability.telemetry import Gauges, Telemetry
+from mnemolog.observability.telemetry import Gauges, Telemetry, gauges_of, measure_appends, recall_timer
 from mnemolog.operations.known_backups import copies_of_keys
-from mnemolog.operations.nodes import Nodes
-from mnemolog.operations.scratch import scratch_of
+from mnemolog.operations.nodes import Nodes, scratch_of
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.history.states import SessionStates

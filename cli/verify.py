@@ -7,12 +7,10 @@ from typing import Annotated
 
 import typer
 
-from mnemolog.audit.verification import verify_export
 from mnemolog.cli import output
 from mnemolog.cli.app import (
     EXIT_DAMAGED,
     AsJson,
-    Refused,
     Store,
     StoreCommand,
     app,
@@ -38,28 +36,20 @@ def verify(
     contents: Annotated[bool, typer.Option("--contents", help="Also decrypt all content, which takes longer.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Verify the whole history of a store, or of an export. Exit status 3 if it is damaged.
+    """Verify the whole history of a store. Exit status 3 if it is damaged.
 
     Example: mnemolog verify memory/ --heads /mnt/elsewhere/heads.jsonl
     """
-    if store.is_file():
-        if contents:
-            raise Refused("--contents: an export has no keys", hint="leave it out: the digests need no keys")
-        with bar("verifying") as progress:
-            answer = verify_export(store, expect_head=expect_head, heads=heads, progress=progress)
-        keys = None
-    else:
-        with open_store(store, create=False) as opened, bar("verifying") as progress:
-            answer = opened.verify(expect_head=expect_head, heads=heads, contents=contents, progress=progress)
-            keys = missing_keys(opened.parts.log)
+    with open_store(store, create=False) as opened, bar("verifying") as progress:
+        answer = opened.verify(expect_head=expect_head, heads=heads, contents=contents, progress=progress)
+        keys = missing_keys(opened.parts.log)
     output.answer(answer, _show_verification, as_json=as_json)
     if answer.moved_to:
         output.note(f"the log takes no more events: it was moved to {answer.moved_to}")
     if keys is not None:
         output.note(f"the content cannot be read: {keys}; {typed('doctor', store)} says what to do")
     if not answer.sound:
-        hint = "keep the file as evidence, and export the log again"
-        remark("the history does not verify", hint=hint if store.is_file() else after_findings(store, answer.findings))
+        remark("the history does not verify", hint=after_findings(store, answer.findings))
         raise typer.Exit(EXIT_DAMAGED)
 
 

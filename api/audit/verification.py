@@ -1,30 +1,26 @@
-"""Verify a log against its witnesses: manifests of segments, and heads kept elsewhere."""
+"""Verify a log against its witnesses, note its head, and look at one event as it is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
-from mnemolog.audit.log_export import ExportReader
+from mnemolog.audit.results import StoredEvent
 from mnemolog.domain import errors
-from mnemolog.domain.chain import Finding, Kind
+from mnemolog.domain.chain import Chain, Kind
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.digest import LogRow
+from mnemolog.domain.events import Event
 from mnemolog.domain.head import Head, parse_head
+from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.infra.log import head_file
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.text_file import TextSource
-from mnemolog.projections.health.verify import (
-    EventChecker,
-    Findings,
-    Verification,
-    Witness,
-    quick_verify,
-    verification,
-    verify,
-)
+from mnemolog.projections.health.verify import Verification, Witness, quick_verify, verify
 from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.ports import Progress
 
@@ -47,36 +43,6 @@ def verify_store(
     return replace(found, moved_to=log.moved_to())
 
 
-def verify_export(
-    export: Path, *, expect_head: str | None = None, heads: Path | None = None, progress: Progress | None = None
-) -> Verification:
-    """Verify an exported log against its own digests, and against heads kept elsewhere. Needs no store and no keys.
-
-    Raises `ImportRefused` for a file that is no export of a log or cannot be read.
-    """
-    witnesses, found = list(_noted(expect_head, heads)), Findings()
-    with TextSource(export, progress=progress) as file:
-        reader = ExportReader(file)
-        chain, events = reader.chain, EventChecker(opaque=True, is_part=reader.header.after != ORIGIN)
-        wanted = {item.head.position for item in witnesses}
-        known = {Position(chain.position): chain.digest}
-        try:
-            for row in reader.rows():
-                if row.position in wanted:
-                    known[Position(row.position)] = row.digest
-                if (flaw := events.check(row)) is not None:
-                    found.add([flaw])
-        except errors.ImportRefused as error:
-            after = Position(chain.position + 1)
-            found.add([Finding(kind=Kind.CHANGED, position=after, stream=None, detail=str(error))])
-    contradicted = (
-        finding
-        for item in witnesses
-        for finding in _contradicted(item, reader.header.log_id, known, last=chain.position)
-    )
-    return verification(chain, events, found, witnesses=contradicted, asked=len(witnesses))
-
-
 def _noted(expect_head: str | None, heads: Path | None) -> Iterator[Witness]:
     """Yield the heads that were kept outside of the store."""
     if expect_head is not None:
@@ -84,19 +50,6 @@ def _noted(expect_head: str | None, heads: Path | None) -> Iterator[Witness]:
     if heads is not None:
         for line, head in head_file.read_heads(heads):
             yield Witness(f"{heads.name} line {line}", head)
-
-
-def _contradicted(witness: Witness, log_id: str, known: Mapping[Position, bytes], *, last: int) -> Iterator[Finding]:
-    head = witness.head
-    if head.log_id not in (None, log_id):
-        why = f"{witness.name} is of log {head.log_id}, the export is of {log_id}"
-    elif head.position not in known:
-        why = f"{witness.name} has seen position {head.position}; it is not in the export, which ends at {last}"
-    elif known[head.position] != head.digest_bytes:
-        why = f"{witness.name} remembers {head.digest}; the export has {known[head.position].hex()}"
-    else:
-        return
-    yield Finding(kind=Kind.WITNESS, position=head.position, stream=None, detail=why)
 
 
 def append_head(log: EventLog, file: Path, *, now: Micros) -> Head:
@@ -113,3 +66,61 @@ def append_head(log: EventLog, file: Path, *, now: Micros) -> Head:
         return Head(position=head.position, digest=head.digest, log_id=log.log_id, noted_at=noted_at)
 
     return head_file.append_head(file, head_after)
+
+
+def event_at(log: EventLog, position: int) -> StoredEvent:
+    """Return the event at a position, damaged or not.
+
+    Raises `InvalidInput` for a position outside the log, `LogDamaged` if the event at it is gone.
+    """
+    wanted = checked_position("position", position)
+    before = Position(max(wanted - 2, ORIGIN))
+    pages = log.stored_rows(after=before, upto=wanted, batch_max=2)
+    rows = {row.position: row for page in pages for row in (LogRow(*columns) for columns in page)}
+    row = rows.get(wanted)
+    if row is None:
+        head = log.head().position
+        if wanted == ORIGIN or wanted > head:
+            raise errors.InvalidInput("position", f"no event is at {wanted}; positions of this log are 1 to {head}")
+        raise errors.LogDamaged("the event that was here is gone", position=wanted)
+    previous = log.genesis if wanted == 1 else _bytes(rows[wanted - 1].digest) if wanted - 1 in rows else None
+    event, unreadable = _read(log, row)
+    return StoredEvent(
+        position=wanted,
+        stream=_text(row.stream),
+        version=row.version,
+        topic=_text(row.topic),
+        key=None if row.key is None else _text(row.key),
+        recorded_at=row.recorded_at,
+        at=_moment(row.recorded_at),
+        state=_bytes(row.state),
+        digest=_bytes(row.digest).hex(),
+        previous_digest=None if previous is None else previous.hex(),
+        link_holds=previous is not None and not Chain(previous, position=wanted - 1).follow(row),
+        event=event,
+        unreadable=unreadable,
+    )
+
+
+def _read(log: EventLog, row: LogRow) -> tuple[Event | None, str | None]:
+    try:
+        stream, topic = _text(row.stream), _text(row.topic)
+        return log.decode(row.position, stream, row.version, topic, _bytes(row.state)), None
+    except errors.LogDamaged as error:
+        return None, str(error)
+
+
+def _text(stored: Any) -> str:
+    return _bytes(stored).decode(errors="replace")
+
+
+def _bytes(stored: Any) -> bytes:
+    """Return bytes unchanged; empty if damage has changed the type of the value."""
+    return stored if isinstance(stored, bytes) else b""
+
+
+def _moment(recorded_at: int) -> datetime | None:
+    try:
+        return to_datetime(Micros(recorded_at))
+    except (OverflowError, TypeError):
+        return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import socket
 import time
 from contextlib import suppress
@@ -34,10 +35,14 @@ from mnemolog.forgetting.results import NodeStatus
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres.nodes import PostgresNodes
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.infra.runtime.atomic_files import make_folder, new_file
+from mnemolog.infra.runtime.atomic_files import ScratchFolder, make_folder, new_file
 from mnemolog.infra.runtime.regular_files import open_file, read_file
+from mnemolog.infra.sqlite import copy_database
+from mnemolog.operations.backup_manifest import copy_file
 from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.registry import PROJECTIONS
 from mnemolog.projections.sql.snapshots import SnapshotStore
+from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest
 
 NODE_FILE: Final = ".mnemolog.node"
 """Beside the address of the log, which people write and copy; outside of the projections, which can be deleted."""
@@ -49,6 +54,8 @@ NOTE_S: Final = 5.0
 """How often an open node notes how far it has read, at most."""
 BUSY_S: Final = 0.5
 """How long it waits while another one purges, before it looks again."""
+LOOKS_MAX: Final = 5
+"""The most times the segments are listed again, while projections are copied, because some were merged meanwhile."""
 RETRY_S: Final = 5.0
 """How long a node waits after a purge that failed, before it tries again."""
 
@@ -242,7 +249,7 @@ def _purged_to(projections: Path) -> Head | None:
         return None
 
 
-def note_copied(log: EventLog, projections: Path) -> None:
+def _note_copied(log: EventLog, projections: Path) -> None:
     """Note of a folder, before projections are copied into it, that they are purged; unless that is not known."""
     if log.engine.nodes is not None:
         return
@@ -256,3 +263,47 @@ def _note_purged(projections: Path, upto: Head) -> None:
     """Note that all that was forgotten up to a head is gone. Raises `StoreNotWritable`, `StorageFull`."""
     with new_file(projections / PURGED_FILE, replace=True) as file:
         file.write(head_line(upto))
+
+
+def scratch_of(folder: Path, log: EventLog) -> ScratchFolder:
+    """Return a temporary folder with copies of the projections of a store. Closes the log if that fails."""
+    try:
+        scratch = ScratchFolder()
+        _note_copied(log, StoreLayout(folder, scratch.path).projections)
+        _copy_projections(StoreLayout(folder), scratch.path)
+    except BaseException:
+        log.close()
+        raise
+    return scratch
+
+
+def _copy_projections(layout: StoreLayout, target: Path) -> None:
+    """Copy databases and segments. What cannot be read is left out: it is rebuilt from the log."""
+    for projection in PROJECTIONS:
+        for _ in range(LOOKS_MAX):
+            paths = projection.backup_paths(layout)
+            for path in paths:
+                copy = target / path.relative_to(layout.folder)
+                if not copy.exists():
+                    _copy(path, copy, within=layout.folder)
+            if all(path.exists() for path in paths):
+                break
+
+
+def _copy(source: Path, target: Path, *, within: Path) -> None:
+    try:
+        if source.suffix == ".db":
+            make_folder(target.parent)
+            copy_database(source, target)
+            return
+        files = read_manifest(source).files
+        for name in (*sorted(files), MANIFEST_FILE):
+            size = files[name].size_bytes if name in files else None
+            copy_file(source / name, target / name, within=within, size_bytes=size)
+    except (errors.StorageFull, errors.OutOfDescriptors, errors.StoreNotWritable):
+        raise  # The copy cannot be written.
+    except (errors.MnemologError, OSError) as error:
+        if isinstance(error, OSError) and Path(error.filename or "").parent != source:
+            raise  # The copy cannot be written.
+        shutil.rmtree(target, ignore_errors=True)
+        target.unlink(missing_ok=True)

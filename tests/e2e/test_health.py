@@ -393,28 +393,6 @@ def test_a_model_that_is_missing_is_named(memory, run):
     assert (asked.returncode, "the folder does not exist" in asked.stdout) == (1, True)
 
 
-def test_an_export_is_verified_like_a_store(memory, run, tmp_path):
-    """Events, head and witnesses; exit status 3 for a changed line, named; 1 for another file."""
-    export = tmp_path / "x.jsonl"
-    assert run("export", memory, export).returncode == 0
-    head = run("head", memory).stdout.split()[0]
-    ran = run("verify", export, "--expect-head", head)
-    assert (ran.returncode, f"sound: {TURNS + 2} events in 2 streams, 1 witness checked" in ran.stdout) == (0, True)
-    assert run("verify", export, "--expect-head", f"7:{'0' * 64}").returncode == 3
-    lines = export.read_text().splitlines(keepends=True)
-    cut, changed = tmp_path / "cut.jsonl", tmp_path / "changed.jsonl"
-    cut.write_text("".join(lines[:-1]))
-    changed.write_text("".join([*lines[:5], lines[5].replace("session/", "session/x"), *lines[6:]]))
-    for path, line in ((cut, TURNS + 3), (changed, 6)):
-        ran = run("verify", path, "--json")
-        assert ran.returncode == 3
-        (finding,) = json.loads(ran.stdout)["findings"]
-        assert f"{path}:{line}:" in finding["detail"]
-    (tmp_path / "notes.txt").write_text("a note")
-    ran = run("verify", tmp_path / "notes.txt")
-    assert (ran.returncode, "name an export, as it was written" in ran.stderr) == (1, True)
-
-
 def test_the_repair_of_a_vector_file_is_noted_in_one_line(memory, run, capsys):
     """On standard error, with `--json` too; doctor --fix says it in its answer."""
     spoil_segment(memory)

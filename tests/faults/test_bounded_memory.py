@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from mnemolog import MemoryStore, NewTurn, import_log, restore_backup
-from mnemolog.audit.verification import verify_export
 
 pytestmark = [pytest.mark.promise("P25"), pytest.mark.timeout(3_600)]
 
@@ -41,7 +40,6 @@ OPERATIONS = {
     "backup": lambda store, folder: store.backup(folder / "backup", keys=folder / "keys"),
     "restore": lambda store, folder: restore_backup(folder / "backup", folder / "restored", keys=folder / "keys"),
     "export": lambda store, folder: store.audit.export(folder / "log.jsonl"),
-    "verify an export": lambda store, folder: verify_export(folder / "log.jsonl"),
     "import": lambda store, folder: import_log(folder / "log.jsonl", folder / "imported", keys=folder / "keys"),
     "timeline": lambda store, folder: deque(store.audit.timeline(), maxlen=0),
     "diff": lambda store, folder: store.audit.diff(0, turns_max=10),
