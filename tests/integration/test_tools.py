@@ -81,14 +81,21 @@ def test_an_answer_has_its_position(asked):
         ),
         ("switch", {"session": "a"}, "InvalidArguments: switch has no argument 'session' (did you mean 'to'?)"),
         ("timeline", {"since": "soon"}, "InvalidInput: since: 'soon' is not a time; expected a time such as "),
+        ("remember", {"text": " "}, "InvalidInput: text"),
+        ("remember", {"text": "hello", "role": "martian"}, "InvalidInput: role: 'martian' is none of user, assistant"),
+        ("recall", {"query": "x", "limit": 3}, "InvalidArguments: recall has no argument 'limit' (did you mean 'k'?)"),
+        ("recall", {"query": "x", "scope": "nowhere"}, "UnknownScope: "),
+        ("recall", {"query": "x", "as_of": 10_000}, "InvalidInput: "),
     ],
 )
+@pytest.mark.filterwarnings("error::mnemolog.domain.errors.ScopeWarning")  # As the command line has it.
 def test_a_refusal_is_in_words_and_says_what_to_do(name, arguments, what, asked):
-    """Nothing is raised, and nothing written."""
+    """In those of the tools. Nothing is raised, and nothing written."""
     refusal, status = asked((name, arguments), ("status", {}))
     assert isinstance(refusal, Refusal)
     assert str(refusal).startswith(what)
     assert "\nhint: " in str(refusal)
+    assert not any(word in str(refusal) for word in ("nothing was written", "store.", "mnemolog "))
     assert isinstance(status, Answer)
     assert status.position == 0
 
