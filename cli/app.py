@@ -71,7 +71,7 @@ COMMANDS: Final = {
     "History and audit": {
         "replay": ("history", "Print the events, and the state at a position."),
         "diff": ("history", "Print what changed between two positions."),
-        "verify": ("verify", "Check that the log was not changed."),
+        "verify": ("doctor", "Check that the log was not changed."),
         "head": ("status", "Print position and digest of the last event."),
         "audit": ("recall", "Repeat earlier recalls and contexts and compare them."),
         "effects": ("provenance", "Print what a turn led to."),

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from mnemolog.adapters.importers.detection import PROGRAMS, checked_format, format_of
 from mnemolog.adapters.importers.fields import FieldMap
+from mnemolog.adapters.importers.read import PROGRAMS, checked_format, format_of
 from mnemolog.adapters.importers.source import Source
 from mnemolog.domain.errors import ImportRefused
 from mnemolog.infra.runtime.paths import local_paths

@@ -8,12 +8,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mnemolog.adapters.importers.detection import detect_format
 from mnemolog.adapters.importers.entry import Entry, MakeReader
 from mnemolog.adapters.importers.format import Message
 from mnemolog.adapters.importers.formats import claude_code, codex, flat
 from mnemolog.adapters.importers.import_files import DEFAULT_AGENT
 from mnemolog.adapters.importers.message_reader import MessageReader
+from mnemolog.adapters.importers.read import detect_format
 from mnemolog.adapters.importers.source import objects_on
 from mnemolog.adapters.importers.transcripts.file_offsets import FileOffsets, Links, ReadState
 from mnemolog.adapters.importers.transcripts.recording import Report
