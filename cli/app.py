@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, NoReturn, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -378,7 +378,8 @@ def _copy_with(*, commands: list[Any], groups: list[Any]) -> typer.Typer:
     return one
 
 
-def remark(why: str, *, hint: str) -> None:
-    """Print to stderr, after an answer, why nothing was done and what to do about it."""
+def fail(why: str, *, hint: str, status: int = EXIT_FAILED) -> NoReturn:
+    """Print to stderr, after an answer, why nothing was done and what to do about it, and exit."""
     print(f"error: {visible(why)}", file=sys.stderr)
     print(f"hint: {visible(hints.as_commands(hint))}", file=sys.stderr)
+    raise typer.Exit(status)

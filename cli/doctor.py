@@ -20,7 +20,7 @@ from mnemolog.cli.app import (
     StoreCommand,
     app,
     chosen_model,
-    remark,
+    fail,
     typed,
 )
 from mnemolog.cli.arguments import open_store
@@ -121,8 +121,7 @@ def purge(
         items = opened.admin.quarantine().purge(dry_run=looking)
     answer({"dry_run": looking, "items": items}, _show_purged, as_json=as_json)
     if not yes and not dry_run:
-        remark("nothing was deleted", hint="add --yes to delete, or --dry-run to only list")
-        raise typer.Exit(EXIT_FAILED)
+        fail("nothing was deleted", hint="add --yes to delete, or --dry-run to only list")
 
 
 def _show_report(answer: DoctorReport, *, dry_run: bool) -> None:
@@ -196,8 +195,7 @@ def verify(
     if keys is not None:
         output.note(f"the content cannot be read: {keys}; {typed('doctor', store)} says what to do")
     if not answer.sound:
-        remark("the history does not verify", hint=after_findings(store, answer.findings))
-        raise typer.Exit(EXIT_DAMAGED)
+        fail("the history does not verify", hint=after_findings(store, answer.findings), status=EXIT_DAMAGED)
 
 
 def _show_verification(answer: Verification) -> None:

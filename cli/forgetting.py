@@ -12,7 +12,7 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from mnemolog.cli import output
-from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, remark
+from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, fail
 from mnemolog.cli.arguments import DryRun, Yes, open_store, session_called
 from mnemolog.cli.output import console, print_table
 from mnemolog.cli.progress import bar
@@ -106,7 +106,7 @@ def forget(
             file.write(report.certificate.to_json(indent=2).encode() + b"\n")
     output.answer(report, partial(_show_report, preview=preview), as_json=as_json)
     if rehearsal and not dry_run and report.events:
-        remark("nothing was forgotten", hint="add --yes to do it")
+        fail("nothing was forgotten", hint="add --yes to do it")
     if (rehearsal and not dry_run) or not report.complete:
         raise typer.Exit(EXIT_FAILED)
 

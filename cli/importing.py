@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from mnemolog.cli import output
-from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Refused, Store, StoreCommand, app, chosen_model, remark
+from mnemolog.cli.app import AsJson, ModelName, Refused, Store, StoreCommand, app, chosen_model, fail
 from mnemolog.cli.arguments import DryRun, open_store, store_with_model
 from mnemolog.cli.progress import Phase, bar, phases
 from mnemolog.defaults import DEFAULT_MODEL
@@ -180,7 +180,7 @@ def _catch_up(store: MemoryStore, phase: Phase, *, vectors: bool) -> None:
 def _answer_report(report: ImportReport, *, as_json: bool) -> None:
     output.answer(report, _show_report, as_json=as_json)
     if not report.turns:
-        _remark_no_turns(report.empty)
+        fail(_no_turns(report.empty), hint=_NO_TURNS_HINT)
     for path in report.empty:
         output.note(f"no turns in {path}")
 
@@ -197,13 +197,7 @@ def _answer_preview(previews: list[FilePreview], *, skip_bad: bool, as_json: boo
             output.note(f"the import would stop at the first bad line; with --skip-bad it leaves out {skipped}")
         output.note(f"nothing was written; to import: {_again(without='--dry-run')}")
     if not any(preview.turns for preview in previews):
-        _remark_no_turns(preview.path for preview in previews)
-
-
-def _remark_no_turns(paths: Iterable[str]) -> None:
-    """Say after an answer that there was nothing to import, and exit."""
-    remark(_no_turns(paths), hint=_NO_TURNS_HINT)
-    raise typer.Exit(EXIT_FAILED)
+        fail(_no_turns(preview.path for preview in previews), hint=_NO_TURNS_HINT)
 
 
 def _no_turns(paths: Iterable[str]) -> str:

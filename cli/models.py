@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, cast
 import typer
 
 from mnemolog.cli import output
-from mnemolog.cli.app import EXIT_FAILED, AsJson, Group, ModelName, Store, StoreCommand, app, chosen_model, remark
+from mnemolog.cli.app import EXIT_FAILED, AsJson, Group, ModelName, Store, StoreCommand, app, chosen_model, fail
 from mnemolog.cli.arguments import DryRun, Yes, open_store, store_with_model
 from mnemolog.cli.output import answer, console, print_list
 from mnemolog.cli.progress import bar, phases
@@ -193,5 +193,4 @@ def drop(
     line += f" of {counted(dropped.vectors, 'vector')} and {counted(dropped.embeddings, 'text')} of the embedding cache"
     answer(dropped, line, as_json=as_json)
     if not (yes or dry_run):
-        remark("nothing was removed", hint="add --yes to remove it, or --dry-run to only print it")
-        raise typer.Exit(EXIT_FAILED)
+        fail("nothing was removed", hint="add --yes to remove it, or --dry-run to only print it")

@@ -12,7 +12,7 @@ import typer
 from mnemolog.application.distrust import Distrust
 from mnemolog.application.read_audit import Read
 from mnemolog.audit.effects import Effects
-from mnemolog.cli.app import EXIT_FAILED, AsJson, Command, Store, StoreCommand, app, remark
+from mnemolog.cli.app import AsJson, Command, Store, StoreCommand, app, fail
 from mnemolog.cli.arguments import Yes, open_store, session_called
 from mnemolog.cli.output import Columns, answer, console, print_list
 from mnemolog.domain.clock import to_micros
@@ -88,8 +88,7 @@ def distrust(
     covers = counted(made.covers, "turn or fact", "turns and facts")
     answer(made, f"{describe(made.source)}: {covers} {done}", as_json=as_json)
     if made.position is None:
-        remark("nothing was changed", hint="add --yes to do it")
-        raise typer.Exit(EXIT_FAILED)
+        fail("nothing was changed", hint="add --yes to do it")
 
 
 @app.command("distrusted", cls=StoreCommand)
