@@ -1,4 +1,4 @@
-"""The audit: the chain of digests and its witnesses, verification, and who did what."""
+"""The audit: the chain of digests and its witnesses, verification, who did what, and one event as it is stored."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import boundary_of, events_of, read
+from mnemolog.audit.results import StoredEvent
+from mnemolog.domain.events import ContextServed, FactAsserted, RecallJudged, RecallServed, TurnRecorded
+from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
+from mnemolog.domain.session import session_of
 from mnemolog.operations.known_backups import backup_witnesses
 from mnemolog.projections.health.witnesses import witnesses_of
+from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.live_page import EventFilter, EventLine, newest_events
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, page
-from mnemolog.server.console.parameters import position, text
+from mnemolog.server.console.parameters import position, position_in_path, text
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
@@ -40,8 +45,6 @@ class ShownWitness(Result, frozen=True, kw_only=True):
 class AuditPage(Result, frozen=True, kw_only=True):
     """The audit."""
 
-    filter: EventFilter
-    """Which events the page shows."""
     before: Position | None
     """Only events at earlier positions, if it is given."""
     head: Head | None
@@ -69,7 +72,6 @@ async def audit(request: Request, caller: Caller, at: AsOf) -> AuditPage:
         found = newest_events(store, wanted, upto=last, limit=PER_PAGE)
         whole = not boundary_of(store).scopes
         return AuditPage(
-            filter=wanted,
             before=before,
             head=events_of(store).head_at(at.position) if whole else None,
             log_id=events_of(store).log_id if whole else "",
@@ -103,3 +105,47 @@ async def verify(request: Request, caller: Caller, form: QueryParams) -> Respons
     expected, contents = text(form, "expect_head") or None, bool(text(form, "contents"))
     work = partial(caller.store.verify, expect_head=expected, contents=contents)
     return await jobs_of(request).start(request, caller, "Verifying the history", work, back="/audit")
+
+
+class EventPage(Result, frozen=True, kw_only=True):
+    """An event, its place in the log, and the proof that it is unchanged."""
+
+    stored: StoredEvent
+    head: Position
+    what: str
+    """What happened, in words; empty if the event cannot be read."""
+    session: str | None
+    actor: str
+    """Who appended it; empty if none was given."""
+    is_turn: bool
+    receipt: Position | None
+    """The receipt that it is, or that it judges."""
+    turns: tuple[Position, ...]
+    """The turns that it refers to."""
+    fact: tuple[str, str] | None
+    """Scope and key of the fact that it asserts."""
+
+
+@page("/event/{position}", title="Event", template="event.html")
+async def event(request: Request, caller: Caller, at: AsOf) -> EventPage:
+    """Show the event at a position."""
+    found = await caller.store.audit.event(position_in_path(request))
+    event, turns, receipt = found.event, list[int](), None
+    match event:
+        case RecallServed() | ContextServed():
+            turns, receipt = event.turns if isinstance(event, ContextServed) else event.hits, found.position
+        case RecallJudged():
+            turns, receipt = [*event.good, *event.bad], Position(event.receipt)
+        case FactAsserted():
+            turns = list(event.because)
+    return EventPage(
+        stored=found,
+        head=at.head,
+        what=describe(event) if event is not None else "",
+        session=session_of(found.stream),
+        actor=getattr(event, "actor", ""),
+        is_turn=isinstance(event, TurnRecorded),
+        receipt=receipt,
+        turns=tuple(map(Position, turns)),
+        fact=(facts_scope(found.stream) or "", event.key) if isinstance(event, FactAsserted) else None,
+    )

@@ -16,10 +16,10 @@ from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.read_models import FactChange, Switch
-from mnemolog.server.console.event_words import in_words
 from mnemolog.server.console.moment import AsOf, as_of, recorded_at
 from mnemolog.server.console.page import Refused, limited, page
 from mnemolog.server.console.parameters import text, whole
+from mnemolog.server.console.rendering import in_words
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 
@@ -54,8 +54,6 @@ class DiffPage(Result, frozen=True, kw_only=True):
     """At most `PER_PAGE`."""
     switches: tuple[Switch, ...]
     activations: tuple[Activation, ...]
-    turns_left_out: int
-    """Turns that were said in between, and are counted but not listed."""
 
 
 @page("/diff", title="What changed", template="diff.html")
@@ -102,7 +100,6 @@ def compare(store: MemoryStore, before: Position, after: Position, *, number: in
         facts=found.facts[:PER_PAGE],
         switches=found.switches[:PER_PAGE],
         activations=found.activations,
-        turns_left_out=found.turns_left_out,
     )
 
 

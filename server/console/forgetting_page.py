@@ -24,12 +24,11 @@ from mnemolog.domain.session import session_of
 from mnemolog.forgetting import history
 from mnemolog.forgetting.results import AskedQuestion, Certificate, ForgetReport
 from mnemolog.server.console import parameters
-from mnemolog.server.console.event_words import in_words
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.live_page import EventLine
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import Refused, action, page
-from mnemolog.server.console.rendering import excerpt
+from mnemolog.server.console.rendering import excerpt, in_words
 from mnemolog.server.http.access import Caller
 from mnemolog.store import MemoryStore
 

@@ -92,7 +92,6 @@ class Live(Result, frozen=True, kw_only=True):
     """Events up to this position were not looked through."""
     complete: bool
     """Whether enough events were found, or there are no more."""
-    filter: EventFilter
     tail: str
     """Where events that are recorded from now on come from; empty for a page as of an earlier moment."""
 
@@ -109,7 +108,6 @@ async def live(request: Request, caller: Caller, at: AsOf) -> Live:
             events=found.lines,
             looked_from=found.after,
             complete=len(found.lines) == EVENTS_MAX or not found.after,
-            filter=wanted,
             tail=url(TAIL, followed) if at.is_now else "",
         )
 

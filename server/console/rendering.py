@@ -1,10 +1,12 @@
-"""Render pages with Jinja2. Everything is escaped; no template marks stored text as HTML."""
+"""Render pages with Jinja2, and serve the files that they link to. Everything is escaped: no stored text is HTML."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -12,20 +14,67 @@ from urllib.parse import urlencode
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
 
+from mnemolog.domain import events, items, threads
 from mnemolog.domain.clock import local_time
 from mnemolog.domain.display import counted, dated, one_line, visible, visible_json, visible_lines
 from mnemolog.domain.encoding import to_printable_json
-from mnemolog.server.console.assets import address_of
-from mnemolog.server.console.event_words import KINDS
-from mnemolog.server.http.hints import as_plain, as_requests
+from mnemolog.infra.runtime.regular_files import read_file
+from mnemolog.server.http.problems import as_plain, as_requests
 
 FOLDER: Final = Path(__file__).parent
 TEXT_CHARACTERS_MAX: Final = 4_000
 """A longer text of a turn is cut; the page of its event has all of it."""
 EXCERPT_CHARACTERS_MAX: Final = 160
+STATIC: Final = FOLDER / "static"
+"""Our own style and script, and the vendored libraries (`vendor/vendor.json`)."""
 RAW_CHARACTERS_MAX: Final = 64_000
 """A longer event is cut on its page; the page as JSON has all of it."""
+
+
+KINDS: Final[Mapping[str, str]] = {
+    events.TurnRecorded.topic: "turns said",
+    events.SessionStarted.topic: "sessions started",
+    events.SessionEnded.topic: "sessions ended",
+    events.SessionResumed.topic: "sessions resumed",
+    events.SessionSwitched.topic: "switches to another session",
+    events.TurnsRewound.topic: "rewinds that hid turns",
+    events.ValueSet.topic: "values set",
+    events.ValueDeleted.topic: "values deleted",
+    events.ValuesCleared.topic: "times all values were deleted",
+    events.TaskChanged.topic: "changes of a task",
+    events.NoteAdded.topic: "notes added",
+    events.NotesCleared.topic: "times all notes were deleted",
+    events.CheckpointCreated.topic: "checkpoints made",
+    events.CheckpointDeleted.topic: "checkpoints deleted",
+    events.CheckpointRestored.topic: "checkpoints restored",
+    events.RecallServed.topic: "recalls with a receipt",
+    events.ContextServed.topic: "contexts with a receipt",
+    events.RecallJudged.topic: "judgements of a recall",
+    events.ModelActivated.topic: "models activated",
+    events.LanguageChosen.topic: "languages chosen",
+    events.RedactionChosen.topic: "redactions switched",
+    events.ForgetRequested.topic: "requests to forget",
+    events.ContentErased.topic: "erasures of content",
+    events.ForgetCompleted.topic: "completed requests to forget",
+    events.TokenCreated.topic: "tokens made",
+    events.TokenRevoked.topic: "tokens revoked",
+    threads.ThreadCheckpointed.topic: "checkpoints of a graph",
+    threads.ThreadWritten.topic: "writes of a graph",
+    threads.ThreadPruned.topic: "times checkpoints of a graph were pruned",
+    threads.ThreadDeleted.topic: "threads of a graph deleted",
+    threads.ThreadCopied.topic: "threads of a graph copied",
+    events.FactAsserted.topic: "facts asserted",
+    events.FactRetracted.topic: "facts retracted",
+    events.SourceDistrusted.topic: "sources distrusted",
+    events.SourceTrusted.topic: "sources trusted again",
+    items.ItemPut.topic: "items put",
+    items.ItemTouched.topic: "items touched",
+    items.ItemDeleted.topic: "items deleted",
+}
+"""What kinds of events are called, by topic. In the plural, as in `3 turns said`."""
 
 
 def environment() -> Environment:
@@ -94,3 +143,27 @@ def when(value: datetime | None, *, exact: bool = False) -> Markup:
 def shown_json(value: Any, indent: int = 2) -> str:
     """Return a value as JSON for people to read, with escapes for characters that change how text is shown."""
     return visible_json(msgspec.json.format(to_printable_json(value, enc_hook=as_plain), indent=indent).decode())
+
+
+def in_words(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return numbers of events by the words for their topics, the largest first."""
+    return {KINDS.get(topic, topic): count for topic, count in sorted(counts.items(), key=lambda item: -item[1])}
+
+
+@cache
+def address_of(name: str) -> str:
+    """Return the URL of a file, which changes with its content."""
+    return f"/static/{name}?v={hashlib.sha256(read_file(STATIC / name, follow=True)).hexdigest()[:12]}"
+
+
+class Assets(StaticFiles):
+    """The files, which browsers may keep for a year."""
+
+    def __init__(self) -> None:
+        super().__init__(directory=STATIC)
+
+    def file_response(self, *given: Any, **options: Any) -> Response:
+        """Return the answer to a request for a file."""
+        response = super().file_response(*given, **options)
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        return response

@@ -22,7 +22,6 @@ from mnemolog.server.console import (
     audit_page,
     context_page,
     diff_page,
-    event_page,
     facts_page,
     forgetting_page,
     health_page,
@@ -36,18 +35,16 @@ from mnemolog.server.console import (
     sessions_page,
     tokens_page,
 )
-from mnemolog.server.console.assets import Assets
 from mnemolog.server.console.moment import VISIT_COOKIE, AsOf, TimeBar, Visit, as_of, time_bar
 from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, redirect, wants_json
 from mnemolog.server.console.parameters import form_of, text
-from mnemolog.server.console.rendering import environment, url
+from mnemolog.server.console.rendering import Assets, environment, url
 from mnemolog.server.console.sessions_page import known_scopes, search
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.authentication import is_program
-from mnemolog.server.http.hints import as_plain
 from mnemolog.server.http.openapi import PATH as DOCUMENT
 from mnemolog.server.http.openapi import document
-from mnemolog.server.http.problems import PROBLEM_JSON, hint_of, status_of
+from mnemolog.server.http.problems import PROBLEM_JSON, as_plain, hint_of, status_of
 from mnemolog.store import MemoryStore
 
 LogIn = Callable[[str], Awaitable[Caller | None]]
@@ -100,7 +97,7 @@ _IN_WORDS: Final[Mapping[type[errors.MnemologError], tuple[str, str]]] = {
 
 
 _MODULES: Final = (
-    *(overview_page, sessions_page, session_page, event_page, facts_page, lineage_page, live_page, recall_page),
+    *(overview_page, sessions_page, session_page, facts_page, lineage_page, live_page, recall_page),
     *(receipts_page, context_page, diff_page, health_page, audit_page, forgetting_page, jobs, tokens_page),
 )
 _FOUND: Final = [item for module in _MODULES for item in vars(module).values()]

@@ -31,8 +31,8 @@ from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Stamp, Ticket
 from mnemolog.results import Checkpoint, NewTurn
-from mnemolog.server.http.hints import as_plain
 from mnemolog.server.http.operation_table import LEFT_OUT_ARGUMENTS, Operation
+from mnemolog.server.http.problems import as_plain
 from mnemolog.session import Session, SessionAt
 
 PAGE: Final = 1_000

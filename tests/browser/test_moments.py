@@ -75,22 +75,6 @@ def test_dragging_the_slider_shows_the_state_of_then_and_the_back_button_returns
     expect(as_of(page)).to_have_count(0)
 
 
-@pytest.mark.parametrize("key", ["ArrowLeft", "PageDown", "Home"])
-def test_the_slider_moves_with_the_keyboard(visit, reading, key):
-    """And keeps the focus, so that the next press moves it on."""
-    page = visit(reading).open("/")
-    slider = page.get_by_role("slider", name="Moment")
-    slider.focus()
-    page.keyboard.press(key)
-    page.wait_for_url("**at=*")
-    first = moment(page)
-    expect(page.get_by_role("slider", name="Moment")).to_be_focused()
-    if key == "ArrowLeft":
-        page.keyboard.press(key)
-        page.wait_for_url(lambda url: parse_qs(urlsplit(url).query)["at"] != [first])
-        assert moment(page) < first
-
-
 def thumb(page):
     """The step that the thumb of the slider stands on, of 100."""
     return int(page.get_by_role("slider", name="Moment").input_value())

@@ -132,7 +132,8 @@ def test_a_page_of_another_origin_that_sends_a_token_needs_it_to_be_valid(guarde
     asking = {"origin": OTHER, "access-control-request-method": "GET", "sec-fetch-site": "cross-site"}
     assert ask(url, method="OPTIONS", headers=asking).status_code == 403
     form = {"origin": OTHER, "cookie": f"mnemolog_token={tokens['ops'].secret}"}
-    assert ask(url, "/v1/sessions/trip", "PUT", json={}, headers=form).status_code == 403
+    for path in ("/v1/sessions", "/forgetting", "/tokens", "/login", "/logout", "/theme"):
+        assert ask(url, path, "POST", data={"token": "x"}, headers=form).status_code == 403, path
 
 
 def test_a_forwarded_request_is_not_of_the_local_user(served, guarded):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnemolog.domain.events import EVENT_TYPES
-from mnemolog.server.console import diff_page, event_words
+from mnemolog.server.console import diff_page, rendering
 
 pytestmark = pytest.mark.local
 
@@ -191,5 +191,5 @@ def test_moments_that_are_far_apart_are_not_compared(reader, monkeypatch):
 
 
 def test_every_kind_of_event_has_words_of_its_own():
-    assert set(event_words.KINDS) == set(EVENT_TYPES)
-    assert len(set(event_words.KINDS.values())) == len(EVENT_TYPES)
+    assert set(rendering.KINDS) == set(EVENT_TYPES)
+    assert len(set(rendering.KINDS.values())) == len(EVENT_TYPES)

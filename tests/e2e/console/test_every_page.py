@@ -12,7 +12,7 @@ from httpx2 import ASGITransport, AsyncClient
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from mnemolog.server.console.assets import STATIC
+from mnemolog.server.console.rendering import STATIC
 from mnemolog.server.console.routes import LOGIN, LOGIN_COOKIE, PAGES, PUBLIC, Console
 from mnemolog.server.http.access import Caller
 from mnemolog.server.http.authentication import Authentication
