@@ -25,9 +25,8 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import structured_log
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.extras import install_command
-from mnemolog.server.http.access import Users
 from mnemolog.server.http.api import make_app
-from mnemolog.server.http.authentication import Authentication, Callers
+from mnemolog.server.http.authentication import Authentication, Callers, Users
 from mnemolog.server.http.bodies import LARGE, Bodies
 from mnemolog.server.http.config import ServerConfig, bracketed
 from mnemolog.server.http.connections import Connections, descriptors_left, quieten

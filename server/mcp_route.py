@@ -14,8 +14,7 @@ from starlette.routing import Route
 
 from mnemolog.adapters.mcp.server import make_server
 from mnemolog.adapters.support.agent_tools import Memory, Toolset
-from mnemolog.server.http.access import Caller
-from mnemolog.server.http.authentication import until_refusal_s
+from mnemolog.server.http.authentication import Caller, until_refusal_s
 from mnemolog.server.http.bodies import Bodies
 from mnemolog.server.http.operation_table import MCP_PATH
 

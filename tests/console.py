@@ -20,8 +20,7 @@ from mnemolog import AsyncMemoryStore, acting_as
 from mnemolog.adapters.support.agent_tools import Memory
 from mnemolog.server.application import application
 from mnemolog.server.console.routes import Console
-from mnemolog.server.http.access import Caller, local_caller
-from mnemolog.server.http.authentication import Callers
+from mnemolog.server.http.authentication import Caller, Callers, local_caller
 from mnemolog.server.http.config import ServerConfig
 from mnemolog.server.http.monitoring import Metrics
 

@@ -27,7 +27,7 @@ from mnemolog.server.console.live_page import EventFilter, EventLine, newest_eve
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, page
 from mnemolog.server.console.parameters import position, position_in_path, text
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 PER_PAGE: Final = 100

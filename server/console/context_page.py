@@ -20,7 +20,7 @@ from mnemolog.server.console.moment import AsOf, recorded_at
 from mnemolog.server.console.page import page
 from mnemolog.server.console.parameters import decimal, text, whole
 from mnemolog.server.console.receipts_page import answered_turn
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 TOKENS_MAX: Final = 1_000_000

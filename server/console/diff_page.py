@@ -20,7 +20,7 @@ from mnemolog.server.console.moment import AsOf, as_of, recorded_at
 from mnemolog.server.console.page import Refused, limited, page
 from mnemolog.server.console.parameters import text, whole
 from mnemolog.server.console.rendering import in_words
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 PER_PAGE: Final = 100

@@ -13,7 +13,7 @@ from mnemolog.projections.read_models import Fact
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import limited, page
 from mnemolog.server.console.parameters import text
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 FACTS_MAX: Final = 200

@@ -29,7 +29,7 @@ from mnemolog.server.console.live_page import EventLine
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import Refused, action, page
 from mnemolog.server.console.rendering import excerpt, in_words
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 PER_PAGE: Final = 100

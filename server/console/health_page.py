@@ -24,7 +24,7 @@ from mnemolog.results import Model
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, page
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Caller
 
 QUARANTINED_MAX: Final = 100
 """Items of the quarantine that are listed."""

@@ -19,7 +19,7 @@ from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import Refused, page, redirect
 from mnemolog.server.console.parameters import text
 from mnemolog.server.console.rendering import url
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Caller
 from mnemolog.server.http.problems import FAILED, REPORT_IT, place_of
 
 JOBS_MAX: Final = 100

@@ -25,7 +25,7 @@ from mnemolog.projections.read_models import SessionSummary
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import limited, page
 from mnemolog.server.console.parameters import position, text
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 SESSIONS_MAX: Final = 100

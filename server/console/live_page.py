@@ -19,7 +19,7 @@ from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import page
 from mnemolog.server.console.parameters import text
 from mnemolog.server.console.rendering import url
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 EVENTS_MAX: Final = 100

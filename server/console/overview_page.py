@@ -26,7 +26,7 @@ from mnemolog.server.console.live_page import EventFilter, EventLine, newest_eve
 from mnemolog.server.console.moment import AsOf, Visit
 from mnemolog.server.console.page import limited, page, wants_json
 from mnemolog.server.console.receipts_page import AnsweredTurn, ReceiptFilter, answered_turn, newest_receipts
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 GROUPS_MAX: Final = 12

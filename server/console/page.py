@@ -15,7 +15,7 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.tokens import Verb
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.parameters import text
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Caller
 
 
 class ErrorPage(Result, frozen=True, kw_only=True):

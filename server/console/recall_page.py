@@ -24,7 +24,7 @@ from mnemolog.server.console.moment import AsOf, as_of, recorded_at
 from mnemolog.server.console.page import page
 from mnemolog.server.console.parameters import decimal, several, text, whole
 from mnemolog.server.console.rendering import excerpt
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 HITS: Final = 10

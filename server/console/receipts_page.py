@@ -23,7 +23,7 @@ from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import limited, page
 from mnemolog.server.console.parameters import text
 from mnemolog.server.console.rendering import excerpt
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 PER_PAGE: Final = 100

@@ -40,8 +40,7 @@ from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, redir
 from mnemolog.server.console.parameters import form_of, text
 from mnemolog.server.console.rendering import Assets, environment, url
 from mnemolog.server.console.sessions_page import known_scopes, search
-from mnemolog.server.http.access import Caller
-from mnemolog.server.http.authentication import is_program
+from mnemolog.server.http.authentication import Caller, is_program
 from mnemolog.server.http.openapi import PATH as DOCUMENT
 from mnemolog.server.http.openapi import document
 from mnemolog.server.http.problems import PROBLEM_JSON, as_plain, hint_of, status_of

@@ -31,7 +31,7 @@ from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, page, redirect
 from mnemolog.server.console.parameters import position, text, whole
 from mnemolog.server.console.receipts_page import ReceiptFilter, newest_receipts
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 TURNS_MAX: Final = 100

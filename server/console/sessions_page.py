@@ -17,7 +17,7 @@ from mnemolog.server.console.moment import AsOf, as_of
 from mnemolog.server.console.page import limited, page
 from mnemolog.server.console.parameters import position, text
 from mnemolog.server.console.rendering import EXCERPT_CHARACTERS_MAX
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 ROWS_MAX: Final = 100

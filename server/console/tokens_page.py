@@ -16,7 +16,7 @@ from mnemolog.domain.tokens import VALID_FOR, VERBS, Token, Verb
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, page, redirect
 from mnemolog.server.console.parameters import lines, text, whole
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 DAYS_MAX: Final = 3_650

@@ -26,8 +26,7 @@ from mnemolog.domain.errors import InvalidInput, MnemologError
 from mnemolog.domain.request import request_key
 from mnemolog.domain.session import checked_key
 from mnemolog.operations.service import AdminService
-from mnemolog.server.http.access import Caller
-from mnemolog.server.http.authentication import Authentication, Callers
+from mnemolog.server.http.authentication import Authentication, Caller, Callers
 from mnemolog.server.http.bodies import Bodies, in_thread_if_large
 from mnemolog.server.http.connections import RUNNING
 from mnemolog.server.http.execution import (

@@ -1,17 +1,20 @@
-"""Who makes a request: the token that it carries, or the user of this machine.
+"""Who makes a request, and what that caller may do: by a token, as the user of this machine, or named by a proxy.
 
-A caller bound to scopes must not learn what else there is, so that every refusal is sent at a fixed time after its
-request came.
+A proxy that has asked a person for a login sends the name in a header. A caller bound to scopes must not learn what
+else there is, so that every refusal is sent at a fixed time after its request came.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import tomllib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
+from ipaddress import ip_address, ip_network
 from math import ceil
+from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote
@@ -25,19 +28,23 @@ from mnemolog.adapters.support.store_access import clock_of, tokens_of, with_poo
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_list import without_scope_warnings
+from mnemolog.domain import tokens
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.errors import LogUnreachable, MnemologError
+from mnemolog.domain.errors import InvalidInput, LogUnreachable, MnemologError
 from mnemolog.domain.events import TokenCreated
 from mnemolog.domain.request import acting_as
 from mnemolog.domain.scope import Boundary, Scopes, parse_scopes
-from mnemolog.domain.tokens import KnownToken, Token, TokensState, digest_of_secret, id_of
+from mnemolog.domain.tokens import KnownToken, Token, TokensState, Verb, digest_of_secret, id_of, new_token
 from mnemolog.infra.runtime.lru_cache import LruCache
-from mnemolog.server.http.access import VERBS, Caller, Users, local_caller
-from mnemolog.server.http.connections import RUNNING
+from mnemolog.infra.runtime.regular_files import read_file
+from mnemolog.server.http.connections import PEER, RUNNING
 from mnemolog.server.http.operation_table import MCP_PATH, PREFIX, SCOPE_HEADER
 from mnemolog.server.http.problems import RequestRefused, problem, problem_of, send_problem
 from mnemolog.store import MemoryStore
 
+VERBS: Final = frozenset[Verb](tokens.VERBS)
+LOCAL: Final = "local"
+"""The actor of requests without a token, which only a server that this machine alone can reach answers."""
 REFUSED_S: Final = 0.05
 """A refusal for a caller with scopes is sent so long after its request came, or a multiple of it, in seconds."""
 FAILURES_PER_MINUTE: Final = 60
@@ -56,6 +63,92 @@ CHALLENGE: Final = b'Bearer realm="mnemolog"'
 SAFE: Final = frozenset(("GET", "HEAD"))
 
 Known = tuple[TokensState, datetime]
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """Who made a request: `request.state.caller` of every request that was let through.
+
+    A request is answered within all of its scopes, or those that the header `Mnemolog-Scope` names.
+    """
+
+    actor: str
+    """The name that is recorded in each event this caller appends."""
+    verbs: frozenset[Verb]
+    scopes: Scopes = ()
+    """What this caller may see. Empty: everything."""
+    store: AsyncMemoryStore
+    """The store as this caller may see it."""
+    token: str = ""
+    """The id of the token; empty for a request without one."""
+
+    def may(self, verb: Verb) -> bool:
+        """Return whether this caller may do what `verb` names."""
+        return verb in self.verbs
+
+    def require(self, verb: Verb, what: str) -> None:
+        """Raise `RequestRefused` unless this caller may do what `verb` names, which `what` needs."""
+        if verb not in self.verbs:
+            why = f"this caller may not {verb}, which {what} needs"
+            raise RequestRefused("Forbidden", 403, why, "use a token with that verb")
+
+    def require_all(self, verbs: Iterable[Verb]) -> None:
+        """Raise `RequestRefused` unless this caller may do all that a token is to allow."""
+        for verb in verbs:
+            self.require(verb, f"making a token that may {verb}")
+
+
+def local_caller(store: AsyncMemoryStore) -> Caller:
+    """Return the user of this machine, who may do everything."""
+    return Caller(actor=LOCAL, verbs=VERBS, store=store)
+
+
+class _User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    verbs: tuple[str, ...]
+    scopes: tuple[str, ...] = ()
+
+
+class Users:
+    """The people whom a proxy has authenticated: it names them in a header, and a file says what each may do."""
+
+    def __init__(self, header: str, file: Path, proxies: Sequence[str]) -> None:
+        """`proxies` are the addresses or networks that may send the header. Raises `InvalidInput`, as `read` does."""
+        self._header, self._file = header.lower().encode(), file
+        self._proxies = [ip_network(proxy) for proxy in proxies]
+        self._users: Mapping[str, TokenCreated] = {}
+        self.read()
+
+    def read(self) -> None:
+        """Read the file, TOML with a table for each user: `["ann@example.org"]`, `verbs = ["read"]`, `scopes = []`.
+
+        Raises `InvalidInput`; then what was read before holds.
+        """
+        try:
+            users = msgspec.convert(tomllib.loads(read_file(self._file, follow=True).decode()), dict[str, _User])
+            checked = [
+                new_token("", "", actor=name, verbs=user.verbs, scopes=user.scopes, expires_at=None)
+                for name, user in users.items()
+            ]
+        except (OSError, ValueError, MnemologError) as error:
+            raise InvalidInput("users", f"{self._file} cannot be used: {error}") from error
+        self._users = {user.acts_as: user for user in checked}
+
+    def name_in(self, scope: Any) -> str:
+        """Return the name that a request carries, empty if none. Raises `RequestRefused` where it may not carry one."""
+        sent: list[str] = [value.decode(errors="replace") for name, value in scope["headers"] if name == self._header]
+        if not sent:
+            return ""
+        peer = scope["state"].get(PEER)
+        if len(sent) > 1 or peer is None or not any(ip_address(peer) in proxy for proxy in self._proxies):
+            why = f"only the proxy may send {self._header.decode()}, and once; this came from {peer or 'elsewhere'}"
+            raise RequestRefused("HeaderNotTrusted", 403, why, "see --trust-header and --proxy-address")
+        return sent[0].strip()
+
+    def user(self, name: str) -> TokenCreated:
+        """Return what a person may do, as a token says it. Raises `RequestRefused` for one who is not in the file."""
+        if (user := self._users.get(name)) is None:
+            why = f"the proxy knows {name!r}, but this server does not"
+            raise RequestRefused("Forbidden", 403, why, "the file of --users says who may do what")
+        return user
 
 
 class Callers:

@@ -18,7 +18,7 @@ from starlette.requests import Request
 
 from mnemolog.defaults import BODY_MAX
 from mnemolog.domain.errors import LimitExceeded
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Caller
 from mnemolog.server.http.connections import RUNNING
 from mnemolog.server.http.guard import BYTES, SMALL_BODY_MAX
 from mnemolog.server.http.problems import RequestRefused

@@ -14,7 +14,7 @@ import msgspec
 from mnemolog.adapters.support.agent_tools import Toolset
 from mnemolog.defaults import BODY_MAX, DEFAULT_AGENT, DEFAULT_PORT
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.server.http.access import Users
+from mnemolog.server.http.authentication import Users
 from mnemolog.server.http.connections import Limits
 from mnemolog.server.http.execution import Folders
 

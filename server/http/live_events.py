@@ -34,7 +34,7 @@ from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.scope import Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike, session_of
 from mnemolog.projections.history.timeline import Moment, timeline
-from mnemolog.server.http.access import Caller
+from mnemolog.server.http.authentication import Caller
 from mnemolog.server.http.operation_table import EVENT_STREAM, Operation
 from mnemolog.server.http.problems import as_plain
 from mnemolog.server.http.serialization import Arguments

@@ -23,8 +23,7 @@ from mnemolog.adapters.support.agent_tools.memory import NO_MODEL, Memory
 from mnemolog.domain.errors import MnemologError, OutsideScope
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.observability.telemetry import INSTRUMENTS, Facts, Gauges, Instrument
-from mnemolog.server.http.access import Caller
-from mnemolog.server.http.authentication import Callers
+from mnemolog.server.http.authentication import Caller, Callers
 from mnemolog.server.http.problems import problem, problem_response
 
 READY_TIMEOUT_S: Final = 8.0

@@ -9,7 +9,7 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.server.http.access import Users
+from mnemolog.server.http.authentication import Users
 from mnemolog.server.http.config import ServerConfig
 from tests.server.serving import server
 from tests.support import WAIT_S, wait_until

@@ -14,8 +14,7 @@ from starlette.middleware import Middleware
 
 from mnemolog.server.console.rendering import STATIC
 from mnemolog.server.console.routes import LOGIN, LOGIN_COOKIE, PAGES, PUBLIC, Console
-from mnemolog.server.http.access import Caller
-from mnemolog.server.http.authentication import Authentication
+from mnemolog.server.http.authentication import Authentication, Caller
 
 pytestmark = pytest.mark.local
 

@@ -13,8 +13,8 @@ from starlette.middleware import Middleware
 from mnemolog import MemoryStore
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
-from mnemolog.server.http.access import VERBS, Caller
 from mnemolog.server.http.api import make_app
+from mnemolog.server.http.authentication import VERBS, Caller
 from mnemolog.server.http.execution import Folders
 from mnemolog.server.http.live_events import Followers
 from tests.server.api.examples import filled

@@ -15,9 +15,8 @@ from mnemolog import MemoryStore
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.server.http import authentication
-from mnemolog.server.http.access import VERBS
 from mnemolog.server.http.api import make_app
-from mnemolog.server.http.authentication import REFUSED_S, Authentication, Callers
+from mnemolog.server.http.authentication import REFUSED_S, VERBS, Authentication, Callers
 from tests.server.api.conftest import HOST, Requests, Time
 from tests.support import wait_until
 
