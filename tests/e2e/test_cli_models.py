@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from mnemolog import MemoryStore
@@ -114,20 +112,3 @@ def test_a_folder_is_named_by_its_whole_path(run, memory, mean, monkeypatch):
     with MemoryStore.open(memory, model="mean", create=False) as store:
         assert store.models.activate("./mean").appended is False
         assert store.models.activate(mean).model == str(mean)
-
-
-def test_an_active_model_whose_folder_is_gone_leaves_the_text(run, memory, mean, largest, tmp_path):
-    """No other model answers in its place, and nothing is fetched for a name that the log tells."""
-    moved = shutil.copytree(largest, tmp_path / "moved")
-    run("model", "add", memory, moved)
-    new = run("model", "activate", memory, moved, "--json").json["fingerprint"]
-    # The same content at another place is the same model.
-    assert recalled(run, memory, largest) == new
-    shutil.rmtree(moved)
-    answer = run("recall", memory, "dog", "--model", mean, "--json").json
-    assert (answer["legs"], answer["model"]) == (["text"], None)
-    assert new[:8] in answer["unavailable_legs"]["vector"]
-    assert recalled(run, memory, largest) == new
-    # It can be gone back to by the fingerprint wherever its content is to be had.
-    with MemoryStore.open(memory, model=None, models=[largest]) as store:
-        assert store.models.activate(new[:8]).appended is False

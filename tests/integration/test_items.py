@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnemolog.adapters.support.items import Items
-from mnemolog.domain.items import ItemDeleted, ItemPut, ItemTouched
+from mnemolog.domain.items import ItemDeleted, ItemPut
 
 ALICE = ("users", "alice")
 
@@ -52,24 +52,6 @@ def test_a_batch_reads_what_was_before_and_writes_at_its_end(items, store):
         batch.delete(ALICE, "tea")
     assert topics(store) == [ItemPut.topic, ItemDeleted.topic]
     assert get(items, ALICE, "tea") is None
-
-
-def test_items_expire_and_live_longer_by_use(items, store, clock):
-    """In seconds. A use is written down, unless it was a moment ago or is told not to count."""
-    clock.step = 0
-    put(items, ALICE, "brief", {"n": 1}, ttl_s=100)
-    get(items, ALICE, "brief")
-    clock.advance(seconds=50)
-    get(items, ALICE, "brief", refresh=False)
-    assert topics(store) == [ItemPut.topic]
-    get(items, ALICE, "brief")
-    assert topics(store) == [ItemPut.topic, ItemTouched.topic]
-    clock.advance(seconds=99)
-    assert search(items, ("users",), refresh=False)
-    clock.advance(seconds=1)
-    assert get(items, ALICE, "brief") is None
-    assert search(items, ("users",)) == []
-    assert (items.sweep(), items.sweep()) == (1, 0)
 
 
 def test_a_query_ranks_by_the_model_of_the_store(items):

@@ -31,15 +31,6 @@ def test_reading_continues_where_the_last_one_ended(path):
     assert read(path, offset=second.end, number=2) == []
 
 
-@pytest.mark.parametrize("half", [b'{"b": ', b'{"b": 2', b"4", b"\xff"])
-def test_a_last_line_is_complete_with_a_line_end_or_as_an_object(path, half):
-    """A number could have more digits."""
-    path.write_bytes(b'{"a": 1}\n' + half)
-    assert len(read(path)) == 1
-    path.write_bytes(b'{"a": 1}\n{"b": 2}')
-    assert len(read(path)) == 2
-
-
 def test_a_line_that_is_too_long_has_no_text(path, monkeypatch):
     """It is incomplete before its end; lines after it are read."""
     monkeypatch.setattr(reading, "LINE_BYTES_MAX", 20)
