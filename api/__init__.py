@@ -59,7 +59,7 @@ _HOMES = {
     "connect": "server.client.connect",
     "connect_async": "server.client.connect",
     "copy_store": "operations.moving",
-    "import_log": "audit.log_import",
+    "import_log": "audit.exports",
     "restore_backup": "operations.restore",
 }
 

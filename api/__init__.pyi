@@ -1,7 +1,7 @@
 """What `mnemolog` offers, for type checkers: `__init__.py` imports each name when it is first used."""
 
 from .aio.store import AsyncMemoryStore, AsyncSession
-from .audit.log_import import import_log
+from .audit.exports import import_log
 from .domain import errors
 from .domain.errors import (
     DuplicateKey,

@@ -84,7 +84,6 @@ class StoreParts(SharedParts, SessionParts):
     boundary: Boundary
     """The scopes that the store was opened for."""
     agents: Agents
-    recalls: Recalls
     audit: AuditService
     models: ModelService
     admin: AdminService
@@ -205,7 +204,7 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
     forgetting, boundary = shared.forgetting, visible.boundary
     agents = Agents(visible)
     session_list = SessionList(projections, visible, agents)
-    recalls, contexts = _answering(shared, visible)
+    contexts = _answering(shared, visible)
     return StoreParts(
         **{field.name: getattr(shared, field.name) for field in fields(SharedParts)},
         boundary=boundary,
@@ -214,9 +213,8 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
         sessions=Sessions(visible, agents, clock=shared.clock, limits=shared.limits),
         facts=Facts(visible, projections, shared.fact_keys, clock=shared.clock),
         switches=Switches(visible, agents, partial(session_list.groups, "scope")),
-        recalls=recalls,
         contexts=contexts,
-        prefetcher=_prefetcher(shared, agents, recalls),
+        prefetcher=_prefetcher(shared, agents, contexts.recalls),
         audit=AuditService(log, visible, shared.clock, projections, contexts, forgetting),
         models=ModelService(layout, log, projections, boundary=boundary),
         admin=AdminService(
@@ -280,7 +278,7 @@ def _open_log(folder: Path, address: LogAddress | None, clock: Clock, chosen: St
     return log
 
 
-def _answering(shared: SharedParts, visible: VisibleEvents) -> tuple[Recalls, Contexts]:
+def _answering(shared: SharedParts, visible: VisibleEvents) -> Contexts:
     log, clock = shared.log, shared.clock
     recalls = Recalls(
         shared.projections,
@@ -290,13 +288,12 @@ def _answering(shared: SharedParts, visible: VisibleEvents) -> tuple[Recalls, Co
         timed=recall_timer(shared.telemetry),
         boundary=visible.boundary,
     )
-    contexts = Contexts(
+    return Contexts(
         shared.projections,
         recalls,
         state_at=visible.state_at,
         moment_at=lambda position: clock.now() if position is None else log.recorded_at(position),
     )
-    return recalls, contexts
 
 
 def _prefetcher(shared: SharedParts, agents: Agents, recalls: Recalls) -> Prefetcher:

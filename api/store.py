@@ -450,7 +450,7 @@ class MemoryStore(OfOneProcess):
         """
         of = None if session is None else self.parts.visible.id_of(session)
         asked = question(query, k=k, scope=scope, session=of, lineage=lineage, **options)
-        answer = self.parts.recalls.ask(
+        answer = self.parts.contexts.recalls.ask(
             asked,
             as_of=as_of,
             min_position=min_position,

@@ -128,7 +128,7 @@ def _saved_input(folder: Path) -> Path:
 
 
 def _is_log(files: list[Path]) -> bool:
-    from mnemolog.audit.log_export import is_log_export
+    from mnemolog.audit.exports import is_log_export
 
     return any(is_log_export(file) for file in files if file.is_file())
 
@@ -138,7 +138,7 @@ def _import_log(folder: Path, files: list[Path], *, keys: Path | None, dry_run: 
         raise typer.BadParameter("one of these files is an exported log; import it alone")
     if dry_run:
         raise typer.BadParameter("an exported log is imported as it is: --dry-run is for conversations")
-    from mnemolog.audit.log_import import import_log
+    from mnemolog.audit.exports import import_log
 
     with bar("importing") as progress:
         answer = import_log(files[0], folder, keys=keys, progress=progress)

@@ -15,7 +15,7 @@ from mnemolog.application.session_service import Sessions
 from mnemolog.application.switches import Switches
 from mnemolog.application.tokens import Tokens
 from mnemolog.application.visible_events import VisibleEvents
-from mnemolog.audit.log_export import export_lines
+from mnemolog.audit.exports import export_lines
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.export import encoded

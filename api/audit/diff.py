@@ -7,6 +7,7 @@ and the facts from the views.
 from __future__ import annotations
 
 from collections import Counter
+from operator import attrgetter
 from typing import Final
 
 from mnemolog.application.commands import last_visible
@@ -20,7 +21,7 @@ from mnemolog.domain.facts import facts_stream
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.domain.spans import Span, Spans, cut, without
-from mnemolog.domain.state import CheckpointState, SessionState
+from mnemolog.domain.state import SessionState
 from mnemolog.domain.switching import agent_of
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress
@@ -171,12 +172,9 @@ def _turns_in(log: EventLog, spans: Spans) -> tuple[Position, ...]:
 
 
 def _checkpoints_of(state: SessionState, *, not_of: SessionState | None) -> tuple[Checkpoint, ...]:
-    def place(checkpoint: CheckpointState) -> Position:
-        return checkpoint.position
-
     others = () if not_of is None else not_of.checkpoints
     found = (checkpoint for checkpoint in state.checkpoints.values() if checkpoint.id not in others)
-    return tuple(Checkpoint.of(checkpoint) for checkpoint in sorted(found, key=place))
+    return tuple(Checkpoint.of(checkpoint) for checkpoint in sorted(found, key=attrgetter("position")))
 
 
 def switch_of(recorded: RecordedEvent, event: SessionSwitched) -> Switch:

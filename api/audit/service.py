@@ -10,8 +10,8 @@ from mnemolog.application.read_audit import audited, reading
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.diff import diff
 from mnemolog.audit.effects import Effects, effects
+from mnemolog.audit.exports import export_log
 from mnemolog.audit.judgements import Judgement, judge, judgements
-from mnemolog.audit.log_export import export_log
 from mnemolog.audit.receipt_audit import LIMIT, ReceiptAudit, audit_receipts
 from mnemolog.audit.results import Diff, LogExport, StoredEvent
 from mnemolog.audit.secret_scan import Secret, scan_secrets

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from mnemolog.application.tokens import revoke, tokens_of
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested, ForgetTarget
+from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position, Version
@@ -339,7 +339,8 @@ class Forgetting:
     def _destroy(self, request: Request) -> None:
         event, recorded = request.event, request.recorded
         erasure = KeyErasure(event.id, recorded.position, recorded.recorded_at, encode(event))
-        self._keys().destroy(erasure, [doomed for target in event.targets for doomed in _doomed(target)])
+        targets = ((target, versions) for target in event.targets for versions in target.versions)
+        self._keys().destroy(erasure, [LeafRange(target.stream, target.series, *ends) for target, ends in targets])
 
     def _keys(self) -> Keyring:
         keyring = self._log.keyring
@@ -347,11 +348,6 @@ class Forgetting:
             why = "this store was created without encryption, so nothing of it can be forgotten; record its content"
             raise errors.InvalidInput("encrypt", f"{why} in a new store, which is encrypted by default")
         return keyring
-
-
-def _doomed(target: ForgetTarget) -> Iterator[LeafRange]:
-    for first, last in target.versions:
-        yield LeafRange(target.stream, target.series, first, last)
 
 
 def _recorded(request: Request) -> Callable[[Transaction], None]:

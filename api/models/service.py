@@ -207,7 +207,9 @@ class ModelService:
 
     def _by_fingerprint(self, asked: str) -> Vectors:
         found = self._named(asked)
-        wanted = _known_as(found)
+        if len(found.fingerprint) < FINGERPRINT_DIGITS:  # Its manifests do not identify it.
+            raise errors.ModelRefused(found.name, "its vectors are damaged or of another version: add it again")
+        wanted = Activation(position=ORIGIN, fingerprint=found.fingerprint, model=found.name, dimension=0)
         try:
             return self._projections.models.find(wanted)
         except errors.ModelMismatch as error:
@@ -295,18 +297,6 @@ def _catalogue(root: Path, log: EventLog) -> list[Model]:
 def _folders_of(root: Path, fingerprint: str) -> list[Path]:
     """Return the folders of a model's vectors, oldest first."""
     return [folder.path for folder in generation_folders(root, fingerprint)]
-
-
-def _known_as(found: Model) -> Activation:
-    """Return the activation of a listed model. Raises `ModelRefused` if its manifests do not identify it."""
-    if len(found.fingerprint) < FINGERPRINT_DIGITS:
-        raise errors.ModelRefused(found.name, "its vectors are damaged or of another version: add it again")
-    return Activation(
-        position=ORIGIN,
-        fingerprint=found.fingerprint,
-        model=found.name,
-        dimension=0,
-    )
 
 
 def _model(

@@ -92,7 +92,8 @@ def copy_store(
     require_local(place, allowed=allow_network_filesystem)
     _refuse_itself(folder, place, address)
     with ExitStack() as opened:
-        original = opened.enter_context(closing(_open(folder, read_only=dry_run or not move)))
+        reads = dry_run or not move
+        original = opened.enter_context(closing(open_log(folder, clock=SystemClock(), create=False, read_only=reads)))
         moved_to, head = original.moved_to(), original.head()
         where = _database(address or read_address(place)) or str(place.absolute())
         if move and moved_to not in ("", where):
@@ -135,10 +136,6 @@ def copy_store(
     if not dry_run:
         structured_log.info("store.copied", source=folder, target=place, head=report.head, copied=report.copied)
     return report
-
-
-def _open(folder: Path, *, read_only: bool) -> EventLog:
-    return open_log(folder, clock=SystemClock(), create=False, read_only=read_only)
 
 
 @contextmanager

@@ -6,13 +6,10 @@ import shutil
 from hashlib import sha256
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from mnemolog import MemoryStore
 from mnemolog.domain.events import ContextServed
 from mnemolog.projections.context.token_counting import ESTIMATE
-from tests.support import HashEncoder
 
 LONG = "Nothing was decided. " * 40 + "The tram to the ferry costs 4 euros. " + "Nothing was decided. " * 40
 
@@ -71,23 +68,6 @@ def test_a_receipt_records_what_was_shown(store, trip):
     assert "context for 'What does the ferry cost?'" in moment.what
 
 
-def test_a_store_opened_with_receipts_keeps_one_of_every_context(folder):
-    """And of the recall inside none of its own. Another one keeps none unless it is asked to."""
-    with MemoryStore.open(folder, model=None) as store:
-        store.session("trip").record("user", "We could take the tram.")
-        head = store.head()
-        assert store.context("ferry").receipt is None
-        assert store.session("trip").context("ferry").receipt is None
-        assert store.head() == head
-    with MemoryStore.open(folder, model=None, receipts=True) as store:
-        trip = store.session("trip")
-        trip.record("user", "We could take the ferry.")
-        first, second = store.context("ferry").receipt, trip.context("ferry").receipt
-        assert store.context("ferry", receipt=False).receipt is None
-        assert [event.position for event in receipts_of(store)] == [first, second]
-        assert [item.kind for item in store.audit.receipts().receipts] == ["context"] * 2
-
-
 def test_the_audit_says_whether_a_context_reproduces_and_would_differ_today(store, trip, clock):
     """A turn came; a value expired. As of an earlier position it is the same, whatever was recorded since."""
     context = trip.context("ferry", receipt=True)
@@ -139,69 +119,6 @@ def test_a_receipt_of_another_text_does_not_reproduce(store, trip):
     newer = ContextServed(**fields | {"form": "context/99"})
     store.parts.log.appends.transact(lambda tx: tx.append("recalls", newer))
     assert "context/99" in store.audit.receipts(after=audit.receipts[-1].position).receipts[0].why
-
-
-class ByLength:
-    """A reranker that puts short turns first."""
-
-    name = "by length"
-
-    def score(self, query, texts):
-        return [1 / len(text) for text in texts]
-
-
-def test_a_context_cannot_be_checked_without_the_reranker_that_ordered_it(folder, clock):
-    """As a recall: the other order is no damage."""
-    with MemoryStore.open(folder, model=None, clock=clock, reranker=ByLength()) as store:
-        trip = store.session("trip")
-        trip.record("user", "The ferry, the ferry, I want the ferry!")
-        short = trip.record("user", "We could take the ferry.")
-        assert store.context("ferry", 50, min_relevance=0.0, receipt=True).positions == (short.position,)
-        assert verdicts(store.audit.receipts()) == ["reproduces"]
-    with MemoryStore.open(folder, model=None, clock=clock) as store:
-        (item,) = store.audit.receipts().receipts
-        assert (item.verdict.value, item.why.partition(":")[0]) == (
-            "cannot-be-told",
-            "the reranker was by length, it is none now",
-        )
-
-
-@pytest.mark.local
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    asked=st.lists(
-        st.fixed_dictionaries(
-            {"query": st.sampled_from(["ferry", "tram costs", "?!", "Porto"]), "tokens": st.sampled_from([0, 50, 700])},
-            optional={
-                "mode": st.sampled_from(["text", "vector"]),
-                "roles": st.just(["user"]),
-                "min_relevance": st.sampled_from([0.0, 0.4]),
-                "tokenizer": st.just(words),
-                "scope": st.just("acme"),
-            },
-        ),
-        min_size=1,
-        max_size=6,
-    )
-)
-def test_a_receipt_of_any_question_reproduces(asked, tmp_path_factory):
-    """Between more turns, values and rewinds; also from nothing but the log."""
-    folder = tmp_path_factory.mktemp("contexts") / "memory"
-    options = {"model": HashEncoder(dimension=32), "background": False, "synchronous": "NORMAL"}
-    with MemoryStore.open(folder, **options) as store:
-        trip = store.session("trip", scope="acme/ada")
-        for number, how in enumerate(asked):
-            trip.record("user", f"We could take ferry number {number}.")
-            trip.record("assistant", LONG)
-            trip.set("number", number, ttl=3600)
-            trip.context(**how, receipt=True)
-            store.context(**how, receipt=True)
-            if number % 2:
-                trip.rewind(turns=1)
-        assert verdicts(store.audit.receipts(tokenizer=words)) == ["reproduces"] * 2 * len(asked)
-    shutil.rmtree(folder / "projections", ignore_errors=True)
-    with MemoryStore.open(folder, **options) as store:
-        assert verdicts(store.audit.receipts(tokenizer=words)) == ["reproduces"] * 2 * len(asked)
 
 
 def test_forgetting_what_a_context_showed_forgets_its_receipt(folder, tmp_path):

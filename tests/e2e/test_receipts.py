@@ -51,17 +51,21 @@ def test_a_receipt_holds_question_and_answer(store):
     assert (served.ranking, served.model_name) == (RANKING, "hash-words")
 
 
-def test_a_store_opened_with_receipts_keeps_one_of_every_recall(folder, clock):
-    """Of the store's recalls and those of its sessions; a call may say otherwise."""
+def test_a_store_opened_with_receipts_keeps_one_of_every_recall_and_context(folder, clock):
+    """Of the store's and of its sessions'; a context has one alone, for its recall too. A call may say otherwise."""
     with MemoryStore.open(folder, model=None, clock=clock, receipts=True) as store:
         session = fill(store)
         first, second = store.recall("tea"), session.recall("tea")
         assert (first.receipt, second.receipt) == (store.head().position - 1, store.head().position)
-        assert store.recall("tea", receipt=False).receipt is None
-        assert len(store.audit.receipts().receipts) == 2
+        third, fourth = store.context("tea"), session.context("tea")
+        assert (third.receipt, fourth.receipt) == (second.receipt + 1, second.receipt + 2)
+        assert store.recall("tea", receipt=False).receipt is store.context("tea", receipt=False).receipt is None
+        assert [item.kind for item in store.audit.receipts().receipts] == ["recall"] * 2 + ["context"] * 2
         assert store.audit.receipts().sound
     with MemoryStore.open(folder, model=None, clock=clock) as store:
-        assert store.recall("tea").receipt is None
+        head = store.head()
+        assert store.recall("tea").receipt is store.context("tea").receipt is None
+        assert store.head() == head
 
 
 def test_a_prefetched_answer_is_valid_where_receipts_are_kept(folder):
@@ -113,6 +117,11 @@ def test_a_receipt_reproduces_and_says_what_would_differ_today(store):
     assert verdicts(store.audit.receipts()) == ["reproduces"] * 2
 
 
+def words(text):
+    """A caller's tokenizer."""
+    return len(text.split())
+
+
 QUERIES = st.sampled_from(["tea", "word1 number4", "ferry", "the", "?!", "number2 word0 tea"])
 
 
@@ -134,7 +143,10 @@ QUERIES = st.sampled_from(["tea", "word1 number4", "ferry", "the", "?!", "number
     ),
 )
 def test_a_receipt_of_any_question_reproduces(asked, tmp_path_factory):
-    """Between more turns, rewinds and receipts, page by page, also from nothing but the log."""
+    """Of a recall, page by page, and of a context; between more turns, values, rewinds and receipts.
+
+    Also from nothing but the log.
+    """
     folder = tmp_path_factory.mktemp("receipts") / "memory"
     options = {"model": HashEncoder(dimension=32), "background": False}
     with MemoryStore.open(folder, **options) as store:
@@ -144,17 +156,20 @@ def test_a_receipt_of_any_question_reproduces(asked, tmp_path_factory):
                 continue
             answer = store.recall(**options_of, receipt=True)
             page = session.recall(options_of["query"], k=2, receipt=True)
-            made += 2
+            session.set("number", made, ttl=3600)
+            session.context(options_of["query"], 50, min_relevance=0.4, tokenizer=words, receipt=True)
+            store.context(options_of["query"], 700, mode=options_of.get("mode", "hybrid"), scope="acme", receipt=True)
+            made += 4
             if page.next is not None:
                 session.record("user", "tea number4 and more tea")
                 session.recall(options_of["query"], k=9, after=page.next, receipt=True)
                 made += 1
             if answer.head % 3 == 0:
                 session.rewind(turns=1)
-        assert verdicts(store.audit.receipts()) == ["reproduces"] * made
+        assert verdicts(store.audit.receipts(tokenizer=words)) == ["reproduces"] * made
     shutil.rmtree(folder / "projections", ignore_errors=True)
     with MemoryStore.open(folder, **options) as again:
-        assert verdicts(again.audit.receipts()) == ["reproduces"] * made
+        assert verdicts(again.audit.receipts(tokenizer=words)) == ["reproduces"] * made
 
 
 def changed(served, **change):

@@ -17,7 +17,7 @@ from pysqlite3 import dbapi2
 
 from mnemolog import InvalidInput, LogDamaged, MemoryStore, NewTurn, StorageFull, import_log
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.audit.log_export import is_log_export
+from mnemolog.audit.exports import is_log_export
 from mnemolog.domain.digest import genesis, link
 from mnemolog.domain.errors import FormatTooNew, ImportRefused
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
@@ -372,7 +372,7 @@ def test_a_disk_without_room_leaves_nothing(store, exported, tmp_path, monkeypat
 
     for fails, call in (
         ("mnemolog.infra.runtime.atomic_files.os.fsync", lambda: store.audit.export(tmp_path / "another.jsonl")),
-        ("mnemolog.audit.log_import.publish_folder", lambda: import_log(exported, tmp_path / "copy")),
+        ("mnemolog.audit.exports.publish_folder", lambda: import_log(exported, tmp_path / "copy")),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(fails, refuse)
