@@ -174,7 +174,7 @@ def _others(corpus: Corpus, corpora: Sequence[Corpus]) -> list[Question]:
 
 
 def _reader(store: MemoryStore, key_of: Mapping[Position, str | None]) -> Callable[[Question], Asked]:
-    recalls = store.parts.recalls
+    recalls = store.parts.contexts.recalls
 
     def read(item: Question) -> Asked:
         found = recalls.answer(question(item.text, scope=item.conversation), Basis(None, Page(CUT))).found
