@@ -34,59 +34,6 @@ def test_a_fresh_session_sees_only_itself(log):
     assert log["s"].ancestors == ()
 
 
-def test_a_branch_sees_its_parent_up_to_the_branch_point(log):
-    """Nothing that the parent says later, nothing of a sibling."""
-    first = log.say("s")
-    log.start("a", parent="s", at=first)
-    log.start("b", parent="s", at=first)
-    log.say("s")
-    in_a, in_b = log.say("a"), log.say("b")
-    assert log.turns_seen("a") == [first, in_a]
-    assert log.turns_seen("b") == [first, in_b]
-    assert log["a"].spans == (Span("s", 1, first), Span("a", 3))
-
-
-def test_a_rewind_hides_and_later_turns_are_seen(log):
-    """Again and again; the log keeps everything."""
-    one = log.say("s")
-    log.say("s")
-    assert back(log, "s", one) == [TurnsRewound(to=one)]
-    two = log.say("s")
-    log.say("s")
-    back(log, "s", two)
-    assert log.turns_seen("s") == [one, two]
-    back(log, "s", one)
-    three = log.say("s")
-    assert log.turns_seen("s") == [one, three]
-    assert sum(event.event.topic == "turn.recorded.v1" for event in log.events) == 5
-
-
-def test_a_rewind_behind_the_branch_point_cuts_the_ancestors_for_this_session_only(log):
-    """The parent and a sibling see what they saw."""
-    one, two = log.say("s"), log.say("s")
-    log.start("a", parent="s", at=two)
-    log.start("b", parent="s", at=two)
-    log.say("a")
-    back(log, "a", one)
-    new = log.say("a")
-    assert log.turns_seen("a") == [one, new]
-    assert log.turns_seen("s") == log.turns_seen("b") == [one, two]
-    assert log["a"].ancestors == ("s",)
-
-
-def test_a_branch_made_before_its_parents_rewind_keeps_what_it_saw(log):
-    """And one made behind it does not see what was hidden then."""
-    one, two = log.say("s"), log.say("s")
-    log.start("before", parent="s", at=log.head)
-    back(log, "s", one)
-    three = log.say("s")
-    log.start("after", parent="s", at=log.head)
-    log.start("revived", parent="s", at=two)
-    assert log.turns_seen("before") == [one, two]
-    assert log.turns_seen("after") == [one, three]
-    assert log.turns_seen("revived") == [one, two]
-
-
 def test_a_rewind_with_nothing_behind_writes_nothing(log):
     """The head, a retry, and a session that has no turns."""
     assert back(log, "s", 1) == []
