@@ -113,7 +113,8 @@ def status(log: EventLog) -> ForgettingStatus:
 def _content(log: EventLog, target: ForgetTarget, *, before: Position) -> Iterator[tuple[Position, str]]:
     for first, last in target.versions:
         while first <= last:
-            found = log.topics(target.stream, first=first, last=min(last, first + BATCH_MAX - 1), before=before)
+            with log.reading() as reads:
+                found = reads.topics(target.stream, first=first, last=min(last, first + BATCH_MAX - 1), before=before)
             if not found:
                 break
             for position, topic in found:

@@ -99,7 +99,7 @@ class EventLog(fork_guard.OfOneProcess):
 
     def head(self) -> Head:
         """Return the last committed position and its digest; position 0 and digest(0) for an empty log."""
-        with self._reading() as reads:
+        with self.reading() as reads:
             found = reads.head()
         if found is None:
             return Head(position=ORIGIN, digest=self.genesis.hex())
@@ -107,7 +107,7 @@ class EventLog(fork_guard.OfOneProcess):
 
     def last_given(self) -> Position:
         """Return the highest position ever given, which outlives its event."""
-        with self._reading() as reads:
+        with self.reading() as reads:
             return Position(reads.last_given())
 
     def ends(self) -> tuple[tuple[Position, Position], Position]:
@@ -115,7 +115,7 @@ class EventLog(fork_guard.OfOneProcess):
 
         Others append meanwhile, so that it may have moved on: but not back, and not in between.
         """
-        with self._reading() as reads:
+        with self.reading() as reads:
             before, head, after = reads.last_given(), reads.head(), reads.last_given()
         return (Position(before), Position(after)), ORIGIN if head is None else Position(head[0])
 
@@ -123,7 +123,7 @@ class EventLog(fork_guard.OfOneProcess):
         """Return the stored digest at exactly `position`, digest(0) at 0, None where there is no event."""
         if position == ORIGIN:
             return self.genesis
-        with self._reading() as reads:
+        with self.reading() as reads:
             found = reads.digest_at(position)
         return None if found is None else _digest(found, position=position)
 
@@ -138,7 +138,7 @@ class EventLog(fork_guard.OfOneProcess):
         """
         # Each page is a read transaction of its own, so that a long read does not hold the WAL.
         while after < upto:
-            with self._reading() as reads:
+            with self.reading() as reads:
                 rows = reads.events(after=after, upto=upto, limit=batch_max)
                 events = self._codec.recorded_events(rows)
             if not rows:
@@ -148,18 +148,18 @@ class EventLog(fork_guard.OfOneProcess):
 
     def read_at(self, positions: Sequence[int]) -> list[RecordedEvent]:
         """Return the events at these positions, in order. Raises `UndecodableEvent`."""
-        with self._reading() as reads:
+        with self.reading() as reads:
             return self._codec.recorded_events(reads.events_at(positions))
 
     def streams(self, *, after: Position, upto: Position, limit: int) -> list[tuple[int, str]]:
         """Return position and stream of the first `limit` events of `(after, upto]`, whose content is not read."""
-        with self._reading() as reads:
+        with self.reading() as reads:
             return reads.streams(after=after, upto=upto, limit=limit)
 
     def stored_rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows of `(after, upto]` undecoded: every column, texts as bytes."""
         while after < upto:
-            with self._reading() as reads:
+            with self.reading() as reads:
                 rows = reads.stored(after=after, upto=upto, limit=batch_max)
             if not rows:
                 return
@@ -182,7 +182,7 @@ class EventLog(fork_guard.OfOneProcess):
     ) -> Iterator[list[RecordedEvent]]:
         """Yield events of one stream after version `after`, up to position `upto`, in batches."""
         while True:
-            with self._reading() as reads:
+            with self.reading() as reads:
                 rows = reads.stream(stream, after=after, upto=upto, limit=batch_max)
                 events = self._codec.recorded_events(rows)
             if not rows:
@@ -194,17 +194,17 @@ class EventLog(fork_guard.OfOneProcess):
 
     def first_event(self, stream: str) -> RecordedEvent | None:
         """Return the first event of a stream, None if nothing was appended to it."""
-        with self._reading() as reads:
+        with self.reading() as reads:
             return self._recorded(reads.first_event(stream))
 
     def last_event(self, stream: str) -> RecordedEvent | None:
         """Return the last event of a stream, None if nothing was appended to it."""
-        with self._reading() as reads:
+        with self.reading() as reads:
             return self._recorded(reads.last_event(stream))
 
     def last_turns(self, stream: str, *, after: Position, upto: Position | None, limit: int) -> list[RecordedEvent]:
         """Return the last `limit` turns of a stream in `(after, upto]`, newest first, without forgotten ones."""
-        with self._reading() as reads:
+        with self.reading() as reads:
             latest = reads.version(stream)
             first = reads.version_at(stream, after, latest=latest)
             last = latest if upto is None else reads.version_at(stream, upto, latest=latest)
@@ -215,7 +215,7 @@ class EventLog(fork_guard.OfOneProcess):
 
     def event_at(self, position: Position) -> RecordedEvent | None:
         """Return the event at a position, None if there is none."""
-        with self._reading() as reads:
+        with self.reading() as reads:
             return self._recorded(reads.event_at(position))
 
     def _recorded(self, row: EventRow | None) -> RecordedEvent | None:
@@ -223,47 +223,37 @@ class EventLog(fork_guard.OfOneProcess):
 
     def position_of(self, stream: str, key: str) -> Position | None:
         """Return the position of the event of `stream` with an idempotency key, forgotten or not; None for none."""
-        with self._reading() as reads:
+        with self.reading() as reads:
             found = reads.event_with_key(stream, key)
         return None if found is None else Position(found[0])
 
-    def topics(self, stream: str, *, first: int, last: int, before: Position) -> list[tuple[int, str]]:
-        """Return position and topic of the versions `first` to `last` of a stream that lie before a position."""
-        with self._reading() as reads:
-            return reads.topics(stream, first=first, last=last, before=before)
-
     def streams_with(self, topic: str, *, after: Position, upto: Position) -> list[str]:
         """Return the stream of every event of `topic` in `(after, upto]`, in order."""
-        with self._reading() as reads:
+        with self.reading() as reads:
             return reads.streams_with(topic, after=after, upto=upto)
-
-    def first_stream_with(self, key: str, streams: Sequence[str]) -> str | None:
-        """Return which of `streams` has the first event with an idempotency key, None if none has."""
-        with self._reading() as reads:
-            return reads.first_stream_with(key, streams)
 
     def keys(self, stream: str) -> list[tuple[int, str]]:
         """Return version and idempotency key of the events of a stream that have one, in order."""
-        with self._reading() as reads:
+        with self.reading() as reads:
             return reads.keys(stream)
 
     def stored_states(
         self, stream: str, *, after: int | None, upto: int | None, descending: bool, limit: int | None
     ) -> list[tuple[int, str, bytes]]:
         """Return version, topic and stored bytes of the events of a stream with versions in `(after, upto]`."""
-        with self._reading() as reads:
+        with self.reading() as reads:
             return reads.states(stream, after=after, upto=upto, descending=descending, limit=limit)
 
     def stored_events(
         self, *, after: int, upto: int | None, prefix: str, topics: Sequence[str], limit: int
     ) -> list[EventRow]:
         """Return event rows of `(after, upto]`, undecoded: of streams that begin with `prefix`, of `topics` or all."""
-        with self._reading() as reads:
+        with self.reading() as reads:
             return reads.selected(after=after, upto=upto, prefix=prefix, topics=topics, limit=limit)
 
     def last_position(self, prefix: str) -> Position | None:
         """Return the last position in the streams whose names begin with `prefix`, None if there is none."""
-        with self._reading() as reads:
+        with self.reading() as reads:
             found = reads.last_selected(prefix)
         return None if found is None else Position(found)
 
@@ -284,24 +274,24 @@ class EventLog(fork_guard.OfOneProcess):
 
         `known` may return a state to start from, which saves reading the events before it.
         """
-        with self._reading() as reads:
+        with self.reading() as reads:
             read = partial(self._codec.not_turns, reads)
             epoch = reads.version(FORGETTING_STREAM)
             return fold_stream(stream, upto, evolve, read=read, known=known, epoch=epoch)
 
     def version(self, stream: str) -> Version:
         """Return the version of `stream`, 0 if nothing was appended to it."""
-        with self._reading() as reads:
+        with self.reading() as reads:
             return Version(reads.version(stream))
 
     def version_at(self, stream: str, position: Position) -> Version:
         """Return the version that `stream` had at a position, 0 if nothing had been appended to it."""
-        with self._reading() as reads:
+        with self.reading() as reads:
             return Version(reads.version_at(stream, position, latest=reads.version(stream)))
 
     def recorded_at(self, position: Position) -> Micros:
         """Return when the event at `position`, or the last one before it, was recorded."""
-        with self._reading() as reads:
+        with self.reading() as reads:
             found = reads.recorded_at(position)
         return within_calendar(self.identity.created_at if found is None else found)
 
@@ -312,7 +302,7 @@ class EventLog(fork_guard.OfOneProcess):
         can be recorded at or before `time` with the next one after it: this returns one of them, and events recorded
         after `time` do not change which.
         """
-        with self._reading() as reads:
+        with self.reading() as reads:
             newest = reads.head()
             head = 0 if newest is None else newest[0]
             found = 0
@@ -326,7 +316,7 @@ class EventLog(fork_guard.OfOneProcess):
 
     def count(self, *, topic: str, after: Position, upto: Position) -> int:
         """Return how many events of `topic` lie in `(after, upto]`."""
-        with self._reading() as reads:
+        with self.reading() as reads:
             return reads.count(topic, after=after, upto=upto)
 
     def missing_triggers(self) -> list[str]:
@@ -353,7 +343,8 @@ class EventLog(fork_guard.OfOneProcess):
         self.require_usable()
         self.engine.copy_to(target, moved=moved)
 
-    def _reading(self) -> AbstractContextManager[LogReader]:
+    def reading(self) -> AbstractContextManager[LogReader]:
+        """Return a reader, for queries of stored rows. Raises `StoreClosed`, `StoreForked`."""
         if self._closed or not self._origin.is_here:
             self.require_usable()
         return self.engine.reading()

@@ -50,7 +50,7 @@ def append_many(store, _):
 
 
 def checkpoint(store, _):
-    with sqlite.mapped_errors(store.path), log_of(store)._reading() as reads:
+    with sqlite.mapped_errors(store.path), log_of(store).reading() as reads:
         wal_checkpointer.checkpoint(reads.driver, "TRUNCATE")
 
 

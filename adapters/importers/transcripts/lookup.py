@@ -59,7 +59,8 @@ class StoreLookup:
 
     def anywhere(self, key: str) -> str | None:
         """Return the session that was the first to have a turn."""
-        found = self.log.first_stream_with(key, [session_stream(session) for session in self._all])
+        with self.log.reading() as reads:
+            found = reads.first_stream_with(key, [session_stream(session) for session in self._all])
         return session_of(found) if found is not None else None
 
     def inherited(self, session: str, key: str) -> str | None:

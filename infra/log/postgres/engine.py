@@ -55,7 +55,7 @@ _SELECT_STAGED: Final = (
 _SELECT_STREAM_WITH_KEY: Final = (
     "SELECT stream FROM events WHERE stream = ANY(?::text[]) AND key = ? ORDER BY position LIMIT 1"
 )
-_EARLY: Final = "SELECT position FROM events WHERE position < 1"
+_EARLY: Final = f"SELECT position FROM {schema.SCHEMA}.events WHERE log = %b AND position < 1"
 _SIZE: Final = (
     f"SELECT pg_total_relation_size('{schema.SCHEMA}.events') + pg_total_relation_size('{schema.SCHEMA}.head')"
 )
@@ -141,15 +141,6 @@ class PostgresReader(LogReader):
     def staged_rows(self, *, after: int, upto: int) -> list[StagedRow]:
         """Return a page of rows, as they are inserted."""
         return self._all(_SELECT_STAGED, (after, upto))
-
-    def early(self) -> list[int]:
-        """Return positions before the first."""
-        return [position for (position,) in self._all(_EARLY, ())]
-
-    def size_bytes(self) -> int:
-        """Return the size of all logs in the database."""
-        found = self._cursor.execute(_SIZE).fetchone()
-        return int(found[0]) if found else 0
 
     def _one(self, query: str, parameters: tuple[Any, ...]) -> Any:
         return self._run(_translated(query), (self.log, *parameters)).fetchone()
@@ -436,13 +427,13 @@ class PostgresEngine(LogEngine):
         """See `LogEngine`."""
         with self.reading() as reads:
             found = [f"{name} is missing or invalid" for name in schema.missing_indexes(reads.driver)]
-            early = reads.early()
-        return [*found, *(f"an event is at position {position}, before the first" for position in early)]
+            early = reads.driver.execute(_EARLY, (reads.log,)).fetchall()
+        return [*found, *(f"an event is at position {position}, before the first" for (position,) in early)]
 
     def size_bytes(self) -> int:
         """Return the size of all logs in the database: PostgreSQL does not count them one by one."""
-        with self.reading() as reads:
-            return reads.size_bytes()
+        with self._driver() as driver:
+            return int(driver.execute(_SIZE).fetchone()[0])  # type: ignore[index]
 
     def copy_to(self, target: Path, *, moved: Callable[[int], None]) -> None:
         """See `LogEngine`. The copy is a file as `mnemolog.infra.log.sqlite` has it, with the same digests."""

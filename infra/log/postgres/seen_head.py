@@ -68,8 +68,8 @@ class SeenHead:
 
     def require(self) -> None:
         """Raise the error of appends, if there is one."""
-        if self._lost:
-            raise lost_events(self._folder, self._lost)
+        if (refused := self.refusal()) is not None:
+            raise refused
 
     def opened(self, noted: Head | None, head: Known, digest_there: bytes | None) -> None:
         """Compare the head that was noted with the log: its head, and its digest at the noted position.
