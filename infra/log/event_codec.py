@@ -24,7 +24,7 @@ from mnemolog.domain.events import (
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.validation import NOT_IN_CALENDAR
 from mnemolog.infra.keys.keyring import Sealer
-from mnemolog.infra.log.reader import LogReader
+from mnemolog.infra.log.reader import LONG_PAGE, PAGE, LogReader
 
 _SEALED: Final = bytes((SEALED,))
 _ENCODER: Final = msgpack_encoder("deterministic")
@@ -109,7 +109,7 @@ class EventCodec:
         self, reads: LogReader, stream: str, after: Version, upto: Position | None = None
     ) -> list[RecordedEvent]:
         """Return the events of a stream after version `after`, up to position `upto`, without turns."""
-        rows = reads.not_turns(stream, after=after)
+        rows = reads.not_turns(stream, after=after, page=LONG_PAGE if upto is None else PAGE)
         # Positions rise with versions. A condition on them would not end the scan: it would read on to the last
         # event of the stream, so that a read of the past would cost as much as everything since.
         return self.recorded_events(rows if upto is None else takewhile(lambda row: row[0] <= upto, rows))

@@ -13,8 +13,8 @@ EventRow = Sequence[Any]
 """The columns position, stream, version, topic, state, key, recorded_at of an event."""
 PAGE: Final = 50
 """Rows that are fetched together where a caller may stop early. A few of them may be large."""
-HEADS_PAGE: Final = 1_000
-"""The same of rows without content."""
+LONG_PAGE: Final = 1_000
+"""The same of rows without content, and of those that are all kept."""
 
 _COLUMNS: Final = "position, stream, version, topic, state, key, recorded_at"
 _STATE: Final = "stream, version, topic, state"
@@ -26,25 +26,21 @@ _HAS_PREFIX: Final = "substr(stream, 1, length(?)) = ?"
 SPARSE: Final = "INDEXED BY events_sparse"
 """In SQLite, have a query use the index that holds no turns."""
 _OF_TURNS: Final = (
-    f"FROM events WHERE stream = ? AND version > ? AND version <= ? AND NOT ({NOT_A_TURN}) "
-    "ORDER BY version DESC LIMIT ?"
+    f"FROM events WHERE stream = ? AND version > ? AND version <= ? AND NOT ({NOT_A_TURN}) ORDER BY version DESC"
 )
 _SELECT_TURNS: Final = f"SELECT {_COLUMNS} {_OF_TURNS}"
 _SELECT_TURN_HEADS: Final = f"SELECT position, version, substr(state, 1, 3) {_OF_TURNS}"
-_SELECT_NOT_TURNS: Final = (
-    f"{SELECT} {SPARSE} WHERE stream = ? AND version > ? AND {NOT_A_TURN} ORDER BY version LIMIT ?"
-)
+_SELECT_NOT_TURNS: Final = f"{SELECT} {SPARSE} WHERE stream = ? AND version > ? AND {NOT_A_TURN} ORDER BY version"
 _SELECT_HEADS: Final = (
-    "SELECT position, version, topic, substr(state, 1, 3) FROM events WHERE stream = ? AND version > ? "
-    "ORDER BY version LIMIT ?"
+    "SELECT position, version, topic, substr(state, 1, 3) FROM events WHERE stream = ? AND version > ? ORDER BY version"
 )
 _SELECT_FIRST_STATES: Final = (
     f"SELECT {_STATE} FROM events {SPARSE} WHERE version = 1 AND {NOT_A_TURN} AND topic = ? AND stream > ? "
-    "ORDER BY stream LIMIT ?"
+    "ORDER BY stream"
 )
 _SELECT_STATES_BETWEEN: Final = (
     f"SELECT {_STATE} FROM events {SPARSE} WHERE stream <= ? AND (stream, version) > (?, ?) AND {NOT_A_TURN} "
-    "AND topic = ? ORDER BY stream, version LIMIT ?"
+    "AND topic = ? ORDER BY stream, version"
 )
 _SELECT_SEALED: Final = "SELECT 1 FROM events WHERE stream = ? AND substr(state, 1, 1) = ? LIMIT 1"
 _SELECT_DIGEST: Final = "SELECT digest FROM events WHERE position = ?"
@@ -118,12 +114,12 @@ class LogReader:
         page: int = PAGE,
         falling: bool = False,
     ) -> Iterator[Any]:
-        """Yield rows, page by page: `after(row)` are the parameters for those behind a row, all but the limit.
+        """Yield rows, page by page: `after(row)` are the parameters for those behind a row.
 
         Nothing is open between two pages, so a caller may stop at any time. Raises `LogDamaged` where pages lead back.
         """
-        place = after(first)
-        while rows := self._all(query, (*place, page)):
+        query, place = f"{query} LIMIT {page}", after(first)  # As a parameter, SQLite would prepare it at each call.
+        while rows := self._all(query, place):
             yield from rows
             if len(rows) < page:
                 return
@@ -199,9 +195,9 @@ class LogReader:
         """Return the position of a version that exists."""
         return int(self._one(_SELECT_POSITION_AT, (stream, version))[0])
 
-    def not_turns(self, stream: str, *, after: int) -> Iterator[EventRow]:
+    def not_turns(self, stream: str, *, after: int, page: int = PAGE) -> Iterator[EventRow]:
         """Yield event rows of a stream after a version, without turns. Does not read the turns in between."""
-        return self._rows(_SELECT_NOT_TURNS, lambda row: (stream, row[2]), first=(0, "", after))
+        return self._rows(_SELECT_NOT_TURNS, lambda row: (stream, row[2]), first=(0, "", after), page=page)
 
     def turns_backward(self, stream: str, *, after: int, upto: int, page: int = PAGE) -> Iterator[EventRow]:
         """Yield event rows of the turns with versions in `(after, upto]`, newest first."""
@@ -218,7 +214,7 @@ class LogReader:
 
     def state_heads(self, stream: str) -> Iterator[tuple[int, int, str, bytes]]:
         """Yield position, version, topic and the first three bytes of the state of every event of a stream."""
-        return self._rows(_SELECT_HEADS, lambda row: (stream, row[1]), first=(0, 0), page=HEADS_PAGE)
+        return self._rows(_SELECT_HEADS, lambda row: (stream, row[1]), first=(0, 0), page=LONG_PAGE)
 
     def first_states(self, topic: str) -> Iterator[tuple[str, int, str, bytes]]:
         """Yield stream, version, topic and state of every first event of a stream that has this topic."""
