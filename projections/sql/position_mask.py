@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
 
@@ -43,10 +43,3 @@ class PositionMask:
     def positions(self, *, after: Position = ORIGIN) -> NDArray[np.int64]:
         """Return the positions of the set after `after`, ascending."""
         return np.flatnonzero(self.bits[after + 1 :]) + (after + 1)
-
-
-def mask_of(positions: Collection[Position]) -> PositionMask:
-    """Return the mask of a few positions."""
-    bits = np.zeros(max(positions, default=ORIGIN) + 1, dtype=np.bool_)
-    bits[list(positions)] = True
-    return PositionMask(bits)

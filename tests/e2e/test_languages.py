@@ -6,7 +6,6 @@ import pytest
 
 from mnemolog import InvalidInput, MemoryStore, NewTurn
 from mnemolog.domain.language import LANGUAGES
-from mnemolog.projections.recall.question import TEXT
 from mnemolog.projections.sql.position_blocks import BLOCK
 from tests.support import HashEncoder
 
@@ -22,17 +21,6 @@ SAID = {
 
 def found(asked, query, **how):
     return [hit.text for hit in asked.recall(query, mode="text", **how)]
-
-
-def test_eszett_is_found_as_double_s(folder):
-    """In texts and in queries, in every spelling."""
-    with MemoryStore.open(folder, model=None) as store:
-        session = store.start_session("trip")
-        session.record("user", "Sie wohnt in der Langen Straße.")
-        session.record("user", "Er zog in die Hauptstrasse.")
-        for query in ("strasse", "Straße", "STRASSE"):
-            assert found(store, query) == ["Sie wohnt in der Langen Straße."]
-        assert found(store, "Hauptstraße") == ["Er zog in die Hauptstrasse."]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -105,20 +93,6 @@ def test_after_a_change_of_language_an_open_store_scores_as_one_that_is_opened_t
             with MemoryStore.open(folder, model=None) as again:
                 assert ranks(again) == warm
         assert warm == english
-
-
-def test_views_rebuilt_from_the_log_answer_in_the_language_of_the_store(folder):
-    """With turns on both sides of the change."""
-    with MemoryStore.open(folder, model=None) as store:
-        session = store.start_session("trip")
-        session.record("user", "Wohnungen")
-        store.admin.set_language("de")
-        session.record("user", "Wohnung")
-        caught_up = store.recall("Wohnung", mode=TEXT)
-        store.rebuild("views")
-        rebuilt = store.recall("Wohnung", mode=TEXT)
-        assert [(hit.text, hit.relevance) for hit in rebuilt] == [(hit.text, hit.relevance) for hit in caught_up]
-        assert len(rebuilt) == 2
 
 
 def test_forgotten_words_leave_the_index_of_every_language(folder):

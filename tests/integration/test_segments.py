@@ -287,16 +287,6 @@ def record(store, *texts):
     return [session.record("user", text).position for text in texts]
 
 
-def test_a_rebuild_asks_the_model_for_no_text_that_is_stored(folder):
-    """And a dry run says so before."""
-    encoder = HashEncoder(dimension=8)
-    with MemoryStore.open(folder, model=encoder, background=False) as store:
-        record(store, *(f"note number{n}" for n in range(20)))
-        assert store.rebuild("vectors")[0].encoded_texts == 20
-        assert store.rebuild("vectors", dry_run=True)[0].encoded_texts == 0
-        assert store.rebuild("vectors")[0].encoded_texts == 0
-
-
 def test_a_model_that_refuses_everything_skips_nothing(folder):
     """Then it is the model that is to blame, and no text."""
     encoder = HashEncoder(dimension=8)
