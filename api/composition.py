@@ -305,7 +305,7 @@ def _prefetcher(shared: SharedParts, agents: Agents, recalls: Recalls) -> Prefet
             generation=agents.generation(session_id),
             epoch=log.epoch(),
             head=log.head().position,
-            model=projections.known_fingerprint(),
+            model=projections.models.known_fingerprint(),
             distrusts=log.version(DISTRUST_STREAM),
         )
 

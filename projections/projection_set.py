@@ -139,10 +139,6 @@ class ProjectionSet:
         active = self.models.active(upto=upto)
         return None if active is None else active.fingerprint
 
-    def known_fingerprint(self) -> str | None:
-        """Return the fingerprint of the model that answers; None if it was not needed yet."""
-        return self.models.known_fingerprint()
-
     def turns_in(
         self,
         spans: Spans,

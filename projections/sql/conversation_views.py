@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.errors import UndecodableEvent
 from mnemolog.domain.events import (
+    RECALLS_STREAM,
     ContentErased,
     Forgotten,
     RecordedEvent,
@@ -19,6 +20,7 @@ from mnemolog.domain.events import (
     SessionStarted,
     TurnRecorded,
 )
+from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.language import DEFAULT_LANGUAGE, choice_of
 from mnemolog.domain.message_content import spoken_text
@@ -35,10 +37,9 @@ from mnemolog.projections.sql import (
     turn_metadata,
 )
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.erasing import erase, merge_text_index, passing_over
 from mnemolog.projections.sql.projection import SqlProjection
 from mnemolog.projections.sql.tracking import METADATA
-from mnemolog.projections.sql.turn_places import PLACES
+from mnemolog.projections.sql.turn_places import PLACES, places_of
 from mnemolog.projections.sql.words import stems_of_each
 
 VIEWS: Final = "views/20"
@@ -149,13 +150,14 @@ class Views(SqlProjection):
         distrust.take(connection, events)
         for recorded in events:
             if isinstance(recorded.event, ContentErased):
-                erase(connection, recorded, recorded.event)
+                _erase(connection, recorded, recorded.event)
         position_blocks.close_blocks(connection, upto=events[-1].position)
 
     def scrub(self) -> bool:
         """Remove forgotten content from the bytes of the file. False while another connection prevents that."""
         with self.database.writing() as connection:
-            merge_text_index(connection)
+            # The text index only marks entries as deleted: this rewrites it without them.
+            connection.exec_driver_sql(f"INSERT INTO {TEXT_INDEX} ({TEXT_INDEX}) VALUES ('optimize')")
         return self.database.scrub()
 
     def _start_over(self, connection: sa.Connection) -> None:
@@ -302,7 +304,7 @@ def _update_sessions(connection: sa.Connection, events: Sequence[RecordedEvent],
 def turn_rows(events: Iterable[RecordedEvent], places: dict[str, int], language: str) -> list[tuple[Any, ...]]:
     """Return the rows of the turns among events, and advance `places`, the next free place of each session."""
     found: list[tuple[int, RecordedEvent, TurnRecorded]] = []
-    for recorded, turn in passing_over(events, places):
+    for recorded, turn in _passing_over(events, places):
         session = str(session_of(recorded.stream))
         if session not in places:
             raise UndecodableEvent(position=recorded.position, topic=turn.topic, why=NEVER_STARTED)
@@ -330,3 +332,61 @@ def _turn_row(place: int, recorded: RecordedEvent, turn: TurnRecorded, stems: st
         to_msgpack(extra) if turn.tool_calls or turn.metadata else None,
         turn.text,
     )
+
+
+def _passing_over(
+    events: Iterable[RecordedEvent], places: dict[str, int]
+) -> Iterator[tuple[RecordedEvent, TurnRecorded]]:
+    """Yield the turns among events. A forgotten turn still takes up the next place of its session."""
+    for recorded in events:
+        if isinstance(recorded.event, TurnRecorded):
+            yield recorded, recorded.event
+        elif was_turn(recorded.event) and (session := session_of(recorded.stream)) in places:
+            places[str(session)] += 1
+
+
+def _erase(connection: sa.Connection, recorded: RecordedEvent, erased: ContentErased) -> None:
+    """Delete the rows of erased versions of turns, facts and receipts. Places and counts of turns stay. Idempotent.
+
+    The text index only marks them as deleted; `scrub` removes their words from the file.
+    """
+    if (scope := facts_scope(recorded.stream)) is not None:
+        facts.erase(connection, scope, erased)
+    if recorded.stream == RECALLS_STREAM:
+        shown.erase(connection, erased)
+    session = session_of(recorded.stream)
+    if session is None:
+        return
+    of = connection.exec_driver_sql(
+        "SELECT started_position, scope FROM sessions WHERE session = ?", (session,)
+    ).first()
+    if of is None:
+        return
+    place, end = places_of(of[0])
+    turns: list[tuple[int, str | None]] = []
+    for first, last in erased.versions:
+        # A turn's number in its session is less than its version.
+        found = connection.exec_driver_sql(
+            "SELECT position, speaker FROM turns WHERE place BETWEEN ? AND ? AND version BETWEEN ? AND ?",
+            (place, min(place + last, end), first, last),
+        )
+        turns += [(row[0], row[1]) for row in found]
+        if first == 1:
+            connection.exec_driver_sql("UPDATE sessions SET title = '' WHERE session = ?", (session,))
+    positions = [(position,) for position, _ in turns]
+    if not positions:
+        return
+    position_blocks.forget(connection, [position for position, _ in turns])
+    for table, column in (
+        ("turns_text", "rowid"),
+        ("turn_metadata", "position"),
+        ("standing", "position"),
+        ("distrusted", "position"),
+        ("turns", "position"),
+    ):
+        connection.exec_driver_sql(f"DELETE FROM {table} WHERE {column} = ?", positions)
+    connection.exec_driver_sql(
+        "UPDATE sessions SET forgotten = forgotten + ? WHERE session = ?", (len(positions), session)
+    )
+    for speaker in {speaker for _, speaker in turns if speaker}:
+        speakers.forget(connection, speaker, of[1])

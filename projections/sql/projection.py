@@ -105,12 +105,8 @@ class SqlProjection(TrackedTables, ABC):
         with self.database.reading() as connection:
             return tracking.tracked(connection, self.name).position
 
-    def apply(self, events: Sequence[RecordedEvent]) -> None:
-        """Apply events, in order, and save the last position with them. Skips events applied before."""
-        self.apply_all([events])
-
-    def apply_all(self, batches: Iterable[Sequence[RecordedEvent]]) -> None:
-        """Apply batches of events in one transaction, as `apply` does each of them."""
+    def apply(self, batches: Iterable[Sequence[RecordedEvent]]) -> None:
+        """Apply batches of events, in order, and save the last position with them. Skips events applied before."""
         with self.database.writing() as connection:
             for events in batches:
                 self._apply(connection, events)
@@ -188,7 +184,7 @@ def catch_up(
 
     batches = log.read(after=start, upto=upto, batch_max=batch_max)
     for first in batches:
-        projection.apply_all(following(chain([first], islice(batches, SAVED_TOGETHER - 1))))
+        projection.apply(following(chain([first], islice(batches, SAVED_TOGETHER - 1))))
         if progress is not None:
             progress(reached - start, upto - start)
         if failed is not None:

@@ -27,7 +27,7 @@ from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.infra.embedding.model_files import resolve_model
 from mnemolog.operations.doctor import checks
 from mnemolog.operations.known_backups import last_backup, remember_backup
-from mnemolog.projections.health import sampling
+from mnemolog.projections.health import verify
 from tests.support import HashEncoder
 
 TURNS = 40
@@ -262,9 +262,9 @@ def test_doctor_says_what_it_checked_and_what_it_did_not(memory, run):
 @pytest.mark.log_file
 def test_a_quick_check_of_a_long_log_follows_its_tail_and_samples(folder, monkeypatch):
     """And says how many events it followed; a change in the tail is found, one between two samples is not claimed."""
-    monkeypatch.setattr(sampling, "TAIL_EVENTS", 20)
-    monkeypatch.setattr(sampling, "SAMPLES", 3)
-    monkeypatch.setattr(sampling, "SAMPLE_EVENTS", 5)
+    monkeypatch.setattr(verify, "TAIL_EVENTS", 20)
+    monkeypatch.setattr(verify, "SAMPLES", 3)
+    monkeypatch.setattr(verify, "SAMPLE_EVENTS", 5)
     monkeypatch.setattr(checks, "PAGES_CHECKED_BYTES", 0)
     with MemoryStore.open(folder, model=None) as store:
         for number in range(200):

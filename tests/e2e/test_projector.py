@@ -146,7 +146,7 @@ def test_a_log_without_turns_loads_no_model(folder, encoder):
         for n in range(20):
             session.set("n", n)
         wait_for(store, "idle", store.head().position)
-        assert projections_of(store).known_fingerprint() is None
+        assert projections_of(store).models.known_fingerprint() is None
         wait_for(store, "idle", record(store, "tea")[-1])
         assert encoder.texts_encoded == 1
 

@@ -74,9 +74,9 @@ def test_position_and_data_are_saved_together_or_not_at_all(views, store, log, m
     with monkeypatch.context() as patched:
         patched.setattr("mnemolog.projections.sql.tracking.track", lambda *_: (_ for _ in ()).throw(OSError("disk")))
         with pytest.raises(OSError, match="disk"):
-            views.apply(events)
+            views.apply([events])
     assert dump(views) == before
-    views.apply(events)
+    views.apply([events])
     assert views.position() == log.head().position
 
 

@@ -45,7 +45,7 @@ def test_tables_follow_the_log_and_take_each_event_once(store):
     assert one.catch_up() == store.head().position
     session.record("user", "cake")
     two.catch_up()
-    one.apply(list(store.events()))
+    one.apply([list(store.events())])
     assert one.texts() == two.texts() == ["tea", "cake"]
     assert (one.taken, two.taken, one.position()) == (1, 1, 3)
     one.database.close()

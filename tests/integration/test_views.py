@@ -147,7 +147,7 @@ def test_events_of_every_kind_come_twice_or_are_rebuilt_with_the_same_result(his
     before = dump(views)
     head = history.head().position
     for batch in log_of(history).read(after=ORIGIN, upto=head):
-        views.apply(batch)
+        views.apply([batch])
     assert dump(views) == before
     with views.database.writing() as connection:
         connection.exec_driver_sql("INSERT INTO speakers VALUES ('ghost', '', 'ghost', 999)")

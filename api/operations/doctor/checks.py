@@ -29,8 +29,7 @@ from mnemolog.operations.known_backups import (
 )
 from mnemolog.projections.drift import Drift
 from mnemolog.projections.health import stale_files
-from mnemolog.projections.health.sampling import sample
-from mnemolog.projections.health.verify import Witness, of_the_file, quick_verify, verify
+from mnemolog.projections.health.verify import Witness, of_the_file, quick_verify, sample, verify
 from mnemolog.projections.health.witnesses import lost_turns, witnesses_of
 from mnemolog.projections.maintenance.context import StoreContext
 from mnemolog.projections.maintenance.results import Issue, IssueWithFix, Severity
