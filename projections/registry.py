@@ -8,10 +8,9 @@ from typing import Final, Protocol, runtime_checkable
 
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.projections.maintenance.caches import Embeddings, Snapshots
 from mnemolog.projections.maintenance.context import Forgotten, StoreContext
 from mnemolog.projections.maintenance.results import CacheStatus, IssueWithFix, Rebuilt, TableStatus
-from mnemolog.projections.maintenance.tables import AdapterTables, ConversationViews
+from mnemolog.projections.maintenance.tables import AdapterTables, ConversationViews, Embeddings, Snapshots
 from mnemolog.projections.maintenance.vectors import VectorGenerations
 from mnemolog.projections.sql.item_tables import ItemTables
 from mnemolog.projections.sql.thread_index import ThreadIndex

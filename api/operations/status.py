@@ -26,9 +26,9 @@ from mnemolog.operations.known_backups import after_findings, backup_witnesses, 
 from mnemolog.operations.nodes import Nodes
 from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
 from mnemolog.projections.health.verify import quick_verify
-from mnemolog.projections.maintenance.caches import Cache
 from mnemolog.projections.maintenance.context import LogAtHead, StoreContext
 from mnemolog.projections.maintenance.results import CacheStatus, TablesStatus, ViewsStatus
+from mnemolog.projections.maintenance.tables import Cache
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector import ProjectorStatus
 from mnemolog.projections.quarantine import QuarantineStatus

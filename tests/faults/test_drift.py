@@ -12,7 +12,7 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.chain import Kind
 from mnemolog.domain.hints import Hint
 from mnemolog.projections.drift import MEANS, Drift
-from mnemolog.projections.maintenance import caches, tables
+from mnemolog.projections.maintenance import tables
 from mnemolog.projections.vectors import inventory
 from mnemolog.projections.vectors.inventory import generations
 from tests.faults.tamper import copy_store, rewrite_manifest
@@ -252,7 +252,7 @@ def test_every_state_has_a_meaning_and_an_action():
     """A state without an action would leave an operator alone."""
     for state in Drift:
         assert MEANS[state].endswith(".")
-        kinds = (tables.VIEWS_ACTIONS, tables.ACTIONS, caches.ACTIONS, inventory.ACTIONS)
+        kinds = (tables.VIEWS_ACTIONS, tables.ACTIONS, tables.CACHE_ACTIONS, inventory.ACTIONS)
         actions = [kind[state] for kind in kinds if state in kind]
         assert actions, state
         assert all(isinstance(text, Hint) or text.startswith("Nothing to do") for text in actions)
