@@ -65,13 +65,8 @@ PROJECTIONS: Final[tuple[Projection, ...]] = (
     AdapterTables("threads", tracked_as=ThreadIndex.name),
     AdapterTables("items", tracked_as=ItemTables.name),
     TRANSCRIPT_OFFSETS,
-    Embeddings(
-        "embeddings", first_row="SELECT fingerprint, content, chunks, vectors, checksum FROM embeddings LIMIT 1"
-    ),
-    Snapshots(
-        "snapshots",
-        first_row="SELECT stream, version, position, log_id, digest, format, state, checksum FROM snapshots LIMIT 1",
-    ),
+    Embeddings("embeddings"),
+    Snapshots("snapshots"),
     VectorGenerations(),
 )
 """In the order in which reports list them."""

@@ -68,8 +68,8 @@ def purge(
     for path in (layout.projections / PROJECTORS).glob("*.json"):
         path.unlink(missing_ok=True)  # It may quote a model's report about a text.
     for abandoned in stale_files.abandoned_in(layout.scratch or layout.folder):
-        if abandoned.path.name.startswith(".keys."):  # Of an import or a copy of the store that was killed.
-            stale_files.remove(abandoned.path)
+        if abandoned.name.startswith(".keys."):  # Of an import or a copy of the store that was killed.
+            stale_files.remove(abandoned)
     sweep_scratch()
     projections.poke()
     return "; ".join(left)

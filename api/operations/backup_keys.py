@@ -118,7 +118,7 @@ def publish_keys(copied: KeysCopy) -> KeysCopy:
     sync(folder)  # The keys are in place before the note names them.
     replace_file(folder / KEYS_NOTE_FILE, checked_json.encode(said), prefix="note", synced=True)
     # Also what killed processes left: it would keep content readable that is forgotten later.
-    for path in (*folder.glob(_COPIES), *(left.path for left in abandoned_in(folder))):
+    for path in (*folder.glob(_COPIES), *abandoned_in(folder)):
         if path != final:
             with suppress(OSError):  # The next copy tries again.
                 path.unlink()

@@ -7,12 +7,9 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
-
-import filelock
+from typing import Final
 
 from mnemolog.domain import errors
-from mnemolog.infra.runtime.atomic_files import lock_file
 from mnemolog.infra.runtime.processes import is_running
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.lock import IndexerLock
@@ -22,14 +19,7 @@ _TEMPORARY: Final = re.compile(r"\.[a-z]+\.(\d{1,18})\.[0-9a-f]{8}(?:-wal|-shm)?
 _LOCK: Final = re.compile(r"\.([0-9a-f]{16})\.lock")
 
 
-class StaleFile(NamedTuple):
-    """A file or folder that is no longer needed."""
-
-    path: Path
-    why: str
-
-
-def abandoned(projections: Path) -> list[StaleFile]:
+def abandoned(projections: Path) -> list[Path]:
     """Return the temporary files and folders whose process no longer runs on this machine."""
     vectors = projections / "vectors"
     generations = [folder.path for folder in generation_folders(vectors)]
@@ -37,14 +27,10 @@ def abandoned(projections: Path) -> list[StaleFile]:
     return [item for folder in folders for item in abandoned_in(folder)]
 
 
-def abandoned_in(folder: Path) -> list[StaleFile]:
+def abandoned_in(folder: Path) -> list[Path]:
     """Return the temporary files in one folder whose process no longer runs on this machine."""
-    found = []
-    for path in sorted(folder.glob(".*")):
-        match = _TEMPORARY.fullmatch(path.name)
-        if match is not None and not is_running(int(match[1])):
-            found.append(StaleFile(path, f"process {match[1]}, which created it, no longer runs"))
-    return found
+    named = [(path, _TEMPORARY.fullmatch(path.name)) for path in sorted(folder.glob(".*"))]
+    return [path for path, match in named if match is not None and not is_running(int(match[1]))]
 
 
 def remove(path: Path) -> None:
@@ -70,11 +56,5 @@ def indexers_locked_out(vectors: Path) -> Iterator[None]:
     names |= {folder.prefix for folder in generation_folders(vectors)}
     with ExitStack() as held:
         for name in sorted(names):
-            path = vectors / f".{name}.lock"
-            try:
-                held.enter_context(lock_file(path, wait_s=0))
-            except filelock.Timeout as error:
-                raise errors.IndexerBusy(path, holder=IndexerLock(vectors, name).holder()) from error
-            except OSError as error:
-                raise errors.ProjectionUnreadable(path, str(error)) from error
+            held.enter_context(IndexerLock(vectors, name).held(wait_s=0))
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from operator import attrgetter
 from typing import Final
 
 from mnemolog.domain import errors, session
@@ -41,6 +42,9 @@ def evolve(state: SessionState | None, recorded: RecordedEvent, past: Past[Sessi
     return session.evolve(state, recorded, past_of_session)
 
 
+_position = attrgetter("position")
+
+
 class _Kept:
     """The cached states of one session: the latest, and those at its checkpoints, by ascending position."""
 
@@ -48,23 +52,21 @@ class _Kept:
         self.latest = latest
         self.unsaved = 0
         """Events since the last snapshot."""
-        self.positions: list[Position] = []
         self.states: list[FoldedState[SessionState]] = []
 
     def at_or_before(self, position: Position) -> FoldedState[SessionState] | None:
         if self.latest.position <= position:
             return self.latest
-        count = bisect_right(self.positions, position)
+        count = bisect_right(self.states, position, key=_position)
         return self.states[count - 1] if count else None
 
     def add_checkpoint(self, state: FoldedState[SessionState]) -> None:
-        place = bisect_right(self.positions, state.position)
-        if place and self.positions[place - 1] == state.position:
+        place = bisect_right(self.states, state.position, key=_position)
+        if place and self.states[place - 1].position == state.position:
             return
-        self.positions.insert(place, state.position)
         self.states.insert(place, state)
-        if len(self.positions) > CHECKPOINTS_KEPT_MAX:
-            del self.positions[0], self.states[0]
+        if len(self.states) > CHECKPOINTS_KEPT_MAX:
+            del self.states[0]
 
 
 class _KeptSessions:

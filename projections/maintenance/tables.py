@@ -231,11 +231,7 @@ def _ends(context: StoreContext, position: Position) -> str:
 
 
 class Cache(Database):
-    """A cache in a table of the same name. `first_row` reads a row: the module of the table may need numpy."""
-
-    def __init__(self, name: str, *, first_row: str) -> None:
-        super().__init__(name)
-        self._first_row = first_row
+    """A cache in a table of the same name. A look at it does not import the module of the table: it may need numpy."""
 
     def status(self, context: StoreContext) -> list[CacheStatus]:
         """Return the state of the cache, from a look at its first row."""
@@ -247,7 +243,7 @@ class Cache(Database):
             try:
                 with opened(path) as database, database.reading() as connection:
                     if connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one():
-                        connection.exec_driver_sql(self._first_row).all()
+                        connection.exec_driver_sql(f"SELECT * FROM {self.name} LIMIT 1").all()
             except errors.ProjectionUnreadable as error:
                 state, why = state_by(error).value, error.cause
             size = sum(size_of(path.with_name(path.name + part)) for part in ("", *DATABASE_PARTS))

@@ -321,20 +321,20 @@ def check_quarantine(context: StoreContext) -> Iterator[IssueWithFix]:
 
 def check_stale_files(context: StoreContext) -> Iterator[IssueWithFix]:
     """Yield the files that dead processes have left."""
-    for item in stale_files.abandoned(context.layout.projections):
+    for path in stale_files.abandoned(context.layout.projections):
         yield issue(
-            *("leftover", context.named(item.path), "abandoned", "problem"),
-            why=item.why,
+            *("leftover", context.named(path), "abandoned", "problem"),
+            why="the process that created it no longer runs",
             matters="It takes up space.",
             action=Hint(remedy("admin.doctor", fix=True), " removes it."),
-            fix=partial(_remove_stale_file, context, item.path),
+            fix=partial(_remove_stale_file, context, path),
         )
 
 
 def _remove_stale_file(context: StoreContext, path: Path) -> str:
     """Delete a stale file, if it is still stale while no process writes vectors."""
     with stale_files.indexers_locked_out(context.layout.vectors):
-        if not any(other.path == path for other in stale_files.abandoned(context.layout.projections)):
+        if path not in stale_files.abandoned(context.layout.projections):
             return "nothing to do: it no longer exists, or is in use again"
         stale_files.remove(path)
     return "removed"
