@@ -48,7 +48,6 @@ from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import StoreState
 from mnemolog.projections.recall.service import Recalls
-from mnemolog.projections.sql.opening import open_snapshots
 from mnemolog.projections.sql.snapshots import SnapshotStore
 from mnemolog.store_options import StoreOptions
 from mnemolog.working_memory import SessionParts
@@ -165,7 +164,7 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
         reranker=reranker,
         answers_alone=answers_alone(folder),
     )
-    snapshots = open_snapshots(layout, log, busy_timeout_s=log.busy_timeout_s)
+    snapshots = SnapshotStore(layout, log)
     visible = VisibleEvents(log, SessionStates(log, snapshots, boundary=boundary), projections.session_titles, reads)
     if telemetry is not None:
         measure_appends(log, telemetry)

@@ -21,11 +21,10 @@ from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.projections.drift import UNCOVERED, Drift
 from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import Quarantine, identity
-from mnemolog.projections.sql import file_checksum, snapshots
+from mnemolog.projections.sql import file_checksum
 from mnemolog.projections.sql.conversation_views import PLACES_OF_WORDS, TEXT_INDEX, VOCABULARY, Views
 from mnemolog.projections.sql.database import ProjectionDatabase, fetch
 from mnemolog.projections.sql.projection import TrackedTables, state_of
-from mnemolog.projections.sql.snapshots import SnapshotStore, create_tables
 from mnemolog.projections.sql.tracking import NOTHING_READ, TRACKING, Tracked, tracked
 
 VIEWS_CACHE_BYTES: Final = 8 << 20
@@ -187,21 +186,6 @@ def open_tables(
         sealed=sealed,
         cache_bytes=cache_bytes,
     )
-
-
-def open_snapshots(layout: StoreLayout, log: Log, *, busy_timeout_s: float) -> SnapshotStore:
-    """Return the snapshots of a store. The file is opened on first use and created for the first snapshot."""
-
-    def open_database() -> ProjectionDatabase:
-        return open_or_rebuild(
-            layout.snapshots,
-            create_tables,
-            layout.quarantine,
-            schema=Schema(snapshots.METADATA.create_all),
-            busy_timeout_s=busy_timeout_s,
-        )
-
-    return SnapshotStore(layout.snapshots, log, open_database)
 
 
 def open_or_rebuild(

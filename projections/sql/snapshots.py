@@ -7,9 +7,8 @@ history (the log's digest at its position); otherwise it is ignored.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -18,10 +17,12 @@ from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.position import Position, Version
 from mnemolog.domain.state import SessionState, decode_state, encode_state
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.stream_fold import FoldedState
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.projections.ports import Log
+from mnemolog.projections.ports import StoreLog
 from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.opening import Schema, open_or_rebuild
 
 SNAPSHOTS_KEPT_MAX: Final = 8
 """Maximum snapshots per session. The oldest are deleted first."""
@@ -59,18 +60,11 @@ SNAPSHOTS: Final = sa.Table(
 )
 
 
-def create_tables(database: ProjectionDatabase) -> ProjectionDatabase:
-    """Create the table if it does not exist, and return the database."""
-    with database.writing() as connection:
-        METADATA.create_all(connection)
-    return database
-
-
 class SnapshotStore:
-    """Keeps snapshots in a separate database, which is created for the first snapshot."""
+    """Keeps snapshots in a separate database, opened on first use and created for the first snapshot."""
 
-    def __init__(self, path: Path, log: Log, open_database: Callable[[], ProjectionDatabase]) -> None:
-        self._path, self._log, self._open_database = path, log, open_database
+    def __init__(self, layout: StoreLayout, log: StoreLog) -> None:
+        self._layout, self._path, self._log = layout, layout.snapshots, log
         self._lock = fork_guard.lock()
         self._opened: ProjectionDatabase | None = None
         self._closed = False
@@ -93,7 +87,13 @@ class SnapshotStore:
             if self._closed:
                 raise errors.StoreClosed
             if self._opened is None:
-                self._opened = self._open_database()
+                self._opened = open_or_rebuild(
+                    self._path,
+                    _with_table,
+                    self._layout.quarantine,
+                    schema=Schema(METADATA.create_all),
+                    busy_timeout_s=self._log.busy_timeout_s,
+                )
             return self._opened
 
     def find(self, stream: str, position: Position | None) -> FoldedState[SessionState] | None:
@@ -175,6 +175,12 @@ class SnapshotStore:
                 connection.execute(SNAPSHOTS.delete().where(of_stream, SNAPSHOTS.c.version.not_in(newest)))
         except _NOT_ANSWERING:
             return
+
+
+def _with_table(database: ProjectionDatabase) -> ProjectionDatabase:
+    with database.writing() as connection:
+        METADATA.create_all(connection)
+    return database
 
 
 def is_whole(row: Mapping[str, Any]) -> bool:
