@@ -360,7 +360,7 @@ def test_a_restored_backup_gets_nothing_of_the_store_that_was_there(folder, tmp_
         assert [hit.text for hit in restored.recall("backup").hits] == ["before the backup"]
         restored.session("trip").record("user", "after the restore")
         assert restored.verify().sound
-        assert restored.status().quarantined == 0
+        assert restored.status().quarantine.items == 0
         assert {turn.text for turn in restored.turns("trip")} == {"before the backup", "after the restore"}
 
 

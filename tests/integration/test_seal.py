@@ -67,7 +67,7 @@ def test_no_flipped_bit_of_closed_views_changes_an_answer(closed, tmp_path):
         with MemoryStore.open(copy, model=HashEncoder(), background=False) as store:
             assert store.status().views.state == "damaged"
             assert answers(store) == told
-            assert store.status().quarantined == 1
+            assert store.status().quarantine.items == 1
         assert file_checksum.why_invalid(views_of(copy)) is None
         shutil.rmtree(copy)
 
@@ -79,7 +79,7 @@ def test_views_that_are_sealed_are_opened_as_they_are(closed):
     with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
         assert store.status().views.state == "current"
         assert answers(store) == told
-        assert store.status().quarantined == 0
+        assert store.status().quarantine.items == 0
     assert file_checksum.path_of(views_of(folder)).read_bytes() == before
 
 

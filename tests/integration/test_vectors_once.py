@@ -196,7 +196,7 @@ def test_a_flipped_bit_costs_only_the_texts_of_its_block(folder, encoder, asked,
         store.admin.catch_up_vectors()
         assert asked("number7") == lost
         assert answers(store) == before
-        assert (store.status().quarantined, cached(folder)) == (1, set())
+        assert (store.status().quarantine.items, cached(folder)) == (1, set())
 
 
 def flip(path):

@@ -189,7 +189,7 @@ def test_views_of_an_older_version_are_rebuilt_automatically(history, folder):
         assert (status.views.state, status.views.behind_events) == ("missing", head.position)
         assert again.recall("outdated", mode="text").hits == ()
         assert (dump(projections_of(again).current_views()), again.recall("first", mode="text").hits) == expected
-        assert again.status().quarantined == 0
+        assert again.status().quarantine.items == 0
 
 
 def test_views_that_another_process_has_filled_meanwhile_are_kept(history, monkeypatch):
