@@ -40,7 +40,7 @@ COMMANDS: Final = {
         "record": ("record", "Record one turn of a conversation."),
         "import": ("importing", "Import conversations from files, or an exported log."),
         "recall": ("recall", "Find the turns that answer a question."),
-        "context": ("context", "Print what the memory has on a question, for a prompt."),
+        "context": ("recall", "Print what the memory has on a question, for a prompt."),
         "find": ("recall", "Find the turns that hold a phrase, in order of time."),
         "sessions": ("sessions", "List the sessions."),
         "show": ("show", "Print the turns of a session, or one event of the log."),
@@ -58,7 +58,7 @@ COMMANDS: Final = {
     },
     "Facts": {
         "facts": ("facts", "List what holds, by key."),
-        "standing": ("context", "List what users said that should hold for every answer."),
+        "standing": ("recall", "List what users said that should hold for every answer."),
         "assert": ("facts", "Say what a key has from a time on."),
         "retract": ("facts", "Take back a fact that was wrong."),
     },
@@ -96,7 +96,7 @@ COMMANDS: Final = {
         "copy": ("backup", "Copy or move a store to another folder or database."),
         "quarantine": ("doctor", "List and purge unusable files."),
         "nodes": ("status", "List the nodes of a log in PostgreSQL."),
-        "keys": ("keys", "Wrap the content keys with a key kept elsewhere."),
+        "keys": ("backup", "Wrap the content keys with a key kept elsewhere."),
     },
     "Integrations": {
         "serve": ("serve", "Serve the store to a team: API, console and MCP."),

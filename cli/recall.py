@@ -1,8 +1,9 @@
-"""Commands that recall, and that audit what was recalled."""
+"""Commands that ask the memory: recall, context, find, standing; and that audit what was answered."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
@@ -39,11 +40,13 @@ from mnemolog.cli.output import console, note
 from mnemolog.cli.progress import bar
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
-from mnemolog.domain.display import counted, dated, named, one_line
+from mnemolog.domain.display import counted, cut, dated, named, one_line, visible_lines
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import CONTEXT_TURNS_MAX, INTEGER_MAX
 from mnemolog.domain.options import Option, options_of, takes_options
-from mnemolog.projections.read_models import Turn
+from mnemolog.projections.context.answer import Context, WhyLeftOut
+from mnemolog.projections.context.service import TOKENS
+from mnemolog.projections.read_models import StandingStatement, Turn
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.passages import marked
 from mnemolog.projections.recall.phrases import Search, search_for
@@ -52,6 +55,7 @@ from mnemolog.store import MemoryStore
 
 if TYPE_CHECKING:
     from mnemolog.cli.terminal import Terminal
+
 
 TEXT_INDENT: Final = "   │ "
 """Begins every line of a hit's text: no text can look like another hit, or like a neighbour."""
@@ -390,3 +394,84 @@ def _show_today(out: Terminal, item: AuditedReceipt) -> None:
         came, went = (", ".join(f"@{position}" for position in turns) for turns in (item.came, item.went))
         parts = [f"{came} came" if came else "", f"{went} went" if went else ""]
         out.line(f"   would differ today: {'; '.join(filter(None, parts)) or _SAME_TURNS[item.kind]}")
+
+
+_WHY_LEFT_OUT: Final = {
+    WhyLeftOut.NO_ROOM: "did not fit",
+    WhyLeftOut.BELOW_MIN_RELEVANCE: "not relevant enough",
+    WhyLeftOut.REPETITION: "repeated later",
+}
+
+
+@app.command("context", cls=StoreCommand)
+@takes_options
+def context(
+    store: Store,
+    query: Query,
+    tokens: Annotated[
+        int, typer.Option("--tokens", "-t", metavar="N", min=0, max=INTEGER_MAX, help="Maximum size, in tokens.")
+    ] = TOKENS,
+    session: Annotated[str | None, typer.Option(help="Only in this session. Adds its task, values and notes.")] = None,
+    cover: Annotated[
+        bool | None,
+        typer.Option("--cover/--no-cover", help="Much on the topic, each turn in short. Default: as asked."),
+    ] = None,
+    model: ModelName = DEFAULT_MODEL,
+    as_json: AsJson = False,
+    **asked: Unpack[QuestionFlags],
+) -> None:
+    """Print what the memory has on a question, as a text for a prompt. What was left out is noted on stderr.
+
+    Example: mnemolog context memory/ "where does she live?" --tokens 1000 --session trip
+    """
+    with store_with_model(store, model) as opened, bar("searching"):
+        of = None if session is None else session_called(opened, session)
+        found = opened.context(query, tokens, session=of, cover=cover, **question_of(asked))
+    output.answer(found, _show_context, as_json=as_json)
+
+
+STANDING: output.Columns[StandingStatement] = {
+    "kind": lambda said: said.kind.value,
+    "text": lambda said: cut(f"{said.key}: {said.text}" if said.key else said.text, full=False),
+    "said": lambda said: dated(said.said_at),
+    "position": lambda said: str(said.position),
+    "speaker": lambda said: said.speaker or "",
+    "scope": lambda said: said.scope or "/",
+}
+
+
+@app.command("standing", cls=StoreCommand)
+def standing(
+    store: Store,
+    query: Annotated[str | None, typer.Argument(metavar="[QUERY]", help="Only what holds for this question.")] = None,
+    scope: Annotated[str, typer.Option(metavar="PATH", help="Only what was said at or below this scope.")] = "",
+    session: Annotated[str | None, typer.Option(help="Only in this session.")] = None,
+    as_of: AsOf = None,
+    model: ModelName = DEFAULT_MODEL,
+    as_json: AsJson = False,
+) -> None:
+    """List what users said that should hold for every answer, and the facts below standing/.
+
+    Example: mnemolog standing memory/ "what shall I cook?" --scope acme/support
+    """
+    with store_with_model(store, model) as opened:
+        of = None if session is None else session_called(opened, session)
+        found = opened.standing(query, scope=scope, session=of, as_of=as_of)
+    last = "" if found else "no standing statements"
+    output.print_list(found, STANDING, as_json=as_json, last=last)
+
+
+def _show_context(found: Context) -> None:
+    if found.text:
+        print(visible_lines(found.text))
+    left_out = Counter(item.why for item in found.left_out)
+    parts = [f"{count:,} {_WHY_LEFT_OUT[why]}" for why, count in sorted(left_out.items())]
+    output.note("; ".join([f"{found.tokens:,} of {found.budget:,} tokens ({found.counted_by})", *parts]))
+    if not found.fits:
+        output.note("nothing fits the question well")
+    if found.stale is not None:
+        output.note(f"from projections alone, {found.stale}")
+    for leg, why in found.unavailable_legs.items():
+        output.note(f"the {leg} did not answer: {why}")
+    if found.receipt is not None:
+        output.note(f"receipt @{found.receipt}")

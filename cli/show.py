@@ -19,10 +19,8 @@ from mnemolog.domain.display import counted, cut, dated, visible_json
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import When
-from mnemolog.domain.position import Position
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.read_models import Turn
-from mnemolog.results import Checkpoint, Note, Task
 from mnemolog.session import SessionAt
 
 
@@ -34,20 +32,6 @@ class Page(TypedDict):
     limit: int
     newest_first: bool
     last: int | None
-
-
-class SessionThen(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a session at a log position."""
-
-    session: str
-    position: Position
-    ended: bool
-    lineage: list[str]
-    turns: list[Turn]
-    task: Task | None
-    values: dict[str, Any]
-    notes: list[Note]
-    checkpoints: list[Checkpoint]
 
 
 Shown = Annotated[
@@ -98,18 +82,19 @@ def _answer_event(folder: Path, position: int, *, full: bool, as_json: bool) -> 
         answer(store.audit.event(position), partial(_show_event, full=full), as_json=as_json)
 
 
-def _then(then: SessionAt, page: Page) -> SessionThen:
-    return SessionThen(
-        session=then.id,
-        position=then.position,
-        ended=then.ended,
-        lineage=then.lineage(),
-        turns=then.turns(**page),
-        task=then.task(),
-        values=then.all(),
-        notes=then.notes(with_times=True),
-        checkpoints=then.checkpoints(),
-    )
+def _then(then: SessionAt, page: Page) -> dict[str, Any]:
+    """Return the state of a session at a log position."""
+    return {
+        "session": then.id,
+        "position": then.position,
+        "ended": then.ended,
+        "lineage": then.lineage(),
+        "turns": then.turns(**page),
+        "task": then.task(),
+        "values": then.all(),
+        "notes": then.notes(with_times=True),
+        "checkpoints": then.checkpoints(),
+    }
 
 
 def _show_turns(turns: list[Turn], *, full: bool, seen: list[Turn] | None = None) -> None:
@@ -125,22 +110,22 @@ def _show_turns(turns: list[Turn], *, full: bool, seen: list[Turn] | None = None
         out.text(hidden, *place, " ", (f"{turn.speaker or turn.role.value}: ", "bold"), text=turn.text, full=full)
 
 
-def _show_then(then: SessionThen, *, full: bool) -> None:
+def _show_then(then: dict[str, Any], *, full: bool) -> None:
     """Print the state of a session: its turns, then its working memory. Long texts are cut, unless `full`."""
     out = console()
-    state = ", ended" if then.ended else ""
-    out.line(f"{' > '.join(then.lineage)} at position {then.position}{state}", style="bold")
-    _show_turns(then.turns, full=full)
-    show_task(then.task, full=full)
-    if then.values:
+    state = ", ended" if then["ended"] else ""
+    out.line(f"{' > '.join(then['lineage'])} at position {then['position']}{state}", style="bold")
+    _show_turns(then["turns"], full=full)
+    show_task(then["task"], full=full)
+    if then["values"]:
         out.line("values", style="dim")
-        show_values(then.values, full=full)
-    if then.notes:
+        show_values(then["values"], full=full)
+    if then["notes"]:
         out.line("notes", style="dim")
-        show_notes(then.notes, full=full)
-    if then.checkpoints:
+        show_notes(then["notes"], full=full)
+    if then["checkpoints"]:
         out.line("memory", style="dim")
-        show_checkpoints(then.checkpoints, full=full)
+        show_checkpoints(then["checkpoints"], full=full)
 
 
 def _show_event(item: StoredEvent, *, full: bool) -> None:

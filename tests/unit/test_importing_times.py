@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemolog.adapters.importers.times import parse_time
+from mnemolog.adapters.importers.turn import parse_time
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import InvalidInput
 
