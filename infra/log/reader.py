@@ -13,7 +13,7 @@ EventRow = Sequence[Any]
 """The columns position, stream, version, topic, state, key, recorded_at of an event."""
 PAGE: Final = 50
 """Rows that are fetched together where a caller may stop early. A few of them may be large."""
-LONG_PAGE: Final = 1_000
+LONG_PAGE: Final = 250
 """The same of rows without content, and of those that are all kept."""
 
 _COLUMNS: Final = "position, stream, version, topic, state, key, recorded_at"
