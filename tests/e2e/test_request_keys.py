@@ -90,6 +90,22 @@ def test_a_refused_write_takes_no_key(store, trip):
         assert trip.checkpoint("booked").name == "booked"
 
 
+def test_a_retry_retracts_no_fact_that_came_later(store, trip):
+    """It answers how many the first try retracted."""
+
+    def undo(key):
+        with request_key(key):
+            return store.retract_facts(maker="extractor/1", reason="bad prompt")
+
+    for n in range(3):
+        trip.assert_fact(f"k/{n}", n, maker="extractor/1")
+    assert undo("r1") == 3
+    later, head = trip.assert_fact("k/4", 4, maker="extractor/1"), store.head()
+    assert (undo("r1"), store.head()) == (3, head)
+    assert undo("r2") == 4
+    assert store.fact_history("k/4", scope="")[0].retracted > later.position
+
+
 @pytest.mark.parametrize("name", ["set", "set_task", "note", "checkpoint"])
 def test_a_retry_of_what_was_forgotten_is_refused(store, trip, name):
     """It would be written again."""

@@ -132,7 +132,8 @@ def test_what_was_said_before_the_log_began_has_its_own_time(store, trip):
         InvalidInput, match="nothing was recorded by then: the log begins at 2026-03-16 13:00"
     ) as refused:
         store.recall("tea", as_of="2026-03-16 06:00")
-    assert refused.value.hint.endswith("use `until='2026-03-16 06:00', as_of=None`")
+    assert refused.value.hint.startswith("to ask by the time of saying, use ")
+    assert "until" in refused.value.hint
     assert texts(store.recall("tea", until="2026-03-16 06:00").hits) == ["green tea", "black tea"]
     assert not store.recall("tea", as_of=0).hits
 
