@@ -174,7 +174,9 @@ def temporary_engine() -> sa.Engine:
     """Return an engine on one connection to a database whose file SQLite deletes as soon as it has opened it."""
     dbapi2 = driver.dbapi2
     creator = partial(dbapi2.connect, "", isolation_level=None)
-    return sa.create_engine("sqlite+pysqlite://", module=dbapi2, creator=creator, poolclass=sa.StaticPool)
+    return sa.create_engine(
+        "sqlite+pysqlite://", module=dbapi2, creator=creator, poolclass=sa.StaticPool, hide_parameters=True
+    )
 
 
 def schema_of(create: Callable[[sa.Connection], object]) -> dict[str, str]:
