@@ -347,5 +347,5 @@ def test_an_image_is_built_of_what_the_ignore_file_lets_through(tmp_path):
     subprocess.run(command, cwd=tmp_path, check=True)
     (wheel,) = (tmp_path / "wheels").iterdir()
     names = subprocess.run([sys.executable, "-m", "zipfile", "-l", wheel], check=True, capture_output=True, text=True)
-    for part in ("domain/events.py", "server/application.py", "cli/keys.py", "infra/keys/key_file.py"):
+    for part in ("domain/events.py", "server/application.py", "cli/backup.py", "infra/keys/key_file.py"):
         assert f"mnemolog/{part}" in names.stdout
