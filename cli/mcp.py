@@ -25,7 +25,7 @@ Http = Annotated[
     bool, typer.Option("--http", help="Serve HTTP to programs of this machine instead of stdin and stdout.")
 ]
 Tools = Annotated[
-    str, typer.Option("--tools", metavar="core|full", help="core: the six that a model needs. full: all.")
+    str, typer.Option("--tools", metavar="core|full", help="core: the seven that a model needs. full: all.")
 ]
 
 

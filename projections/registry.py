@@ -1,4 +1,4 @@
-"""The registry: add a projection here, and status, doctor, rebuild, forgetting and backup include it."""
+"""The registry: add a projection here, and status, doctor, rebuild and forgetting include it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Projection(Protocol):
         ...
 
     def backup_paths(self, layout: StoreLayout) -> list[Path]:
-        """Return what a backup copies: files are databases, folders are segments of vectors."""
+        """Return what a store that is only read copies: files are databases, folders are segments of vectors."""
         ...
 
 

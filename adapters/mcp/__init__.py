@@ -1,4 +1,4 @@
-"""The store as an MCP server: its tools and resources for any agent that speaks the Model Context Protocol.
+"""The store as an MCP server: its tools for any agent that speaks the Model Context Protocol.
 
 from mnemolog import AsyncMemoryStore
 from mnemolog.adapters.mcp import Memory, serve_stdio

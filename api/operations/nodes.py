@@ -1,9 +1,9 @@
 """The nodes of a log in PostgreSQL: the folders on several machines that have projections of it.
 
 A node notes in the database how far it has read, and up to where its projections are purged of what was forgotten. It
-does so when it is opened and closed, after a purge, and else once a minute at most. What another node has forgotten
-is purged here when the store is opened, and else when a read or the projector finds that it was forgotten. So is the
-temporary copy of projections of a store that is only read.
+does so when it is opened and closed, after a purge, and while it reads every 5 seconds at most. What another node has
+forgotten is purged here when the store is opened, and else when a read or the projector finds that it was forgotten. So
+is the temporary copy of projections of a store that is only read.
 """
 
 from __future__ import annotations

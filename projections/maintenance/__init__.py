@@ -1,1 +1,1 @@
-"""What status, doctor, rebuild, forgetting and backup do with each projection."""
+"""What status, doctor, rebuild and forgetting do with each projection."""
