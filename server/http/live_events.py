@@ -2,7 +2,8 @@
 
 One task of the process reads the log for all callers (`Followers`), also what other processes append, and keeps the
 last events. Each caller takes from these what it may see and asked for. One that is further behind, because it resumes
-or reads slowly, reads the log itself until it has caught up: nothing is left out.
+or reads slowly, reads the log itself until it has caught up: nothing is left out. So it does up to where the log ended
+when it asked: what is kept of that may be forgotten by now.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from mnemolog.domain import structured_log
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import InvalidInput, LogUnreachable, MnemologError, StoreClosed
-from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.events import ForgetRequested, RecordedEvent
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import When, position_at
 from mnemolog.domain.position import ORIGIN, Micros, Position
@@ -102,6 +103,8 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What a caller asked for."""
 
     after: Position
+    head: Position
+    """Where the log ended when it asked."""
     scopes: Scopes
     session: str | None
     topics: frozenset[str]
@@ -127,8 +130,10 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
 def _wanted(store: MemoryStore, given: Mapping[str, Any]) -> _Wanted:
     """Return what a caller asked for. Raises `UnknownSession`, `InvalidInput`."""
     log, after, session = events_of(store), given.get("after"), given.get("session")
+    head = log.head().position
     return _Wanted(
-        after=log.head().position if after is None else position_at("after", after, log),
+        after=head if after is None else position_at("after", after, log),
+        head=head,
         scopes=parse_scopes(given.get("scope", "")),
         session=None if session is None else visible_of(store).state(session).session,
         topics=frozenset(given.get("topics", ())),
@@ -144,7 +149,9 @@ class Followers:
         self.is_stopped = False
         self.following: set[Follower] = set()
         self.kept_after = ORIGIN
-        """The log was read up to `_position`; of that, the events after `kept_after` are kept."""
+        """The log was read up to `_position`; of that, the events after `kept_after` are kept, and none from before a
+        request to forget.
+        """
         self._position, self._kept = ORIGIN, list[_Entry]()
         self._news = asyncio.Event()
         self._starting = asyncio.Lock()
@@ -209,9 +216,10 @@ class Followers:
                     one.is_ended = one.is_ended or one.caller.token not in valid
                 if entries:
                     known = self._kept + entries
-                    if gone := known[:-KEPT_MAX]:
+                    forgets = (n for n, item in enumerate(known) if isinstance(item.recorded.event, ForgetRequested))
+                    if gone := known[: max(len(known) - KEPT_MAX, *forgets, 0)]:
                         self.kept_after = gone[-1].position
-                    self._kept, self._position = known[-KEPT_MAX:], entries[-1].position
+                    self._kept, self._position = known[len(gone) :], entries[-1].position
                 if entries or any(one.is_ended for one in with_tokens):
                     self._wake()
                 else:
@@ -310,7 +318,7 @@ class Follower:
     async def _next(self) -> list[_Entry]:
         """Return the next events; none if there are none for a while, or among many others."""
         store = self.caller.store
-        if self._position < (upto := self._followers.kept_after):
+        if self._position < (upto := max(self._followers.kept_after, self._wanted.head)):
             self._position, page = await run_in("read", store, partial(self._missed, upto))
             return page
         if not (found := self._followers.after(self._position)):

@@ -163,6 +163,27 @@ def test_a_follower_gets_only_the_events_that_match_its_filters(server, store, m
     server.run(follow())
 
 
+def test_what_was_forgotten_is_sent_to_nobody_any_more(server, store):
+    """Neither to who asks from now on nor to who reads slowly, also where the server has sent it to another one."""
+
+    async def follow():
+        head = store.head().position
+        async with following(server) as first, following(server) as slow:
+            slow._parts = asyncio.Queue(1)
+            for text in ("one", "two", "heliotrope"):
+                await asyncio.to_thread(store.record, TRIP_ID, "user", text)
+                assert (await first.event())["event"]["text"] == text
+                while text == "two" and not slow._parts._putters:
+                    await asyncio.sleep(0.01)
+            await asyncio.to_thread(store.forget, positions=[head + 3])
+            end = store.head().position
+            async with following(server, f"after={head}") as second:
+                for followed in (second, first, slow):
+                    assert "heliotrope" not in repr(await followed.upto(end))
+
+    server.run(follow())
+
+
 @pytest.mark.parametrize("why", ["revoked", "expired"])
 def test_a_stream_ends_when_its_token_is_revoked_or_expires(server, store, clock, why):
     """The answer ends, before anything that was recorded after it."""
