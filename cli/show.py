@@ -124,7 +124,7 @@ def _show_then(then: dict[str, Any], *, full: bool) -> None:
         out.line("notes", style="dim")
         show_notes(then["notes"], full=full)
     if then["checkpoints"]:
-        out.line("memory", style="dim")
+        out.line("checkpoints", style="dim")
         show_checkpoints(then["checkpoints"], full=full)
 
 
