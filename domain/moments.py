@@ -103,14 +103,15 @@ def positions_between(
     return after, upto
 
 
-def parse_time(field: str, value: Time) -> Micros:
+def parse_time(field: str, value: Time, *, or_position: bool = False) -> Micros:
     """Return a time as microseconds since the Unix epoch.
 
     A `date`, or text that is only a date, is the start of that day in local time. Text without a zone is local time;
     where clocks are set back, the earlier of the two moments is taken. Raises `InvalidInput` for text that is not
-    ISO 8601, for a `datetime` without a time zone, and outside the years 1 to 9999 in UTC.
+    ISO 8601, for a `datetime` without a time zone, and outside the years 1 to 9999 in UTC. With `or_position` the error
+    says that a position is expected, too.
     """
-    return _micros(field, value, expected=_TIME)
+    return _micros(field, value, expected=_POSITION_OR_TIME if or_position else _TIME)
 
 
 def parse_said_at(value: Time) -> Micros:

@@ -175,12 +175,7 @@ def _plain(name: str, value: Any) -> Any:
 
 def _moment(name: str, value: Time, *, takes_positions: bool) -> str:
     """Return a time as it travels: in UTC, because the server may be in another time zone. Raises `InvalidInput`."""
-    try:
-        return to_datetime(parse_time(name, value)).isoformat()
-    except InvalidInput:
-        if takes_positions and isinstance(value, str):
-            return value  # The server refuses it, and says that it also takes positions.
-        raise
+    return to_datetime(parse_time(name, value, or_position=takes_positions)).isoformat()
 
 
 def _segment(name: str, value: Any) -> str:

@@ -159,6 +159,7 @@ ERRORS = [
     lambda store: store.recall("tea", k=0),
     lambda store: store.recall("tea", as_of="soon"),
     lambda store: store.recall("tea", as_of=datetime(2026, 1, 1)),
+    lambda store: store.session("trip").turns(after="1"),
     lambda store: store.audit.event(4_711),
     lambda store: store.forget(session="gone"),
     lambda store: store.session(""),
