@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial, update_wrapper
 from inspect import signature
 from itertools import islice
-from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Final, Generic, Literal, NoReturn, ParamSpec, Protocol, TypeVar, cast
 
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.infra.runtime import cancellation
@@ -49,9 +49,12 @@ class Attribute(Generic[Value]):
     def __set_name__(self, _owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, wrapper: AsyncWrapper[Any], _owner: type) -> Value:
-        value: Value = getattr(wrapper._of, self._name)
+    def __get__(self, wrapper: AsyncWrapper[Any] | None, _owner: type) -> Value:
+        value: Value = cast(Any, self) if wrapper is None else getattr(wrapper._of, self._name)
         return value
+
+    def __set__(self, wrapper: AsyncWrapper[Any], value: Value) -> NoReturn:
+        raise AttributeError(f"{type(wrapper).__name__!r} object has no setter for {self._name!r}")
 
 
 class Pooled(Protocol[Of_co]):

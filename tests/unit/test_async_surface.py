@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -96,6 +97,13 @@ def test_both_sides_hold_the_same_services(name, tmp_path):
 
     with MemoryStore.open(tmp_path, model=None) as store:
         assert SIDES[type(getattr(store, name))] is asyncio.run(service_of_the_other_side())
+
+
+def test_an_attribute_is_that_of_the_blocking_object_and_cannot_be_set():
+    session = AsyncSession(SimpleNamespace(title="Trip"), AtOnce())
+    with pytest.raises(AttributeError, match="title"):
+        session.title = "another"
+    assert session.title == "Trip"
 
 
 def shape(signature):
