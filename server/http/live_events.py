@@ -45,7 +45,8 @@ HEARTBEAT_S: Final = 15.0
 """How often a caller hears something, in seconds: proxies cut connections that are silent."""
 BATCH_MAX: Final = 500
 KEPT_MAX: Final = 100
-"""Events that are kept for all callers. One that is further behind reads the log itself."""
+KEPT_BYTES_MAX: Final = 4 << 20
+"""Events, and bytes of them, that are kept for all callers. One that is further behind reads the log itself."""
 READ_MAX: Final = 10_000
 """Events of the log that are looked through at once for a caller that is behind."""
 RETRY_S: Final = 1.0
@@ -216,10 +217,10 @@ class Followers:
                     one.is_ended = one.is_ended or one.caller.token not in valid
                 if entries:
                     known = self._kept + entries
-                    forgets = (n for n, item in enumerate(known) if isinstance(item.recorded.event, ForgetRequested))
-                    if gone := known[: max(len(known) - KEPT_MAX, *forgets, 0)]:
+                    self._kept = _to_keep(known)
+                    if gone := known[: len(known) - len(self._kept)]:
                         self.kept_after = gone[-1].position
-                    self._kept, self._position = known[len(gone) :], entries[-1].position
+                    self._position = entries[-1].position
                 if entries or any(one.is_ended for one in with_tokens):
                     self._wake()
                 else:
@@ -236,6 +237,17 @@ class Followers:
         head = events_of(store).head().position
         entries = [] if head <= self._position else _entries(store, self._position, head)
         return entries, _valid_tokens(store) if with_tokens else set()
+
+
+def _to_keep(known: list[_Entry]) -> list[_Entry]:
+    """Return the last events: none from before a request to forget, and no more than a server has memory for."""
+    size = 0
+    for kept, item in enumerate(reversed(known)):
+        size += len(item.message)
+        forgets = kept > 0 and isinstance(known[-kept].recorded.event, ForgetRequested)
+        if forgets or kept == KEPT_MAX or size > KEPT_BYTES_MAX:
+            return known[len(known) - kept :]
+    return known
 
 
 def _valid_tokens(store: MemoryStore) -> set[str]:

@@ -204,9 +204,10 @@ def test_a_stream_ends_when_its_token_is_revoked_or_expires(server, store, clock
     server.run(follow())
 
 
-def test_a_slow_follower_misses_nothing(server, store, monkeypatch):
-    """With too many unread events it reads the log itself."""
-    monkeypatch.setattr(live_events, "KEPT_MAX", 3)
+@pytest.mark.parametrize(("kept", "most"), [("KEPT_MAX", 3), ("KEPT_BYTES_MAX", 2_000), ("KEPT_BYTES_MAX", 0)])
+def test_a_slow_follower_misses_nothing(server, store, monkeypatch, kept, most):
+    """With too many unread events, or too large ones, it reads the log itself."""
+    monkeypatch.setattr(live_events, kept, most)
     monkeypatch.setattr(live_events, "BATCH_MAX", 4)
     head = store.head().position
 
@@ -217,6 +218,14 @@ def test_a_slow_follower_misses_nothing(server, store, monkeypatch):
             assert positions(await followed.events(40)) == list(range(head + 1, head + 41))
 
     server.run(follow())
+
+
+def test_large_events_are_not_kept(store):
+    """However many a holder of a token records: they would fill the memory of the server."""
+    for _ in range(7):
+        store.record(TRIP_ID, "user", "x" * 900_000)
+    known = live_events._entries(store, store.head().position - 7, store.head().position)
+    assert live_events._to_keep(known) == known[-4:]
 
 
 def failing_once(work, *, before):
