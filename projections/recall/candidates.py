@@ -186,7 +186,8 @@ def with_neighbours(
         if languages_at(connection, offer.head).indexed != offer.language:
             rows = in_language(connection, rows, offer.language)
     if vectors is not None and similarity is not None and rows.positions:
-        similarity |= vectors.look_up(sorted(set(rows.positions) - similarity.keys()))
+        left = rows.positions if offer.allowed is None else offer.allowed.among(rows.positions)
+        similarity |= vectors.look_up(sorted({*left} - similarity.keys()))
     skipped = frozenset[Position]()
     if question.asked == "skip" and rows.positions:
         skipped = askings(rows, similarity or {}, question.query, language=offer.language, newest=offer.newest)

@@ -56,7 +56,10 @@ class VectorAnswer(NamedTuple):
     covers: Position
     """The position up to which every turn was searched."""
     look_up: Callable[[list[Position]], dict[Position, float]]
-    """Returns the similarities of these turns (ascending) from the same snapshot, without turns that have no vector."""
+    """Returns the similarities of these turns (ascending) from the same snapshot, also of those that were not allowed.
+
+    Turns that have no vector are left out.
+    """
     near: Callable[[Position, list[Position]], dict[Position, float]]
     """Returns the similarities of turns (ascending) to another turn, from the same snapshot."""
     lag: str | None = None
@@ -134,7 +137,7 @@ class VectorProjection:
             except Damaged as error:
                 generation.quarantine(error.path.parent, why=error.cause)
                 continue
-            look_up = partial(self._similarities, generation, snapshot, seen, vector)
+            look_up = partial(self._similarities, generation, snapshot, snapshot.allowed_as_of(upto, None), vector)
             near = partial(self._near, generation, snapshot)
             covers = snapshot.covers if upto is None else min(snapshot.covers, upto)
             return VectorAnswer(found, covers, look_up=look_up, near=near)

@@ -139,6 +139,23 @@ def test_a_later_statement_like_it_takes_its_place(folder):
         assert found[0].relevance == pytest.approx(store.recall("the window seat", asked="keep")[0].similarity, abs=0.2)
 
 
+def test_a_statement_in_other_words_is_found_whatever_turns_may_be_hits(folder):
+    """By meaning: the filters of the hits are not for statements."""
+
+    class Alike(HashEncoder):
+        """A model to which a chair is a seat."""
+
+        def _word(self, word):
+            return super()._word("seat" if word == "chair" else word)
+
+    with MemoryStore.open(folder, model=Alike()) as store:
+        chat = store.session("chat", scope=SCOPE)
+        chat.record("user", "I prefer the window seat.")
+        chat.record("assistant", "The chair is booked.")
+        for filters in ({}, {"roles": ["assistant"]}, {"roles": ["tool"]}, {"metadata": {"row": 1}}):
+            assert "I prefer the window seat" in block(chat.context("Which chair?", **filters))[-1], filters
+
+
 def test_forgetting_a_turn_takes_its_statements_and_the_receipts_that_showed_them(store, chat):
     """Nothing of the words stays in the views."""
     turn = chat.record("user", "I prefer zanzibar.")
