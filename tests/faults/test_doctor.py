@@ -124,6 +124,14 @@ def overwrite_the_first_page_of_turns(path):
     path.write_bytes(data)
 
 
+def retype_a_key(path):
+    """Have a key that is no text in a table that allows nothing else, as a flipped bit leaves it."""
+    schema = "UPDATE sqlite_master SET sql = replace(sql, '{}', '{}') WHERE name = 'sessions'"
+    execute(path, "PRAGMA writable_schema = ON", schema.format("STRICT", "/**/"))
+    execute(path, "UPDATE sessions SET session = CAST(session AS BLOB) WHERE session = 'a'")
+    execute(path, "PRAGMA writable_schema = ON", schema.format("/**/", "STRICT"))
+
+
 def segment_of(projections):
     (segment,) = projections.glob("vectors/*/[0-9]*-[0-9]*")
     return segment
@@ -193,6 +201,7 @@ FOUND_BY_READING = {
         lambda p: execute(p / "views.db", "INSERT INTO standing VALUES (5, 0, 3, 'preference', 'acme')"),
     ),
     "a session less": ("views", lambda p: execute(p / "views.db", "DELETE FROM sessions WHERE session = 'a'")),
+    "a key of another type": ("views", lambda p: retype_a_key(p / "views.db")),
     "a text not indexed": ("views", lambda p: execute(p / "views.db", "DELETE FROM turns_text WHERE rowid = 5")),
     "bad embeddings": ("cache", lambda p: execute(copied_to_cache(p), "UPDATE embeddings SET vectors = zeroblob(4)")),
     "a bad snapshot": ("cache", lambda p: execute(p / "snapshots.db", "UPDATE snapshots SET version = 9")),
