@@ -16,6 +16,7 @@ from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.working_memory import (
     all_values,
+    clear_values,
     set_value,
 )
 from mnemolog.infra.log.event_codec import encode
@@ -56,6 +57,19 @@ def test_an_event_of_a_checkpoint_does_not_grow_with_the_memory(log):
         sizes.append(len(encode(created[0])) + len(encode(restored[0])))
     assert max(sizes) - min(sizes) <= 2
     assert len(log["s"].values) == 20
+
+
+def test_a_restore_revives_nothing_expired_and_prolongs_no_life(log):
+    """What is still alive keeps its end."""
+    put(log, "short", 1, ttl=10)
+    put(log, "long", 2, ttl=100)
+    mark(log, "c")
+    log.do(clear_values, "s")
+    log.now += 10 * SECOND
+    log.do(restore_checkpoint, "s", "c")
+    assert all_values(log["s"], log.now) == {"long": 2}
+    log.now += 90 * SECOND
+    assert all_values(log["s"], log.now) == {}
 
 
 def test_a_deleted_checkpoint_stays_deleted_after_a_restore(log):
