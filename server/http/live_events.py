@@ -192,10 +192,10 @@ class Followers:
         """Return the kept events after a position that is not before `kept_after`."""
         return list(takewhile(lambda item: item.position > position, reversed(self._kept)))[::-1]
 
-    async def wait(self) -> None:
-        """Wait for more events, or an end, for `HEARTBEAT_S` at most."""
+    async def wait(self, most_s: float) -> None:
+        """Wait for more events, or an end, for `most_s` seconds at most."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), HEARTBEAT_S)
+            await asyncio.wait_for(self._news.wait(), most_s)
 
     async def _read_on(self) -> None:
         grown, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -309,7 +309,7 @@ class Follower:
         sent_at = loop.time()
         while not self.is_ended and not self._followers.is_stopped:
             try:
-                page = await self._next()
+                page = await self._next(sent_at + HEARTBEAT_S - loop.time())
             except StoreClosed:
                 return
             except LogUnreachable:  # It is read again.
@@ -327,14 +327,14 @@ class Follower:
         if self._followers.is_stopped:
             yield LAST_COMMENT
 
-    async def _next(self) -> list[_Entry]:
-        """Return the next events; none if there are none for a while, or among many others."""
+    async def _next(self, wait_s: float) -> list[_Entry]:
+        """Return the next events; none if there are none for `wait_s` seconds, or among many others."""
         store = self.caller.store
         if self._position < (upto := max(self._followers.kept_after, self._wanted.head)):
             self._position, page = await run_in("read", store, partial(self._missed, upto))
             return page
         if not (found := self._followers.after(self._position)):
-            await self._followers.wait()
+            await self._followers.wait(wait_s)
             return []
         of = partial(self._wanted.of, entries=found)
         page = await run_in("read", store, of) if self.caller.scopes or self._wanted.scopes else of(self._store)

@@ -275,6 +275,21 @@ def test_a_follower_without_events_gets_its_position(server, store, monkeypatch)
     server.run(follow())
 
 
+def test_what_a_follower_does_not_get_delays_no_message(server, store, monkeypatch):
+    """That says how far it has read."""
+    monkeypatch.setattr(live_events, "HEARTBEAT_S", 2.0)
+
+    async def follow():
+        async with following(server, "topics=fact.asserted.v1") as followed:
+            began = asyncio.get_running_loop().time()
+            await asyncio.sleep(1.8)
+            await asyncio.to_thread(store.record, TRIP_ID, "user", "one more")
+            await followed.message()
+            assert asyncio.get_running_loop().time() - began < 3.5
+
+    server.run(follow())
+
+
 def test_the_log_is_read_once_for_all_followers_and_not_without_any(server, store):
     """One task reads it, however many follow; with the last one it ends."""
 
