@@ -81,8 +81,7 @@ def test_graphs_end_and_are_remembered_as_with_the_saver_in_memory(folder, run):
         saver.prune(["t"], strategy="keep_latest")
         before = threads(saver)
         log = log_of(store)
-        for events in log.read(after=0, upto=log.head().position):
-            saver.threads._index.apply(events)
+        saver.threads._index.apply(log.read(after=0, upto=log.head().position))
         assert threads(saver) == before
         saver.threads._index.rebuild()
         assert threads(saver) == before
