@@ -119,16 +119,16 @@ class WorkingMemory(MemoryView):
 
     def delete(self, key: str) -> bool:
         """Delete `key`. Return whether it had a value; an expired value does not count."""
-        decided = was_there = False
+        deletes = was_there = False
 
         def decision(state: SessionState | None, now: Micros) -> list[Event]:
-            nonlocal decided, was_there
-            decided, events = True, memory.delete_value(self.id, state, key)
-            was_there = bool(events) and state is not None and value_at(state, key, now) is not MISSING
+            nonlocal deletes, was_there
+            deletes = bool(events := memory.delete_value(self.id, state, key))
+            was_there = deletes and state is not None and value_at(state, key, now) is not MISSING
             return events
 
         made = self._decide(decision)
-        return was_there if decided else bool(made)  # Made by an earlier try of this request.
+        return was_there if deletes else bool(made)  # Made by an earlier try of this request.
 
     def clear(self) -> None:
         """Delete every key. Keeps task, notes and checkpoints."""

@@ -26,7 +26,7 @@ from mnemolog.domain.export import decoded as export_line
 from mnemolog.domain.facts import parse_valid_time
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import INTEGER_MAX, checked_json
-from mnemolog.domain.moments import Time, parse_time
+from mnemolog.domain.moments import Time, checked_position, parse_time
 from mnemolog.domain.position import Position
 from mnemolog.domain.session import SessionHandle, session_id_of
 from mnemolog.projections.read_models import Turn
@@ -80,6 +80,8 @@ class ClientOperation:
         path = self.operation.path
         for name in self._in_path:
             value = given.pop(name) if name in given else self.signature.parameters[name].default
+            if self.hints.get(name) is int:
+                checked_position(name, value)
             path = path.replace(f"{{{name}}}", _segment("session" if name == "id" else name, value))
         try:
             body = to_json(given) if self._in_body else None

@@ -74,9 +74,9 @@ class _Recording(Remote):
     def _record(self, session: SessionLike, role: Any, text: Any, about: Mapping[str, Any]) -> Turn:
         session_id = session_id_of(session)
         if isinstance(role, str):
-            if text is None:
+            if text is None and not about.get("tool_calls"):
                 raise errors.InvalidInput("text", f'missing; write record("user", "Hello") or record({EXAMPLE})')
-            new = NewTurn(session=session_id, role=role, text=text, **about)
+            new = NewTurn(session=session_id, role=role, text=text or "", **about)
         else:
             new = NewTurn.of(role, session=session_id, text=text, **about)
         recorded: Turn = self._call("record", **_fields(new))

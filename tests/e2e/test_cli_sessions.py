@@ -119,6 +119,7 @@ WRITES = {
 }
 
 
+@pytest.mark.log_file
 @pytest.mark.parametrize("line", WRITES)
 def test_a_write_says_what_it_did_in_words_and_json_and_refuses_unknown_or_ambiguous_sessions(
     type_, memory, tmp_path, line
@@ -261,6 +262,7 @@ SWITCHES = (
 )
 
 
+@pytest.mark.log_file
 def test_a_dry_run_of_a_switch_lists_the_events_that_the_switch_then_appends(type_, memory, tmp_path):
     """Their positions included; and the log is as long as before."""
     for number, how in enumerate(SWITCHES):

@@ -121,6 +121,7 @@ def test_a_receipt_of_another_text_does_not_reproduce(store, trip):
     assert "context/99" in store.audit.receipts(after=audit.receipts[-1].position).receipts[0].why
 
 
+@pytest.mark.log_file
 def test_forgetting_what_a_context_showed_forgets_its_receipt(folder, tmp_path):
     """Its session or scope, a turn that it showed, a value that it may have shown.
 

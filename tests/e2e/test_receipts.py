@@ -125,6 +125,7 @@ def words(text):
 QUERIES = st.sampled_from(["tea", "word1 number4", "ferry", "the", "?!", "number2 word0 tea"])
 
 
+@pytest.mark.local
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     asked=st.lists(

@@ -18,6 +18,7 @@ def store(folder):
         yield opened
 
 
+@pytest.mark.local
 def test_the_first_hit_points_to_what_the_same_user_said_later(store):
     """A context shows that too, and the explanation; nothing points to another user, a question or an answer."""
     for scope, speaker, text in (

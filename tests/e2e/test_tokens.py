@@ -126,6 +126,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.local
 def test_a_token_that_makes_no_sense_is_refused(store):
     """An empty scope too: an empty variable of a script must not mean everything."""
     for about, field in REFUSED:

@@ -56,10 +56,10 @@ def template(tmp_path_factory):
 
 
 @pytest.fixture
-def made(template, folder, clock):
+def made(template, tmp_path, clock):
     """A copy of that memory."""
     clock.set(template[1])
-    return shutil.copytree(template[0], folder)
+    return shutil.copytree(template[0], tmp_path / "copy")
 
 
 @pytest.fixture
