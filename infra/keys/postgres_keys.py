@@ -18,7 +18,7 @@ from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.engine import KeyErasure, StoredKeys
 from mnemolog.infra.keys.key_tree import Node
-from mnemolog.infra.keys.postgres_schema import ROLE, SCHEMA
+from mnemolog.infra.keys.postgres_schema import ROLE, SCHEMA, allow_wrapped
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
 
 WIPE_LOCK_S: Final = 1.0
@@ -214,6 +214,7 @@ class PostgresKeys:
 
     def rewrite(self, change: Callable[[bytes], bytes], *, wrapped: bool) -> None:
         """See `KeysEngine`."""
+        allow_wrapped(self._cursor)
         number = keys_file.WRAPPED_FORMAT if wrapped else keys_file.CLEAR_FORMAT
         self._cursor.execute(_UPDATE_SECRET, (number, change(self._secret), self.log_id))
         with self._cursor.connection.cursor("nodes") as nodes:
@@ -269,6 +270,8 @@ class PostgresKeys:
             if row[0] != self.log_id:
                 raise self.missing(f"{copy} has those of log {row[0]}")
             with driver.transaction():
+                if row[1] == keys_file.WRAPPED_FORMAT:
+                    allow_wrapped(driver)
                 driver.execute(f"{_INSERT_IDENTITY} {_OR_REPLACE_IDENTITY}", row)
                 deleted = [
                     driver.execute(f"DELETE FROM {SCHEMA}.{table} WHERE log_id = %b", (self.log_id,)).rowcount
