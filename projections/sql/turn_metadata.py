@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final
 
@@ -31,7 +32,11 @@ sa.Index("turn_metadata_by_position", TURN_METADATA.c.position)
 
 def insert(connection: sa.Connection, turns: Iterable[tuple[Position, Mapping[str, Any]]]) -> None:
     """Insert the metadata of new turns, by position."""
-    rows = [(key, stored(value), position) for position, metadata in turns for key, value in metadata.items()]
+    rows = []
+    for position, metadata in turns:
+        for key, value in metadata.items():
+            with suppress(RecursionError):  # Of an event that no release writes; no filter is nested so deep.
+                rows.append((key, stored(value), position))
     if rows:
         connection.exec_driver_sql("INSERT INTO turn_metadata (key, value, position) VALUES (?, ?, ?)", rows)
 

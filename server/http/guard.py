@@ -95,7 +95,8 @@ class Guard:
             address = ip_address(name.strip("[]"))
         except ValueError:
             return False
-        return address.is_loopback or not self._is_here  # No name server can make a page whose name is an address.
+        # No name server can make a page whose name is an address. Python 3.13 takes ::ffff:127.0.0.1 for a local one.
+        return (address.is_loopback and not getattr(address, "ipv4_mapped", None)) or not self._is_here
 
     def _is_of_other_site(self, scope: Any, headers: Mapping[bytes, bytes], host: str) -> bool:
         """Whether a page of another site made a request. It may send a token where CORS lets it, and link to pages."""
