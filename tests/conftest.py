@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from multiprocessing.util import get_temp_dir
 
 import pytest
 from hypothesis import settings
@@ -41,6 +42,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     os.environ["PYTHONFAULTHANDLER"] = "1"  # For `tests.limits`.
+    get_temp_dir()  # For sockets of processes, and kept: a temporary folder that a test sets has too long a path.
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(2**32)
 
