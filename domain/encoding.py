@@ -84,6 +84,7 @@ def _escaped(value: Any) -> Any:
 
 
 _CANONICAL: Final = msgpack_encoder("sorted")
+_TOO_DEEP: Final = _CANONICAL.encode("nested too deep to be read")
 _MSGPACK_MIN: Final = -(1 << 63)
 _MSGPACK_MAX: Final = (1 << 64) - 1
 _NORMAL: Final = frozenset((str, int, bool, type(None)))
@@ -94,9 +95,13 @@ def canonical(value: Any) -> bytes:
     """Return the bytes of a JSON value that `checked_json` has accepted: equal ones for equal values only.
 
     Numbers are compared by value: `1` and `1.0` are equal, because JSON has one kind of number. Types stay apart: `1`,
-    `"1"` and `true` are three values. The order of an object's keys does not matter.
+    `"1"` and `true` are three values. The order of an object's keys does not matter. A value that is nested deeper than
+    the stack, which `checked_json` refuses, becomes a text that says so.
     """
-    return _CANONICAL.encode(_normal(value))
+    try:
+        return _CANONICAL.encode(_normal(value))
+    except RecursionError:  # Of an event that no release writes.
+        return _TOO_DEEP
 
 
 def _normal(value: Any) -> Any:

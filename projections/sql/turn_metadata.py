@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final
 
@@ -32,11 +31,7 @@ sa.Index("turn_metadata_by_position", TURN_METADATA.c.position)
 
 def insert(connection: sa.Connection, turns: Iterable[tuple[Position, Mapping[str, Any]]]) -> None:
     """Insert the metadata of new turns, by position."""
-    rows = []
-    for position, metadata in turns:
-        for key, value in metadata.items():
-            with suppress(RecursionError):  # Of an event that no release writes; no filter is nested so deep.
-                rows.append((key, stored(value), position))
+    rows = [(key, stored(value), position) for position, metadata in turns for key, value in metadata.items()]
     if rows:
         connection.exec_driver_sql("INSERT INTO turn_metadata (key, value, position) VALUES (?, ?, ?)", rows)
 

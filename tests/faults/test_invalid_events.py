@@ -155,6 +155,7 @@ KINDS = {
     ),
     "a fact in a session": Crafted("session/good", "fact.asserted.v1", {"key": "k", "value": 1}),
     "a fact nested deep": Crafted("facts/", "fact.asserted.v1", {"key": "k", "value": nested(300)}),
+    "a fact that is nested deeper": Crafted("facts/", "fact.asserted.v1", {"key": "k", "value": nested(700)}),
     "a fact that rests on what comes later": Crafted(
         "facts/", "fact.asserted.v1", {"key": "k", "value": 1, "because": [NEVER]}
     ),
