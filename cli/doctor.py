@@ -23,7 +23,7 @@ from mnemolog.cli.app import (
     fail,
     typed,
 )
-from mnemolog.cli.arguments import open_store
+from mnemolog.cli.arguments import DryRun, Yes, open_store
 from mnemolog.cli.output import answer, console, print_list
 from mnemolog.cli.progress import bar
 from mnemolog.domain import errors
@@ -108,8 +108,8 @@ def list_(store: Store, as_json: AsJson = False) -> None:
 @quarantine.command("purge", cls=StoreCommand)
 def purge(
     store: Store,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete. Without it nothing is deleted.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete all items in quarantine. A segment ahead of the log is evidence of lost events: list before you purge.
