@@ -25,6 +25,7 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import structured_log
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.extras import install_command
+from mnemolog.operation_table import KEY_HEADER, MCP_PATH, PREFIX, SCOPE_HEADER
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import Authentication, Callers, Users
 from mnemolog.server.http.bodies import LARGE, Bodies
@@ -33,7 +34,6 @@ from mnemolog.server.http.connections import Connections, descriptors_left, quie
 from mnemolog.server.http.guard import Guard, RequestLimit
 from mnemolog.server.http.live_events import TAIL, Followers
 from mnemolog.server.http.monitoring import Metrics, metrics_route, probes
-from mnemolog.server.http.operation_table import KEY_HEADER, MCP_PATH, PREFIX, SCOPE_HEADER
 from mnemolog.server.http.problems import problem, problem_response
 
 M_MMAP_THRESHOLD: Final = -3

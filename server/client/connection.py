@@ -18,7 +18,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.scope import Scopes
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.version import this_version
-from mnemolog.server.http.operation_table import JSON, KEY_HEADER, PREFIX, SCOPE_HEADER
+from mnemolog.operation_table import JSON, KEY_HEADER, PREFIX, SCOPE_HEADER
 from mnemolog.server.http.problems import PROBLEM_JSON, STOPPING, Problem, error_of
 
 CONNECTIONS_MAX: Final = 64

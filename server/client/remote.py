@@ -12,9 +12,9 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.result import Results
+from mnemolog.operation_table import BY_METHOD, LEFT_OUT, OPERATIONS, Method, Operation
 from mnemolog.server.client.connection import Connection
 from mnemolog.server.client.operation import ClientOperation
-from mnemolog.server.http.operation_table import BY_METHOD, LEFT_OUT, OPERATIONS, Method, Operation
 from mnemolog.server.http.serialization import PAGE_MAX, ListPage, Value
 
 Class = TypeVar("Class", bound=type)

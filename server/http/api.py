@@ -25,6 +25,15 @@ from mnemolog.audit.service import AuditService
 from mnemolog.domain.errors import InvalidInput, MnemologError
 from mnemolog.domain.request import request_key
 from mnemolog.domain.session import checked_key
+from mnemolog.operation_table import (
+    JSON,
+    JSON_LINES,
+    KEY_HEADER,
+    OCTETS,
+    OPERATIONS,
+    PREFIX,
+    Operation,
+)
 from mnemolog.operations.service import AdminService
 from mnemolog.server.http.authentication import Authentication, Caller, Callers
 from mnemolog.server.http.bodies import Bodies, in_thread_if_large
@@ -41,15 +50,6 @@ from mnemolog.server.http.guard import HUNG_UP
 from mnemolog.server.http.live_events import FollowEndpoint, Followers, Stream
 from mnemolog.server.http.openapi import PATH as DOCUMENT
 from mnemolog.server.http.openapi import document_body
-from mnemolog.server.http.operation_table import (
-    JSON,
-    JSON_LINES,
-    KEY_HEADER,
-    OCTETS,
-    OPERATIONS,
-    PREFIX,
-    Operation,
-)
 from mnemolog.server.http.problems import (
     RequestRefused,
     internal_error,

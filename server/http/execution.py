@@ -33,9 +33,9 @@ from mnemolog.domain.result import Results
 from mnemolog.domain.session import checked_session_id
 from mnemolog.domain.working_memory import MISSING
 from mnemolog.models.service import ModelService
+from mnemolog.operation_table import Operation
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.quarantine import Quarantine
-from mnemolog.server.http.operation_table import Operation
 from mnemolog.server.http.problems import as_plain
 from mnemolog.server.http.serialization import PAGE, PAGE_MAX, WAITS, is_paged
 from mnemolog.session import Session

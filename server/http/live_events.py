@@ -34,9 +34,9 @@ from mnemolog.domain.moments import When, position_at
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.scope import Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike, session_of
+from mnemolog.operation_table import EVENT_STREAM, Operation
 from mnemolog.projections.history.timeline import Moment, timeline
 from mnemolog.server.http.authentication import Caller
-from mnemolog.server.http.operation_table import EVENT_STREAM, Operation
 from mnemolog.server.http.problems import as_plain
 from mnemolog.server.http.serialization import Arguments
 from mnemolog.store import MemoryStore

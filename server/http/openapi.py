@@ -15,8 +15,7 @@ from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
 from mnemolog.infra.version import this_version
-from mnemolog.server.http.live_events import TAIL
-from mnemolog.server.http.operation_table import (
+from mnemolog.operation_table import (
     BY_METHOD,
     EVENT_STREAM,
     JSON,
@@ -26,6 +25,7 @@ from mnemolog.server.http.operation_table import (
     PREFIX,
     Operation,
 )
+from mnemolog.server.http.live_events import TAIL
 from mnemolog.server.http.problems import PROBLEM_JSON, Problem, status_of_kind
 from mnemolog.server.http.serialization import Answers, Arguments, ListPage, Parameter, Value
 from mnemolog.session import Session

@@ -27,11 +27,11 @@ from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.result import Results, Stale
 from mnemolog.domain.session import Original, SessionHandle
 from mnemolog.domain.working_memory import MISSING
+from mnemolog.operation_table import LEFT_OUT_ARGUMENTS, Operation
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Stamp, Ticket
 from mnemolog.results import Checkpoint, NewTurn
-from mnemolog.server.http.operation_table import LEFT_OUT_ARGUMENTS, Operation
 from mnemolog.server.http.problems import as_plain
 from mnemolog.session import Session, SessionAt
 

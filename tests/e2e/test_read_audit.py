@@ -11,7 +11,7 @@ import pytest
 
 from mnemolog import MemoryStore, acting_as, connect, errors
 from mnemolog.audit.service import AuditService
-from mnemolog.server.http.operation_table import LEFT_OUT, OPERATIONS
+from mnemolog.operation_table import LEFT_OUT, OPERATIONS
 from mnemolog.session import Session
 from tests.server.serving import server
 

@@ -16,8 +16,8 @@ from mnemolog.cli.app import loaded
 from mnemolog.cli.hints import COMMANDS, as_commands, begin
 from mnemolog.domain.hints import Hint, again, in_python, remedy, sentence, spelled, with_model
 from mnemolog.infra.log import open as opening
+from mnemolog.operation_table import OPERATIONS, OWNERS, PREFIX
 from mnemolog.projections.quarantine import Quarantine
-from mnemolog.server.http.operation_table import OPERATIONS, OWNERS, PREFIX
 from mnemolog.server.http.problems import as_requests
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore

@@ -52,11 +52,12 @@ MAY_IMPORT = {
     "store_options": {"domain", "infra", "observability", "defaults"},
     "composition": {*SERVICES, "observability", "results", "working_memory", "store_options"},
     "store": {*LIBRARY - {"store"}, "store_options", "composition"},
+    "operation_table": {"domain", "audit", "models", "operations", "projections", "session", "store"},
     "aio": {*LIBRARY - {"infra", "application"}, "infra.runtime"},
     # The outermost ring.
     "adapters": {*LIBRARY, "aio", "adapters"},
-    "server": {*LIBRARY, "aio", "adapters"},
-    "cli": {*LIBRARY, "aio", "adapters", "server"},
+    "server": {*LIBRARY, "aio", "adapters", "operation_table"},
+    "cli": {*LIBRARY, "aio", "adapters", "operation_table", "server"},
     "__main__": {"cli"},
 }
 """What each package may import of mnemolog, itself apart. The most specific row applies."""

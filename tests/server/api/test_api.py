@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mnemolog.domain.session import Original, original_of
+from mnemolog.operation_table import BY_NAME, OPERATIONS
 from mnemolog.server.http import execution
-from mnemolog.server.http.operation_table import BY_NAME, OPERATIONS
 from tests.server.api.conftest import Server
 from tests.server.api.examples import EXAMPLES, TRIP
 

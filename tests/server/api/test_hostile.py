@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin
 import pytest
 
 from mnemolog import NewTurn
-from mnemolog.server.http.operation_table import OPERATIONS
+from mnemolog.operation_table import OPERATIONS
 from mnemolog.server.http.serialization import parameters
 from tests.server.api.examples import EXAMPLES
 

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from mnemolog.operation_table import BY_NAME, OPERATIONS
 from mnemolog.server.http.live_events import TAIL
 from mnemolog.server.http.openapi import document, in_words_of_http
-from mnemolog.server.http.operation_table import BY_NAME, OPERATIONS
 from tests.server.api.examples import EXAMPLES
 from tests.server.api.json_schema import misfits
 

@@ -9,9 +9,9 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.audit.service import AuditService
 from mnemolog.models.service import ModelService
+from mnemolog.operation_table import LEFT_OUT, OPERATIONS
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.quarantine import Quarantine
-from mnemolog.server.http.operation_table import LEFT_OUT, OPERATIONS
 from mnemolog.session import Session
 
 SURFACE = (MemoryStore, Session, AuditService, ModelService, AdminService, Quarantine)

@@ -6,7 +6,7 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.domain.errors import StoreNotWritable
-from mnemolog.server.http.operation_table import OPERATIONS
+from mnemolog.operation_table import OPERATIONS
 from mnemolog.server.http.problems import error_of
 from tests.server.api.conftest import Server
 from tests.server.api.examples import EXAMPLES

@@ -11,7 +11,7 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.domain.tokens import VERBS
-from mnemolog.server.http.operation_table import OPERATIONS
+from mnemolog.operation_table import OPERATIONS
 from mnemolog.server.http.serialization import CONTENT, Answers
 from tests.server.serving import server
 
